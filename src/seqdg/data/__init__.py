@@ -1,0 +1,1 @@
+"""Domains and how they are read."""

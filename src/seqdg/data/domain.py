@@ -1,0 +1,54 @@
+"""A data set whose rows come from several named domains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqdg.errors import UsageError, unknown
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """All rows of all domains in one array, so that any minibatch is a list of row numbers.
+
+    `x` is a tensor or, for sets too large for memory, anything that `numpy` indexing reads rows from.
+    """
+
+    name: str
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    x: Any  # (row, *input) float32 features, or uint8 images (row, channel, height, width)
+    y: Tensor  # (row,) int64, index into classes
+    domain: Tensor  # (row,) int64, index into domains
+    fingerprint: str  # hash of the content: the same data give the same one
+    validation: Tensor | None = None  # (row,) bool, the official split where there is one
+    notes: tuple[str, ...] = ()  # what a record should carry: partial counts, classes that some domains lack
+
+    def __post_init__(self) -> None:
+        n = len(self.y)
+        if len(self.x) != n or len(self.domain) != n:
+            raise UsageError(f"{self.name}: x, y and domain have {len(self.x)}, {n} and {len(self.domain)} rows.")
+        if self.validation is not None and len(self.validation) != n:
+            raise UsageError(f"{self.name}: the official split names {len(self.validation)} of {n} rows.")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input."""
+        return tuple(self.x.shape[1:])
+
+    @property
+    def is_image(self) -> bool:
+        return len(self.x.shape) == 4
+
+    def index(self, domain: str) -> int:
+        if domain not in self.domains:
+            raise unknown(f"domain of {self.name}", domain, self.domains)
+        return self.domains.index(domain)
+
+    def rows(self, domain: str) -> Tensor:
+        """Row numbers of one domain, ascending."""
+        return torch.nonzero(self.domain == self.index(domain)).flatten()

@@ -1,0 +1,1 @@
+"""Nets, written as ordinary modules."""
