@@ -1,0 +1,159 @@
+"""An algorithm is a pure function from weights and an ordered episode to a direction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value
+
+from seqdg.episode import Episode, Params
+from seqdg.errors import UsageError, unknown
+from seqdg.models.net import Net
+
+Number = float | Tensor  # a 0-d tensor holds one value per trial of a stack
+Numbers = Number | tuple[Number, ...]  # one for every position of the path, or one each
+Loss = Callable[[Params], Tensor]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where a search looks for a setting."""
+
+    low: float
+    high: float
+    log: bool = True
+
+
+def setting(
+    default: float | int | bool | str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] = (),
+    per_position: bool = False,
+    static: bool = False,
+    search: Range | tuple[Any, ...] | None = None,
+) -> Any:
+    """A field of an algorithm: its default, what is allowed (least <= value, above < value, value <= most), and where
+    a search looks. `per_position` takes a tuple too; `static` says that trials which differ in it cannot share a stack.
+    """
+    rules = {
+        "least": least, "above": above, "most": most, "choices": choices,
+        "per_position": per_position, "static": static, "search": search,
+    }  # fmt: skip
+    return field(default=default, metadata=rules)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Subclasses are frozen dataclasses whose fields are the settings."""
+
+    optimizer: ClassVar[str] = "momentum"
+    needs: ClassVar[int] = 1  # source domains, at least
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = checked(f.name, f.default, dict(f.metadata), getattr(self, f.name))
+            object.__setattr__(self, f.name, value)
+
+    def check(self, net: Net, sources: int) -> None:
+        """Raises a UsageError where the algorithm cannot train this net on that many source domains."""
+        if sources < self.needs:
+            raise UsageError(
+                f"{type(self).__name__} needs at least {self.needs} source domains, but there is {sources}: "
+                "add a domain or choose another algorithm, such as agg."
+            )
+
+    def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
+        """All that is trained: the net's weights, and extra heads or branches."""
+        return params
+
+    def stages(self) -> tuple[tuple[float, Algorithm], ...]:
+        """Which algorithm trains for which share of the steps, in order."""
+        return ((1.0, self),)
+
+    def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
+        raise TypeError(f"{type(self).__name__} has no loss: it defines its direction by itself.")
+
+    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        """Direction and loss. A name absent from the direction is left alone: no decay, no momentum."""
+        direction, value = grad_and_value(lambda weights: self.loss(net, weights, episode))(params)
+        return direction, value
+
+    def deploy(self, params: Params) -> Params:
+        """What serves an unseen domain."""
+        return params
+
+    def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
+        """BatchNorm statistics of one domain's inputs at the deployed weights, by the names to deploy them under."""
+        return net.statistics(deployed, x)
+
+    def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
+        """Logits; the probabilities are their softmax."""
+        return net(deployed, x)
+
+
+@dataclass(frozen=True)
+class Chainable(Algorithm):
+    """A base that says how a loss over the past is extended by one domain, L(D_d | D_[:d))."""
+
+    def check_path(self, net: Net, length: int) -> None:
+        """Raises a UsageError where the settings do not fit a path of that many domains."""
+
+    def begin(self, net: Net, episode: Episode) -> Loss:
+        """The loss on the first domain of the path."""
+        return lambda weights: net.loss(weights, episode.minibatch(0))
+
+    def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
+        """The definition: the loss over domains 0..i, from that over 0..i-1."""
+        raise TypeError(f"{type(self).__name__} does not define extend(net, past, episode, i).")
+
+    # Optional fast path, the fold on directions: advance(net, params, (direction, loss), episode, i), which must
+    # equal the gradient of what extend defines (where extend stops gradients, as it stops them).
+    advance: ClassVar[Callable[..., tuple[Params, Tensor]] | None] = None
+
+
+def checked(name: str, default: Any, rules: dict[str, Any], value: Any) -> Any:
+    """The value of a setting in its canonical type, or a UsageError that says what is allowed."""
+    if isinstance(value, Tensor) or not isinstance(default, bool | int | float | str):
+        return value
+    if isinstance(default, str):
+        if rules.get("choices") and value not in rules["choices"]:
+            raise unknown(f"value of {name}", str(value), rules["choices"])
+        return value
+    if isinstance(value, list | tuple):
+        if not rules.get("per_position"):
+            raise UsageError(f"{name} takes one value, but {len(value)} were given: {value}.")
+        if not value:
+            raise UsageError(f"{name} is an empty tuple: give one number, or one for each position of the path.")
+        return tuple(checked(name, default, rules, v) for v in value)
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise UsageError(f"{name} is {value!r}, but it must be true or false.")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{name} is {value!r}, but it must be a number.")
+    _check_range(name, rules, value)
+    if isinstance(default, int):
+        if value != int(value):
+            raise UsageError(f"{name} is {value}, but it must be a whole number.")
+        return int(value)
+    return float(value)
+
+
+def _check_range(name: str, rules: dict[str, Any], value: float) -> None:
+    if not math.isfinite(value):
+        raise UsageError(f"{name} is {value}, but it must be finite.")
+    least, above, most = rules.get("least"), rules.get("above"), rules.get("most")
+    if least is not None and value < least:
+        raise UsageError(f"{name} is {value}, but it must be at least {least}.")
+    if above is not None and value <= above:
+        raise UsageError(f"{name} is {value}, but it must be above {above}.")
+    if most is not None and value > most:
+        raise UsageError(f"{name} is {value}, but it must be at most {most}.")

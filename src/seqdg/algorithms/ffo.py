@@ -1,0 +1,48 @@
+"""FFO-S-MLDG, the paper's fast first-order approximation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+from torch.func import grad_and_value
+
+from seqdg import tree
+from seqdg.algorithm import Algorithm, Numbers, Range, setting
+from seqdg.episode import Episode, Params
+from seqdg.models.net import Net
+from seqdg.positions import check_count, nth, nth_from_end
+from seqdg.registry import register
+
+
+@register("ffo-s-mldg")
+@dataclass(frozen=True)
+class FastFirstOrderSMLDG(Algorithm):
+    """Fast first-order S-MLDG, Algorithm 2 of Li et al. (2020): walk the path, then step towards where it ended.
+
+        w_1 = w,   w_{i+1} = w_i - alpha_i * beta_i * grad l(D_i, .) at w_i,   direction = w - w_{N+1}
+
+    With plain SGD at learning rate gamma the update is w + gamma * (w_{N+1} - w).
+
+    alpha: length of an inner step, one for all or alpha_1, ..., alpha_N (the last repeats where N - 1 are given).
+    beta: weight of a domain's loss, one for all or the last few of beta_1, ..., beta_N (1 where missing).
+    """
+
+    alpha: Numbers = setting(0.1, least=0.0, per_position=True, search=Range(1e-3, 1.0))
+    beta: Numbers = setting(1.0, least=0.0, per_position=True, search=Range(0.5, 2.0))
+    optimizer: ClassVar[str] = "sgd"
+
+    def check(self, net: Net, sources: int) -> None:
+        super().check(net, sources)
+        check_count("alpha", self.alpha, tuple(n for n in (sources - 1, sources) if n), sources)
+        check_count("beta", self.beta, tuple(range(1, sources + 1)), sources)
+
+    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        n, weights, total = episode.domains, params, episode.x.new_zeros(())
+        for i in range(n):
+            minibatch, beta = episode.minibatch(i), nth_from_end(self.beta, i, n)
+            direction, value = grad_and_value(net.loss)(weights, minibatch)
+            weights = tree.add(weights, direction, -nth(self.alpha, i) * beta)
+            total = total + beta * value
+        return tree.add(params, weights, -1.0), total

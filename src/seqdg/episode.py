@@ -1,0 +1,38 @@
+"""What one training step sees: a minibatch per source domain, in the order in which the domains are met."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Params = dict[str, Tensor]
+Minibatch = tuple[Tensor, Tensor]
+
+
+class Episode(NamedTuple):
+    """Order is data: row i is the i-th domain of the path p, and everything random of a step arrives in here."""
+
+    x: Tensor  # (domain, batch, *input), rows in the order in which the domains are met
+    y: Tensor  # (domain, batch)
+    domain: Tensor  # (domain,) which source each row is
+    progress: Tensor  # () from 0 to 1 over the training (of a stage), for schedules
+    key: Tensor = torch.zeros((), dtype=torch.int64)  # for noise: seqdg.draw.uniform(key, shape)
+
+    @property
+    def domains(self) -> int:
+        return self.x.shape[0]
+
+    def minibatch(self, i: int) -> Minibatch:
+        """The i-th domain of the path."""
+        row = torch.tensor([i], device=self.x.device)
+        return self.x.index_select(0, row).squeeze(0), self.y.index_select(0, row).squeeze(0)
+
+    def part(self, start: int, stop: int) -> Episode:
+        """The same step with only the domains start, ..., stop - 1 of the path."""
+        return self._replace(
+            x=self.x.narrow(0, start, stop - start),
+            y=self.y.narrow(0, start, stop - start),
+            domain=self.domain.narrow(0, start, stop - start),
+        )

@@ -1,0 +1,86 @@
+"""BatchNorm as a pure function: no forward pass ever changes a buffer.
+
+`frozen`: the running statistics are constants, the affine part is trained (pretrained nets).
+`recalibrate`: training normalizes by the statistics of the minibatch at hand; the running ones are estimated once,
+over source data, for the weights that are deployed.
+`none`: the net has no BatchNorm.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm
+from torch.nn.modules.batchnorm import _BatchNorm
+
+POLICIES = ("frozen", "recalibrate", "none")
+
+
+class PureBatchNorm(nn.Module):
+    """Stands where a stock BatchNorm stood, with the same parameter and buffer names."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, stock: _BatchNorm, on_batch: bool) -> None:
+        super().__init__()
+        self.weight, self.bias, self.eps = stock.weight, stock.bias, stock.eps
+        device = stock.weight.device if stock.weight is not None else None
+        zeros = torch.zeros(stock.num_features, device=device)
+        self.register_buffer("running_mean", zeros if stock.running_mean is None else stock.running_mean.clone())
+        self.register_buffer("running_var", zeros + 1.0 if stock.running_var is None else stock.running_var.clone())
+        self.on_batch = on_batch
+        self.seen: tuple[Tensor, Tensor] | None = None
+        self.recording = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.recording:
+            others = [d for d in range(x.dim()) if d != 1]
+            self.seen = x.mean(others), x.var(others, unbiased=False)
+        if self.on_batch:
+            return batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
+        scale = torch.rsqrt(self.running_var + self.eps)
+        if self.weight is not None:
+            scale = scale * self.weight
+        shift = -self.running_mean * scale
+        if self.bias is not None:
+            shift = shift + self.bias
+        shape = (-1,) + (1,) * (x.dim() - 2)
+        return x * scale.reshape(shape) + shift.reshape(shape)
+
+
+def has_batchnorm(module: nn.Module) -> bool:
+    return any(isinstance(m, _BatchNorm) for m in module.modules())
+
+
+def purified(module: nn.Module, on_batch: bool) -> nn.Module:
+    """A copy whose BatchNorm layers are pure; `on_batch` says which statistics they normalize by."""
+    if isinstance(module, _BatchNorm):
+        return PureBatchNorm(module, on_batch)
+    module = copy.deepcopy(module)
+    for name, layer in list(module.named_modules()):
+        if isinstance(layer, _BatchNorm):
+            module.set_submodule(name, PureBatchNorm(layer, on_batch))
+    return module
+
+
+@contextmanager
+def recorded(module: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """While open, forward passes note the mean and variance that reach every BatchNorm; filled in when it closes."""
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, PureBatchNorm)}
+    found: dict[str, Tensor] = {}
+    for layer in layers.values():
+        layer.recording = True
+    try:
+        yield found
+        for name, layer in layers.items():
+            assert layer.seen is not None, f"{name} was not reached"
+            dot = "." if name else ""
+            found[f"{name}{dot}running_mean"], found[f"{name}{dot}running_var"] = layer.seen
+    finally:
+        for layer in layers.values():
+            layer.recording, layer.seen = False, None

@@ -1,0 +1,137 @@
+"""A module as a pure function of its weights."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.functional import cross_entropy
+
+from seqdg.episode import Episode, Minibatch, Params
+from seqdg.errors import UsageError, unknown
+from seqdg.models.batchnorm import POLICIES, has_batchnorm, purified, recorded
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+
+
+class Net:
+    """`net(params, x)` is the module's output with its weights replaced by `params`; nothing is changed on the way.
+
+    Weights that carry BatchNorm statistics (`statistics` adds them to deployed weights) are served with these;
+    weights without are in training, and normalize by the policy. The head is the module's last linear layer; what
+    enters it are the features.
+    """
+
+    def __init__(self, module: nn.Module, batchnorm: str = "frozen", loss: Criterion = cross_entropy) -> None:
+        if batchnorm not in POLICIES:
+            raise unknown("BatchNorm policy", batchnorm, POLICIES)
+        if batchnorm == "none" and has_batchnorm(module):
+            raise UsageError("The net has BatchNorm layers but its policy is 'none'. Choose 'frozen' or 'recalibrate'.")
+        self.policy, self.criterion = batchnorm, loss
+        self.on_batch = batchnorm == "recalibrate" and has_batchnorm(module)
+        self._training = purified(module, on_batch=self.on_batch).eval()
+        self._serving = purified(module, on_batch=False).eval() if self.on_batch else self._training
+        self._buffers = {name: b.detach().clone() for name, b in self._training.named_buffers()}
+        self._initial = {name: p.detach().clone() for name, p in self._training.named_parameters()}
+        self.names = tuple(self._initial)
+        self._statistics = frozenset(n for n in self._buffers if n.endswith(("running_mean", "running_var")))
+        self._head = _last_linear(self._training)
+        self._bodies = tuple(_without_head(m, self._head) for m in (self._training, self._serving))
+
+    def params(self) -> Params:
+        """The weights that the module came with; a fresh copy."""
+        return {name: p.clone() for name, p in self._initial.items()}
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Net:
+        """The same net whose own constants (BatchNorm statistics) and initial weights are on a device, of a type."""
+        other = copy.copy(self)
+        other._buffers = {
+            name: b.to(device, dtype if b.is_floating_point() else None) for name, b in self._buffers.items()
+        }
+        other._initial = {name: p.to(device, dtype) for name, p in self._initial.items()}
+        return other
+
+    def __call__(self, params: Params, x: Tensor) -> Tensor:
+        """Logits."""
+        return self._run(self._serving if self._is_served(params) else self._training, params, x)
+
+    def features(self, params: Params, x: Tensor) -> Tensor:
+        """What enters the head."""
+        body = self._bodies[1 if self._is_served(params) else 0]
+        if body is None:
+            raise UsageError("The net does not end in a linear layer, so it has no head and no features to split at.")
+        return self._run(body, params, x)
+
+    def head(self, params: Params, z: Tensor) -> Tensor:
+        """Logits of features."""
+        if self._head is None:
+            raise UsageError("The net does not end in a linear layer, so it has no head and no features to split at.")
+        layer = self._training.get_submodule(self._head)
+        return self._run(layer, {name: params[full] for name, full in self._head_names().items()}, z)
+
+    def loss(self, params: Params, minibatch: Minibatch) -> Tensor:
+        """Mean over one domain's (x, y)."""
+        x, y = minibatch
+        return self.criterion(self(params, x), y)
+
+    def losses(self, params: Params, episode: Episode) -> Tensor:
+        """(domain,) the loss of each row of an episode at the same weights, in one pass where rows do not interact."""
+        if self.on_batch:
+            return vmap(lambda x, y: self.loss(params, (x, y)))(episode.x, episode.y)
+        logits = self(params, episode.x.flatten(0, 1))
+        return vmap(self.criterion)(logits.reshape(*episode.y.shape[:2], *logits.shape[1:]), episode.y)
+
+    def statistics(self, params: Params, x: Tensor) -> Params:
+        """Mean and variance that reach every BatchNorm under `recalibrate`, by the names of the running ones."""
+        if not self.on_batch:
+            return {}
+        with recorded(self._training) as found:
+            self._run(self._training, params, x)
+        return found
+
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        """Of the head's weights among `names`."""
+        return tuple(self._head_names().values()) if self._head is not None else ()
+
+    @property
+    def has_features(self) -> bool:
+        """Whether anything is learned below the head."""
+        return self._head is not None and len(self.head_names) < len(self.names)
+
+    def _head_names(self) -> dict[str, str]:
+        assert self._head is not None
+        layer = self._training.get_submodule(self._head)
+        dot = "." if self._head else ""
+        return {name: f"{self._head}{dot}{name}" for name, _ in layer.named_parameters()}
+
+    def _is_served(self, params: Params) -> bool:
+        return self.on_batch and any(name in params for name in self._statistics)
+
+    def _run(self, module: nn.Module, params: Params, x: Tensor) -> Tensor:
+        state = {name: params[name] for name, _ in module.named_parameters()}
+        for name, _ in module.named_buffers():
+            state[name] = params[name] if name in params else self._buffers[name]
+        out: Tensor = functional_call(module, state, (x,))
+        return out
+
+
+def _last_linear(module: nn.Module) -> str | None:
+    """Name of the head: the last layer with weights, if it is linear."""
+    with_weights = [(name, m) for name, m in module.named_modules() if list(m.parameters(recurse=False))]
+    if not with_weights or not isinstance(with_weights[-1][1], nn.Linear):
+        return None
+    return str(with_weights[-1][0])
+
+
+def _without_head(module: nn.Module, head: str | None) -> nn.Module | None:
+    if head is None:
+        return None
+    if head == "":
+        return nn.Identity()
+    body = copy.deepcopy(module)
+    body.set_submodule(head, nn.Identity())
+    return body

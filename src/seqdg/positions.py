@@ -1,0 +1,36 @@
+"""Settings that have a value per position of the path, such as the paper's alpha_i and beta_i."""
+
+from __future__ import annotations
+
+from seqdg.algorithm import Number, Numbers
+from seqdg.errors import UsageError
+
+
+def check_count(name: str, values: Numbers, counts: tuple[int, ...], length: int) -> None:
+    """A single number fits every path; a tuple must have one of the counts."""
+    if isinstance(values, tuple) and len(values) not in counts:
+        wanted = " or ".join(str(c) for c in counts) if counts != (0,) else "no"
+        raise UsageError(
+            f"{name} has {len(values)} values, but a path of {length} domains takes {wanted}: "
+            f"give one number for all positions, or {wanted}."
+        )
+
+
+def nth(values: Numbers, i: int) -> Number:
+    """Value i of a tuple, whose last value repeats; a number holds everywhere."""
+    return values[min(i, len(values) - 1)] if isinstance(values, tuple) else values
+
+
+def nth_from_end(values: Numbers, i: int, length: int) -> Number:
+    """Value i of `length`, where a short tuple counts from the end and what is missing in front is 1."""
+    if not isinstance(values, tuple):
+        return values
+    missing = length - len(values)
+    return 1.0 if i < missing else values[i - missing]
+
+
+def resized(values: Numbers, length: int) -> Numbers:
+    """The same setting for a path of another length: tuples keep their last entries and repeat the first."""
+    if not isinstance(values, tuple):
+        return values
+    return (values[0],) * (length - len(values)) + values[max(0, len(values) - length) :]

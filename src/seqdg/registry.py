@@ -1,0 +1,111 @@
+"""Names of algorithms. A file in `algorithms/`, an entry point or an import path adds some; there is no central list.
+
+`@register("mldg", sequential="s-mldg")` gives a class its name and, where it is chainable, its sequential form's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from seqdg.algorithm import Algorithm, Chainable
+from seqdg.errors import UsageError, unknown
+from seqdg.sequential import Sequential
+from seqdg.settings import rules, with_settings
+
+ENTRY_POINTS = "seqdg.algorithms"
+_factories: dict[str, Callable[[], Algorithm]] = {}
+_origins: dict[str, str] = {}
+_loaded = False
+Kind = TypeVar("Kind", bound=type[Algorithm])
+
+
+def register(name: str, sequential: str | None = None) -> Callable[[Kind], Kind]:
+    """Names a class, and `Sequential` of it where it is chainable: `s-NAME` unless given."""
+
+    def named(kind: Kind) -> Kind:
+        _add(name, kind, kind)
+        if issubclass(kind, Chainable):
+            base: type[Chainable] = kind
+            _add(sequential or f"s-{name}", kind, lambda: Sequential(base()))
+        return kind
+
+    return named
+
+
+def _add(name: str, kind: type, factory: Callable[[], Algorithm]) -> None:
+    origin = f"{kind.__module__}.{kind.__qualname__}"
+    if _origins.get(name, origin) != origin:
+        raise UsageError(f"Two algorithms are named '{name}': {_origins[name]} and {origin}. Rename one.")
+    _factories[name], _origins[name] = factory, origin
+
+
+def algorithms() -> tuple[str, ...]:
+    """Every registered name."""
+    _load()
+    return tuple(sorted(_factories))
+
+
+def build(name: str, /, **settings: Any) -> Algorithm:
+    """An algorithm by name: a registered one, or `package.module:name` / `path/to/file.py:name` from outside."""
+    _load()
+    short = name
+    if ":" in name:
+        place, _, short = name.rpartition(":")
+        _import(place)
+    if short not in _factories:
+        raise unknown("algorithm", short, sorted(_factories))
+    algorithm = _factories[short]()
+    for setting in settings:
+        if setting not in rules(algorithm):
+            raise unknown(f"setting of {short}", setting, sorted(rules(algorithm)) or ["(it has none)"])
+    return with_settings(algorithm, settings)
+
+
+def _load() -> None:
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True
+    folder = importlib.import_module("seqdg.algorithms")
+    for module in pkgutil.iter_modules(folder.__path__):
+        importlib.import_module(f"seqdg.algorithms.{module.name}")
+    for entry in entry_points(group=ENTRY_POINTS):
+        entry.load()
+
+
+def _import(place: str) -> ModuleType:
+    path = Path(place)
+    if path.suffix != ".py":
+        sys.path.insert(0, str(Path.cwd()))
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            raise UsageError(f"There is no module '{place}' to import algorithms from ({error}).") from None
+        finally:
+            sys.path.pop(0)
+    if not path.is_file():
+        raise UsageError(f"There is no file '{place}' to read algorithms from.")
+    tag = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    name = f"seqdg_plugin_{path.stem}_{tag}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

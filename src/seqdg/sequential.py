@@ -1,0 +1,69 @@
+"""Sequential learning as a fold along the path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value
+
+from seqdg.algorithm import Algorithm, Chainable
+from seqdg.episode import Episode, Params
+from seqdg.errors import UsageError
+from seqdg.models.net import Net
+
+
+@dataclass(frozen=True)
+class Sequential(Algorithm):
+    """Sequential learning for domain generalization (Li, Yang, Song, Hospedales 2020), of any chainable base.
+
+    The loss over a path p through the source domains adds, at every step, the base's loss on the next domain given
+    a model that has learned the domains before:
+
+        L = sum over d in p of L(D_d | D_[:d))
+
+    base: says how a loss over the past is extended by one domain.
+    """
+
+    base: Chainable
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, Chainable):
+            kind = type(self.base).__name__
+            raise UsageError(
+                f"{kind} cannot be chained: it does not say how a loss over past domains is extended by one "
+                f"(a Chainable with an `extend` method does)."
+            )
+        if type(self.base).extend is Chainable.extend:
+            raise UsageError(f"{type(self.base).__name__} cannot be chained: it has no `extend` method of its own.")
+
+    def check(self, net: Net, sources: int) -> None:
+        super().check(net, sources)
+        self.base.check_path(net, sources)
+
+    def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
+        return self.base.init(net, params, sources, generator)
+
+    def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
+        total = self.base.begin(net, episode)
+        for i in range(1, episode.domains):
+            total = self.base.extend(net, total, episode, i)
+        return total(params)
+
+    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        if self.base.advance is None:
+            return super().gradient(net, params, episode)
+        so_far = grad_and_value(self.base.begin(net, episode))(params)
+        for i in range(1, episode.domains):
+            so_far = self.base.advance(net, params, so_far, episode, i)
+        return so_far
+
+    def deploy(self, params: Params) -> Params:
+        return self.base.deploy(params)
+
+    def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
+        return self.base.statistics(net, deployed, x)
+
+    def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
+        return self.base.predict(net, deployed, x)

@@ -1,0 +1,51 @@
+"""Arithmetic on dictionaries of tensors. A name that only one side has is an error, except where it says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+Tree = Mapping[str, Tensor]
+
+
+def add(a: Tree, b: Tree, scale: float | Tensor = 1.0) -> dict[str, Tensor]:
+    """a + scale * b"""
+    return {name: value + scale * b[name] for name, value in a.items()}
+
+
+def scale(a: Tree, factor: float | Tensor) -> dict[str, Tensor]:
+    return {name: factor * value for name, value in a.items()}
+
+
+def dot(a: Tree, b: Tree) -> Tensor:
+    """Sum over all entries of all names."""
+    return torch.stack([(value * b[name]).sum() for name, value in a.items()]).sum()
+
+
+def squared_norm(a: Tree) -> Tensor:
+    return dot(a, a)
+
+
+def stack(trees: Sequence[Tree]) -> dict[str, Tensor]:
+    """One tree whose tensors have a new first axis, an entry per tree."""
+    return {name: torch.stack([tree[name] for tree in trees]) for name in trees[0]}
+
+
+def unstack(tree: Tree) -> list[dict[str, Tensor]]:
+    size = len(next(iter(tree.values())))
+    return [{name: value[i] for name, value in tree.items()} for i in range(size)]
+
+
+def detach(a: Tree) -> dict[str, Tensor]:
+    return {name: value.detach() for name, value in a.items()}
+
+
+def with_prefix(a: Tree, prefix: str) -> dict[str, Tensor]:
+    return {prefix + name: value for name, value in a.items()}
+
+
+def under_prefix(a: Tree, prefix: str) -> dict[str, Tensor]:
+    """The entries whose name starts with the prefix, without it."""
+    return {name[len(prefix) :]: value for name, value in a.items() if name.startswith(prefix)}
