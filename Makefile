@@ -1,0 +1,27 @@
+# Needs python3 and make; everything else goes into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+# Two test processes of one thread each use two cores better than one process of two threads.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -rs
+
+.PHONY: demo test check lint
+
+demo: $(READY)  ## run the bundled benchmark and print its table
+	$(BIN)/seqdg bench
+
+test: lint  ## everything; tests that need what is not here skip and say so
+	$(PYTEST)
+
+check: lint  ## the quick half of test: before every commit
+	$(PYTEST) -m "not slow and not ray and not gpu"
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
