@@ -59,8 +59,8 @@ class MLDG(Chainable):
         def total(weights: Params) -> Tensor:
             step, so_far = grad_and_value(past)(weights)
             ahead = tree.add(weights, self._through(step), -alpha)
-            new: Tensor = beta * net.loss(ahead, episode.minibatch(i))
-            return new + so_far
+            extended: Tensor = so_far + beta * net.loss(ahead, episode.minibatch(i))
+            return extended
 
         return total
 
