@@ -1,5 +1,6 @@
 """Domain generalization by sequential learning: train on the domains you have, work on one you have never seen."""
 
+from seqdg import testing
 from seqdg.algorithm import Algorithm, Chainable, Range, setting
 from seqdg.episode import Episode, Params
 from seqdg.errors import UsageError
@@ -21,4 +22,5 @@ __all__ = [
     "build",
     "register",
     "setting",
+    "testing",
 ]

@@ -35,6 +35,7 @@ class MLDG(Chainable):
     alpha: Numbers = setting(0.1, least=0.0, per_position=True, search=Range(1e-3, 1.0))
     beta: Numbers = setting(1.0, least=0.0, per_position=True, search=Range(0.5, 2.0))
     needs: ClassVar[int] = 2
+    inert: ClassVar[tuple[str, ...]] = ("beta_1",)  # the first domain has no past to be judged after
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)

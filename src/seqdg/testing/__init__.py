@@ -1,0 +1,76 @@
+"""The contract of algorithms, executable: for the ones in this package and for yours.
+
+from seqdg.testing import check_algorithm
+check_algorithm(MyAlgorithm(strength=0.3))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from seqdg.algorithm import Algorithm
+from seqdg.testing import directions, variations
+from seqdg.testing.case import Broken, Case, enough, label, nets
+
+__all__ = ["ContractError", "check_algorithm"]
+
+CHECKS: dict[str, Callable[[Case], None]] = {
+    "the docstring names the paper and every setting": variations.check_documented,
+    "deterministic": directions.check_deterministic,
+    "inputs and buffers untouched": directions.check_untouched,
+    "stages, directions, losses and predictions have the right form": directions.check_form,
+    "the direction equals the gradient of the loss": directions.check_gradient,
+    "vmapped equals looped, a trial alone equals the same trial in a group": directions.check_vmap,
+    "each source domain's data changes the direction": directions.check_domains,
+    "each setting changes the direction": variations.check_settings_act,
+    "one number holds for every position": variations.check_one_for_all_positions,
+    "settings given as 0-d tensors act as numbers do": variations.check_tensor_settings,
+    "float64 and float32": directions.check_precision,
+    "1, 2, 3 and 5 domains work or fail with a sentence": directions.check_counts,
+    "settings survive a round trip through their printed form": variations.check_round_trip,
+}
+
+
+class ContractError(AssertionError):
+    """An algorithm breaks the contract: a sentence that names the algorithm, the check and the culprit."""
+
+
+def check_algorithm(algorithm: Algorithm) -> None:
+    """Raises a ContractError unless the algorithm, set as it is, keeps what every other part relies on.
+
+    On a small MLP without and with BatchNorm, in float64, with three source domains (or the fewest more that it
+    takes), at weights away from the start, in every stage:
+
+    - the docstring cites the paper and explains every setting;
+    - the direction equals the gradient of the loss where a loss is defined, and has the weights' shapes and types;
+    - the same input gives the same bits; nothing is drawn from a global generator, and no input or buffer changes;
+    - a stack of trials under `torch.func.vmap` gives what a loop gives, and what a trial gives alone;
+    - x and y of each source domain change what is predicted after a step, in a stage that uses them;
+    - each setting, and each position of one that may differ by position, changes the direction, or what `init`,
+      `stages` or `deploy` return (a class names in `inert` those that need not);
+    - settings given as 0-d tensors, one per trial in a stack, act as numbers do, and print and read back the same;
+    - float32 gives float32, and nearly the direction of float64;
+    - 1, 2, 3 and 5 source domains work, or `check` raises a UsageError that says how many are needed.
+
+    A setting that acts only beside another (a width under one kernel) is checked by calling this with both set.
+    """
+    for kind, net in nets().items():
+        with _failing(algorithm, kind, "three or more source domains work"):
+            case = Case(algorithm, net, enough(algorithm, net))
+        for title, check in CHECKS.items():
+            with _failing(algorithm, kind, title):
+                check(case)
+
+
+@contextmanager
+def _failing(algorithm: Algorithm, net: str, title: str) -> Iterator[None]:
+    """Whatever goes wrong inside becomes a sentence."""
+    start = f"{label(algorithm)} on {net} fails the check '{title}':"
+    try:
+        yield
+    except Broken as found:
+        raise ContractError(f"{start} {found}") from found.__cause__
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise ContractError(f"{start} it raises {type(error).__name__}: {reason}") from error

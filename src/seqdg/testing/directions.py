@@ -1,0 +1,239 @@
+"""Checks on the direction, the loss and the prediction, with the settings as they are."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import grad_and_value, vmap
+
+from seqdg import tree
+from seqdg.algorithm import Algorithm
+from seqdg.episode import Episode, Params
+from seqdg.errors import UsageError
+from seqdg.models.net import Net
+from seqdg.testing.case import CLASSES, Broken, Case, assert_same, difference, served, stage_count, step
+
+
+def check_form(case: Case) -> None:
+    """Stages, shapes and types of all that is returned."""
+    shares = [share for share, _ in case.algorithm.stages()]
+    if not shares or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
+        raise Broken(f"the shares of the stages are {shares}, but they must be above 0 and add up to 1.")
+    params, trained = case.weights(), set[str]()
+    for k in range(len(shares)):
+        direction, value = step(case.algorithm, k, case.net, params, case.episode())
+        trained |= set(direction)
+        _assert_form(direction, value, params, f"stage {k + 1}")
+    for name in params:
+        if name not in trained:
+            raise Broken(f"'{name}' is among the weights that init returns, but no stage's direction trains it.")
+    logits = served(case.algorithm, case.net, params, case.probe())
+    if logits.shape != (len(case.probe()), CLASSES):
+        raise Broken(f"predict returns logits of shape {tuple(logits.shape)} for {len(case.probe())} inputs.")
+
+
+def _assert_form(direction: Params, value: Tensor, params: Params, where: str) -> None:
+    if value.shape != ():
+        raise Broken(f"the loss of {where} has shape {tuple(value.shape)}, but it must be a single number.")
+    for name, d in direction.items():
+        if name not in params:
+            raise Broken(f"the direction of {where} has '{name}', which is not among the weights.")
+        if d.shape != params[name].shape or d.dtype != params[name].dtype:
+            raise Broken(
+                f"the direction of {where} is {d.dtype} of shape {tuple(d.shape)} at '{name}', but the weights are "
+                f"{params[name].dtype} of shape {tuple(params[name].shape)}."
+            )
+    for name, d in {**direction, "the loss": value}.items():
+        if not torch.isfinite(d).all():
+            raise Broken(f"'{name}' of {where} is not finite.")
+
+
+def check_deterministic(case: Case) -> None:
+    """The same bits whatever the state of the global random number generators, which stay as they are."""
+    runs = []
+    for seed in (1, 2):
+        with _global_seed(seed):
+            before = _global_state()
+            found = {f"init of '{name}'": value for name, value in case.initial(7).items()}
+            for k in range(stage_count(case.algorithm)):
+                direction, value = step(case.algorithm, k, case.net, case.weights(), case.episode())
+                found |= {f"stage {k + 1}, '{name}'": d for name, d in direction.items()}
+                found[f"stage {k + 1}, the loss"] = value
+            found["the prediction"] = served(case.algorithm, case.net, case.weights(), case.probe())
+            if _global_state() != before:
+                raise Broken("it draws from a global random number generator; draw from episode.key (seqdg.draw).")
+        runs.append(found)
+    for what in {**runs[0], **runs[1]}:
+        if what not in runs[0] or what not in runs[1] or not torch.equal(runs[0][what], runs[1][what]):
+            raise Broken(f"{what} differs between two runs on the same input.")
+
+
+@contextmanager
+def _global_seed(seed: int) -> Iterator[None]:
+    kept = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(kept[0])
+        random.setstate(kept[1])
+        np.random.set_state(kept[2])
+
+
+def _global_state() -> tuple[bytes, object, str]:
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), repr(np.random.get_state())
+
+
+def check_untouched(case: Case) -> None:
+    """Weights, episode and the net's own tensors are after a call what they were before."""
+    params, episode, probe, own = case.weights(), case.episode(), case.probe(), case.net.params()
+
+    def held() -> dict[str, Tensor]:
+        found = _own(case.net) | {f"the net's own weights['{name}']": w for name, w in own.items()}
+        found |= {f"weights['{name}']": w for name, w in params.items()}
+        return found | {f"episode.{name}": v for name, v in episode._asdict().items()} | {"the inputs x": probe}
+
+    calls: dict[str, Callable[[], object]] = {
+        "init": lambda: case.algorithm.init(case.net, own, case.sources, torch.Generator().manual_seed(0)),
+        "deploy, statistics or predict": lambda: served(case.algorithm, case.net, params, probe),
+    }
+    for k in range(stage_count(case.algorithm)):
+        calls[f"the gradient of stage {k + 1}"] = partial(step, case.algorithm, k, case.net, params, episode)
+    before = {name: value.clone() for name, value in held().items()}
+    for what, call in calls.items():
+        call()
+        after = held()
+        for name in {**before, **after}:
+            if name not in before or name not in after or not torch.equal(before[name], after[name]):
+                raise Broken(f"{what} changes {name}; work on a copy.")
+
+
+def _own(net: Net) -> dict[str, Tensor]:
+    """All tensors that a net holds."""
+    found = {}
+    for attribute, value in vars(net).items():
+        tensors = value.state_dict() if isinstance(value, nn.Module) else value
+        if isinstance(tensors, dict):
+            found.update({f"net.{attribute}['{n}']": v.detach() for n, v in tensors.items() if isinstance(v, Tensor)})
+    return found
+
+
+def check_gradient(case: Case) -> None:
+    """Where a loss is defined, its value and its gradient, at every name that the direction has."""
+    for k, (_, stage) in enumerate(case.algorithm.stages()):
+        if type(stage).loss is Algorithm.loss:
+            continue
+        params, episode = case.weights(), case.episode()
+        direction, value = stage.gradient(case.net, params, episode)
+        want, loss = grad_and_value(lambda w, s=stage, e=episode: s.loss(case.net, w, e))(params)
+        assert_same({"loss": value}, {"loss": loss}, f"in stage {k + 1}, gradient and loss return other losses")
+        want = {name: want[name] for name in direction}
+        assert_same(direction, want, f"in stage {k + 1}, the direction is not the gradient of the loss")
+
+
+def check_vmap(case: Case) -> None:
+    """A stack of trials with other weights, data, orders and keys gives what a loop gives, and what a stack of one
+    gives."""
+    algorithm, net = case.algorithm, case.net
+    params, episodes = [case.weights(s) for s in range(3)], [case.episode(s) for s in range(3)]
+    together, rows = tree.stack(params), Episode(*map(torch.stack, zip(*episodes, strict=True)))
+
+    def run(k: int, weights: Params, episode: Episode) -> Params:
+        direction, value = step(algorithm, k, net, weights, episode)
+        return direction | {"the loss": value}
+
+    for k in range(stage_count(algorithm)):
+        stacked = tree.unstack(vmap(lambda w, e, k=k: run(k, w, e))(together, rows))
+        alone = vmap(lambda w, e, k=k: run(k, w, e))(tree.stack(params[:1]), Episode(*(v[None] for v in episodes[0])))
+        for trial, (w, e) in enumerate(zip(params, episodes, strict=True)):
+            assert_same(
+                stacked[trial], run(k, w, e), f"in stage {k + 1}, trial {trial + 1} of a stack of 3 is not as in a loop"
+            )
+        assert_same(tree.unstack(alone)[0], stacked[0], f"in stage {k + 1}, a trial alone is not as in a stack of 3")
+    x = torch.stack([case.probe(s) for s in range(3)])
+    logits = vmap(lambda w, x: served(algorithm, net, w, x))(together, x)
+    for trial, w in enumerate(params):
+        want = served(algorithm, net, w, x[trial])
+        assert_same(
+            {"logits": logits[trial]},
+            {"logits": want},
+            f"trial {trial + 1} of a stack of 3 predicts otherwise than in a loop",
+        )
+
+
+def check_domains(case: Case) -> None:
+    """x and y of every source domain change what is predicted after a step of the stage that uses them."""
+    params, episode = case.weights(), case.episode()
+    noise = torch.randn(episode.x.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    before = _after_a_step(case, params, episode, episode)
+    for i in range(case.sources):
+        row = (torch.arange(case.sources) == i).reshape(-1, 1)
+        other = {
+            "x": episode._replace(x=torch.where(row[..., None], episode.x + noise, episode.x)),
+            "y": episode._replace(y=torch.where(row, (episode.y + 1) % CLASSES, episode.y)),
+        }
+        for part, changed in other.items():
+            if difference(_after_a_step(case, params, episode, changed), before)[1] <= 1e-9:
+                raise Broken(
+                    f"{part} of source domain {int(episode.domain[i])}, number {i + 1} of {case.sources} on the path, "
+                    "changes no prediction after a step: its gradient never reaches the model that is deployed."
+                )
+
+
+def _after_a_step(case: Case, params: Params, episode: Episode, changed: Episode) -> dict[str, Tensor]:
+    """Logits after a step on the changed episode, as long as it would be on the first one."""
+    found = {}
+    for k in range(stage_count(case.algorithm)):
+        first, _ = step(case.algorithm, k, case.net, params, episode)
+        direction, _ = step(case.algorithm, k, case.net, params, changed)
+        length = 0.1 / (max(float(d.abs().max()) for d in first.values()) or 1.0)
+        moved = {name: w - length * direction[name] if name in direction else w for name, w in params.items()}
+        found[f"stage {k + 1}"] = served(case.algorithm, case.net, moved, case.probe())
+    return found
+
+
+def check_precision(case: Case) -> None:
+    """float32 in, float32 out, and nearly the direction of float64."""
+    low = replace(case, net=case.net.to(dtype=torch.float32))
+    for name, value in low.initial().items():
+        if value.dtype != torch.float32:
+            raise Broken(f"init of a float32 net returns '{name}' as {value.dtype}.")
+    params, episode = case.weights(), case.episode()
+    fewer = {name: w.float() for name, w in params.items()}
+    short = episode._replace(x=episode.x.float(), progress=episode.progress.float())
+    for k in range(stage_count(case.algorithm)):
+        direction, value = step(case.algorithm, k, low.net, fewer, short)
+        _assert_form(direction, value, fewer, f"stage {k + 1} in float32")
+        want, _ = step(case.algorithm, k, case.net, params, episode)
+        assert_same(
+            {n: d.double() for n, d in direction.items()}, want, f"stage {k + 1} in float32 is not as in float64", 1e-3
+        )
+
+
+def check_counts(case: Case) -> None:
+    """1, 2, 3 and 5 source domains work, or a UsageError says how many are needed."""
+    for n in (1, 2, 3, 5):
+        try:
+            case.algorithm.check(case.net, n)
+        except UsageError as error:
+            if not set(re.findall(r"\d+", str(error))) - {str(n)}:
+                raise Broken(f"with {n} source domains it does not say how many are needed, but: {error}") from None
+            continue
+        these, where = replace(case, sources=n), f"with {n} source domains, which `check` accepts,"
+        for k in range(stage_count(case.algorithm)):
+            try:
+                params = these.weights()
+                direction, value = step(case.algorithm, k, case.net, params, these.episode())
+            except Exception as error:
+                raise Broken(f"{where} stage {k + 1} raises {type(error).__name__}: {error}") from error
+            _assert_form(direction, value, params, f"stage {k + 1} {where}")

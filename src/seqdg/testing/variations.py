@@ -1,0 +1,191 @@
+"""Checks that vary the settings: each acts, as a number or as a tensor, is printed and read back, and is explained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from seqdg import tree
+from seqdg.algorithm import Algorithm
+from seqdg.episode import Episode, Params
+from seqdg.errors import UsageError
+from seqdg.models.net import Net
+from seqdg.settings import flat, numbers, parsed, printed, rules, with_numbers, with_settings
+from seqdg.testing.case import Broken, Case, assert_same, difference, served, stage_count, step
+
+
+class Variation(NamedTuple):
+    """One setting, or one position of it, changed."""
+
+    name: str  # `alpha`, or `alpha_2` for a position
+    before: Algorithm
+    after: Algorithm
+
+
+def variations(case: Case) -> Iterator[Variation]:
+    """Every setting to another value that is allowed; one that may differ by position also as a tuple."""
+    for name, (_, rule) in rules(case.algorithm).items():
+        value = flat(case.algorithm)[name]
+        if isinstance(value, str):
+            for choice in rule.get("choices", ()):
+                if choice != value:
+                    yield Variation(name, case.algorithm, with_settings(case.algorithm, {name: choice}))
+        elif isinstance(value, bool):
+            yield Variation(name, case.algorithm, with_settings(case.algorithm, {name: not value}))
+        elif isinstance(value, tuple):
+            yield from _positions(case, case.algorithm, name, value)
+        else:
+            yield Variation(name, case.algorithm, _changed(case, case.algorithm, name, None))
+            if rule.get("per_position"):
+                longest = widest(case.algorithm, name, case.net, case.sources)
+                yield from _positions(case, with_settings(case.algorithm, {name: longest}), name, longest)
+
+
+def widest(algorithm: Algorithm, name: str, net: Net, sources: int) -> tuple[Any, ...]:
+    """The longest tuple of a setting's first value that the algorithm takes for so many source domains."""
+    value = flat(algorithm)[name]
+    first = value[0] if isinstance(value, tuple) else value
+    for length in range(sources + 1, 0, -1):
+        if _allowed(algorithm, {name: (first,) * length}, net, sources):
+            return (first,) * length
+    raise Broken(f"{name} is said to differ by position, but {sources} source domains take no tuple of it.")
+
+
+def _positions(case: Case, before: Algorithm, name: str, values: tuple[Any, ...]) -> Iterator[Variation]:
+    for i in range(len(values)):
+        yield Variation(f"{name}_{i + 1}", before, _changed(case, before, name, i))
+
+
+def _changed(case: Case, algorithm: Algorithm, name: str, position: int | None) -> Algorithm:
+    value = flat(algorithm)[name]
+    old = value if position is None else value[position]
+    others = (old + 1, old - 1) if isinstance(old, int) else (round(1.5 * old + 0.1, 12), 0.5 * old)
+    for new in others:
+        changed = new if position is None else (*value[:position], new, *value[position + 1 :])
+        if _allowed(algorithm, {name: changed}, case.net, case.sources):
+            return with_settings(algorithm, {name: changed})
+    raise Broken(f"{name} is {value}, and it allows none of {others} instead.")
+
+
+def _allowed(algorithm: Algorithm, settings: dict[str, Any], net: Net, sources: int) -> bool:
+    try:
+        with_settings(algorithm, settings).check(net, sources)
+    except UsageError:
+        return False
+    return True
+
+
+def check_settings_act(case: Case) -> None:
+    """Each setting changes the direction of a stage, or what init, stages or deploy make of the algorithm."""
+    free = inert(case.algorithm)
+    for name, before, after in variations(case):
+        if name not in free and difference(_outcome(case, before), _outcome(case, after))[1] <= 1e-9:
+            setting = name if name in flat(before) else name.rpartition("_")[0]
+            raise Broken(
+                f"{name} is ignored: {setting} = {flat(after)[setting]} instead of {flat(before)[setting]} changes "
+                "no direction. A setting that need not is named in the class variable `inert`."
+            )
+
+
+def inert(algorithm: Algorithm) -> set[str]:
+    """What the classes say need not change the direction, a wrapped base's included."""
+    inner = [inert(v) for f in fields(algorithm) if isinstance(v := getattr(algorithm, f.name), Algorithm)]
+    return set(getattr(type(algorithm), "inert", ())).union(*inner)
+
+
+def _outcome(case: Case, algorithm: Algorithm) -> dict[str, Tensor]:
+    params, shares = case.weights(0, algorithm), [share for share, _ in algorithm.stages()]
+    found = {f"share {k}": torch.tensor(share) for k, share in enumerate(shares)}
+    for k in range(len(shares)):
+        direction, _ = step(algorithm, k, case.net, params, case.episode())
+        found |= {f"{k} {name}": d for name, d in direction.items()}
+    return found | {"logits": served(algorithm, case.net, params, case.probe())}
+
+
+def check_one_for_all_positions(case: Case) -> None:
+    """A single number acts as a tuple that repeats it."""
+    for name, (_, rule) in rules(case.algorithm).items():
+        if rule.get("per_position") and not isinstance(flat(case.algorithm)[name], tuple):
+            longest = widest(case.algorithm, name, case.net, case.sources)
+            tuples = with_settings(case.algorithm, {name: longest})
+            what = f"{name} = {longest} does not act as {name} = {longest[0]}"
+            assert_same(_outcome(case, tuples), _outcome(case, case.algorithm), what)
+
+
+def check_tensor_settings(case: Case) -> None:
+    """Settings as 0-d tensors, another in each trial of a stack, act as the numbers do."""
+    for algorithm in dict.fromkeys((case.algorithm, *(v.before for v in variations(case)))):
+        if not numbers(algorithm):
+            continue
+        trials = [algorithm, *(_shifted(case, algorithm, by) for by in (0.9, 0.8))]
+        params = [case.weights(s, trial) for s, trial in enumerate(trials)]
+        episodes = [case.episode(s) for s in range(len(trials))]
+        values = {
+            path: torch.tensor([float(numbers(trial)[path]) for trial in trials], dtype=torch.float64)
+            for path in numbers(algorithm)
+        }
+        for w in params[1:]:
+            if {n: v.shape for n, v in w.items()} != {n: v.shape for n, v in params[0].items()}:
+                raise Broken("a numeric setting changes the shapes of the weights; declare it with static=True.")
+        for k in range(stage_count(algorithm)):
+
+            def run(values: dict[str, Tensor], w: Params, e: Episode, a: Algorithm = algorithm, k: int = k) -> Params:
+                direction, value = step(with_numbers(a, values), k, case.net, w, e)
+                return direction | {"the loss": value}
+
+            rows = Episode(*map(torch.stack, zip(*episodes, strict=True)))
+            stacked = tree.unstack(vmap(run)(values, tree.stack(params), rows))
+            for t, trial in enumerate(trials):
+                want, loss = step(trial, k, case.net, params[t], episodes[t])
+                what = f"in stage {k + 1}, tensors {', '.join(values)} do not act as the numbers {_shown(trial)}"
+                assert_same(stacked[t], want | {"the loss": loss}, what)
+                alone = {path: v[t] for path, v in values.items()}
+                assert_same(run(alone, params[t], episodes[t]), stacked[t], what)
+
+
+def _shifted(case: Case, algorithm: Algorithm, by: float) -> Algorithm:
+    """All numbers a little smaller, those that the rules allow."""
+    for path, value in numbers(algorithm).items():
+        try:
+            changed = with_numbers(algorithm, {**numbers(algorithm), path: by * float(value)})
+            changed.check(case.net, case.sources)
+        except UsageError:
+            continue
+        algorithm = changed
+    return algorithm
+
+
+def _shown(algorithm: Algorithm) -> str:
+    return ", ".join(f"{path} = {float(value):.4g}" for path, value in numbers(algorithm).items())
+
+
+def check_round_trip(case: Case) -> None:
+    """Printed settings, read into the algorithm as it was before they changed, give the changed algorithm."""
+    pairs = [(case.algorithm, case.algorithm), *((v.before, v.after) for v in variations(case))]
+    for before, after in pairs:
+        texts = printed(after)
+        back = parsed(before, texts)
+        for name, value in flat(after).items():
+            if (type(value), value) != (type(flat(back)[name]), flat(back)[name]):
+                raise Broken(f"{name} = {value!r} is printed as '{texts[name]}' and read back as {flat(back)[name]!r}.")
+
+
+def check_documented(case: Case) -> None:
+    """The docstring cites a paper with its year and explains each setting after its name and a colon."""
+    kind, settings = type(case.algorithm), [f.name for f in fields(case.algorithm)]
+    bases = [v for name in settings if isinstance(v := getattr(case.algorithm, name), Algorithm)]
+    for who in (case.algorithm, *bases):
+        kind, doc = type(who), type(who).__dict__.get("__doc__") or ""
+        if not doc or doc.startswith(f"{kind.__name__}("):
+            raise Broken(f"{kind.__name__} has no docstring.")
+        if not re.search(r"\b(19|20)\d\d\b", doc):
+            raise Broken(f"the docstring of {kind.__name__} does not name the paper, with its year.")
+        for f in fields(who):
+            if not re.search(rf"\b{re.escape(f.name)}:", doc):
+                raise Broken(f"the docstring of {kind.__name__} does not explain the setting '{f.name}:'.")

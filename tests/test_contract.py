@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+import seqdg
+from seqdg.settings import flat, rules, with_settings
+from seqdg.testing import check_algorithm
+from seqdg.testing.case import enough, nets
+from seqdg.testing.variations import widest
+
+
+@pytest.mark.parametrize("name", seqdg.algorithms())
+def test_every_registered_algorithm_keeps_the_contract(name):
+    check_algorithm(seqdg.build(name))
+
+
+def _by_position(name: str) -> list[str]:
+    return [setting for setting, (_, rule) in rules(seqdg.build(name)).items() if rule.get("per_position")]
+
+
+@pytest.mark.parametrize("name", [name for name in seqdg.algorithms() if _by_position(name)])
+def test_the_contract_is_kept_with_another_value_at_each_position(name):
+    algorithm, net = seqdg.build(name), next(iter(nets().values()))
+    sources = enough(algorithm, net)
+    for setting in _by_position(name):
+        values = widest(algorithm, setting, net, sources)
+        rising = tuple(value * (1 + 0.3 * i) + 0.01 for i, value in enumerate(values))
+        algorithm = with_settings(algorithm, {setting: rising})
+        assert flat(algorithm)[setting] == rising
+    check_algorithm(algorithm)
