@@ -1,0 +1,48 @@
+"""AlexNet (Krizhevsky, 2014: "One weird trick") under torchvision's parameter names, so that its weight files load.
+
+Where torchvision has dropout stands an identity: a net draws no random numbers of its own. Images are at least 63
+pixels high and wide.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class AlexNet(nn.Module):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 64, 11, stride=4, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(3, stride=2),
+            nn.Conv2d(64, 192, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(3, stride=2),
+            nn.Conv2d(192, 384, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(384, 256, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(256, 256, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(3, stride=2),
+        )
+        self.avgpool = nn.AdaptiveAvgPool2d((6, 6))
+        self.classifier = nn.Sequential(
+            nn.Identity(),
+            nn.Linear(256 * 6 * 6, 4096),
+            nn.ReLU(),
+            nn.Identity(),
+            nn.Linear(4096, 4096),
+            nn.ReLU(),
+            nn.Linear(4096, classes),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:  # (batch, 3, height, width)
+        logits: Tensor = self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
+        return logits
+
+
+def alexnet(classes: int) -> AlexNet:
+    return AlexNet(classes)

@@ -1,0 +1,93 @@
+"""ResNet-18 and ResNet-50 (He et al., CVPR 2016) under torchvision's parameter names, so that its weight files load.
+
+As in torchvision, a bottleneck that halves the resolution does so in its 3x3 convolution ("ResNet v1.5"). No layer
+works in place: `torch.func` keeps every intermediate value.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int, downsample: nn.Module | None) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample = downsample
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.bn2(self.conv2(x))
+        return F.relu(x + shortcut)
+
+
+class Bottleneck(nn.Module):
+    """A 3x3 convolution between two 1x1 ones, beside a shortcut; four times as wide outside as inside."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int, downsample: nn.Module | None) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, width * self.expansion, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(width * self.expansion)
+        self.downsample = downsample
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = F.relu(self.bn2(self.conv2(x)))
+        x = self.bn3(self.conv3(x))
+        return F.relu(x + shortcut)
+
+
+class ResNet(nn.Module):
+    def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: tuple[int, int, int, int], classes: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.layer1 = _layer(block, 64, 64, depths[0], stride=1)
+        self.layer2 = _layer(block, 64 * block.expansion, 128, depths[1], stride=2)
+        self.layer3 = _layer(block, 128 * block.expansion, 256, depths[2], stride=2)
+        self.layer4 = _layer(block, 256 * block.expansion, 512, depths[3], stride=2)
+        self.fc = nn.Linear(512 * block.expansion, classes)
+
+    def forward(self, x: Tensor) -> Tensor:  # (batch, 3, height, width)
+        x = self.maxpool(F.relu(self.bn1(self.conv1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        logits: Tensor = self.fc(torch.mean(x, (-2, -1)))
+        return logits
+
+
+def _layer(
+    block: type[BasicBlock] | type[Bottleneck], inputs: int, width: int, depth: int, stride: int
+) -> nn.Sequential:
+    """`depth` blocks, of which the first changes the resolution and the width."""
+    outputs = width * block.expansion
+    downsample: nn.Module | None = None
+    if stride != 1 or inputs != outputs:
+        downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs))
+    first = block(inputs, width, stride, downsample)
+    return nn.Sequential(first, *(block(outputs, width, 1, None) for _ in range(depth - 1)))
+
+
+def resnet18(classes: int) -> ResNet:
+    return ResNet(BasicBlock, (2, 2, 2, 2), classes)
+
+
+def resnet50(classes: int) -> ResNet:
+    return ResNet(Bottleneck, (3, 4, 6, 3), classes)
