@@ -78,6 +78,10 @@ class Algorithm:
         """Which algorithm trains for which share of the steps, in order."""
         return ((1.0, self),)
 
+    def enter(self, net: Net, params: Params) -> Params:
+        """What a stage changes before its first step, such as starting afresh; called on that stage's algorithm."""
+        return params
+
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         raise TypeError(f"{type(self).__name__} has no loss: it defines its direction by itself.")
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from seqdg.algorithm import Algorithm, Number, checked
 from seqdg.errors import UsageError, unknown
+from seqdg.positions import resized
 
 
 def flat(algorithm: Algorithm) -> dict[str, Any]:
@@ -117,6 +118,18 @@ def with_numbers(algorithm: Algorithm, values: Mapping[str, Number]) -> Algorith
         elif isinstance(value, tuple) and f"{f.name}.0" in values:
             changes[f.name] = tuple(values[f"{f.name}.{i}"] for i in range(len(value)))
     return replace(algorithm, **changes) if changes else algorithm
+
+
+def for_path(algorithm: Algorithm, length: int, new: int) -> Algorithm:
+    """The algorithm for a path of another length: tuples with a value for (nearly) every position keep their last
+    entries and repeat the first; shorter ones count from the end and stay."""
+    changes: dict[str, Any] = {}
+    for name, (_, rule) in rules(algorithm).items():
+        value = flat(algorithm)[name]
+        if rule.get("per_position") and isinstance(value, tuple) and len(value) >= length - 1:
+            size = len(value) + new - length
+            changes[name] = resized(value, size) if size > 0 else value[-1]
+    return with_settings(algorithm, changes) if changes else algorithm
 
 
 def shape(algorithm: Algorithm) -> tuple[Any, ...]:

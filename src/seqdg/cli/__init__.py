@@ -1,0 +1,34 @@
+"""The command line. A file per command; what is heavy is imported when a command runs."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from seqdg.cli.bench import bench
+from seqdg.cli.listing import list_names
+from seqdg.cli.table import table
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Domain generalization by sequential learning: train on the domains you have, work on one you never saw.",
+    epilog="Start with `seqdg bench`: it compares six algorithms on bundled data and prints the table.",
+)
+app.command()(bench)
+app.command()(table)
+app.command("list")(list_names)
+
+
+def main() -> None:
+    """Bad input: one sentence on stderr, exit code 2."""
+    from seqdg.errors import UsageError
+
+    try:
+        app()
+    except UsageError as error:
+        print(f"seqdg: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,64 @@
+"""Arguments and options that commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+BenchmarkName = Annotated[
+    str, typer.Argument(metavar="[BENCHMARK]", help="A name from `seqdg list benchmarks`, or your own .toml file.")
+]
+RunDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, as given to `seqdg bench --out`.")]
+Algorithms = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B",
+        help="Names from `seqdg list algorithms`; your own as module:name or file.py:name. Default: the benchmark's.",
+    ),
+]
+HeldOut = Annotated[
+    str | None, typer.Option(metavar="D,E", help="Domains to hold out, one at a time. Default: every domain.")
+]
+Trials = Annotated[int | None, typer.Option(help="Seeds per algorithm and held-out domain. Default: the benchmark's.")]
+Steps = Annotated[int | None, typer.Option(help="Training steps. Default: the benchmark's.")]
+Seed = Annotated[int, typer.Option(help="The first trial's seed; the others follow.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="ALGORITHM.SETTING=VALUE",
+        help="For example fo-s-mldg.alpha=0.05,0.6 or agg.lr=0.1; may be repeated.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Run directory. What it holds already is not run again. Default: runs/BENCHMARK."),
+]
+Data = Annotated[
+    Path | None, typer.Option(help="Root folder of the data; the benchmark's file names what lies below it.")
+]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to train. auto takes a GPU if there is one.")]
+Select = Annotated[
+    str,
+    typer.Option(
+        metavar="source-val|last|leave-one-out|oracle",
+        help="Which evaluation of a trial counts. Only oracle looks at the held-out domain.",
+    ),
+]
+AllowPartial = Annotated[
+    bool,
+    typer.Option(
+        "--allow-partial", help="Go on where the data differ from the published counts, with a note in the record."
+    ),
+]
+Format = Annotated[str, typer.Option("--format", metavar="text|markdown|latex|csv|json")]
+Criterion = Annotated[
+    str, typer.Option(metavar="accuracy|balanced_accuracy|log_loss|calibration_error|auroc", help="What is tabled.")
+]
+
+
+def names(text: str | None) -> list[str] | None:
+    """`a,b` as a list."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

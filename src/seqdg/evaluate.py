@@ -1,0 +1,64 @@
+"""Metrics of stacked predictions: every trial of a stack at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error", "auroc")
+HIGHER_IS_BETTER = {
+    "accuracy": True,
+    "balanced_accuracy": True,
+    "log_loss": False,
+    "calibration_error": False,
+    "auroc": True,
+}
+BINS = 15
+
+
+def metrics(logits: Tensor, y: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    """By criterion, (trial,), over the rows that the mask keeps.
+
+    logits: (trial, row, class)   y: (trial, row)   mask: (trial, row) bool
+    """
+    logits = logits.double()
+    log_p = logits.log_softmax(-1)
+    confidence, guess = log_p.max(-1)
+    weight = mask.double()
+    count = weight.sum(1)
+    correct = (guess == y).double() * weight
+    found = {
+        "accuracy": correct.sum(1) / count,
+        "balanced_accuracy": _balanced(correct, y, weight, logits.shape[-1]),
+        "log_loss": -(log_p.gather(-1, y.unsqueeze(-1)).squeeze(-1) * weight).sum(1) / count,
+        "calibration_error": _calibration_error(confidence.exp(), correct, weight),
+    }
+    if logits.shape[-1] == 2:
+        found["auroc"] = torch.stack([_auroc(s[m], t[m]) for s, t, m in zip(log_p[..., 1], y, mask, strict=True)])
+    return found
+
+
+def _balanced(correct: Tensor, y: Tensor, weight: Tensor, classes: int) -> Tensor:
+    """Mean over the classes that occur of the share found."""
+    zeros = correct.new_zeros(len(y), classes)
+    total, hit = zeros.scatter_add(1, y, weight), zeros.scatter_add(1, y, correct)
+    present = (total > 0).double()
+    return (hit / total.clamp(min=1) * present).sum(1) / present.sum(1)
+
+
+def _calibration_error(confidence: Tensor, correct: Tensor, weight: Tensor) -> Tensor:
+    """Expected calibration error over 15 equal bins (Guo et al. 2017)."""
+    zeros = confidence.new_zeros(len(weight), BINS)
+    place = (confidence * BINS).long().clamp(0, BINS - 1)
+    gap = zeros.scatter_add(1, place, confidence * weight) - zeros.scatter_add(1, place, correct)
+    return gap.abs().sum(1) / weight.sum(1)
+
+
+def _auroc(score: Tensor, y: Tensor) -> Tensor:
+    """Probability that a positive row scores above a negative one, ties counting half; nan where one kind is absent."""
+    positive, negative = score[y == 1], score[y == 0].sort().values
+    if not len(positive) or not len(negative):
+        return score.new_tensor(float("nan"))
+    below = torch.searchsorted(negative, positive)
+    not_above = torch.searchsorted(negative, positive, right=True)
+    return (below + not_above).double().mean() / 2 / len(negative)

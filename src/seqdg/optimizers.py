@@ -1,0 +1,70 @@
+"""Optimizers as pure functions of weights, direction and slots. A name absent from the direction is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqdg.episode import Params
+
+Slots = dict[str, Params]
+
+
+class Rates(NamedTuple):
+    """May be 0-d tensors, one value per trial of a stack."""
+
+    lr: float | Tensor
+    momentum: float | Tensor
+    weight_decay: float | Tensor
+
+
+class Optimizer(NamedTuple):
+    slots: Callable[[Params], Slots]  # what it remembers, at the start
+    update: Callable[[Params, Params, Slots, Rates], tuple[Params, Slots]]
+
+
+def _sgd(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
+    """w - lr * d, and nothing else: with FFO-S-MLDG's direction this is Algorithm 2 of the paper to the letter."""
+    return {name: w - rates.lr * direction[name] if name in direction else w for name, w in params.items()}, slots
+
+
+def _momentum(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
+    """The paper's M-SGD: v = momentum * v + (d + weight_decay * w), w - lr * v."""
+    new, velocity = dict(params), dict(slots["velocity"])
+    for name, d in direction.items():
+        velocity[name] = rates.momentum * velocity[name] + (d + rates.weight_decay * params[name])
+        new[name] = params[name] - rates.lr * velocity[name]
+    return new, {"velocity": velocity}
+
+
+def _adam(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
+    """Adam (Kingma and Ba, 2015) with decoupled weight decay; `momentum` is its first decay rate."""
+    new = dict(params)
+    first, second, count = dict(slots["first"]), dict(slots["second"]), dict(slots["count"])
+    for name, d in direction.items():
+        count[name] = count[name] + 1
+        first[name] = rates.momentum * first[name] + (1 - rates.momentum) * d
+        second[name] = 0.999 * second[name] + 0.001 * d * d
+        first_mean = first[name] / (1 - rates.momentum ** count[name])
+        second_mean = second[name] / (1 - 0.999 ** count[name])
+        step = first_mean / (second_mean.sqrt() + 1e-8) + rates.weight_decay * params[name]
+        new[name] = params[name] - rates.lr * step
+    return new, {"first": first, "second": second, "count": count}
+
+
+def _zeros(params: Params) -> Params:
+    return {name: torch.zeros_like(w) for name, w in params.items()}
+
+
+def _counts(params: Params) -> Params:
+    return {name: w.new_zeros(()) for name, w in params.items()}
+
+
+OPTIMIZERS = {
+    "sgd": Optimizer(lambda params: {}, _sgd),
+    "momentum": Optimizer(lambda params: {"velocity": _zeros(params)}, _momentum),
+    "adam": Optimizer(lambda p: {"first": _zeros(p), "second": _zeros(p), "count": _counts(p)}, _adam),
+}

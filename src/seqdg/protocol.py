@@ -1,0 +1,110 @@
+"""How a trial is trained and judged: its splits, its length, its rule of selection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqdg.data.domain import Dataset
+from seqdg.data.sampler import stream
+from seqdg.errors import UsageError, unknown
+from seqdg.optimizers import OPTIMIZERS
+
+SPLITS = ("random", "official")
+TESTS = ("whole", "split")
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What a benchmark fixes for every algorithm; an algorithm's own table may set its training fields.
+
+    split: `random` draws each domain's validation rows from the trial's seed, `official` takes the data set's own.
+    validation: share of each domain for validation under a random split.
+    test: a held-out domain is tested `whole`, or only on the rows that its `split` gives to validation (VLCS).
+    """
+
+    split: str = "random"
+    validation: float = 0.3
+    test: str = "whole"
+    steps: int = 1000
+    batch: int = 32  # per domain
+    evaluations: int = 10  # spread over the training; the last is after the last step
+    optimizer: str = "auto"  # the algorithm's own
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 5e-5
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("split", SPLITS), ("test", TESTS), ("optimizer", ("auto", *OPTIMIZERS))):
+            if getattr(self, name) not in allowed:
+                raise unknown(name, str(getattr(self, name)), allowed)
+        for name in ("steps", "batch", "evaluations"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name} is {value}, but at least 1 is needed.")
+        for name in ("lr", "momentum", "weight_decay"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < 0:
+                raise UsageError(f"{name} is {value}, but it must be a finite number of at least 0.")
+        if not 0 < self.validation < 1:
+            raise UsageError(f"validation is {self.validation}, but it must be a share between 0 and 1.")
+
+    def changed(self, table: Mapping[str, Any]) -> Protocol:
+        """With some fields replaced; a name that is none is an error."""
+        names = [f.name for f in fields(self)]
+        for name in table:
+            if name not in names:
+                raise unknown("field of a protocol", name, names)
+        return replace(self, **table)
+
+    def evaluation_steps(self) -> tuple[int, ...]:
+        """After how many steps the trial is judged."""
+        count = min(self.evaluations, self.steps)
+        return tuple(round(self.steps * (i + 1) / count) for i in range(count))
+
+
+class Split(NamedTuple):
+    """Row numbers of one trial."""
+
+    train: tuple[Tensor, ...]  # of every source
+    validation: tuple[Tensor, ...]  # of every source
+    test: tuple[Tensor, ...]  # of every held-out domain
+
+
+def sources(dataset: Dataset, held_out: tuple[str, ...]) -> tuple[str, ...]:
+    """The domains that a trial learns from."""
+    for name in held_out:
+        dataset.index(name)
+    return tuple(name for name in dataset.domains if name not in held_out)
+
+
+def split(dataset: Dataset, protocol: Protocol, held_out: tuple[str, ...], seed: int) -> Split:
+    """The rows that a trial trains, validates and tests on. A domain is split alike whatever is held out."""
+    parts = {name: _part(dataset, protocol, name, seed) for name in dataset.domains}
+    chosen = sources(dataset, held_out)
+    whole = protocol.test == "whole"
+    return Split(
+        train=tuple(parts[name][0] for name in chosen),
+        validation=tuple(parts[name][1] for name in chosen),
+        test=tuple(dataset.rows(name) if whole else parts[name][1] for name in held_out),
+    )
+
+
+def _part(dataset: Dataset, protocol: Protocol, domain: str, seed: int) -> tuple[Tensor, Tensor]:
+    """Training and validation rows of one domain."""
+    rows = dataset.rows(domain)
+    if protocol.split == "official":
+        if dataset.validation is None:
+            raise UsageError(f"{dataset.name} has no official split. Choose split = 'random'.")
+        validates = dataset.validation[rows]
+        return rows[~validates], rows[validates]
+    if len(rows) < 2:
+        raise UsageError(f"Domain '{domain}' of {dataset.name} has {len(rows)} rows, too few to split.")
+    count = min(max(1, round(protocol.validation * len(rows))), len(rows) - 1)
+    shuffled = rows[torch.from_numpy(stream(seed, "split", domain).permutation(len(rows)))]
+    return shuffled[count:].sort().values, shuffled[:count].sort().values

@@ -1,0 +1,48 @@
+"""What is known of a finished trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+DONE, DIVERGED, FAILED = "done", "diverged", "failed"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics after some number of steps: by criterion, a value per source (validation) and per held-out domain."""
+
+    step: int
+    source: dict[str, list[float]]
+    held_out: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """The outcome of one trial; `description` is the trial's own."""
+
+    key: str
+    description: dict[str, Any]
+    status: str
+    history: list[Evaluation] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)  # training loss, at most some hundred points
+    seconds: float = 0.0  # this trial's share of its stack's time
+    peak_memory: int = 0  # bytes, of the stack
+    stacked: int = 1  # trials in the stack
+    device: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    commit: str = ""
+    weights: str = ""  # sha256 of the deployed weights
+    error: str = ""
+
+    @property
+    def algorithm(self) -> str:
+        return str(self.description["algorithm"])
+
+    @property
+    def held_out(self) -> tuple[str, ...]:
+        return tuple(self.description["held_out"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.description["seed"])

@@ -1,0 +1,197 @@
+"""Training of any number of trials at once, or of one large one.
+
+A stack holds trials that share a net and the shape of their algorithm; their seeds, splits, held-out domains, numeric
+settings and learning rates are data. What one trial does is written once, for one trial; a stack of several is its
+`torch.func.vmap`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from seqdg import tree
+from seqdg.algorithm import Algorithm
+from seqdg.data.inputs import Inputs
+from seqdg.data.sampler import Sampler
+from seqdg.episode import Episode, Params
+from seqdg.models.net import Net
+from seqdg.optimizers import OPTIMIZERS, Rates, Slots
+from seqdg.protocol import Protocol, Split
+from seqdg.settings import numbers, with_numbers
+
+DRAWN_AHEAD = 64  # steps
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trial, in terms of numbers: no names, no files."""
+
+    algorithm: Algorithm
+    protocol: Protocol
+    split: Split
+    seed: int
+    params: Params  # all that is trained, at the start
+
+
+@dataclass
+class State:
+    """Everything that training carries from one step to the next; tensors have a first axis of trials."""
+
+    step: int
+    stage: int  # the last one entered
+    params: Params
+    slots: Slots
+    losses: list[Tensor] = field(default_factory=list)  # (step, trial) each, not yet taken away
+
+
+class Stack:
+    """Trials that train together."""
+
+    def __init__(self, net: Net, inputs: Inputs, jobs: Sequence[Job]) -> None:
+        self.net, self.inputs, self.jobs = net, inputs, jobs
+        self.algorithm, self.protocol = jobs[0].algorithm, jobs[0].protocol
+        self.alone = len(jobs) == 1
+        self.optimizer = OPTIMIZERS[optimizer_name(self.algorithm, self.protocol)]
+        self.samplers = [Sampler(job.seed, job.split.train, job.protocol.batch) for job in jobs]
+        self.numbers = self._per_trial([{k: torch.as_tensor(v) for k, v in numbers(j.algorithm).items()} for j in jobs])
+        rates = [{n: torch.tensor(getattr(j.protocol, n)) for n in Rates._fields} for j in jobs]
+        self.rates = Rates(**self._per_trial(rates))
+        self.bounds = stage_bounds(self.algorithm, self.protocol.steps)
+
+    def start(self) -> State:
+        params = tree.stack([job.params for job in self.jobs])
+        return State(0, -1, {name: p.to(self.inputs.device) for name, p in params.items()}, {})
+
+    def advance(self, state: State, stop: int, tick: Callable[[int], None] = lambda steps: None) -> State:
+        """The state after `stop` steps; `tick` hears how many were taken since it last did."""
+        state = State(state.step, state.stage, state.params, state.slots, list(state.losses))
+        while state.step < stop:
+            while state.stage < 0 or state.step == self.bounds[state.stage]:
+                self._enter(state)
+            first, last = state.step, min(stop, self.bounds[state.stage], state.step + DRAWN_AHEAD)
+            self._train(state, first, last)
+            tick(last - first)
+        return state
+
+    def deploy(self, state: State) -> Params:
+        """What serves unseen domains, BatchNorm recalibrated over source data where the policy says so."""
+        with torch.no_grad():
+            deployed: Params = self.over_trials(lambda given, params: self._own(given).deploy(params))(
+                self.numbers, state.params
+            )
+            if not self.net.on_batch:
+                return deployed
+            return {**deployed, **self._recalibrated(deployed)}
+
+    def predict(self, deployed: Params, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (trial, row, class) and labels (trial, row) of rows (trial, row), a bounded number at a time."""
+        together = self._rows_together(rows.shape[0])
+        one = self.over_trials(lambda given, params, x: self._own(given).predict(self.net, params, x))
+        logits, labels = [], []
+        with torch.no_grad():
+            for chunk in torch.split(rows.to(self.inputs.device), together, dim=1):
+                x, y = self.inputs.serve(chunk)
+                logits.append(one(self.numbers, deployed, x))
+                labels.append(y)
+        return torch.cat(logits, 1), torch.cat(labels, 1)
+
+    def over_trials(self, one: Callable[..., Any]) -> Callable[..., Any]:
+        """From a function of one trial to one of all of them; tensors in and out have a first axis of trials."""
+        if not self.alone:
+            return vmap(one)
+
+        def only(*stacked: Any) -> Any:
+            return _with_axis(one(*(_without_axis(s) for s in stacked)))
+
+        return only
+
+    def _train(self, state: State, first: int, last: int) -> None:
+        device, start = self.inputs.device, self.bounds[state.stage - 1] if state.stage else 0
+        draws = [sampler.draw(first, last) for sampler in self.samplers]
+        domain, rows, key = (torch.stack(column, 1).to(device) for column in zip(*draws, strict=True))
+        length = self.bounds[state.stage] - start
+        step = self.over_trials(self._step_of(state.stage))
+        losses = []
+        for i in range(last - first):
+            x, y = self.inputs.train(rows[i], key[i])
+            progress = torch.full((len(self.jobs),), (first + i - start) / length, dtype=x.dtype, device=device)
+            episode = Episode(x, y, domain[i], progress, key[i])
+            state.params, state.slots, loss = step(state.params, state.slots, self.numbers, self.rates, episode)
+            losses.append(loss)
+        state.losses.append(torch.stack(losses))
+        state.step = last
+
+    def _step_of(self, stage: int) -> Callable[..., tuple[Params, Slots, Tensor]]:
+        """What one trial does in one step."""
+
+        def step(params: Params, slots: Slots, given: Params, rates: Rates, episode: Episode) -> tuple[Any, ...]:
+            algorithm = self._own(given).stages()[stage][1]
+            direction, loss = algorithm.gradient(self.net, params, episode)
+            params, slots = self.optimizer.update(params, direction, slots, rates)
+            return params, slots, loss
+
+        return step
+
+    def _enter(self, state: State) -> None:
+        """Begins the next stage: its own optimizer, from nothing."""
+        state.stage += 1
+        stage = state.stage
+        begin = self.over_trials(lambda given, params: self._own(given).stages()[stage][1].enter(self.net, params))
+        state.params = begin(self.numbers, state.params)
+        state.slots = self.over_trials(self.optimizer.slots)(state.params)
+
+    def _own(self, given: Params) -> Algorithm:
+        return with_numbers(self.algorithm, given)
+
+    def _per_trial(self, values: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        return {k: v.to(self.inputs.device, self.inputs.dtype) for k, v in tree.stack(values).items()} if values else {}
+
+    def _recalibrated(self, deployed: Params, most: int = 512) -> Params:
+        """Mean and variance of all sources together, from equal parts of their training rows (at most `most` each)."""
+        batch = self.protocol.batch
+        count = max(1, min(most, *(len(rows) for job in self.jobs for rows in job.split.train)) // batch)
+        one = self.over_trials(lambda given, params, x: self._own(given).statistics(self.net, params, x))
+        mean: Params = {}
+        square: Params = {}
+        draws = torch.stack([sampler.draw(0, count).rows for sampler in self.samplers], 2).to(self.inputs.device)
+        parts = draws.flatten(0, 1)  # (step x source, trial, batch)
+        for rows in parts:
+            found = one(self.numbers, deployed, self.inputs.serve(rows)[0])
+            for name, value in found.items():
+                if name.endswith("running_mean"):
+                    variance = found[name.removesuffix("mean") + "var"]
+                    mean[name] = mean.get(name, 0) + value / len(parts)
+                    square[name] = square.get(name, 0) + (variance + value**2) / len(parts)
+        spread = {n.removesuffix("mean") + "var": s - mean[n] ** 2 for n, s in square.items()}
+        return {**mean, **spread}
+
+    def _rows_together(self, trials: int) -> int:
+        budget = 2**28 if self.inputs.device.type == "cuda" else 2**23
+        size = 1
+        for extent in self.inputs.shape:
+            size *= extent
+        return max(1, budget // (trials * size))
+
+
+def optimizer_name(algorithm: Algorithm, protocol: Protocol) -> str:
+    return algorithm.optimizer if protocol.optimizer == "auto" else protocol.optimizer
+
+
+def stage_bounds(algorithm: Algorithm, steps: int) -> list[int]:
+    """After how many steps each stage ends."""
+    shares = [share for share, _ in algorithm.stages()]
+    return [round(steps * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))]
+
+
+def _without_axis(value: Any) -> Any:
+    return torch.utils._pytree.tree_map(lambda t: t.squeeze(0), value)
+
+
+def _with_axis(value: Any) -> Any:
+    return torch.utils._pytree.tree_map(lambda t: t.unsqueeze(0), value)
