@@ -1,0 +1,194 @@
+"""Every picture decoded once into one memory-mapped file: (row, 3, side, side) of uint8.
+
+The file is named by what is in it: a hash of the pictures' names, sizes and checksums, and of the side. It is written
+under another name, forced to disk and renamed, so that it is there whole or not at all; one that something else cut
+short is noticed when it is opened, and made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from seqdg.data.checks import Problem
+from seqdg.data.container import LARGEST, Container, File
+from seqdg.data.decode import Pixels, decode, need_pillow, side
+from seqdg.data.image_folder import Picture
+from seqdg.errors import UsageError
+
+Progress = Callable[[int, int], None]  # pictures done, of how many
+
+VERSION = 1  # of how pictures become pixels; a new one makes every cache anew
+BLOCK = 128  # pictures decoded ahead of the writing; bounds the memory
+LARGEST_FOUND_SIDE = 256
+ABANDONED = 600.0  # seconds after which an unfinished file that nobody writes to is removed
+
+
+def cache_folder() -> Path:
+    """$SEQDG_CACHE, or `seqdg` in the user's cache folder of this platform."""
+    if given := os.environ.get("SEQDG_CACHE"):
+        return Path(given)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "seqdg" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "seqdg"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqdg"
+
+
+def fingerprint(container: Container, pictures: Sequence[Picture], cache: Path) -> str:
+    """Of the content: the same pictures give the same one, whether they lie in a folder or a zip.
+
+    A folder's files are read for it once; later their sizes and times tell that they are the same.
+    """
+    files = [p.file for p in pictures]
+    stamp = container.stamp(files)
+    known = cache / f"{stamp}.fingerprint"
+    if stamp and known.is_file() and len(text := known.read_text()) == 64:
+        return text
+    digest = hashlib.sha256()
+    for picture, checksum in zip(pictures, container.checksums(files), strict=True):
+        name = picture.file.parts[-1]
+        line = f"{picture.domain}/{picture.label}/{name}\0{picture.file.size} {checksum:08x}\n"
+        digest.update(line.encode())
+    if stamp:
+        with _replacing(known) as out:
+            out.write(digest.hexdigest().encode())
+    return digest.hexdigest()
+
+
+def open_pictures(
+    container: Container, pictures: Sequence[Picture], content: str, size: int | None, progress: Progress | None = None
+) -> tuple[NDArray[np.uint8] | None, list[Problem]]:
+    """The pixels of every picture, from the cache or decoded into it; or which files cannot be decoded."""
+    key = hashlib.sha256(f"{VERSION} {content} {size}".encode()).hexdigest()[:32]
+    path = cache_folder() / f"{key}.npy"
+    pixels = _open(path, len(pictures))
+    if pixels is not None:
+        return pixels, []
+    need_pillow()
+    broken = _decode_all(container, [p.file for p in pictures], size, path, progress or (lambda done, total: None))
+    return (None, broken) if broken else (_open(path, len(pictures)), [])
+
+
+def _open(path: Path, rows: int) -> NDArray[np.uint8] | None:
+    """None where there is no file, or not all of it."""
+    try:
+        pixels = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (FileNotFoundError, ValueError, EOFError):
+        return None
+    return pixels if pixels.dtype == np.uint8 and pixels.ndim == 4 and len(pixels) == rows else None
+
+
+def _decode_all(
+    container: Container, files: Sequence[File], size: int | None, path: Path, progress: Progress
+) -> list[Problem]:
+    with ThreadPoolExecutor(_cores()) as pool:  # Pillow's decoders let other threads run
+        if size is None:
+            sides = list(pool.map(lambda file: _side(container, file), files))
+            size = min(max(sides, default=1), LARGEST_FOUND_SIDE)
+        shape = (len(files), 3, size, size)
+        broken: list[Problem] = []
+        with _replacing(path, int(np.prod(shape, dtype=np.int64)), broken) as out:
+            npy.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            for done, result in enumerate(_ahead(pool, container, files, size), 1):
+                if isinstance(result, Problem):
+                    broken.append(result)
+                elif not broken:
+                    out.write(result.data)
+                progress(done, len(files))
+    return broken
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, container: Container, files: Sequence[File], size: int
+) -> Iterator[Pixels | Problem]:
+    """Decoded in parallel, given in order, never more than two blocks ahead."""
+    waiting: deque[list[Future[Pixels | Problem]]] = deque()
+    for start in range(0, len(files), BLOCK):
+        waiting.append([pool.submit(_decode, container, file, size) for file in files[start : start + BLOCK]])
+        if len(waiting) > 2:
+            yield from (future.result() for future in waiting.popleft())
+    for block in waiting:
+        yield from (future.result() for future in block)
+
+
+def _decode(container: Container, file: File, size: int) -> Pixels | Problem:
+    try:
+        if file.size > LARGEST:
+            raise ValueError(f"{file.size} bytes")
+        return decode(container.read(file), size)
+    except Exception as error:  # a decoder may raise anything on a broken file, and each is to be listed
+        why = str(error).split("<_io")[0].strip() or type(error).__name__
+        return Problem(f"{container.place}: '{file.name}' cannot be decoded as an image ({why}).")
+
+
+def _side(container: Container, file: File) -> int:
+    try:
+        return side(container.read(file)) if file.size <= LARGEST else 1
+    except Exception:  # listed when it is decoded
+        return 1
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _replacing:
+    """A file that comes to be whole or not at all: nothing where the block fails or finds something `wrong`."""
+
+    def __init__(self, path: Path, needs: int = 0, wrong: Sequence[Any] = ()) -> None:
+        self.path, self.needs, self.wrong = path, needs, wrong
+        self.unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}.unfinished")
+
+    def __enter__(self) -> BinaryIO:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(self.path.parent)
+            if shutil.disk_usage(self.path.parent).free < self.needs:
+                raise OSError("the disk has too little room")
+            self.file = self.unfinished.open("wb")
+        except OSError as error:
+            raise self._cannot(error) from error
+        return self.file
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if kind is None and not self.wrong:
+                self.file.flush()
+                os.fsync(self.file.fileno())
+            self.file.close()
+            if kind is None and not self.wrong:
+                self.unfinished.replace(self.path)
+        except OSError as late:
+            raise self._cannot(late) from late
+        finally:
+            self.unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise self._cannot(error) from error
+
+    def _cannot(self, error: OSError) -> UsageError:
+        room = f" ({self.needs / 2**30:.1f} GiB)" if self.needs else ""
+        place = f"The cache{room} cannot be written to {self.path.parent}: {error.strerror or error}."
+        return UsageError(f"{place} Make room there, or set SEQDG_CACHE to another folder.")
+
+
+def _remove_abandoned(folder: Path) -> None:
+    for left in folder.glob("*.unfinished"):
+        try:
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                left.unlink()
+        except OSError:  # another process was quicker
+            continue

@@ -1,0 +1,114 @@
+"""What can be wrong with a data set, each as one sentence; every check lists all that it finds."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+SHOWN = 8  # names or numbers given in one sentence before "and N more"
+
+Labels = NDArray[np.int64]  # (row,) index into the classes
+
+
+class Problem(NamedTuple):
+    """Something wrong. `partial`: it comes of an incomplete copy, and --allow-partial makes a note of it."""
+
+    text: str
+    partial: bool = False
+
+
+def some(items: Iterable[object]) -> str:
+    """`a, b, c and 5 more`"""
+    names = [str(item) for item in items]
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def count(n: int, what: str) -> str:
+    """`1 file`, `3 files`"""
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def missing_domains(wanted: Sequence[str], found: Iterable[str], place: str) -> list[Problem]:
+    there = sorted(set(found))
+    problems = []
+    for domain in wanted:
+        if domain in there:
+            continue
+        near = difflib.get_close_matches(domain, there, n=1, cutoff=0.5)
+        hint = f" Is it '{near[0]}'?" if near else f" It holds: {some(there)}." if there else " It holds no domain."
+        problems.append(Problem(f"{place} has no domain '{domain}'.{hint}"))
+    return problems
+
+
+def empty_domains(labels: Mapping[str, NDArray[Any]]) -> list[Problem]:
+    return [Problem(f"The domain '{d}' is empty: fill it or leave it out.") for d, y in labels.items() if len(y) == 0]
+
+
+def too_few_domains(domains: Sequence[str], held_out: Sequence[str]) -> list[Problem]:
+    """Holding a domain out leaves at least one to learn from."""
+    if len(domains) >= 2 or not (domains and held_out):
+        return []
+    return [Problem(f"There is only the domain '{domains[0]}': to hold it out, at least one other is needed.")]
+
+
+def class_coverage(
+    labels: Mapping[str, Labels], classes: Sequence[str], held_out: Sequence[str]
+) -> tuple[list[Problem], list[str]]:
+    """Problems: classes that nothing can be learned about. Notes: classes that only some domains have."""
+    filled = {d: np.bincount(y[y >= 0], minlength=len(classes)) > 0 for d, y in labels.items() if len(y)}
+    problems, notes = [], []
+    for c, name in enumerate(classes):
+        having = [d for d, has in filled.items() if has[c]]
+        lacking = [d for d in filled if d not in having]
+        alone = [d for d in held_out if having == [d] and len(filled) > 1]
+        if not having:
+            problems.append(Problem(f"No domain has the class '{name}'."))
+        elif alone:
+            text = f"Only {alone[0]} has the class '{name}': with {alone[0]} held out, no source domain has it."
+            problems.append(Problem(text))
+        elif lacking:
+            notes.append(f"The class '{name}' is missing from {some(lacking)}.")
+    return problems, notes
+
+
+def published_counts(
+    labels: Mapping[str, NDArray[Any]], published: Mapping[str, int], what: str = "row"
+) -> list[Problem]:
+    return [
+        Problem(f"{domain} has {count(len(labels[domain]), what)} where {right} are published.", partial=True)
+        for domain, right in published.items()
+        if domain in labels and len(labels[domain]) != right
+    ]
+
+
+def usable_split(labels: Mapping[str, NDArray[Any]], validation: Mapping[str, NDArray[Any]]) -> list[Problem]:
+    """Rows to learn from, and rows to choose by, in every domain."""
+    problems = []
+    for domain, rows in validation.items():
+        if len(labels[domain]) and len(rows) in (0, len(labels[domain])):
+            what = "no rows to validate on" if len(rows) == 0 else "no rows to train on"
+            problems.append(Problem(f"The official split leaves {domain} {what}."))
+    return problems
+
+
+def finite(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
+    problems = []
+    for domain, rows in x.items():
+        wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(wrong):
+            what = f"{len(wrong)} of {len(rows)} rows with NaN or infinite features (counted from 0: {some(wrong)})"
+            problems.append(Problem(f"{domain} has {what}: fill them in or leave these rows out."))
+    return problems
+
+
+def same_width(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
+    widths = {domain: rows.shape[1] for domain, rows in x.items()}
+    if len(set(widths.values())) < 2:
+        return []
+    each = ", ".join(f"{domain} {width}" for domain, width in widths.items())
+    return [Problem(f"The domains have different numbers of features ({each}): they must have the same ones.")]

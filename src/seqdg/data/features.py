@@ -1,0 +1,183 @@
+"""Feature files, one per domain (`.mat`, `.npz`, `.csv`, `.parquet`), or one `.npz` with `<domain>_x`, `<domain>_y`.
+
+Published layouts that need nothing said: Office-Caltech10 SURF (`fts`, `labels`), VLCS DeCAF6 (`data`, whose last
+column is the label), IXMAS dense trajectories (`desc` with a column per video, `labels`).
+"""
+
+from __future__ import annotations
+
+import glob
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqdg.data import table
+from seqdg.data.checks import Problem, missing_domains, some
+from seqdg.data.mat import Arrays, read_mat, refused
+from seqdg.data.rows import Matrix, Read, Rows
+from seqdg.data.spec import DataSpec
+from seqdg.errors import UsageError
+
+SUFFIXES = (".mat", ".npz", *table.SUFFIXES)
+X_NAMES = ("x", "fts", "features", "feature", "feats", "feat", "fea", "desc", "data")
+Y_NAMES = ("y", "labels", "label", "gnd", "class", "classes", "target", "targets")
+LAST_COLUMN = "last-column"
+
+
+def read(path: Path, spec: DataSpec) -> Read:
+    """Every domain's rows; what cannot be read is a problem, and the next domain is read all the same."""
+    if path.is_file():
+        return _one_npz(path, spec)
+    files = {d: _files(path, d, spec.files) for d in spec.domains} if spec.domains else _find(path)
+    problems = missing_domains(list(files), [d for d in files if files[d]], str(path))
+    if not files:
+        problems.append(Problem(f"{path} holds no feature files: expected <domain>.mat, .npz, .csv or .parquet."))
+    rows = {}
+    for domain, names in files.items():
+        parts = []
+        for file in names:
+            try:
+                parts.append(read_file(file, spec.x_key, spec.y_key))
+            except UsageError as error:
+                problems.append(Problem(str(error)))
+        if len(parts) == len(names) and parts:
+            rows[domain] = _joined(domain, parts, problems)
+    return Read(rows, problems, [])
+
+
+def read_file(path: Path, x_key: str = "", y_key: str = "") -> Rows:
+    suffix = path.suffix.lower()
+    if suffix in table.SUFFIXES:
+        return _from_columns(path, y_key)
+    # With both keys given nothing else in the file is touched.
+    keys = [key for key in (x_key, y_key) if key != LAST_COLUMN] if x_key and y_key else []
+    arrays = read_mat(path, keys) if suffix == ".mat" else read_npz(path, keys)
+    return Rows(*pick(arrays, x_key, y_key, str(path)))
+
+
+def read_npz(path: Path, keys: Sequence[str] = ()) -> Arrays:
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            absent = [key for key in keys if key not in file.files]
+            if absent:
+                raise UsageError(f"{path} has no array '{absent[0]}'. It has: {', '.join(file.files)}.")
+            return {name: _plain(path, file, name) for name in keys or file.files}
+    except UsageError:
+        raise
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        if "pickle" in str(error):
+            raise refused(path, path.name, "a pickle") from error
+        raise UsageError(f"{path} cannot be read as an .npz file ({error}): is it whole?") from error
+
+
+def _plain(path: Path, file: Any, name: str) -> NDArray[Any]:
+    try:
+        return np.asarray(file[name])
+    except ValueError as error:
+        if "Object arrays" in str(error):
+            raise refused(path, name, "pickled") from error
+        raise
+
+
+def pick(arrays: Arrays, x_key: str, y_key: str, place: str) -> tuple[Matrix, NDArray[Any]]:
+    """The features with one row each, and the labels: by the keys given, or by usual names and shapes."""
+    here = f"It has: {', '.join(f'{n} {list(a.shape)}' for n, a in arrays.items()) or 'nothing'}."
+    for key in (x_key, y_key):
+        if key not in ("", LAST_COLUMN, *arrays):
+            raise UsageError(f"{place} has no array '{key}'. {here}")
+    y_key = y_key or next((n for n in arrays if n.lower() in Y_NAMES and arrays[n].ndim < 3), "")
+    matrices = [n for n, a in arrays.items() if n != y_key and a.ndim == 2 and a.dtype.kind in "iufb"]
+    usual = [n for n in matrices if n.lower() in X_NAMES]
+    x_key = x_key or (usual or matrices)[0] if x_key or len(usual) == 1 or len(matrices) == 1 else ""
+    if not x_key:
+        raise UsageError(f"{place}: which array holds the features? Give x_key. {here}")
+    x = arrays[x_key]
+    if x.ndim != 2 or x.dtype.kind not in "iufb":
+        raise UsageError(f"{place}: '{x_key}' is no matrix of real numbers with a row per example. {here}")
+    if y_key in ("", LAST_COLUMN):
+        x, y = x[:, :-1], x[:, -1]
+        if not y_key and not (np.isfinite(y).all() and (y == np.round(y)).all()):
+            raise UsageError(f"{place}: which array holds the labels? Give y_key. {here}")
+    else:
+        y = arrays[y_key].reshape(-1)
+    if len(x) != len(y) and x.shape[1] == len(y):
+        x = x.T  # a column per example
+    if len(x) != len(y):
+        raise UsageError(f"{place}: '{x_key}' has {len(x)} rows and '{y_key}' {len(y)} labels.")
+    return x.astype(np.float32), y
+
+
+def _from_columns(path: Path, y_key: str) -> Rows:
+    columns = table.read_columns(path)
+    y_key = y_key if y_key != LAST_COLUMN else list(columns)[-1]
+    y_key = y_key or next((n for n in columns if n.lower() in Y_NAMES), list(columns)[-1])
+    if y_key not in columns:
+        raise UsageError(f"{path} has no column '{y_key}'. It has: {', '.join(columns)}.")
+    problems: list[Problem] = []
+    x = table.matrix({n: v for n, v in columns.items() if n != y_key}, len(columns[y_key]), str(path), problems)
+    if problems:
+        raise UsageError(problems[0].text)
+    return Rows(x, columns[y_key])
+
+
+def _one_npz(path: Path, spec: DataSpec) -> Read:
+    if path.suffix.lower() != ".npz":
+        raise UsageError(f"{path} is one file: features are read from a folder with a file per domain, or one .npz.")
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            names = list(file.files)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        return Read({}, [Problem(f"{path} cannot be read as an .npz file ({error}).")], [])
+    there = [n[:-2] for n in names if n.endswith("_x") and f"{n[:-2]}_y" in names]
+    problems = (
+        missing_domains(spec.domains, there, str(path))
+        if spec.domains or there
+        else [Problem(f"{path} has no arrays <domain>_x and <domain>_y. It has: {', '.join(names)}.")]
+    )
+    rows = {}
+    for domain in (d for d in spec.domains or there if d in there):
+        x_key, y_key, v_key = f"{domain}_x", f"{domain}_y", f"{domain}_is_val"
+        try:
+            arrays = read_npz(path, [x_key, y_key, *([v_key] if v_key in names else [])])
+            x, y = pick(arrays, x_key, y_key, str(path))
+            rows[domain] = Rows(x, y, arrays[v_key].reshape(-1).astype(bool) if v_key in names else None)
+        except UsageError as error:
+            problems.append(Problem(str(error)))
+    return Read(rows, problems, [])
+
+
+def _files(folder: Path, domain: str, templates: Sequence[str]) -> list[Path]:
+    """A domain's files: by the templates given, by its name, in its folder, or in folders such as train and test."""
+    if templates:
+        named = [folder / template.format(domain=domain) for template in templates]
+        return named if all(path.is_file() for path in named) else []
+    name = glob.escape(domain)
+    for pattern in (f"{name}.*", f"{name}[_.-]*", f"{name}/*", f"*/{name}.*"):
+        found = sorted(path for path in folder.glob(pattern) if path.suffix.lower() in SUFFIXES)
+        if len(found) > 1 and "/" not in pattern:
+            names = some(path.name for path in found)
+            raise UsageError(f"{folder} has several files that may be the domain '{domain}': {names}. Say `files`.")
+        if found:
+            return found
+    return []
+
+
+def _find(folder: Path) -> dict[str, list[Path]]:
+    """Every feature file is a domain, or else every folder that has some."""
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    if files:
+        return {path.stem: [path] for path in files}
+    return {d.name: files for d in sorted(folder.iterdir()) if d.is_dir() and (files := _files(folder, d.name, ()))}
+
+
+def _joined(domain: str, parts: Sequence[Rows], problems: list[Problem]) -> Rows:
+    widths = [part.x.shape[1] for part in parts]
+    if len(set(widths)) > 1:
+        text = f"The files of {domain} have different numbers of features: {', '.join(map(str, widths))}."
+        problems.append(Problem(text))
+        return parts[0]
+    return Rows(np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts]))

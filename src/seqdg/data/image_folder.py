@@ -1,0 +1,101 @@
+"""Image folders `<domain>/<class>/<file>`, in a folder or a zip, at the top or below a folder such as `PACS/`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from seqdg.data.checks import Labels, Problem, count, missing_domains, some
+from seqdg.data.container import Container, File
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+class Picture(NamedTuple):
+    domain: str
+    label: str  # the class, by name
+    file: File
+
+
+@dataclass
+class Pictures:
+    """Every picture, sorted by domain, class and stem: the same order for any copy, however encoded."""
+
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    pictures: list[Picture]
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def labels(self) -> Labels:
+        index = {name: i for i, name in enumerate(self.classes)}
+        return np.array([index[p.label] for p in self.pictures], dtype=np.int64)
+
+    def domain_index(self) -> Labels:
+        index = {name: i for i, name in enumerate(self.domains)}
+        return np.array([index[p.domain] for p in self.pictures], dtype=np.int64)
+
+
+def read(container: Container, domains: Sequence[str], classes: Sequence[str], drop_others: bool = False) -> Pictures:
+    """The pictures of `domains` (all that are found, if none is named), by class folder."""
+    top = _top(container, domains)
+    below = {f[len(top)] for f in container.folders if len(f) == len(top) + 1 and f[: len(top)] == top}
+    problems = list(container.problems)
+    if not container.files and not problems:
+        problems.append(Problem(f"{container.place} holds no files: expected <domain>/<class>/<picture>."))
+    if domains:
+        problems += missing_domains(domains, below, container.place)
+    found = tuple(d for d in domains if d in below) or tuple(
+        sorted(d for d in below if _may_be_domain(container, (*top, d)))
+    )
+    pictures = []
+    for file in container.files:
+        inside = file.parts[len(top) :]
+        if file.parts[: len(top)] != top or inside[0] not in found:
+            continue
+        if len(inside) == 3:
+            pictures.append(Picture(inside[0], inside[1], file))
+        elif file.name.lower().endswith(SUFFIXES):
+            problems.append(Problem(f"{container.place}: '{file.name}' does not lie in <domain>/<class>/."))
+    pictures.sort(key=lambda p: (p.domain, p.label, p.file.stem, p.file.name))
+    result = Pictures(found, tuple(classes) or tuple(sorted({p.label for p in pictures})), pictures, problems)
+    _set_others_apart(result, container.place, drop_others)
+    return result
+
+
+def _top(container: Container, domains: Sequence[str]) -> tuple[str, ...]:
+    """The folder that holds the domains: where most of the named ones lie, or else most files."""
+    score: Counter[tuple[str, ...]] = Counter()
+    if domains:
+        for folder in container.folders:
+            score[folder[:-1]] += folder[-1] in domains
+    else:
+        for file in container.files:
+            score[file.parts[:-3]] += len(file.parts) >= 3
+    best = max(score.values(), default=0)
+    return min((top for top, n in score.items() if n == best), key=lambda top: (len(top), top)) if best else ()
+
+
+def _may_be_domain(container: Container, folder: tuple[str, ...]) -> bool:
+    """Has class folders, or is an empty folder beside those that do: not a folder of, say, split lists."""
+    below = [f for f in container.folders if len(f) == len(folder) + 1 and f[:-1] == folder]
+    return bool(below) or not any(file.parts[: len(folder)] == folder for file in container.files)
+
+
+def _set_others_apart(found: Pictures, place: str, drop: bool) -> None:
+    """Class folders that are none of the classes are wrong, or dropped with a note."""
+    others: dict[str, Counter[str]] = {}
+    for picture in found.pictures:
+        if picture.label not in found.classes:
+            others.setdefault(picture.domain, Counter())[picture.label] += 1
+    for domain, names in others.items():
+        if drop:
+            found.notes.append(f"{domain}: {count(names.total(), 'picture')} of other classes left out.")
+        else:
+            text = f"{place}: {domain} has folders that are none of the classes: {some(sorted(names))}."
+            found.problems.append(Problem(text))
+    found.pictures = [p for p in found.pictures if p.label in found.classes]

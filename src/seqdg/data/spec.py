@@ -1,0 +1,88 @@
+"""What a benchmark says about its data: the `[data]` table of its TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from seqdg.errors import UsageError, unknown
+
+FORMATS = ("images", "features", "table")
+NORMALIZATIONS = ("none", "l1", "l2", "zscore")
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Where a data set lies below the root folder, and how to read it.
+
+    Only `name` is needed: what is left out is found in the files, or not checked.
+    """
+
+    name: str
+    path: tuple[str, ...] = (".",)  # below the root; the first that exists is read
+    format: str = ""  # one of FORMATS; empty: told from the path
+    domains: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict, hash=False)  # published rows of each domain
+    validation_counts: Mapping[str, int] = field(default_factory=dict, hash=False)  # of its official validation set
+    # images
+    size: int | None = None  # side of the stored square; None: the largest side found, at most 256
+    splits: str = ""  # folder below the root with the official {domain}_{train,crossval}_kfold.txt
+    # features and tables
+    files: tuple[str, ...] = ()  # a domain's files, such as "{domain}_SURF_L10.mat"; empty: found by name
+    x_key: str = ""
+    y_key: str = ""  # "last-column": the labels are the last column of x
+    label_base: int | None = None  # the number of the first class; None: told from the labels
+    drop_other_labels: bool = False  # leave out rows of other classes, instead of calling them wrong
+    normalize: str = "none"  # of each row by itself: by its sum, its length, or to mean 0 and deviation 1
+    domain_column: str = "domain"
+    label_column: str = "label"
+    validation_column: str = ""
+    ignore: tuple[str, ...] = ()  # columns of a table that are no features
+
+    def __post_init__(self) -> None:
+        if self.format and self.format not in FORMATS:
+            raise unknown("data format", self.format, FORMATS)
+        if self.normalize not in NORMALIZATIONS:
+            raise unknown("normalization", self.normalize, NORMALIZATIONS)
+        if self.label_base not in (None, 0, 1):
+            raise UsageError(f"{self.name}: label_base is {self.label_base}. Give 0 or 1, or leave it out to find it.")
+        if self.size is not None and self.size < 1:
+            raise UsageError(f"{self.name}: size is {self.size}. Give the side of the stored images in pixels.")
+        for key, names in (("domains", self.domains), ("classes", self.classes)):
+            if len(set(names)) < len(names):
+                raise UsageError(f"{self.name}: {key} names one of them twice: {', '.join(names)}.")
+        for domain in (*self.counts, *self.validation_counts):
+            if self.domains and domain not in self.domains:
+                raise unknown(f"domain of {self.name}", domain, self.domains)
+
+    @classmethod
+    def from_table(cls, name: str, table: Mapping[str, Any]) -> DataSpec:
+        """Of a TOML `[data]` table, every key and type of it checked."""
+        allowed = {f.name: str(f.type) for f in fields(cls) if f.name != "name"}
+        values: dict[str, Any] = {}
+        for key, value in table.items():
+            if key not in allowed:
+                raise unknown(f"key in the [data] table of {name}", key, allowed)
+            values[key] = _typed(name, key, allowed[key], value)
+        return cls(name=name, **values)
+
+
+def _typed(name: str, key: str, kind: str, value: Any) -> Any:
+    if kind.startswith("tuple"):
+        value = (value,) if isinstance(value, str) else value
+        if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
+            return tuple(value)
+    elif kind.startswith("Mapping"):
+        if isinstance(value, Mapping) and all(isinstance(v, int) for v in value.values()):
+            return dict(value)
+    elif kind.startswith("int"):
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    elif type(value).__name__ == kind:
+        return value
+    wanted = {"tuple[str, ...]": "a list of strings", "Mapping[str, int]": "a table of whole numbers"}
+    raise UsageError(
+        f"{name}: {key} in [data] is {value!r}. It must be {wanted.get(kind, kind.replace(' | None', ''))}."
+    )

@@ -1,0 +1,91 @@
+"""Official split lists: `{domain}_{train,crossval,test}_kfold.txt` with lines `domain/class/name.ext label`.
+
+Labels count from 1. Files are matched by domain, class and stem, so a re-encoded copy (`.webp` for `.jpg`) works.
+`train` and `crossval` share a domain out between them; `test`, where there is one, is the whole domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqdg.data.checks import Problem, count, some
+from seqdg.data.container import stem
+from seqdg.data.image_folder import Pictures
+
+Key = tuple[str, str, str]  # domain, class, stem
+
+
+def validation(found: Pictures, folder: Path) -> tuple[NDArray[np.bool_] | None, list[Problem]]:
+    """Which pictures the crossval lists name, and all that is wrong with the lists."""
+    if not folder.is_dir():
+        return None, [Problem(f"There is no folder {folder} with the official split lists.")]
+    keys: list[Key] = [(p.domain, p.label, p.file.stem) for p in found.pictures]
+    twice = sorted({"/".join(key) for key in _repeated(keys)})
+    problems = (
+        [Problem(f"Files that only their ending tells apart match no split list: {some(twice)}.")] if twice else []
+    )
+    chosen: set[Key] = set()
+    for domain in found.domains:
+        lists = {part: folder / f"{domain}_{part}_kfold.txt" for part in ("train", "crossval", "test")}
+        absent = [path.name for part, path in lists.items() if part != "test" and not path.is_file()]
+        if absent:
+            problems.append(Problem(f"{folder} has no {' and no '.join(absent)}."))
+            continue
+        named = {part: _entries(path, found, problems) for part, path in lists.items() if path.is_file()}
+        problems += _compare(domain, {key for key in keys if key[0] == domain}, named)
+        chosen |= set(named["crossval"])
+    return np.array([key in chosen for key in keys], dtype=bool), problems
+
+
+def _entries(path: Path, found: Pictures, problems: list[Problem]) -> list[Key]:
+    """The files that a list names; lines and labels that make no sense are added to the problems."""
+    keys, odd, mislabelled = [], [], []
+    expected = {name: str(number) for number, name in enumerate(found.classes, 1)}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        name, _, label = line.rpartition(" ")
+        parts = name.strip().split("/")
+        if len(parts) < 3 or not label.isdigit():
+            odd.append(number)
+            continue
+        key = (parts[-3], parts[-2], stem(parts[-1]))
+        keys.append(key)
+        if expected.get(key[1]) != label:
+            mislabelled.append(f"{line.strip()} (line {number})")
+    if odd:
+        problems.append(Problem(f"{path.name}: lines that are not `domain/class/file label`: {some(odd)}."))
+    if mislabelled:
+        first = f"labels count from 1 in the order {', '.join(found.classes)}"
+        problems.append(Problem(f"{path.name}: labels that do not fit the class: {some(mislabelled)}; {first}."))
+    return keys
+
+
+def _compare(domain: str, there: set[Key], named: dict[str, list[Key]]) -> list[Problem]:
+    problems = []
+    for part, keys in named.items():
+        absent = sorted(set(keys) - there)
+        if absent:
+            names = some("/".join(key) for key in absent)
+            text = f"{domain}_{part}_kfold.txt names {count(len(absent), 'file')} not there: {names}."
+            problems.append(Problem(text, partial=True))
+    left_out = sorted(there - set(named["train"]) - set(named["crossval"]))
+    if left_out:
+        names = some("/".join(key) for key in left_out)
+        problems.append(Problem(f"The split lists of {domain} leave {count(len(left_out), 'file')} out: {names}."))
+    twice = sorted(_repeated([*named["train"], *named["crossval"]]))
+    if twice:
+        names = some("/".join(key) for key in twice)
+        problems.append(
+            Problem(f"The train and crossval lists of {domain} name {count(len(twice), 'file')} twice: {names}.")
+        )
+    return problems
+
+
+def _repeated(keys: Iterable[Key]) -> set[Key]:
+    seen: set[Key] = set()
+    return {key for key in keys if key in seen or seen.add(key)}  # type: ignore[func-returns-value]

@@ -1,0 +1,161 @@
+"""Pictures are decoded once, and a cache is whole or made again."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqdg.data import cache as cache_module
+from seqdg.data.cache import cache_folder
+from seqdg.data.sources import check, load
+from seqdg.data.spec import DataSpec
+from seqdg.errors import UsageError
+
+SPEC = DataSpec("mine", path=("set",))
+
+
+def stored(cache: Path) -> Path:
+    (path,) = cache.glob("*.npy")
+    return path
+
+
+def decoded(root: Path) -> list[int]:
+    """How many pictures a load decodes."""
+    calls: list[int] = []
+    load(SPEC, root, progress=lambda done, total: calls.append(total))
+    return calls
+
+
+def test_the_second_load_decodes_nothing(pictures):
+    root = pictures()
+    assert decoded(root) == [18] * 18
+    assert decoded(root) == []
+
+
+def test_progress_counts_up_to_the_number_of_pictures(pictures):
+    seen: list[tuple[int, int]] = []
+    load(SPEC, pictures(), progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(i, 18) for i in range(1, 19)]
+
+
+def test_more_pictures_than_a_block_stay_in_order(pictures, monkeypatch):
+    root = pictures()
+    whole = np.array(load(SPEC, root).x)
+    stored(cache_folder()).unlink()
+    monkeypatch.setattr(cache_module, "BLOCK", 4)
+    np.testing.assert_array_equal(load(SPEC, root).x, whole)
+
+
+def test_images_are_mapped_from_the_file_and_cannot_be_written_to(pictures):
+    data = load(SPEC, pictures())
+    assert isinstance(data.x, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        data.x[0] = 0
+
+
+@pytest.mark.parametrize("left", [0, 5, 60, 1000, -1])
+def test_a_cache_cut_short_is_made_again(pictures, cache, left):
+    root = pictures()
+    whole = np.array(load(SPEC, root).x)
+    path = stored(cache)
+    path.write_bytes(path.read_bytes()[:left])
+    np.testing.assert_array_equal(load(SPEC, root).x, whole)
+    assert decoded(root) == []
+
+
+def test_broken_pictures_leave_no_cache_behind(pictures, cache):
+    root = pictures()
+    (root / "set/photo/cat/cat_1.png").write_bytes(b"broken")
+    check(SPEC, root)
+    assert [p.suffix for p in cache.iterdir()] == [".fingerprint"]
+
+
+def test_a_changed_picture_is_decoded_anew_even_if_size_and_time_stay(pictures):
+    root = pictures()
+    before = load(SPEC, root)
+    one, two = root / "set/photo/cat/cat_1.png", root / "set/photo/cat/cat_2.png"
+    size = max(one.stat().st_size, two.stat().st_size)
+    for file in (one, two):
+        file.write_bytes(file.read_bytes().ljust(size, b"\0"))
+    padded = load(SPEC, root)
+    np.testing.assert_array_equal(padded.x, before.x)
+    stat = one.stat()
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    os.utime(one, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    swapped = load(SPEC, root)
+    assert swapped.fingerprint != padded.fingerprint
+    assert first != second
+    rows = padded.rows("photo").tolist()
+    np.testing.assert_array_equal(swapped.x[rows[1]], before.x[rows[2]])
+
+
+def test_a_disk_that_fills_up_is_said_so_and_leaves_nothing_behind(pictures, cache):
+    root = pictures(size=(64, 64))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+        with pytest.raises(UsageError, match=r"cannot be written to .* set SEQDG_CACHE to another folder"):
+            load(SPEC, root)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [p.suffix for p in cache.iterdir()] == [".fingerprint"]
+    assert len(load(SPEC, root).x) == 18
+
+
+def test_a_disk_without_room_is_noticed_before_anything_is_decoded(pictures, monkeypatch):
+    root = pictures()
+    usage = cache_module.shutil.disk_usage(root)._replace(free=1000)
+    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: usage)
+    calls: list[int] = []
+    report = check(SPEC, root, progress=lambda done, total: calls.append(done))
+    assert "the disk has too little room" in report.problems[0]
+    assert calls == []
+
+
+def test_a_cache_folder_that_cannot_be_made_is_said_so(pictures, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("SEQDG_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(UsageError, match="set SEQDG_CACHE to another folder"):
+        load(SPEC, pictures())
+
+
+def test_a_process_killed_while_decoding_leaves_only_what_is_later_removed(pictures, cache):
+    root = pictures(size=(32, 32))
+    script = f"""
+        import os, signal
+        from pathlib import Path
+        from seqdg.data.sources import load
+        from seqdg.data.spec import DataSpec
+        def kill(done, total):
+            if done == 9:
+                os.kill(os.getpid(), signal.SIGKILL)
+        load(DataSpec("mine", path=("set",)), Path({str(root)!r}), progress=kill)
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    (left,) = cache.glob("*.unfinished")
+    assert not list(cache.glob("*.npy"))
+    load(SPEC, root)
+    assert left.exists()  # it might still be written to
+    os.utime(left, (time.time() - 3600,) * 2)
+    load(DataSpec("mine", path=("set",), size=16), root)
+    assert not left.exists()
+
+
+def test_the_cache_lies_where_the_platform_keeps_such_files(monkeypatch, tmp_path):
+    monkeypatch.delenv("SEQDG_CACHE")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "seqdg"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert cache_folder() == Path.home() / "Library" / "Caches" / "seqdg"
