@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from seqdg.data import stream
 from seqdg.data.domain import Dataset
 
 
@@ -27,13 +28,15 @@ class Inputs:
         device: torch.device,
         dtype: torch.dtype = torch.float32,
         transform: Transform | None = None,
-        resident: bool = True,
+        resident: bool | None = None,
     ) -> None:
+        """resident: all rows on the device; None: if they fit there."""
         self.device, self.dtype, self.transform = device, dtype, transform
         self.y = dataset.y.to(device)
         self.classes = len(dataset.classes)
         self.shape = dataset.shape
-        self._x: Any = torch.as_tensor(dataset.x).to(device) if resident else dataset.x
+        stays = stream.fits(dataset.x, device) if resident is None else resident
+        self._x: Any = stream.resident(dataset.x, device) if stays else dataset.x
         if isinstance(self._x, Tensor) and self._x.is_floating_point():
             self._x = self._x.to(dtype)
 
@@ -57,10 +60,5 @@ class Inputs:
         return self.y.index_select(0, rows.flatten()).reshape(rows.shape)
 
     def _gather(self, rows: Tensor) -> Tensor:
-        flat = rows.flatten()
-        if isinstance(self._x, Tensor):
-            x = self._x.index_select(0, flat)
-        else:
-            x = torch.as_tensor(self._x[flat.cpu().numpy()]).to(self.device, non_blocking=True)
-            x = x.to(self.dtype) if x.is_floating_point() else x
-        return x.reshape(*rows.shape, *x.shape[1:])
+        x = stream.gather(self._x, rows, self.device)
+        return x.to(self.dtype) if x.is_floating_point() else x
