@@ -6,13 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from seqdg.data import rotated_mnist
+from seqdg.data import rotated_mnist, sources
+from seqdg.data.cache import Progress
 from seqdg.data.domain import Dataset
+from seqdg.data.spec import DataSpec
 from seqdg.errors import UsageError
 
 
-def load_data(table: Mapping[str, Any], root: Path | None, allow_partial: bool = False) -> Dataset:
+def load_data(
+    table: Mapping[str, Any],
+    root: Path | None,
+    allow_partial: bool = False,
+    name: str = "data",
+    progress: Progress | None = None,
+) -> Dataset:
     """Bundled data need no root; all others lie below one."""
     if table.get("format") == "rotated-mnist":
         return rotated_mnist.load()
-    raise UsageError(f"There is no data format '{table.get('format')}'.")
+    spec = DataSpec.from_table(name, table)
+    if root is None:
+        raise UsageError(f"{name} does not come with seqdg: give the folder that holds {spec.path[0]} with --data DIR.")
+    return sources.load(spec, root, allow_partial, progress)

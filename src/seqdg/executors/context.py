@@ -41,7 +41,7 @@ def _loaded(name: str, context: Context) -> Dataset:
     """Once per process."""
     from seqdg.data.load import load_data
 
-    return load_data(context.benchmark.data, context.root, context.allow_partial)
+    return load_data(context.benchmark.data, context.root, context.allow_partial, context.benchmark.name)
 
 
 def attempt(group: Group, context: Context, tick: Callable[[int], None]) -> list[Record]:
