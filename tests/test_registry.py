@@ -1,8 +1,45 @@
 from __future__ import annotations
 
 import importlib
+import sys
+import textwrap
+from dataclasses import dataclass
+
+import pytest
 
 import seqdg
+from seqdg import Algorithm, Chainable, Sequential, UsageError, build, register
+from seqdg.registry import _factories, _origins
+
+PLUGIN = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seqdg import Chainable, register, setting
+
+
+@register("{name}")
+@dataclass(frozen=True)
+class Toy(Chainable):
+    weight: float = setting(1.0)
+
+    def extend(self, net, past, episode, i):
+        return lambda w: past(w) + self.weight * net.loss(w, episode.minibatch(i))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was():
+    seqdg.algorithms()
+    kept = dict(_factories), dict(_origins), set(sys.modules)
+    yield
+    for registry, before in zip((_factories, _origins), kept, strict=False):
+        registry.clear()
+        registry.update(before)
+    for name in set(sys.modules) - kept[2]:
+        if "plugin" in name:
+            del sys.modules[name]
 
 
 def test_the_names_can_be_listed_before_and_after_the_folder_of_that_name_is_imported():
@@ -10,3 +47,74 @@ def test_the_names_can_be_listed_before_and_after_the_folder_of_that_name_is_imp
     importlib.import_module("seqdg.algorithms.mldg")
     assert seqdg.algorithms() == first
     assert {"agg", "mldg", "fo-mldg", "s-mldg", "fo-s-mldg", "ffo-s-mldg"} <= set(first)
+
+
+def test_every_name_builds_what_its_class_registered():
+    for name in seqdg.algorithms():
+        assert isinstance(build(name), Algorithm)
+    assert build("fo-s-mldg", alpha=(0.05, 0.6), beta=(1.2,)).base.alpha == (0.05, 0.6)
+
+
+def test_a_chainable_class_gets_its_sequential_name_by_itself():
+    @register("toy")
+    @dataclass(frozen=True)
+    class Toy(Chainable):
+        def extend(self, net, past, episode, i):
+            return past
+
+    assert build("toy") == Toy()
+    assert build("s-toy") == Sequential(Toy())
+    assert {"toy", "s-toy"} <= set(seqdg.algorithms())
+
+
+def test_a_second_algorithm_of_the_same_name_is_an_error_that_names_both():
+    @dataclass(frozen=True)
+    class Other(Algorithm):
+        pass
+
+    with pytest.raises(UsageError, match=r"Two algorithms are named 'agg': seqdg\.algorithms\.agg\.AGG and .*Other\."):
+        register("agg")(Other)
+    assert type(build("agg")).__name__ == "AGG"
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(
+        UsageError, match=r"There is no algorithm 's-mlgd'\. Did you mean 's-mldg'\? Choose from: agg, "
+    ):
+        build("s-mlgd")
+
+
+def test_an_algorithm_comes_from_a_file_outside_the_package(tmp_path):
+    file = tmp_path / "plugin_file.py"
+    file.write_text(textwrap.dedent(PLUGIN.format(name="toy-file")))
+    algorithm = build(f"{file}:toy-file", weight=2.0)
+    assert algorithm.weight == 2.0
+    sequential = build(f"{file}:s-toy-file", weight=2.0)
+    assert isinstance(sequential, Sequential)
+    assert sequential.base == algorithm, "the file is read once"
+    with pytest.raises(UsageError, match=r"There is no algorithm 'toy-fiel'\. Did you mean 'toy-file'\?"):
+        build(f"{file}:toy-fiel")
+
+
+def test_an_algorithm_comes_from_a_module_of_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "plugin_module.py").write_text(PLUGIN.format(name="toy-module"))
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    assert build("plugin_module:toy-module").weight == 1.0
+    assert sys.path == before
+
+
+def test_a_place_that_does_not_exist_is_one_sentence(tmp_path):
+    with pytest.raises(UsageError, match=r"There is no file '.*nothing\.py' to read algorithms from\."):
+        build(f"{tmp_path}/nothing.py:toy")
+    with pytest.raises(UsageError, match=r"There is no module 'no_such_place' to import algorithms from"):
+        build("no_such_place:toy")
+
+
+def test_a_file_that_fails_is_read_anew_when_it_is_repaired(tmp_path):
+    file = tmp_path / "plugin_broken.py"
+    file.write_text("1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        build(f"{file}:toy-repaired")
+    file.write_text(PLUGIN.format(name="toy-repaired") + "\n# longer, so that no stale bytecode fits\n")
+    assert build(f"{file}:toy-repaired").weight == 1.0

@@ -9,11 +9,11 @@ from seqdg.errors import UsageError
 def check_count(name: str, values: Numbers, counts: tuple[int, ...], length: int) -> None:
     """A single number fits every path; a tuple must have one of the counts."""
     if isinstance(values, tuple) and len(values) not in counts:
-        wanted = " or ".join(str(c) for c in counts) if counts != (0,) else "no"
-        raise UsageError(
-            f"{name} has {len(values)} values, but a path of {length} domains takes {wanted}: "
-            f"give one number for all positions, or {wanted}."
-        )
+        start = f"{name} has {len(values)} values, but a path of {length} domains takes"
+        if counts == (0,):
+            raise UsageError(f"{start} none: give one number.")
+        wanted = " or ".join(str(c) for c in counts)
+        raise UsageError(f"{start} {wanted}: give one number for all positions, or {wanted}.")
 
 
 def nth(values: Numbers, i: int) -> Number:

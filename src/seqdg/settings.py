@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
 
@@ -82,8 +83,11 @@ def _value(name: str, default: Any, text: str) -> Any:
         return {"true": True, "false": False}.get(text.lower(), text)
     if "," in text:
         return tuple(_value(name, default, part) for part in text.split(",") if part.strip())
+    with suppress(ValueError):
+        if isinstance(default, int):
+            return int(text)
     try:
-        return int(text) if isinstance(default, int) else float(text)
+        return float(text)
     except ValueError:
         raise UsageError(f"{name} is '{text}', but it must be a number.") from None
 

@@ -1,4 +1,4 @@
-"""Arithmetic on dictionaries of tensors. A name that only one side has is an error, except where it says otherwise."""
+"""Arithmetic on dictionaries of tensors. A name that only one side has is an error."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ from torch import Tensor
 Tree = Mapping[str, Tensor]
 
 
+def _same_names(a: Tree, b: Tree) -> None:
+    if a.keys() != b.keys():
+        lacking = ", ".join(repr(name) for name in sorted(a.keys() ^ b.keys()))
+        raise KeyError(f"only one of two trees has {lacking}")
+
+
 def add(a: Tree, b: Tree, scale: float | Tensor = 1.0) -> dict[str, Tensor]:
     """a + scale * b"""
+    _same_names(a, b)
     return {name: value + scale * b[name] for name, value in a.items()}
 
 
@@ -21,6 +28,7 @@ def scale(a: Tree, factor: float | Tensor) -> dict[str, Tensor]:
 
 def dot(a: Tree, b: Tree) -> Tensor:
     """Sum over all entries of all names."""
+    _same_names(a, b)
     return torch.stack([(value * b[name]).sum() for name, value in a.items()]).sum()
 
 
@@ -30,6 +38,8 @@ def squared_norm(a: Tree) -> Tensor:
 
 def stack(trees: Sequence[Tree]) -> dict[str, Tensor]:
     """One tree whose tensors have a new first axis, an entry per tree."""
+    for tree in trees:
+        _same_names(trees[0], tree)
     return {name: torch.stack([tree[name] for tree in trees]) for name in trees[0]}
 
 

@@ -57,6 +57,12 @@ def has_batchnorm(module: nn.Module) -> bool:
     return any(isinstance(m, _BatchNorm) for m in module.modules())
 
 
+def without_statistics(module: nn.Module) -> str | None:
+    """Name of the first BatchNorm that keeps no running statistics, if there is one."""
+    layers = ((name, m) for name, m in module.named_modules() if isinstance(m, _BatchNorm))
+    return next((name for name, m in layers if m.running_mean is None), None)
+
+
 def purified(module: nn.Module, on_batch: bool) -> nn.Module:
     """A copy whose BatchNorm layers are pure; `on_batch` says which statistics they normalize by."""
     if isinstance(module, _BatchNorm):

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from seqdg.episode import Episode, Minibatch, Params
 from seqdg.errors import UsageError, unknown
-from seqdg.models.batchnorm import POLICIES, has_batchnorm, purified, recorded
+from seqdg.models.batchnorm import POLICIES, has_batchnorm, purified, recorded, without_statistics
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
@@ -30,6 +30,10 @@ class Net:
             raise unknown("BatchNorm policy", batchnorm, POLICIES)
         if batchnorm == "none" and has_batchnorm(module):
             raise UsageError("The net has BatchNorm layers but its policy is 'none'. Choose 'frozen' or 'recalibrate'.")
+        if batchnorm == "frozen" and (layer := without_statistics(module)) is not None:
+            raise UsageError(
+                f"BatchNorm layer '{layer}' keeps no running statistics that could be frozen. Choose 'recalibrate'."
+            )
         self.policy, self.criterion = batchnorm, loss
         self.on_batch = batchnorm == "recalibrate" and has_batchnorm(module)
         self._training = purified(module, on_batch=self.on_batch).eval()
@@ -120,11 +124,12 @@ class Net:
 
 
 def _last_linear(module: nn.Module) -> str | None:
-    """Name of the head: the last layer with weights, if it is linear."""
-    with_weights = [(name, m) for name, m in module.named_modules() if list(m.parameters(recurse=False))]
-    if not with_weights or not isinstance(with_weights[-1][1], nn.Linear):
+    """Name of the head: the last layer, if it is linear, but for those that change no vector in eval mode."""
+    idle = (nn.Identity, nn.Dropout, nn.Flatten)
+    layers = [(name, m) for name, m in module.named_modules() if not list(m.children()) and not isinstance(m, idle)]
+    if not layers or not isinstance(layers[-1][1], nn.Linear):
         return None
-    return str(with_weights[-1][0])
+    return str(layers[-1][0])
 
 
 def _without_head(module: nn.Module, head: str | None) -> nn.Module | None:

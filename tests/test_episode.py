@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import torch
+from torch.func import vmap
+
+from seqdg import Episode
+
+
+def test_minibatches_and_parts_are_rows_in_the_order_of_the_path():
+    x = torch.arange(24.0).reshape(4, 3, 2)
+    y, domain = torch.arange(12).reshape(4, 3), torch.tensor([2, 0, 3, 1])
+    episode = Episode(x, y, domain, torch.tensor(0.5), torch.tensor(9))
+    assert episode.domains == 4
+    for i in range(4):
+        assert torch.equal(episode.minibatch(i)[0], x[i])
+        assert torch.equal(episode.minibatch(i)[1], y[i])
+    middle = episode.part(1, 3)
+    assert torch.equal(middle.x, x[1:3])
+    assert torch.equal(middle.y, y[1:3])
+    assert middle.domain.tolist() == [0, 3]
+    assert (middle.progress, middle.key) == (episode.progress, episode.key)
+
+
+def test_a_stack_of_episodes_gives_the_rows_of_each():
+    x = torch.arange(48.0).reshape(2, 4, 3, 2)
+    y, domain = torch.arange(24).reshape(2, 4, 3), torch.arange(8).reshape(2, 4)
+    stack = Episode(x, y, domain, torch.zeros(2), torch.zeros(2, dtype=torch.int64))
+    got, labels = vmap(lambda e: e.part(1, 4).minibatch(2))(stack)
+    assert torch.equal(got, x[:, 3])
+    assert torch.equal(labels, y[:, 3])

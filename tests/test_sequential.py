@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from seqdg import Chainable, Sequential, UsageError, tree
+from seqdg.algorithms.agg import AGG
+from seqdg.algorithms.mldg import MLDG
+from seqdg.testing.case import Case, nets
+
+NET = next(iter(nets().values()))
+
+
+@dataclass(frozen=True)
+class Telling(Chainable):
+    """Adds (i + 1) times the next loss, in words that record the order."""
+
+    def extend(self, net, past, episode, i):
+        return lambda w: past(w) + (i + 1) * net.loss(w, episode.minibatch(i))
+
+    def init(self, net, params, sources, generator):
+        return params | {"extra": torch.ones(sources, dtype=torch.float64)}
+
+    def deploy(self, params):
+        return {name: 2 * w for name, w in params.items() if name != "extra"}
+
+    def predict(self, net, deployed, x):
+        return -net(deployed, x)
+
+
+@dataclass(frozen=True)
+class Quick(Telling):
+    """The same on directions."""
+
+    def advance(self, net, params, past, episode, i):
+        direction, value = past
+        new, loss = torch.func.grad_and_value(lambda w: net.loss(w, episode.minibatch(i)))(params)
+        return tree.add(direction, new, i + 1), value + (i + 1) * loss
+
+
+@pytest.mark.parametrize("domains", [1, 2, 4])
+def test_the_fold_extends_the_loss_along_the_path(domains):
+    case = Case(Sequential(Telling()), NET, domains)
+    w, episode = case.weights(), case.episode()
+    want = sum((i + 1) * NET.loss(w, (episode.x[i], episode.y[i])) for i in range(domains))
+    assert_close(case.algorithm.loss(NET, w, episode), want)
+
+
+def test_the_fold_on_directions_is_the_gradient_of_the_fold_on_losses():
+    case = Case(Sequential(Quick()), NET, 4)
+    w, episode = case.weights(), case.episode()
+    assert_close(case.algorithm.gradient(NET, w, episode), Sequential(Telling()).gradient(NET, w, episode))
+
+
+def test_what_the_base_adds_deploys_and_predicts_is_the_wrappers_too():
+    case = Case(Sequential(Telling()), NET, 3)
+    params = case.initial()
+    assert params["extra"].shape == (3,)
+    deployed = case.algorithm.deploy(params)
+    assert_close(deployed, {name: 2 * w for name, w in NET.params().items()})
+    assert_close(case.algorithm.predict(NET, deployed, case.probe()), -NET(deployed, case.probe()))
+
+
+def test_what_cannot_be_chained_is_refused_at_construction():
+    with pytest.raises(UsageError, match=r"AGG cannot be chained: it does not say how a loss over past domains is"):
+        Sequential(AGG())
+    with pytest.raises(UsageError, match=r"Sequential cannot be chained"):
+        Sequential(Sequential(MLDG()))
+
+    @dataclass(frozen=True)
+    class Unfinished(Chainable):
+        """Chainable in name only."""
+
+    with pytest.raises(UsageError, match=r"Unfinished cannot be chained: it has no `extend` method of its own\."):
+        Sequential(Unfinished())

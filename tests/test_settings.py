@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqdg import Algorithm, Sequential, UsageError, build
+from seqdg.algorithm import Number, Numbers, setting
+from seqdg.algorithms.agg import AGG
+from seqdg.algorithms.mldg import MLDG
+from seqdg.settings import flat, numbers, parsed, printed, rules, shape, with_numbers, with_settings
+
+
+@dataclass(frozen=True)
+class Everything(Algorithm):
+    """One setting of each kind."""
+
+    rate: Number = setting(0.5, above=0.0, most=1.0)
+    weights: Numbers = setting(1.0, least=0.0, per_position=True)
+    width: int = setting(8, least=1)
+    share: float = setting(0.25, static=True)
+    kernel: str = setting("rbf", choices=("rbf", "linear"))
+    deep: bool = setting(False)
+
+
+positive = st.floats(0.0, 1e300, allow_nan=False)
+
+
+@given(
+    rate=st.floats(1e-300, 1.0),
+    weights=positive | st.lists(positive, min_size=1, max_size=4).map(tuple),
+    width=st.integers(1, 2**60),
+    kernel=st.sampled_from(["rbf", "linear"]),
+    deep=st.booleans(),
+)
+def test_settings_survive_a_round_trip_through_text(rate, weights, width, kernel, deep):
+    algorithm = Everything(rate=rate, weights=weights, width=width, kernel=kernel, deep=deep)
+    assert parsed(Everything(), printed(algorithm)) == algorithm
+
+
+def test_text_looks_as_on_the_command_line():
+    texts = printed(Everything(weights=(0.05, 0.6), deep=True))
+    assert texts["rate"] == "0.5"
+    assert texts["weights"] == "0.05,0.6"
+    assert texts["width"] == "8"
+    assert texts["kernel"] == "rbf"
+    assert texts["deep"] == "true"
+    assert printed(build("s-mldg", beta=(1.2,))) == {"alpha": "0.1", "beta": "1.2,"}
+    assert parsed(build("s-mldg"), {"alpha": " 0.05, 0.6 ", "beta": "1.2,"}) == Sequential(MLDG((0.05, 0.6), (1.2,)))
+    assert parsed(Everything(), {"width": "3.0"}).width == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"rate": float("nan")}, "rate is nan, but it must be finite."),
+        ({"weights": (1.0, float("inf"))}, "weights is inf, but it must be finite."),
+        ({"rate": 0.0}, "rate is 0.0, but it must be above 0.0."),
+        ({"rate": 1.5}, "rate is 1.5, but it must be at most 1.0."),
+        ({"weights": (1.0, -1.0)}, "weights is -1.0, but it must be at least 0.0."),
+        ({"weights": ()}, "weights is an empty tuple: give one number, or one for each position of the path."),
+        ({"rate": (0.1, 0.2)}, "rate takes one value, but 2 were given: (0.1, 0.2)."),
+        ({"rate": "fast"}, "rate is 'fast', but it must be a number."),
+        ({"rate": True}, "rate is True, but it must be a number."),
+        ({"width": 2.5}, "width is 2.5, but it must be a whole number."),
+        ({"deep": 1}, "deep is 1, but it must be true or false."),
+        ({"kernel": "rfb"}, "There is no value of kernel 'rfb'. Did you mean 'rbf'? Choose from: rbf, linear."),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_one_sentence(settings, sentence):
+    with pytest.raises(UsageError) as caught:
+        Everything(**settings)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("texts", "sentence"),
+    [
+        ({"rate": "fast"}, "rate is 'fast', but it must be a number."),
+        ({"rate": "nan"}, "rate is nan, but it must be finite."),
+        ({"width": "2.5"}, "width is 2.5, but it must be a whole number."),
+        ({"deep": "yes"}, "deep is 'yes', but it must be true or false."),
+        ({"weights": ","}, "weights is an empty tuple: give one number, or one for each position of the path."),
+        ({"weights": "1,-2"}, "weights is -2.0, but it must be at least 0.0."),
+    ],
+)
+def test_a_text_that_is_not_allowed_is_one_sentence(texts, sentence):
+    with pytest.raises(UsageError) as caught:
+        parsed(Everything(), texts)
+    assert str(caught.value) == sentence
+
+
+def test_an_unknown_setting_suggests_the_nearest():
+    with pytest.raises(UsageError, match=r"There is no setting of Everything 'wieghts'. Did you mean 'weights'\?"):
+        parsed(Everything(), {"wieghts": "1"})
+    with pytest.raises(UsageError, match=r"There is no setting of Everything 'wdith'. Did you mean 'width'\?"):
+        with_settings(Everything(), {"wdith": 1})
+    with pytest.raises(UsageError, match=r"There is no setting of s-mldg 'aplha'. Did you mean 'alpha'\?"):
+        build("s-mldg", aplha=1)
+    with pytest.raises(UsageError, match=r"There is no setting of agg 'alpha'. Choose from: \(it has none\)."):
+        build("agg", alpha=1)
+
+
+def test_whole_numbers_and_lists_become_the_canonical_types():
+    algorithm = Everything(rate=1, weights=[1, 2])
+    assert (algorithm.rate, algorithm.weights) == (1.0, (1.0, 2.0))
+    assert isinstance(algorithm.rate, float)
+
+
+def test_a_wrapped_base_shows_its_settings_as_its_own():
+    algorithm = build("s-mldg", alpha=(0.2, 0.3))
+    assert flat(algorithm) == {"alpha": (0.2, 0.3), "beta": 1.0}
+    assert set(rules(algorithm)) == {"alpha", "beta"}
+    assert with_settings(algorithm, {"beta": 2.0}) == Sequential(MLDG((0.2, 0.3), 2.0))
+    assert flat(AGG()) == {}
+
+
+def test_numbers_are_what_may_differ_in_a_stack_and_go_back_to_their_places():
+    assert numbers(build("s-mldg", alpha=(0.2, 0.3))) == {"base.alpha.0": 0.2, "base.alpha.1": 0.3, "base.beta": 1.0}
+    assert numbers(Everything()) == {"rate": 0.5, "weights": 1.0}
+    for algorithm in (AGG(), Everything(weights=(1.0, 2.0)), build("s-mldg", beta=(1.0, 2.0, 3.0))):
+        assert with_numbers(algorithm, numbers(algorithm)) == algorithm
+    moved = with_numbers(build("s-mldg", alpha=(0.2, 0.3)), {"base.alpha.0": 0.7, "base.alpha.1": 0.8})
+    assert moved == build("s-mldg", alpha=(0.7, 0.8))
+
+
+def test_a_tensor_setting_is_kept_as_it_is_and_printed_as_a_number():
+    value = torch.tensor(0.25, dtype=torch.float64)
+    algorithm = Everything(rate=value)
+    assert algorithm.rate is value
+    assert printed(algorithm)["rate"] == "0.25"
+
+
+def test_trials_can_share_a_stack_when_only_numbers_differ():
+    assert shape(Everything(rate=0.1, weights=2.0)) == shape(Everything(rate=0.9, weights=3.0))
+    assert shape(build("s-mldg", alpha=(0.1, 0.2))) == shape(build("s-mldg", alpha=(0.3, 0.2)))
+    others = [
+        Everything(weights=(1.0,)),
+        Everything(weights=(1.0, 1.0)),
+        Everything(width=9),
+        Everything(share=0.3),
+        Everything(kernel="linear"),
+        Everything(deep=True),
+        AGG(),
+    ]
+    shapes = [shape(algorithm) for algorithm in (Everything(), *others)]
+    assert len(set(shapes)) == len(shapes)
+    assert shape(build("s-mldg")) != shape(build("fo-s-mldg"))
