@@ -157,12 +157,12 @@ def test_a_truncated_file_is_refused(tmp_path: Path, name: str, kept: float):
         weights.load(small(), path)
 
 
-def test_a_truncated_file_of_the_oldest_format_is_refused(tmp_path: Path):
+def test_a_file_of_the_oldest_format_cut_anywhere_is_refused(tmp_path: Path):
     path = tmp_path / "w.pth"
     torch.save(small().state_dict(), path, _use_new_zipfile_serialization=False)
     content = path.read_bytes()
-    for kept in (0.1, 0.5, 0.98):
-        path.write_bytes(content[: int(kept * len(content))])
+    for kept in range(0, len(content), 7):
+        path.write_bytes(content[:kept])
         with pytest.raises(UsageError, match=r"is not a whole|or is no weight file at all"):
             weights.load(small(), path)
 

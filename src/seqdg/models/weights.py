@@ -71,7 +71,7 @@ def _from_pickle(content: bytes, path: Path) -> dict[str, Tensor]:
             f"{path.name} holds more than tensors, or is no weight file at all; nothing in it was run. "
             "Save the net's state_dict() alone, best as .safetensors."
         ) from None
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever the reader of a damaged pickle stumbles over, by torch's version
         raise UsageError(f"{path.name} is not a whole weight file ({_first_line(error)}). Fetch it again.") from None
     if not isinstance(found, Mapping) or not all(isinstance(v, Tensor) for v in found.values()):
         raise UsageError(
