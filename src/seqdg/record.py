@@ -33,7 +33,9 @@ class Record:
     versions: dict[str, str] = field(default_factory=dict)
     commit: str = ""
     weights: str = ""  # sha256 of the deployed weights
-    error: str = ""
+    error: str = ""  # traceback, where it failed
+    notes: list[str] = field(default_factory=list)  # what is particular about the data
+    finished: float = 0.0  # seconds since 1970; the store sets it
 
     @property
     def algorithm(self) -> str:

@@ -1,0 +1,51 @@
+"""Numbers of a record as bytes: exact, and read back ten times faster than as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+
+import numpy as np
+
+from seqdg.record import Evaluation
+
+_Shape = list[tuple[int, list[tuple[str, int]], list[tuple[str, int]]]]  # per evaluation: step, criteria with counts
+
+
+def pack(numbers: Iterable[float]) -> bytes:
+    return np.fromiter(numbers, dtype="<f8").tobytes()
+
+
+def unpack(data: bytes) -> list[float]:
+    found: list[float] = np.frombuffer(data, dtype="<f8").tolist()
+    return found
+
+
+def pack_history(history: Iterable[Evaluation]) -> tuple[str, bytes]:
+    """Its shape as JSON, alike for most records of a run, and its numbers."""
+    shape, numbers = [], []
+    for e in history:
+        shape.append((e.step, *([(c, len(v)) for c, v in part.items()] for part in (e.source, e.held_out))))
+        numbers += [x for part in (e.source, e.held_out) for values in part.values() for x in values]
+    return json.dumps(shape), pack(numbers)
+
+
+def unpack_history(shape: str, data: bytes) -> list[Evaluation]:
+    numbers, place, found = unpack(data), 0, []
+    for step, *parts in _shape(shape):
+        read: list[dict[str, list[float]]] = []
+        for part in parts:
+            values = {}
+            for criterion, count in part:
+                values[criterion] = numbers[place : place + count]
+                place += count
+            read.append(values)
+        found.append(Evaluation(step, *read))
+    return found
+
+
+@lru_cache(maxsize=256)
+def _shape(text: str) -> _Shape:
+    found: _Shape = json.loads(text)
+    return found

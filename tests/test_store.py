@@ -1,0 +1,136 @@
+"""Records go into a run directory and come out as they were; what cannot be read is said."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from seqdg.errors import UsageError
+from seqdg.record import DIVERGED, DONE, FAILED, Evaluation, Record
+from seqdg.store import FILE, Store, writing
+
+
+def record(number: int = 0, status: str = DONE) -> Record:
+    return Record(
+        key=f"key{number}",
+        description={"algorithm": "agg", "held_out": ["a,b", "c"], "seed": number, "settings": {"alpha": "0.1"}},
+        status=status,
+        history=[
+            Evaluation(10, {"accuracy": [0.1 + number, 1 / 3], "auroc": [math.inf]}, {"accuracy": [5e-324]}),
+            Evaluation(20, {"accuracy": [0.2, -0.0]}, {}),
+        ],
+        losses=[0.1 * k for k in range(7)],
+        seconds=1.5,
+        peak_memory=2**40,
+        stacked=3,
+        device="cpu",
+        versions={"torch": "2"},
+        commit="abc",
+        weights="def",
+        error="Traceback",
+        notes=["a class is missing from 'c'"],
+        finished=1000.0 + number,
+    )
+
+
+def test_a_record_comes_back_equal_in_every_field(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    store.add([record(0), record(1)])
+    assert Store.open(tmp_path).records() == [record(0), record(1)]
+
+
+def test_numbers_come_back_to_the_last_bit_even_where_they_are_not_numbers(tmp_path: Path) -> None:
+    odd = [math.nan, -0.0, math.inf, 0.1 + 0.2]
+    Store.create(tmp_path, "bench").add([replace(record(), losses=odd)])
+    (back,) = Store.open(tmp_path).records()
+    assert math.isnan(back.losses[0])
+    assert math.copysign(1, back.losses[1]) == -1
+    assert back.losses[2:] == odd[2:]
+
+
+def test_records_that_do_not_say_when_they_finished_are_given_the_time(tmp_path: Path) -> None:
+    Store.create(tmp_path, "bench").add([replace(record(), finished=0.0)])
+    assert Store.open(tmp_path).records()[0].finished > 1e9
+
+
+def test_only_failed_trials_run_again(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    store.add([record(0, DONE), record(1, DIVERGED), record(2, FAILED)])
+    assert store.finished() == {"key0", "key1"}
+    store.add([record(2, DONE)])
+    assert store.finished() == {"key0", "key1", "key2"}
+
+
+def test_a_group_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    broken = replace(record(1), seconds=None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="seconds"):
+        store.add([record(0), broken])
+    assert Store.open(tmp_path).records() == []
+
+
+def test_analyses_are_kept_beside_the_records(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    store.add_analysis("ranks", {"agg": [1, 2.5]})
+    store.add_analysis("cost", [])
+    store.add_analysis("ranks", None)
+    found = Store.open(tmp_path)
+    assert [a.payload for a in found.analyses("ranks")] == [{"agg": [1, 2.5]}, None]
+    assert [a.name for a in found.analyses()] == ["ranks", "cost", "ranks"]
+    assert all(a.created > 1e9 for a in found.analyses())
+
+
+def test_a_directory_of_another_benchmark_is_refused(tmp_path: Path) -> None:
+    Store.create(tmp_path, "one").close()
+    with pytest.raises(UsageError, match="holds a run of 'one', not of 'other'"):
+        Store.create(tmp_path, "other")
+
+
+def test_a_store_in_another_format_is_refused_by_readers_and_writers(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    store.set_meta("schema", "1")
+    store.close()
+    for use in (lambda: Store.open(tmp_path), lambda: Store.create(tmp_path, "bench")):
+        with pytest.raises(UsageError, match=r"written in format 1, .* reads format"):
+            use()
+
+
+def test_an_sqlite_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / FILE)
+    other.execute("CREATE TABLE cats (name)")
+    other.commit()
+    with pytest.raises(UsageError, match="is no store of seqdg"):
+        Store.create(tmp_path, "bench")
+    assert [row[0] for row in other.execute("SELECT name FROM sqlite_master")] == ["cats"]
+
+
+def test_a_directory_without_results_says_how_to_make_some(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="There are no results"):
+        Store.open(tmp_path)
+
+
+def test_a_second_writer_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
+    with writing(tmp_path), pytest.raises(UsageError, match="Another run is writing"), writing(tmp_path):
+        pass
+    with writing(tmp_path):
+        pass
+
+
+def test_a_reader_sees_what_is_stored_while_the_writer_goes_on(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    store.add([record(0)])
+    reader = Store.open(tmp_path)
+    assert len(reader.records()) == 1
+    store.add([record(1)])
+    assert len(reader.records()) == 2
+
+
+def test_a_file_that_is_no_database_is_said_to_be_damaged(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"not a database at all" * 100)
+    for use in (lambda: Store.open(tmp_path), lambda: Store.create(tmp_path, "bench")):
+        with pytest.raises(UsageError, match="seqdg salvage"):
+            use()
