@@ -7,7 +7,7 @@ settings and learning rates are data. What one trial does is written once, for o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from seqdg import tree
-from seqdg.algorithm import Algorithm
+from seqdg.algorithm import Algorithm, Number
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import Sampler
 from seqdg.episode import Episode, Params
@@ -59,8 +59,8 @@ class Stack:
         self.alone = len(jobs) == 1
         self.optimizer = OPTIMIZERS[optimizer_name(self.algorithm, self.protocol)]
         self.samplers = [Sampler(job.seed, job.split.train, job.protocol.batch) for job in jobs]
-        self.numbers = self._per_trial([{k: torch.as_tensor(v) for k, v in numbers(j.algorithm).items()} for j in jobs])
-        rates = [{n: torch.tensor(getattr(j.protocol, n)) for n in Rates._fields} for j in jobs]
+        self.numbers = self._per_trial([numbers(job.algorithm) for job in jobs])
+        rates = [{name: getattr(job.protocol, name) for name in Rates._fields} for job in jobs]
         self.rates = Rates(**self._per_trial(rates))
         self.bounds = stage_bounds(self.algorithm, self.protocol.steps)
 
@@ -149,8 +149,9 @@ class Stack:
     def _own(self, given: Params) -> Algorithm:
         return with_numbers(self.algorithm, given)
 
-    def _per_trial(self, values: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-        return {k: v.to(self.inputs.device, self.inputs.dtype) for k, v in tree.stack(values).items()} if values else {}
+    def _per_trial(self, values: Sequence[Mapping[str, Number]]) -> dict[str, Tensor]:
+        exact = [{name: torch.as_tensor(v, dtype=torch.float64) for name, v in own.items()} for own in values]
+        return {name: v.to(self.inputs.device, self.inputs.dtype) for name, v in tree.stack(exact).items()}
 
     def _recalibrated(self, deployed: Params, most: int = 512) -> Params:
         """Mean and variance of all sources together, from equal parts of their training rows (at most `most` each)."""

@@ -1,0 +1,174 @@
+"""The command line as a user meets it: a real process, what it prints, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+QUICK = ["--trials", "2", "--steps", "6", "--held-out", "0,75"]
+
+
+def seqdg(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from seqdg.cli import main; main()", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, check=False)
+
+
+def test_a_run_prints_its_table_and_a_second_one_only_reads(tmp_path):
+    words = ["bench", "--algorithms", "agg,fo-s-mldg", *QUICK, "--out", tmp_path / "run"]
+    first = seqdg(*words)
+    assert first.returncode == 0, first.stderr
+    assert "8 to run" in first.stderr
+    lines = first.stdout.splitlines()
+    assert lines[0].split() == ["held", "out", "agg", "fo-s-mldg"]
+    assert [line.split()[0] for line in lines[2:6]] == ["0", "75", "average", "worst"]
+    assert all("±" in line and "*" in line for line in lines[2:6])
+    assert "over 2 trials" in lines[-1]
+    again = seqdg(*words)
+    assert "0 to run" in again.stderr
+    assert again.stdout == first.stdout
+    wider = seqdg(*words[:3], "--trials", "3", *QUICK[2:], "--out", tmp_path / "run")
+    assert "12 trials, 8 of them done; 4 to run" in wider.stderr
+    rows = json.loads(seqdg("table", tmp_path / "run", "--format", "json", "--select", "last").stdout)
+    assert {"algorithm", "held_out", "mean", "stderr", "trials", "select"} == set(rows[0])
+    assert {r["held_out"] for r in rows} == {"0", "75", "average", "worst"}
+    assert {r["trials"] for r in rows} == {3}
+    assert {r["select"] for r in rows} == {"last"}
+
+
+def test_a_diverged_trial_is_shown_as_such_and_the_others_go_on(tmp_path):
+    words = ["bench", "--algorithms", "agg,fo-s-mldg", "--set", "agg.lr=1e30", *QUICK, "--out", tmp_path]
+    done = seqdg(*words)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()[2:4]]
+    assert all(row[1] == "diverged" for row in rows)
+    assert all(float(row[2]) > 0 for row in rows)
+
+
+def test_selection_within_the_sources_trains_what_it_needs(tmp_path):
+    missing = seqdg("bench", "--algorithms", "agg", *QUICK, "--out", tmp_path)
+    assert missing.returncode == 0
+    refused = seqdg("table", tmp_path, "--select", "leave-one-out")
+    assert refused.returncode == 2
+    assert "needs trials with two domains held out" in refused.stderr
+    done = seqdg("bench", "--algorithms", "agg", *QUICK, "--out", tmp_path, "--select", "leave-one-out")
+    assert done.returncode == 0, done.stderr
+    assert "selected by leave-one-out" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["bench", "--algorithms", "mlgd"], "There is no algorithm 'mlgd'. Did you mean 'mldg'?"),
+        (["bench", "rotated-mnst"], "There is no benchmark 'rotated-mnst'. Did you mean 'rotated-mnist'?"),
+        (["bench", "--held-out", "thirty"], "There is no domain of rotated-mnist 'thirty'."),
+        (["bench", "--set", "mldg.gamma=1"], "There is no setting of MLDG 'gamma'."),
+        (["bench", "--set", "s-mldg.alpha=1,2"], "alpha has 2 values, but a path of 5 domains takes 4"),
+        (["bench", "--set", "s-mldg.beta=1,2,3,4,5,6"], "beta has 6 values, but a path of 5 domains takes"),
+        (["bench", "--set", "s-mldg.alpha=nan"], "alpha is nan, but it must be finite."),
+        (["bench", "--trials", "0"], "0 trials were asked for, but at least 1 is needed."),
+        (["bench", "--steps", "0"], "steps is 0, but at least 1 is needed."),
+        (["bench", "--device", "tpu"], "There is no device 'tpu'."),
+        (["bench", "--select", "best"], "There is no selection rule 'best'."),
+        (["list", "colours"], "There is no list 'colours'."),
+        (["table", "nowhere"], "There are no results in nowhere."),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, words, sentence):
+    done = seqdg(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not done.stdout
+
+
+def test_an_out_that_is_a_file_or_not_writable_is_refused(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("precious")
+    done = seqdg("bench", *QUICK, "--out", file)
+    assert done.returncode == 2
+    assert f"{file} is a file" in done.stderr
+    assert file.read_text() == "precious"
+    below = seqdg("bench", *QUICK, "--out", file / "run")
+    assert below.returncode == 2
+    assert "cannot be made" in below.stderr
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    if os.geteuid() == 0:  # root may write anywhere, except where the kernel says no
+        locked = Path("/proc")
+    refused = seqdg("bench", *QUICK, "--out", locked / "run")
+    assert refused.returncode == 2
+    assert len(refused.stderr.strip().splitlines()) == 1
+
+
+def test_a_run_directory_of_another_benchmark_is_refused(tmp_path):
+    text = (Path(__file__).parents[2] / "src/seqdg/benchmarks/rotated-mnist.toml").read_text()
+    (tmp_path / "mine.toml").write_text(text)
+    assert seqdg("bench", "--algorithms", "agg", *QUICK, "--out", tmp_path / "run").returncode == 0
+    done = seqdg("bench", tmp_path / "mine.toml", "--algorithms", "agg", *QUICK, "--out", tmp_path / "run")
+    assert done.returncode == 2
+    assert "holds a run of 'rotated-mnist', not of 'mine'" in done.stderr
+
+
+def test_lists_name_every_algorithm_and_benchmark():
+    names = {entry["name"] for entry in json.loads(seqdg("list", "algorithms", "--json").stdout)}
+    assert {"agg", "mldg", "fo-mldg", "s-mldg", "fo-s-mldg", "ffo-s-mldg"} <= names
+    assert "rotated-mnist" in seqdg("list", "benchmarks").stdout
+
+
+TOY = '''
+from dataclasses import dataclass
+from torch.func import grad_and_value
+from seqdg import Chainable, register, setting
+
+
+@register("toy")
+@dataclass(frozen=True)
+class Toy(Chainable):
+    """A toy (Nobody 2026): past + weight * loss.  weight: of the new domain."""
+
+    weight: float = setting(0.5, least=0.0)
+
+    def loss(self, net, params, episode):
+        return net.losses(params, episode).mean()
+
+    def extend(self, net, past, episode, i):
+        return lambda w: past(w) + self.weight * net.loss(w, episode.minibatch(i))
+'''
+
+
+@pytest.mark.parametrize("how", ["file", "module"])
+def test_an_outsider_s_algorithm_and_its_sequential_form_run_from_one_file(tmp_path, how):
+    (tmp_path / "my_toy.py").write_text(TOY)
+    place = {"file": "my_toy.py", "module": "my_toy"}[how]
+    words = [
+        "bench",
+        "--algorithms",
+        f"{place}:toy,{place}:s-toy,agg",
+        *QUICK,
+        "--set",
+        "s-toy.weight=2",
+        "--out",
+        "run",
+    ]
+    done = seqdg(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].split() == ["held", "out", "toy", "s-toy", "agg"]
+
+
+def test_an_installed_entry_point_adds_its_algorithms(tmp_path):
+    (tmp_path / "my_toy.py").write_text(TOY)
+    info = tmp_path / "my_toy-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-toy\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[seqdg.algorithms]\ntoy = my_toy\n")
+    code = "import seqdg; print(seqdg.algorithms())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert "'s-toy'" in done.stdout
+    assert "'toy'" in done.stdout

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, roc_auc_score
+
+from seqdg.evaluate import metrics
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_metrics_are_those_of_scikit_learn_on_the_rows_that_the_mask_keeps(classes):
+    generator = torch.Generator().manual_seed(classes)
+    logits = torch.randn(3, 50, classes, generator=generator).round(decimals=1)  # ties on purpose
+    y = torch.randint(0, classes, (3, 50), generator=generator)
+    lengths = torch.tensor([50, 31, 12])
+    mask = torch.arange(50) < lengths[:, None]
+    found = metrics(logits, y, mask)
+    for t, n in enumerate(lengths):
+        p, truth = logits[t, :n].double().softmax(-1).numpy(), y[t, :n].numpy()
+        guess = logits[t, :n].argmax(-1).numpy()
+        assert found["accuracy"][t].item() == pytest.approx(accuracy_score(truth, guess))
+        assert found["balanced_accuracy"][t].item() == pytest.approx(balanced_accuracy_score(truth, guess))
+        assert found["log_loss"][t].item() == pytest.approx(log_loss(truth, p, labels=range(classes)))
+        if classes == 2:
+            assert found["auroc"][t].item() == pytest.approx(roc_auc_score(truth, p[:, 1]))
+    assert ("auroc" in found) == (classes == 2)
+
+
+def test_calibration_error_is_the_mean_gap_between_confidence_and_accuracy_over_bins():
+    generator = torch.Generator().manual_seed(0)
+    logits, y = torch.randn(1, 200, 3, generator=generator), torch.randint(0, 3, (1, 200), generator=generator)
+    found = metrics(logits, y, torch.ones(1, 200, dtype=torch.bool))["calibration_error"].item()
+    confidence, guess = logits[0].double().softmax(-1).max(-1)
+    bins = np.minimum((confidence * 15).long().numpy(), 14)
+    want = 0.0
+    for b in range(15):
+        inside = bins == b
+        if inside.any():
+            right = (guess == y[0]).numpy()[inside].mean()
+            want += inside.mean() * abs(right - confidence.numpy()[inside].mean())
+    assert found == pytest.approx(want)
+
+
+def test_one_kind_of_label_has_no_auroc_and_an_absent_class_does_not_count_as_missed():
+    logits = torch.tensor([[[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]]])
+    found = metrics(logits, torch.zeros(1, 3, dtype=torch.int64), torch.ones(1, 3, dtype=torch.bool))
+    assert torch.isnan(found["auroc"]).all()
+    assert found["balanced_accuracy"].item() == pytest.approx(2 / 3)

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from seqdg.benchmark import Choice, given_settings, load_benchmark, plan
+from seqdg.data.rotated_mnist import load
+from seqdg.errors import UsageError
+from seqdg.trial import group
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return load()
+
+
+@pytest.fixture(scope="module")
+def benchmark_file():
+    return load_benchmark("rotated-mnist")
+
+
+def planned(benchmark_file, dataset, **asked):
+    return plan(benchmark_file, dataset, Choice(**asked))
+
+
+def test_a_plan_is_every_algorithm_on_every_held_out_domain_with_every_seed(benchmark_file, dataset):
+    trials = planned(benchmark_file, dataset)
+    assert len(trials) == 6 * 6 * 5
+    assert len({t.key for t in trials}) == len(trials)
+
+
+def test_the_key_answers_to_everything_that_decides_a_trial(benchmark_file, dataset):
+    (trial,) = planned(benchmark_file, dataset, algorithms=["fo-s-mldg"], held_out=["30"], trials=1)
+    others = [
+        replace(trial, data="another"),
+        replace(trial, net=replace(trial.net, hidden=(64, 33))),
+        replace(trial, batchnorm="frozen"),
+        replace(trial, weights="abc"),
+        replace(trial, algorithm="s-mldg"),
+        replace(trial, settings=(("alpha", "0.31"), ("beta", "1.0"))),
+        replace(trial, protocol=replace(trial.protocol, lr=0.06)),
+        replace(trial, held_out=("45",)),
+        replace(trial, seed=1),
+        replace(trial, augment="pacs"),
+    ]
+    assert len({t.key for t in [trial, *others]}) == len(others) + 1
+    assert replace(trial).key == trial.key
+
+
+def test_groups_hold_what_can_share_a_stack_and_are_packed_always_the_same_way(benchmark_file, dataset):
+    trials = planned(benchmark_file, dataset, algorithms=["agg", "fo-s-mldg"])
+    groups = group(trials, capacity=16)
+    assert [len(g.trials) for g in groups] == [15, 15, 15, 15]
+    assert {t.algorithm for t in groups[0].trials} == {"agg"}
+    assert group(trials, 16) == groups
+    pairs = planned(benchmark_file, dataset, algorithms=["agg"], leave_one_out=True, trials=1)
+    assert {len({len(t.held_out) for t in g.trials}) for g in group(pairs, 100)} == {1}
+
+
+def test_trials_that_differ_in_numbers_alone_share_a_stack(benchmark_file, dataset):
+    first = planned(benchmark_file, dataset, algorithms=["fo-s-mldg"], held_out=["0"], trials=1)
+    asked = {"algorithms": ["fo-s-mldg"], "held_out": ["0"], "trials": 1}
+    second = planned(benchmark_file, dataset, **asked, settings=["fo-s-mldg.alpha=0.1", "fo-s-mldg.lr=0.01"])
+    assert len(group([*first, *second], 10)) == 1
+    third = planned(benchmark_file, dataset, **asked, settings=["fo-s-mldg.alpha=0.1,0.1,0.1,0.2"])
+    assert len(group([*first, *third], 10)) == 2
+
+
+def test_with_two_domains_held_out_settings_are_fitted_to_the_shorter_path(benchmark_file, dataset):
+    settings = ["fo-s-mldg.alpha=0.1,0.2,0.3,0.4", "fo-s-mldg.beta=1.5,"]
+    asked = {"algorithms": ["fo-s-mldg"], "trials": 1, "settings": settings, "leave_one_out": True}
+    trials = planned(benchmark_file, dataset, **asked)
+    single = next(t for t in trials if len(t.held_out) == 1).built()
+    pair = next(t for t in trials if len(t.held_out) == 2).built()
+    assert single.base.alpha == (0.1, 0.2, 0.3, 0.4)
+    assert pair.base.alpha == (0.2, 0.3, 0.4)
+    assert pair.base.beta == (1.5,)
+    assert sum(len(t.held_out) == 2 for t in trials) == 15
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"trials": 0}, "0 trials were asked for"),
+        ({"steps": 0}, "steps is 0"),
+        ({"algorithms": ["fo-s-mdlg"]}, "Did you mean 'fo-s-mldg'"),
+        ({"algorithms": []}, "No algorithm was named"),
+        ({"held_out": ["90"]}, "no domain of rotated-mnist '90'"),
+        ({"settings": ["agg.alpha=1"]}, "no setting of AGG 'alpha'"),
+        ({"settings": ["mldg.alhpa=1"]}, "Did you mean 'alpha'"),
+        ({"settings": ["mldg.alpha=much"]}, "alpha is 'much', but it must be a number"),
+        ({"settings": ["mldg.alpha=inf"]}, "alpha is inf, but it must be finite"),
+        ({"settings": ["mldg.alpha=-1"]}, "alpha is -1.0, but it must be at least 0"),
+        ({"settings": ["alpha=1"]}, "written algorithm.setting=value"),
+        ({"settings": ["dog.alpha=1"]}, "no algorithm in this run 'dog'"),
+        ({"settings": ["agg.lr=fast"]}, "lr is 'fast'"),
+    ],
+)
+def test_a_bad_request_is_a_sentence_before_anything_runs(benchmark_file, dataset, asked, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        planned(benchmark_file, dataset, **asked)
+
+
+def test_settings_of_the_command_line_are_read_by_algorithm():
+    found = given_settings(["mldg.alpha=0.1,0.2", "agg.lr=1"], ["mldg", "toy.py:agg"])
+    assert found == {"mldg": {"alpha": "0.1,0.2"}, "agg": {"lr": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("title = ", "not valid TOML"),
+        ("[data]\n[net]\nname='mlp'\n[protocl]\n", "Did you mean 'protocol'"),
+        ("[data]\n[net]\nname='mlp'\n", r"no \[protocol\] table"),
+        ("[data]\n[net]\nnmae='mlp'\n[protocol]\n", "Did you mean 'name'"),
+        ("[data]\n[net]\nname='mlp'\n[protocol]\nsteps=0\n", "steps is 0"),
+    ],
+)
+def test_a_bad_benchmark_file_is_a_sentence(tmp_path, text, sentence):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=sentence):
+        load_benchmark(str(path))
