@@ -56,6 +56,7 @@ class Algorithm:
 
     optimizer: ClassVar[str] = "momentum"
     needs: ClassVar[int] = 1  # source domains, at least
+    inert: ClassVar[tuple[str, ...]] = ()  # settings ("beta"), or positions of one ("beta_1"), that need not act
 
     def __post_init__(self) -> None:
         for f in fields(self):

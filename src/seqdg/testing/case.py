@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor, nn
 
+from seqdg import tree
 from seqdg.algorithm import Algorithm
 from seqdg.episode import Episode, Params
 from seqdg.errors import UsageError
@@ -71,6 +72,12 @@ class Case:
         return torch.randn((8, INPUTS), generator=torch.Generator().manual_seed(seed + 3000), dtype=torch.float64)
 
 
+def stack(trials: Sequence[tuple[Params, Episode, Tensor]]) -> tuple[Params, Episode, Tensor]:
+    """Weights, episodes and inputs of several trials, each tensor with a first axis of trials."""
+    params, episodes, inputs = zip(*trials, strict=True)
+    return tree.stack(params), Episode(*map(torch.stack, zip(*episodes, strict=True))), torch.stack(inputs)
+
+
 def stage_count(algorithm: Algorithm) -> int:
     return len(algorithm.stages())
 
@@ -84,6 +91,17 @@ def served(algorithm: Algorithm, net: Net, params: Params, x: Tensor) -> Tensor:
     """Logits of the deployed weights, whose BatchNorm statistics are those of x."""
     deployed = algorithm.deploy(params)
     return algorithm.predict(net, {**deployed, **algorithm.statistics(net, deployed, x)}, x)
+
+
+def everything(algorithm: Algorithm, net: Net, params: Params, episode: Episode, x: Tensor) -> dict[str, Tensor]:
+    """All that training and serving ask of an algorithm, by what it is."""
+    found = {}
+    for k, (_, stage) in enumerate(algorithm.stages()):
+        direction, found[f"the loss of stage {k + 1}"] = stage.gradient(net, params, episode)
+        found |= {f"the direction of stage {k + 1} at '{name}'": d for name, d in direction.items()}
+        entered = stage.enter(net, params)
+        found |= {f"'{name}' as stage {k + 1} begins": w for name, w in entered.items()}
+    return found | {"the prediction": served(algorithm, net, params, x)}
 
 
 def difference(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> tuple[str, float]:
@@ -102,7 +120,7 @@ def difference(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> tuple[str, f
 def assert_same(got: Mapping[str, Tensor], want: Mapping[str, Tensor], what: str, tolerance: float = 1e-9) -> None:
     name, apart = difference(got, want)
     if apart > tolerance:
-        raise Broken(f"{what}: '{name}' differs by {apart:.1e} of the largest entry.")
+        raise Broken(f"{what}: {name} differs by {apart:.1e} of the largest entry.")
 
 
 def enough(algorithm: Algorithm, net: Net) -> int:

@@ -19,7 +19,18 @@ from seqdg.algorithm import Algorithm
 from seqdg.episode import Episode, Params
 from seqdg.errors import UsageError
 from seqdg.models.net import Net
-from seqdg.testing.case import CLASSES, Broken, Case, assert_same, difference, served, stage_count, step
+from seqdg.testing.case import (
+    CLASSES,
+    Broken,
+    Case,
+    assert_same,
+    difference,
+    everything,
+    served,
+    stack,
+    stage_count,
+    step,
+)
 
 
 def check_form(case: Case) -> None:
@@ -32,6 +43,9 @@ def check_form(case: Case) -> None:
         direction, value = step(case.algorithm, k, case.net, params, case.episode())
         trained |= set(direction)
         _assert_form(direction, value, params, f"stage {k + 1}")
+        entered = case.algorithm.stages()[k][1].enter(case.net, params)
+        if {n: w.shape for n, w in entered.items()} != {n: w.shape for n, w in params.items()}:
+            raise Broken(f"stage {k + 1} enters with weights of other names or shapes than it was given.")
     for name in params:
         if name not in trained:
             raise Broken(f"'{name}' is among the weights that init returns, but no stage's direction trains it.")
@@ -63,11 +77,7 @@ def check_deterministic(case: Case) -> None:
         with _global_seed(seed):
             before = _global_state()
             found = {f"init of '{name}'": value for name, value in case.initial(7).items()}
-            for k in range(stage_count(case.algorithm)):
-                direction, value = step(case.algorithm, k, case.net, case.weights(), case.episode())
-                found |= {f"stage {k + 1}, '{name}'": d for name, d in direction.items()}
-                found[f"stage {k + 1}, the loss"] = value
-            found["the prediction"] = served(case.algorithm, case.net, case.weights(), case.probe())
+            found |= everything(case.algorithm, case.net, case.weights(), case.episode(), case.probe())
             if _global_state() != before:
                 raise Broken("it draws from a global random number generator; draw from episode.key (seqdg.draw).")
         runs.append(found)
@@ -109,6 +119,7 @@ def check_untouched(case: Case) -> None:
     }
     for k in range(stage_count(case.algorithm)):
         calls[f"the gradient of stage {k + 1}"] = partial(step, case.algorithm, k, case.net, params, episode)
+        calls[f"enter of stage {k + 1}"] = partial(case.algorithm.stages()[k][1].enter, case.net, params)
     before = {name: value.clone() for name, value in held().items()}
     for what, call in calls.items():
         call()
@@ -136,39 +147,21 @@ def check_gradient(case: Case) -> None:
         params, episode = case.weights(), case.episode()
         direction, value = stage.gradient(case.net, params, episode)
         want, loss = grad_and_value(lambda w, s=stage, e=episode: s.loss(case.net, w, e))(params)
-        assert_same({"loss": value}, {"loss": loss}, f"in stage {k + 1}, gradient and loss return other losses")
-        want = {name: want[name] for name in direction}
-        assert_same(direction, want, f"in stage {k + 1}, the direction is not the gradient of the loss")
+        assert_same({"the loss": value}, {"the loss": loss}, f"in stage {k + 1}, gradient and loss return other losses")
+        what = f"in stage {k + 1}, the direction is not the gradient of the loss"
+        assert_same({f"'{n}'": d for n, d in direction.items()}, {f"'{n}'": want[n] for n in direction}, what)
 
 
 def check_vmap(case: Case) -> None:
     """A stack of trials with other weights, data, orders and keys gives what a loop gives, and what a stack of one
     gives."""
-    algorithm, net = case.algorithm, case.net
-    params, episodes = [case.weights(s) for s in range(3)], [case.episode(s) for s in range(3)]
-    together, rows = tree.stack(params), Episode(*map(torch.stack, zip(*episodes, strict=True)))
-
-    def run(k: int, weights: Params, episode: Episode) -> Params:
-        direction, value = step(algorithm, k, net, weights, episode)
-        return direction | {"the loss": value}
-
-    for k in range(stage_count(algorithm)):
-        stacked = tree.unstack(vmap(lambda w, e, k=k: run(k, w, e))(together, rows))
-        alone = vmap(lambda w, e, k=k: run(k, w, e))(tree.stack(params[:1]), Episode(*(v[None] for v in episodes[0])))
-        for trial, (w, e) in enumerate(zip(params, episodes, strict=True)):
-            assert_same(
-                stacked[trial], run(k, w, e), f"in stage {k + 1}, trial {trial + 1} of a stack of 3 is not as in a loop"
-            )
-        assert_same(tree.unstack(alone)[0], stacked[0], f"in stage {k + 1}, a trial alone is not as in a stack of 3")
-    x = torch.stack([case.probe(s) for s in range(3)])
-    logits = vmap(lambda w, x: served(algorithm, net, w, x))(together, x)
-    for trial, w in enumerate(params):
-        want = served(algorithm, net, w, x[trial])
-        assert_same(
-            {"logits": logits[trial]},
-            {"logits": want},
-            f"trial {trial + 1} of a stack of 3 predicts otherwise than in a loop",
-        )
+    one = partial(everything, case.algorithm, case.net)
+    trials = [(case.weights(s), case.episode(s), case.probe(s)) for s in range(3)]
+    stacked = tree.unstack(vmap(one)(*stack(trials)))
+    alone = tree.unstack(vmap(one)(*stack(trials[:1])))
+    for t, trial in enumerate(trials):
+        assert_same(stacked[t], one(*trial), f"trial {t + 1} of a stack of 3 is not as in a loop")
+    assert_same(alone[0], stacked[0], "a trial alone is not as in a stack of 3")
 
 
 def check_domains(case: Case) -> None:
@@ -214,10 +207,9 @@ def check_precision(case: Case) -> None:
     for k in range(stage_count(case.algorithm)):
         direction, value = step(case.algorithm, k, low.net, fewer, short)
         _assert_form(direction, value, fewer, f"stage {k + 1} in float32")
-        want, _ = step(case.algorithm, k, case.net, params, episode)
-        assert_same(
-            {n: d.double() for n, d in direction.items()}, want, f"stage {k + 1} in float32 is not as in float64", 1e-3
-        )
+    got = everything(case.algorithm, low.net, fewer, short, case.probe().float())
+    want = everything(case.algorithm, case.net, params, episode, case.probe())
+    assert_same({what: v.double() for what, v in got.items()}, want, "float32 does not give what float64 gives", 1e-3)
 
 
 def check_counts(case: Case) -> None:

@@ -17,7 +17,7 @@ from seqdg.episode import Episode, Params
 from seqdg.errors import UsageError
 from seqdg.models.net import Net
 from seqdg.settings import flat, numbers, parsed, printed, rules, with_numbers, with_settings
-from seqdg.testing.case import Broken, Case, assert_same, difference, served, stage_count, step
+from seqdg.testing.case import Broken, Case, assert_same, difference, everything, stack
 
 
 class Variation(NamedTuple):
@@ -96,16 +96,14 @@ def check_settings_act(case: Case) -> None:
 def inert(algorithm: Algorithm) -> set[str]:
     """What the classes say need not change the direction, a wrapped base's included."""
     inner = [inert(v) for f in fields(algorithm) if isinstance(v := getattr(algorithm, f.name), Algorithm)]
-    return set(getattr(type(algorithm), "inert", ())).union(*inner)
+    return set(type(algorithm).inert).union(*inner)
 
 
 def _outcome(case: Case, algorithm: Algorithm) -> dict[str, Tensor]:
-    params, shares = case.weights(0, algorithm), [share for share, _ in algorithm.stages()]
-    found = {f"share {k}": torch.tensor(share) for k, share in enumerate(shares)}
-    for k in range(len(shares)):
-        direction, _ = step(algorithm, k, case.net, params, case.episode())
-        found |= {f"{k} {name}": d for name, d in direction.items()}
-    return found | {"logits": served(algorithm, case.net, params, case.probe())}
+    """All that is trained and served: not the losses, which nothing follows."""
+    found = everything(algorithm, case.net, case.weights(0, algorithm), case.episode(), case.probe())
+    shares = {f"the share of stage {k + 1}": torch.tensor(s) for k, (s, _) in enumerate(algorithm.stages())}
+    return shares | {what: value for what, value in found.items() if not what.startswith("the loss")}
 
 
 def check_one_for_all_positions(case: Case) -> None:
@@ -121,32 +119,26 @@ def check_one_for_all_positions(case: Case) -> None:
 def check_tensor_settings(case: Case) -> None:
     """Settings as 0-d tensors, another in each trial of a stack, act as the numbers do."""
     for algorithm in dict.fromkeys((case.algorithm, *(v.before for v in variations(case)))):
-        if not numbers(algorithm):
-            continue
-        trials = [algorithm, *(_shifted(case, algorithm, by) for by in (0.9, 0.8))]
-        params = [case.weights(s, trial) for s, trial in enumerate(trials)]
-        episodes = [case.episode(s) for s in range(len(trials))]
-        values = {
-            path: torch.tensor([float(numbers(trial)[path]) for trial in trials], dtype=torch.float64)
-            for path in numbers(algorithm)
-        }
-        for w in params[1:]:
-            if {n: v.shape for n, v in w.items()} != {n: v.shape for n, v in params[0].items()}:
-                raise Broken("a numeric setting changes the shapes of the weights; declare it with static=True.")
-        for k in range(stage_count(algorithm)):
+        if numbers(algorithm):
+            _assert_tensors_act(case, algorithm)
 
-            def run(values: dict[str, Tensor], w: Params, e: Episode, a: Algorithm = algorithm, k: int = k) -> Params:
-                direction, value = step(with_numbers(a, values), k, case.net, w, e)
-                return direction | {"the loss": value}
 
-            rows = Episode(*map(torch.stack, zip(*episodes, strict=True)))
-            stacked = tree.unstack(vmap(run)(values, tree.stack(params), rows))
-            for t, trial in enumerate(trials):
-                want, loss = step(trial, k, case.net, params[t], episodes[t])
-                what = f"in stage {k + 1}, tensors {', '.join(values)} do not act as the numbers {_shown(trial)}"
-                assert_same(stacked[t], want | {"the loss": loss}, what)
-                alone = {path: v[t] for path, v in values.items()}
-                assert_same(run(alone, params[t], episodes[t]), stacked[t], what)
+def _assert_tensors_act(case: Case, algorithm: Algorithm) -> None:
+    settings = [algorithm, *(_shifted(case, algorithm, by) for by in (0.9, 0.8))]
+    trials = [(case.weights(s, a), case.episode(s), case.probe(s)) for s, a in enumerate(settings)]
+    for params, _, _ in trials:
+        if {n: w.shape for n, w in params.items()} != {n: w.shape for n, w in trials[0][0].items()}:
+            raise Broken("a numeric setting changes the shapes of the weights; declare it with static=True.")
+    columns = tree.stack([{k: torch.tensor(v, dtype=torch.float64) for k, v in numbers(a).items()} for a in settings])
+
+    def run(values: Params, params: Params, episode: Episode, x: Tensor) -> dict[str, Tensor]:
+        return everything(with_numbers(algorithm, values), case.net, params, episode, x)
+
+    together = tree.unstack(vmap(run)(columns, *stack(trials)))
+    for own, values, trial, got in zip(settings, tree.unstack(columns), trials, together, strict=True):
+        what = f"as tensors, {_shown(own)} do not act as numbers do"
+        assert_same(got, everything(own, case.net, *trial), what)
+        assert_same(run(values, *trial), got, what)
 
 
 def _shifted(case: Case, algorithm: Algorithm, by: float) -> Algorithm:
