@@ -24,6 +24,9 @@ class Telling(Chainable):
     def init(self, net, params, sources, generator):
         return params | {"extra": torch.ones(sources, dtype=torch.float64)}
 
+    def enter(self, net, params):
+        return {name: 3 * w for name, w in params.items()}
+
     def deploy(self, params):
         return {name: 2 * w for name, w in params.items() if name != "extra"}
 
@@ -55,10 +58,11 @@ def test_the_fold_on_directions_is_the_gradient_of_the_fold_on_losses():
     assert_close(case.algorithm.gradient(NET, w, episode), Sequential(Telling()).gradient(NET, w, episode))
 
 
-def test_what_the_base_adds_deploys_and_predicts_is_the_wrappers_too():
+def test_what_the_base_adds_begins_with_deploys_and_predicts_is_the_wrappers_too():
     case = Case(Sequential(Telling()), NET, 3)
     params = case.initial()
     assert params["extra"].shape == (3,)
+    assert_close(case.algorithm.enter(NET, params), {name: 3 * w for name, w in params.items()})
     deployed = case.algorithm.deploy(params)
     assert_close(deployed, {name: 2 * w for name, w in NET.params().items()})
     assert_close(case.algorithm.predict(NET, deployed, case.probe()), -NET(deployed, case.probe()))

@@ -45,6 +45,9 @@ class Sequential(Algorithm):
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         return self.base.init(net, params, sources, generator)
 
+    def enter(self, net: Net, params: Params) -> Params:
+        return self.base.enter(net, params)
+
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         total = self.base.begin(net, episode)
         for i in range(1, episode.domains):
