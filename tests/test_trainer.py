@@ -45,7 +45,7 @@ def jobs_of(dataset, algorithms, protocol=PROTOCOL, batchnorm=False):
 
 
 def stack_of(dataset, jobs, batchnorm=False):
-    inputs = Inputs(dataset, torch.device("cpu"), torch.float64)
+    inputs = Inputs(dataset.x, dataset.y, torch.device("cpu"), torch.float64)
     return Stack(make_net(batchnorm=batchnorm), inputs, jobs)
 
 

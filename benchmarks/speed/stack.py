@@ -17,7 +17,7 @@ import torch
 
 from seqdg.benchmark import Choice, load_benchmark, plan
 from seqdg.data.rotated_mnist import load
-from seqdg.runner import Place, stack_of
+from seqdg.place import Place, stack_of
 from seqdg.trial import Group
 
 

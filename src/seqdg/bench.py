@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from seqdg.benchmark import Benchmark, Choice, plan
 from seqdg.data.domain import Dataset
-from seqdg.data.sampler import torch_generator
 from seqdg.errors import UsageError
 from seqdg.executors.context import Context
-from seqdg.models.factory import build as build_net
 from seqdg.models.net import Net
+from seqdg.place import net_of
 from seqdg.record import FAILED, Record
 from seqdg.store import Store
 from seqdg.trial import Group, Trial, group
@@ -39,9 +38,10 @@ class Plan:
 def make_plan(context: Context, choice: Choice, finished: Iterable[str] = ()) -> Plan:
     """Checked: every algorithm can train this net on these domains."""
     dataset, benchmark = context.dataset(), context.benchmark
-    built = build_net(benchmark.net, dataset.shape, len(dataset.classes), torch_generator(choice.seed, "net"))
+    trials = plan(benchmark, dataset, choice)
+    built = net_of(trials[0], dataset)
     net = Net(built.module, benchmark.batchnorm)
-    trials = plan(benchmark, dataset, choice, built.weights_sha256)
+    trials = tuple(replace(trial, weights=built.weights_sha256) for trial in trials)
     _check(trials, net, dataset)
     parameters = sum(p.numel() for p in net.params().values())
     groups = group(trials, capacity(parameters, dataset, context.device))

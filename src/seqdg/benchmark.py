@@ -41,6 +41,7 @@ class Benchmark:
     trials: int
     algorithms: tuple[str, ...]  # run where none are named
     held_out: tuple[str, ...] = ()  # empty: every domain
+    size: int = 224  # side of the images that enter the net
     augment: str = ""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings and training, by algorithm
 
@@ -76,7 +77,7 @@ def _read(name: str, text: str) -> Benchmark:
         if part not in content:
             raise UsageError(f"The benchmark file of '{name}' has no [{part}] table.")
     net, protocol = dict(content["net"]), dict(content["protocol"])
-    batchnorm, augment = net.pop("policy", "none"), net.pop("augment", "")
+    batchnorm, augment, size = net.pop("policy", "none"), net.pop("augment", ""), net.pop("size", 224)
     trials, held_out = protocol.pop("trials", 5), tuple(protocol.pop("held_out", ()))
     chosen = tuple(protocol.pop("algorithms", ("agg",)))
     return Benchmark(
@@ -90,6 +91,7 @@ def _read(name: str, text: str) -> Benchmark:
         trials=trials,
         algorithms=chosen,
         held_out=held_out,
+        size=size,
         augment=augment,
         tables=content.get("algorithms", {}),
     )
@@ -99,7 +101,7 @@ def _net(benchmark: str, table: dict[str, Any]) -> NetSpec:
     names = [f.name for f in fields(NetSpec)]
     for name in table:
         if name not in names:
-            raise unknown(f"field of [net] in '{benchmark}'", name, (*names, "policy", "augment"))
+            raise unknown(f"field of [net] in '{benchmark}'", name, (*names, "policy", "size", "augment"))
     return NetSpec(**table)
 
 
@@ -154,7 +156,7 @@ def given_settings(texts: Sequence[str], algorithms: Sequence[str]) -> dict[str,
     return found
 
 
-def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice, weights: str | None = None) -> tuple[Trial, ...]:
+def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial, ...]:
     """Every trial that is asked for: algorithm x held-out x seed."""
     names = tuple(choice.algorithms) if choice.algorithms is not None else benchmark.algorithms
     held_out = tuple(choice.held_out or benchmark.held_out or dataset.domains)
@@ -181,14 +183,15 @@ def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice, weights: str | 
                 data=dataset.fingerprint,
                 net=benchmark.net,
                 batchnorm=benchmark.batchnorm,
-                weights=weights,
+                weights=None,
                 algorithm=name,
                 settings=settings_of(algorithm),
                 protocol=protocol,
                 held_out=out,
                 seed=seed,
                 sources=len(dataset.domains) - 1,
-                augment=benchmark.augment,
+                size=benchmark.size if dataset.is_image else 0,
+                augment=benchmark.augment if dataset.is_image else "",
             )
             for out in outs
             for seed in range(choice.seed, choice.seed + trials)

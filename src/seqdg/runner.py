@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -19,50 +18,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 import seqdg
-from seqdg.data.domain import Dataset
-from seqdg.data.inputs import Inputs
-from seqdg.data.sampler import torch_generator
 from seqdg.episode import Params
 from seqdg.evaluate import metrics
-from seqdg.models.factory import build as build_net
-from seqdg.models.net import Net
-from seqdg.protocol import split
+from seqdg.place import Place, stack_of
 from seqdg.record import DIVERGED, DONE, Evaluation, Record
-from seqdg.trainer import Job, Stack, State
-from seqdg.trial import Group, Trial
+from seqdg.trainer import Stack, State
+from seqdg.trial import Group
 
 LOSS_POINTS = 200
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a group runs, and with what in hand."""
-
-    dataset: Dataset
-    device: torch.device
-
-
-def stack_of(group: Group, place: Place) -> Stack:
-    """The trials of a group with their data, net and first weights."""
-    inputs = Inputs(place.dataset, place.device)
-    net, jobs = None, []
-    for trial in group.trials:
-        built = build_net(
-            trial.net, place.dataset.shape, len(place.dataset.classes), torch_generator(trial.seed, "net")
-        )
-        own = Net(built.module, trial.batchnorm)
-        net = net or own.to(place.device)
-        jobs.append(_job(trial, own, place))
-    assert net is not None
-    return Stack(net, inputs, jobs)
-
-
-def _job(trial: Trial, net: Net, place: Place) -> Job:
-    algorithm = trial.built()
-    parts = split(place.dataset, trial.protocol, trial.held_out, trial.seed)
-    algorithm.check(net, len(parts.train))
-    params = algorithm.init(net, net.params(), len(parts.train), torch_generator(trial.seed, "extra"))
-    return Job(algorithm, trial.protocol, parts, trial.seed, params)
 
 
 def run_group(group: Group, place: Place, tick: Callable[[int], None] = lambda work: None) -> list[Record]:

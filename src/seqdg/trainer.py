@@ -118,8 +118,7 @@ class Stack:
         length = self.bounds[state.stage] - start
         step = self.over_trials(self._step_of(state.stage))
         losses = []
-        for i in range(last - first):
-            x, y = self.inputs.train(rows[i], key[i])
+        for i, (x, y) in enumerate(self.inputs.train(rows, key)):
             progress = torch.full((len(self.jobs),), (first + i - start) / length, dtype=x.dtype, device=device)
             episode = Episode(x, y, domain[i], progress, key[i])
             state.params, state.slots, loss = step(state.params, state.slots, self.numbers, self.rates, episode)
@@ -174,10 +173,7 @@ class Stack:
 
     def _rows_together(self, trials: int) -> int:
         budget = 2**28 if self.inputs.device.type == "cuda" else 2**23
-        size = 1
-        for extent in self.inputs.shape:
-            size *= extent
-        return max(1, budget // (trials * size))
+        return max(1, budget // (trials * self.inputs.size))
 
 
 def optimizer_name(algorithm: Algorithm, protocol: Protocol) -> str:

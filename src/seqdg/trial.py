@@ -34,6 +34,7 @@ class Trial:
     held_out: tuple[str, ...]
     seed: int
     sources: int  # how many domains there are to learn from where only one is held out
+    size: int = 0  # side of the images that enter the net
     augment: str = ""  # recipe, for images
 
     def description(self) -> dict[str, Any]:
@@ -48,6 +49,7 @@ class Trial:
             "protocol": asdict(self.protocol),
             "held_out": list(self.held_out),
             "seed": self.seed,
+            "size": self.size,
             "augment": self.augment,
         }
 
@@ -99,7 +101,7 @@ def _shared(trial: Trial) -> tuple[Any, ...]:
     """What trials must have in common to share a stack; rates and numeric settings are data."""
     p, algorithm = trial.protocol, trial.built()
     return (
-        trial.data, trial.net, trial.batchnorm, trial.weights, trial.augment, len(trial.held_out),
+        trial.data, trial.net, trial.batchnorm, trial.weights, trial.size, trial.augment, len(trial.held_out),
         trial.algorithm, shape(algorithm), tuple(stage_bounds(algorithm, p.steps)), optimizer_name(algorithm, p),
         p.split, p.validation, p.test, p.steps, p.batch, p.evaluations,
     )  # fmt: skip

@@ -1,7 +1,9 @@
-"""The command line as a user meets it: a real process, what it prints, its exit code."""
+"""The command line as a user meets it: what it prints where, its exit code."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -10,12 +12,22 @@ from pathlib import Path
 
 import pytest
 
+from seqdg.cli import main
+
 QUICK = ["--trials", "2", "--steps", "6", "--held-out", "0,75"]
 
 
 def seqdg(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from seqdg.cli import main; main()", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, check=False)
+    """In this process, as starting one takes longer than most commands."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.chdir(cwd or Path.cwd())
+        patch.setattr(sys, "argv", ["seqdg", *map(str, words)])
+        try:
+            main()
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def test_a_run_prints_its_table_and_a_second_one_only_reads(tmp_path):
@@ -156,7 +168,8 @@ def test_an_outsider_s_algorithm_and_its_sequential_form_run_from_one_file(tmp_p
         "--out",
         "run",
     ]
-    done = seqdg(*words, cwd=tmp_path)
+    command = [sys.executable, "-c", "from seqdg.cli import main; main()", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].split() == ["held", "out", "toy", "s-toy", "agg"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from seqdg.data import stream
-from seqdg.data.domain import Dataset
+from seqdg.data.stream import gather, prefetch
 
 
 class Transform(Protocol):
@@ -20,45 +20,59 @@ class Transform(Protocol):
 
 
 class Inputs:
-    """A data set resident on a device, or read row by row from where it lies."""
+    """All rows: a tensor that is on the device, or anything that rows are read from as they are needed."""
 
     def __init__(
         self,
-        dataset: Dataset,
+        x: Any,
+        y: Tensor,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
         transform: Transform | None = None,
-        resident: bool | None = None,
     ) -> None:
-        """resident: all rows on the device; None: if they fit there."""
         self.device, self.dtype, self.transform = device, dtype, transform
-        self.y = dataset.y.to(device)
-        self.classes = len(dataset.classes)
-        self.shape = dataset.shape
-        stays = stream.fits(dataset.x, device) if resident is None else resident
-        self._x: Any = stream.resident(dataset.x, device) if stays else dataset.x
-        if isinstance(self._x, Tensor) and self._x.is_floating_point():
-            self._x = self._x.to(dtype)
+        self.y = y.to(device)
+        self._x = x.to(device, dtype if x.is_floating_point() else None) if isinstance(x, Tensor) else x
 
-    def train(self, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """x (*rows, *input) and y (*rows) of a training step; rows lead with the axis of the key, if it has one."""
-        x = self._gather(rows)
-        if self.transform is not None:
-            draw = self.transform.train
-            x = draw(x, key) if key.dim() == 0 else torch.func.vmap(draw)(x, key)
-        return x, self._labels(rows)
+    @property
+    def size(self) -> int:
+        """Numbers in one stored row."""
+        size = 1
+        for extent in self._x.shape[1:]:
+            size *= int(extent)
+        return size
+
+    def train(self, rows: Tensor, key: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """x (*rows, *input) and y (*rows) of every step; rows are (step, trial, domain, batch), keys (step, trial)."""
+        stored = (self._gather(r) for r in rows) if isinstance(self._x, Tensor) else self._streamed(rows)
+        for x, r, k in zip(stored, rows, key, strict=True):
+            yield self._augmented(x, k), self._labels(r)
 
     def serve(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """x and y for evaluation."""
         x = self._gather(rows)
         if self.transform is not None:
-            x = self.transform.serve(x.flatten(0, rows.dim() - 1))
-            x = x.reshape(*rows.shape, *x.shape[1:])
+            x = self.transform.serve(x)
         return x, self._labels(rows)
+
+    def _augmented(self, x: Tensor, key: Tensor) -> Tensor:
+        if self.transform is None:
+            return x
+        if len(x) == 1:
+            return self.transform.train(x.squeeze(0), key.squeeze(0)).unsqueeze(0)
+        return torch.func.vmap(self.transform.train)(x, key)
 
     def _labels(self, rows: Tensor) -> Tensor:
         return self.y.index_select(0, rows.flatten()).reshape(rows.shape)
 
     def _gather(self, rows: Tensor) -> Tensor:
-        x = stream.gather(self._x, rows, self.device)
+        if not isinstance(self._x, Tensor):
+            return self._typed(gather(self._x, rows.cpu(), self.device))
+        x = self._x.index_select(0, rows.flatten())
+        return x.reshape(*rows.shape, *x.shape[1:])
+
+    def _streamed(self, rows: Tensor) -> Iterator[Tensor]:
+        return (self._typed(x) for x in prefetch(self._x, iter(rows.cpu()), self.device))
+
+    def _typed(self, x: Tensor) -> Tensor:
         return x.to(self.dtype) if x.is_floating_point() else x

@@ -12,8 +12,9 @@ import torch
 
 from seqdg.benchmark import Benchmark
 from seqdg.data.domain import Dataset
+from seqdg.place import Place
 from seqdg.record import FAILED, Record
-from seqdg.runner import Place, device_name, run_group, versions
+from seqdg.runner import device_name, run_group, versions
 from seqdg.trial import Group
 
 

@@ -1,0 +1,61 @@
+"""Where a group of trials runs, and the stack that it becomes there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from seqdg.data.augment import ImageTransform, recipe
+from seqdg.data.domain import Dataset
+from seqdg.data.inputs import Inputs
+from seqdg.data.sampler import torch_generator
+from seqdg.data.stream import fits, resident
+from seqdg.models.factory import BuiltNet
+from seqdg.models.factory import build as build_net
+from seqdg.models.net import Net
+from seqdg.protocol import split
+from seqdg.trainer import Job, Stack
+from seqdg.trial import Group, Trial
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device, with the data set on it where it fits."""
+
+    dataset: Dataset
+    device: torch.device
+
+    @cached_property
+    def x(self) -> Any:
+        x = self.dataset.x
+        return resident(x, self.device) if fits(x, self.device) else x
+
+
+def net_of(trial: Trial, dataset: Dataset) -> BuiltNet:
+    """The trial's net with its first weights."""
+    shape = (dataset.shape[0], trial.size, trial.size) if dataset.is_image else dataset.shape
+    return build_net(trial.net, shape, len(dataset.classes), torch_generator(trial.seed, "net"))
+
+
+def stack_of(group: Group, place: Place) -> Stack:
+    """The trials of a group with their data, net and first weights."""
+    first = net_of(group.trials[0], place.dataset)
+    net = Net(first.module, group.trials[0].batchnorm)
+    jobs = [_job(trial, net, place) for trial in group.trials]
+    transform = None
+    if place.dataset.is_image:
+        trial = group.trials[0]
+        transform = ImageTransform(trial.size, first.normalization, recipe(trial.augment))
+    return Stack(net.to(place.device), Inputs(place.x, place.dataset.y, place.device, transform=transform), jobs)
+
+
+def _job(trial: Trial, net: Net, place: Place) -> Job:
+    algorithm = trial.built()
+    parts = split(place.dataset, trial.protocol, trial.held_out, trial.seed)
+    algorithm.check(net, len(parts.train))
+    weights = {name: p.detach() for name, p in net_of(trial, place.dataset).module.named_parameters()}
+    params = algorithm.init(net, weights, len(parts.train), torch_generator(trial.seed, "extra"))
+    return Job(algorithm, trial.protocol, parts, trial.seed, params)
