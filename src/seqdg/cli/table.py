@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,32 +12,50 @@ from seqdg.cli import options as given
 if TYPE_CHECKING:
     from seqdg.record import Record
 
+Against = Annotated[
+    str | None,
+    typer.Option(metavar="paper", help="Set the paper's published numbers beside these, and say how the two differ."),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(metavar="ALGORITHM", help="Test every other algorithm against this one, paired over seed and domain."),
+]
+
 
 def table(
     directory: given.RunDirectory,
     form: given.Format = "text",
     select: given.Select = "source-val",
     criterion: given.Criterion = "accuracy",
+    against: Against = None,
+    baseline: Baseline = None,
 ) -> None:
-    """Print the table of a run: mean ± standard error over trials, the best of every held-out domain marked."""
+    """Print the table of a run: mean ± standard error over trials, the best of every held-out domain marked.
+
+    seqdg table runs/rotated-mnist --baseline agg
+    """
     from seqdg.store import Store
 
     store = Store.open(directory)
-    typer.echo(shown(store.records(), form, select, criterion=criterion), nl=False)
+    records, benchmark = store.records(), store.benchmark
+    store.close()
+    typer.echo(shown(records, form, select, (), criterion, baseline, against, benchmark), nl=False)
 
 
 def shown(
-    records: Sequence[Record], form: str, select: str, order: Sequence[str] = (), criterion: str = "accuracy"
+    records: Sequence[Record],
+    form: str,
+    select: str,
+    order: Sequence[str] = (),
+    criterion: str = "accuracy",
+    baseline: str | None = None,
+    against: str | None = None,
+    benchmark: str = "",
 ) -> str:
     """The table of some records, in the order of the plan where one is given."""
-    from seqdg.errors import UsageError
-    from seqdg.evaluate import HIGHER_IS_BETTER
-    from seqdg.report.select import outcomes
-    from seqdg.report.summary import summarize
+    from seqdg.report.sheet import sheet
     from seqdg.report.table import table as rendered
 
     place = {key: i for i, key in enumerate(order)}
-    chosen = outcomes(sorted(records, key=lambda r: place.get(r.key, len(place))), select, criterion)
-    if not chosen:
-        raise UsageError("The run holds no finished trial yet, so there is no table to print.")
-    return rendered(summarize(chosen), form, select, HIGHER_IS_BETTER[criterion])
+    records = sorted(records, key=lambda r: place.get(r.key, len(place)))
+    return rendered(sheet(records, select, criterion, baseline, against, benchmark), form)

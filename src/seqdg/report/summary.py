@@ -13,8 +13,27 @@ AVERAGE, WORST = "average", "worst"
 
 
 @dataclass(frozen=True)
+class Unit:
+    """How a criterion is printed."""
+
+    title: str
+    factor: float = 100.0
+    digits: int = 1
+    points: str = "points"  # of a difference
+
+
+UNITS = {
+    "accuracy": Unit("Accuracy in %"),
+    "balanced_accuracy": Unit("Balanced accuracy in %"),
+    "log_loss": Unit("Log-loss", 1.0, 3, ""),
+    "calibration_error": Unit("Expected calibration error in %"),
+    "auroc": Unit("Area under the ROC curve in %"),
+}
+
+
+@dataclass(frozen=True)
 class Cell:
-    """One number of a table, in percent."""
+    """One number of a table, in the unit of its criterion."""
 
     algorithm: str
     held_out: str  # a domain, or AVERAGE, or WORST
@@ -24,35 +43,34 @@ class Cell:
     diverged: int = 0
 
 
-def summarize(outcomes: Sequence[Outcome], scale: float = 100.0) -> list[Cell]:
+def summarize(outcomes: Sequence[Outcome], factor: float = 100.0, higher: bool = True) -> list[Cell]:
     """Per held-out domain; then the average over them, taken within each seed; then the worst of them."""
     algorithms = list(dict.fromkeys(o.algorithm for o in outcomes))
     domains = list(dict.fromkeys(o.held_out for o in outcomes))
     cells = []
     for algorithm in algorithms:
         own = [o for o in outcomes if o.algorithm == algorithm]
-        rows = [_cell(algorithm, d, [o for o in own if o.held_out == d], scale) for d in domains]
+        rows = [_cell(algorithm, d, [o for o in own if o.held_out == d], factor) for d in domains]
         rows = [row for row in rows if row.trials or row.diverged]
-        known = [row for row in rows if row.mean is not None]
         cells += rows
-        cells.append(_average(algorithm, own, domains, scale))
-        if known:
-            low = min(known, key=lambda row: row.mean if row.mean is not None else math.inf)
+        cells.append(_average(algorithm, own, domains, factor))
+        if known := [(row.mean, row) for row in rows if row.mean is not None]:
+            _, low = (min if higher else max)(known, key=lambda pair: pair[0])
             cells.append(Cell(algorithm, WORST, low.mean, low.stderr, low.trials, low.diverged))
     return cells
 
 
-def _cell(algorithm: str, held_out: str, outcomes: Sequence[Outcome], scale: float) -> Cell:
-    values = [scale * o.value for o in outcomes if o.value is not None]
+def _cell(algorithm: str, held_out: str, outcomes: Sequence[Outcome], factor: float) -> Cell:
+    values = [factor * o.value for o in outcomes if o.value is not None]
     return Cell(algorithm, held_out, *mean_and_error(values), len(values), len(outcomes) - len(values))
 
 
-def _average(algorithm: str, outcomes: Sequence[Outcome], domains: Sequence[str], scale: float) -> Cell:
+def _average(algorithm: str, outcomes: Sequence[Outcome], domains: Sequence[str], factor: float) -> Cell:
     """Over the seeds for which every domain has a value."""
     by_seed: dict[int, list[float]] = {}
     for o in outcomes:
         if o.value is not None:
-            by_seed.setdefault(o.seed, []).append(scale * o.value)
+            by_seed.setdefault(o.seed, []).append(factor * o.value)
     whole = [fmean(values) for values in by_seed.values() if len(values) == len(domains)]
     diverged = sum(o.value is None for o in outcomes)
     return Cell(algorithm, AVERAGE, *mean_and_error(whole), len(whole), diverged)

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from seqdg.errors import UsageError
+from seqdg.report.select import outcomes
+from seqdg.report.statistics import holm, interval, paired, sentence, sign_flip_test
+
+
+def _scipy_p(differences):
+    got = stats.permutation_test(
+        (np.array(differences),),
+        lambda x, axis: x.sum(axis=axis),
+        permutation_type="samples",
+        n_resamples=np.inf,
+        vectorized=True,
+    )
+    return got.pvalue
+
+
+@given(st.lists(st.integers(-40, 40), min_size=2, max_size=9))
+def test_the_exact_sign_flip_test_agrees_with_scipy(differences):
+    values = [d / 7 for d in differences]
+    assert sign_flip_test(values) == pytest.approx(_scipy_p(values), abs=1e-12)
+
+
+def test_three_differences_of_one_sign_have_two_of_eight_patterns_as_far_out():
+    assert sign_flip_test([1.0, 2.0, 3.0]) == 2 / 8
+
+
+def test_a_sum_that_other_patterns_tie_counts_them_all():
+    # 0.1 + 0.2 - 0.3 is not exactly zero in floating point, but every pattern is as far out as it.
+    assert sign_flip_test([0.1, 0.2, -0.3]) == 1.0
+
+
+def test_with_many_pairs_the_random_patterns_come_close_to_all_patterns():
+    rng = np.random.default_rng(5)
+    differences = rng.normal(0.5, 1.0, 18)
+    exact = _scipy_p(differences)
+    assert 0.01 < exact < 0.5
+    assert sign_flip_test(differences) == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 100_000))
+
+
+def test_the_random_patterns_are_the_same_every_time():
+    differences = list(np.random.default_rng(0).normal(0.1, 1, 40))
+    assert sign_flip_test(differences) == sign_flip_test(differences)
+
+
+@given(st.lists(st.floats(-5, 5).map(lambda x: round(x, 3)), min_size=3, max_size=12))
+def test_the_interval_is_that_of_the_paired_t_test(differences):
+    low, high = interval(differences)
+    if len(set(differences)) == 1:
+        assert (low, high) == pytest.approx((differences[0], differences[0]))
+        return
+    want = stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
+    assert (low, high) == pytest.approx((want.low, want.high), abs=1e-9)
+
+
+def test_the_interval_of_one_to_five_by_hand():
+    # mean 3, standard deviation sqrt(2.5), t(0.975, 4) = 2.7764451
+    reach = 2.7764451 * np.sqrt(2.5 / 5)
+    assert interval([1, 2, 3, 4, 5]) == pytest.approx((3 - reach, 3 + reach), abs=1e-6)
+
+
+def test_one_pair_has_no_interval():
+    assert interval([1.0]) == (None, None)
+
+
+def test_holm_by_hand():
+    # sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1: 0.04, 0.06, 0.06, 0.04, then never falling
+    assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_equal_results_are_not_distinguishable(run):
+    values = {"V": [0.6, 0.7, 0.65, 0.61], "L": [0.5, 0.52, 0.51, 0.49]}
+    (found,) = paired(outcomes(run({"agg": values, "mldg": values})), "agg")
+    assert (found.difference, found.low, found.high, found.p_holm) == (0.0, 0.0, 0.0, 1.0)
+    assert found.verdict == "not distinguishable from agg"
+    assert "not distinguishable from agg" in sentence(found)
+
+
+def test_noise_alone_is_found_different_no_more_often_than_the_level_allows(run):
+    rng = np.random.default_rng(7)
+    wrong = sum(sign_flip_test(rng.normal(0, 1, 12)) < 0.05 for _ in range(1000))
+    assert wrong <= 50 + 3 * np.sqrt(1000 * 0.05 * 0.95)
+
+
+def test_a_planted_difference_is_found_under_noise_that_the_pairs_share(run):
+    rng = np.random.default_rng(1)
+    shared = {d: rng.uniform(0.4, 0.8, 5) for d in "VLCS"}
+    plain = {d: list(v + rng.normal(0, 0.005, 5)) for d, v in shared.items()}
+    better = {d: list(v + 0.02 + rng.normal(0, 0.005, 5)) for d, v in shared.items()}
+    worse = {d: list(v - 0.02 + rng.normal(0, 0.005, 5)) for d, v in shared.items()}
+    same = {d: list(v + rng.normal(0, 0.005, 5)) for d, v in shared.items()}
+    found = {x.algorithm: x for x in paired(outcomes(run({"agg": plain, "a": better, "b": worse, "c": same})), "agg")}
+    assert found["a"].verdict == "better than agg"
+    assert found["a"].low <= 2.0 <= found["a"].high
+    assert found["a"].pairs == 20
+    assert found["b"].verdict == "worse than agg"
+    assert found["c"].verdict == "not distinguishable from agg"
+
+
+def test_where_less_is_better_a_lower_value_is_better(run):
+    records = run({"agg": {"V": [0.5] * 8}, "a": {"V": [0.4 + i / 1000 for i in range(8)]}})
+    (found,) = paired(outcomes(records, criterion="log_loss"), "agg", 1.0, higher=False)
+    assert found.verdict == "better than agg"
+
+
+def test_a_pair_that_diverged_is_left_out_and_counted(run):
+    records = run({"agg": {"V": [0.5, 0.6, 0.7]}, "a": {"V": [0.6, None, 0.8]}})
+    (found,) = paired(outcomes(records), "agg")
+    assert (found.pairs, found.left_out, found.diverged) == (2, 1, 1)
+    assert found.difference == pytest.approx(10.0)
+    assert "1 more left out" in sentence(found)
+
+
+def test_few_pairs_are_too_few_to_tell_even_a_large_difference(run):
+    (found,) = paired(outcomes(run({"agg": {"V": [0.1, 0.1]}, "a": {"V": [0.9, 0.8]}})), "agg")
+    assert found.verdict == "not distinguishable from agg: 2 pairs are too few to tell"
+
+
+def test_with_no_pair_in_common_nothing_is_claimed(run):
+    (found,) = paired(outcomes(run({"agg": {"V": [0.5]}, "a": {"L": [0.6]}})), "agg")
+    assert sentence(found) == "a: no pair to compare with agg."
+    assert found.verdict == "not distinguishable from agg"
+
+
+def test_a_baseline_that_did_not_run_is_named_with_those_that_did(run):
+    with pytest.raises(UsageError, match=r"no algorithm in this run to take as the baseline 'ag'.*agg, a\."):
+        paired(outcomes(run({"agg": {"V": [0.5]}, "a": {"V": [0.6]}})), "ag")
