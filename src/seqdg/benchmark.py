@@ -45,6 +45,10 @@ class Benchmark:
     augment: str = ""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings and training, by algorithm
 
+    def with_weights(self, file: Path | None) -> Benchmark:
+        """With a net that starts from this file, where one is given."""
+        return self if file is None else replace(self, net=replace(self.net, weights=file))
+
 
 def benchmarks() -> tuple[str, ...]:
     """Names of the benchmarks that come with the package."""

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from seqdg.cli.bench import bench
+from seqdg.cli.check import check
 from seqdg.cli.listing import list_names
 from seqdg.cli.table import table
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.command()(bench)
 app.command()(table)
 app.command("list")(list_names)
+app.command()(check)
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ def bench(
     data: given.Data = None,
     device: given.Device = "auto",
     select: given.Select = "source-val",
+    weights: given.Weights = None,
     allow_partial: given.AllowPartial = False,
 ) -> None:
     """Compare algorithms: run what is missing, print the table.
@@ -38,6 +39,7 @@ def bench(
     from seqdg.bench import default_out, device_of, fill, make_plan
     from seqdg.benchmark import Choice, load_benchmark
     from seqdg.cli.progress import bar
+    from seqdg.cli.reading import counting
     from seqdg.cli.table import shown
     from seqdg.errors import unknown
     from seqdg.executors import local
@@ -47,7 +49,7 @@ def bench(
 
     if select not in RULES:
         raise unknown("selection rule", select, RULES)
-    chosen = load_benchmark(benchmark)
+    chosen = load_benchmark(benchmark).with_weights(weights)
     directory = out or default_out(chosen)
     make_directory(directory)
     context = Context(chosen, data, device_of(device), allow_partial)
@@ -57,6 +59,8 @@ def bench(
     )  # fmt: skip
     with writing(directory):
         store = Store.create(directory, chosen.name)
+        with counting("reading images") as progress:
+            context.dataset(progress)
         made = make_plan(context, choice, store.finished())
         _say(chosen.title, made, directory)
         with bar(f"{chosen.name}", made.work) as tick:

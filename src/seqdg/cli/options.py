@@ -47,6 +47,10 @@ Select = Annotated[
         help="Which evaluation of a trial counts. Only oracle looks at the held-out domain.",
     ),
 ]
+Weights = Annotated[
+    Path | None,
+    typer.Option(help="Weight file that the net starts from: .safetensors, or .pth as torchvision publishes them."),
+]
 AllowPartial = Annotated[
     bool,
     typer.Option(

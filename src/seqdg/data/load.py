@@ -12,6 +12,8 @@ from seqdg.data.domain import Dataset
 from seqdg.data.spec import DataSpec
 from seqdg.errors import UsageError
 
+BUNDLED = {"rotated-mnist": rotated_mnist.load}
+
 
 def load_data(
     table: Mapping[str, Any],
@@ -21,8 +23,8 @@ def load_data(
     progress: Progress | None = None,
 ) -> Dataset:
     """Bundled data need no root; all others lie below one."""
-    if table.get("format") == "rotated-mnist":
-        return rotated_mnist.load()
+    if table.get("format") in BUNDLED:
+        return BUNDLED[table["format"]]()
     spec = DataSpec.from_table(name, table)
     if root is None:
         raise UsageError(f"{name} does not come with seqdg: give the folder that holds {spec.path[0]} with --data DIR.")

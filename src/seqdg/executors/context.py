@@ -5,13 +5,14 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import torch
 
 from seqdg.benchmark import Benchmark
+from seqdg.data.cache import Progress
 from seqdg.data.domain import Dataset
+from seqdg.data.load import load_data
 from seqdg.place import Place
 from seqdg.record import FAILED, Record
 from seqdg.runner import device_name, run_group, versions
@@ -27,8 +28,12 @@ class Context:
     device: str
     allow_partial: bool = False
 
-    def dataset(self) -> Dataset:
-        return _loaded(self.benchmark.name, self)
+    def dataset(self, progress: Progress | None = None) -> Dataset:
+        """Loaded once per process."""
+        if self not in _loaded:
+            b = self.benchmark
+            _loaded[self] = load_data(b.data, self.root, self.allow_partial, b.name, progress)
+        return _loaded[self]
 
     def place(self) -> Place:
         return Place(self.dataset(), torch.device(self.device))
@@ -37,12 +42,7 @@ class Context:
         return hash((self.benchmark.name, self.root, self.device, self.allow_partial))
 
 
-@cache
-def _loaded(name: str, context: Context) -> Dataset:
-    """Once per process."""
-    from seqdg.data.load import load_data
-
-    return load_data(context.benchmark.data, context.root, context.allow_partial, context.benchmark.name)
+_loaded: dict[Context, Dataset] = {}
 
 
 def attempt(group: Group, context: Context, tick: Callable[[int], None]) -> list[Record]:
