@@ -4,9 +4,9 @@ import pytest
 
 import seqdg
 from seqdg.settings import flat, rules, with_settings
-from seqdg.testing import check_algorithm
-from seqdg.testing.case import enough, nets
-from seqdg.testing.variations import widest
+from seqdg.testing import CHECKS, check_algorithm
+from seqdg.testing.case import Case, enough, nets
+from seqdg.testing.variations import check_settings_act, widest
 
 
 @pytest.mark.parametrize("name", seqdg.algorithms())
@@ -28,3 +28,22 @@ def test_the_contract_is_kept_with_another_value_at_each_position(name):
         algorithm = with_settings(algorithm, {setting: rising})
         assert flat(algorithm)[setting] == rising
     check_algorithm(algorithm)
+
+
+def _choices() -> list[tuple[str, str, str | bool]]:
+    found: list[tuple[str, str, str | bool]] = []
+    for name in seqdg.algorithms():
+        for setting, (default, rule) in rules(seqdg.build(name)).items():
+            others = (not default,) if isinstance(default, bool) else rule.get("choices", ())
+            found.extend((name, setting, other) for other in others if other != default)
+    return found
+
+
+@pytest.mark.parametrize(("name", "setting", "choice"), _choices())
+def test_the_contract_is_kept_under_every_choice(name, setting, choice):
+    algorithm = seqdg.build(name, **{setting: choice})
+    for net in nets().values():
+        case = Case(algorithm, net, enough(algorithm, net))
+        for check in CHECKS.values():
+            if check is not check_settings_act:  # under one choice, a setting of another may rest
+                check(case)

@@ -209,6 +209,17 @@ def returns(change: Any) -> Algorithm:
 
 
 @toy
+class Dead(Algorithm):
+    """Carries weights that no gradient reaches (nobody, 2024)."""
+
+    def init(self, net, params, sources, generator):
+        return params | {"dead": torch.ones_like(params["0.bias"])}
+
+    def loss(self, net, params, episode):
+        return net.losses(params, episode).mean() + params["dead"].detach().sum()
+
+
+@toy
 class Shares(Sound):
     """Trains too much (nobody, 2024). strength: decay. power: of the loss."""
 
@@ -223,6 +234,7 @@ def test_a_malformed_answer_is_caught():
     assert "'0.bias' of stage 1 is not finite" in failure(returns(lambda d, v: (d | {"0.bias": d["0.bias"] / 0}, v)))
     lacking = failure(returns(lambda d, v: ({n: g for n, g in d.items() if n != "0.bias"}, v)))
     assert "'0.bias' is among the weights that init returns, but no stage's direction trains it." in lacking
+    assert "'dead' is among the weights that init returns, but no stage's direction trains it." in failure(Dead())
     assert "the shares of the stages are [0.7, 0.7], but they must be above 0 and add up to 1." in failure(Shares())
 
 
