@@ -51,3 +51,10 @@ def test_folded_keys_draw_unrelated_numbers():
     a, b = draw.uniform(draw.fold(key, 0), (10_000,)), draw.uniform(draw.fold(key, 1), (10_000,))
     assert abs(torch.corrcoef(torch.stack([a, b]))[0, 1]) < 0.05
     assert torch.equal(draw.uniform(key, (3,)), draw.uniform(key, (3,), torch.float64).float())
+
+
+def test_the_largest_uniform_number_is_a_finite_laplace_one_in_single_precision_too():
+    key = torch.tensor(1060835)
+    assert draw.uniform(key, (1,)).item() == 1 - 2**-24
+    torch.testing.assert_close(draw.laplace(key, (8,)), draw.laplace(key, (8,), torch.float64).float())
+    assert torch.isfinite(draw.laplace(key, (8,))).all()

@@ -45,7 +45,7 @@ def normal(key: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32
 
 def laplace(key: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
     """Laplace with mean 0 and scale 1, by inversion."""
-    centred = uniform(key, shape, dtype) + 2.0**-25 - 0.5
+    centred = (uniform(key, shape, dtype) - 0.5) + 2.0**-25  # in this order exact in float32 too, and never ±0.5
     return -torch.sign(centred) * torch.log1p(-2.0 * centred.abs())
 
 
