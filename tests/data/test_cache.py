@@ -51,7 +51,7 @@ def test_more_pictures_than_a_block_stay_in_order(pictures, monkeypatch):
     root = pictures()
     whole = np.array(load(SPEC, root).x)
     stored(cache_folder()).unlink()
-    monkeypatch.setattr(cache_module, "BLOCK", 4)
+    monkeypatch.setattr(cache_module, "BLOCK", 4 * 3 * 8 * 8)
     np.testing.assert_array_equal(load(SPEC, root).x, whole)
 
 

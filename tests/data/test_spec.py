@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import zipfile
+
+import numpy as np
 import pytest
 
+from seqdg.data.load import load_data
 from seqdg.data.spec import DataSpec
 from seqdg.errors import UsageError
 
@@ -32,3 +37,37 @@ def test_a_table_becomes_a_spec_and_one_name_a_list_of_one():
 def test_a_mistake_in_the_table_is_named(table, said):
     with pytest.raises(UsageError, match=said):
         DataSpec.from_table("b", table)
+
+
+def test_data_that_do_not_come_with_the_package_need_a_folder():
+    with pytest.raises(UsageError, match=r"b does not come with seqdg: give the folder that holds set with --data DIR"):
+        load_data({"path": ["set", "set.zip"]}, None, name="b")
+
+
+def test_a_benchmark_table_is_loaded_below_the_root(tmp_path, rows):
+    x, y = rows()
+    np.savez(tmp_path / "set.npz", a_x=x, a_y=y, b_x=x, b_y=y)
+    table = {"path": "set.npz", "counts": {"a": 13}}
+    with pytest.raises(UsageError, match="a has 12 rows where 13 are published"):
+        load_data(table, tmp_path)
+    assert len(load_data(table, tmp_path, allow_partial=True).notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "path", "said"),
+    [
+        ("PIL.Image", "pictures.zip", r"Reading images needs Pillow: pip install 'seqdg\[images\]'."),
+        ("pyarrow", "t.csv", r"reading tables needs pyarrow: pip install 'seqdg\[tables\]'."),
+        ("h5py", "mat", r"is a MATLAB 7.3 file, which needs h5py: pip install 'seqdg\[mat\]'."),
+    ],
+)
+def test_what_to_install_is_said_where_a_package_is_missing(tmp_path, monkeypatch, module, path, said):
+    with zipfile.ZipFile(tmp_path / "pictures.zip", "w") as out:
+        for domain in "ab":
+            out.writestr(f"{domain}/cat/1.png", b"")
+    (tmp_path / "t.csv").write_text("domain,label,f\n")
+    (tmp_path / "mat").mkdir()
+    (tmp_path / "mat/a.mat").write_bytes(bytes(512) + b"\x89HDF\r\n\x1a\n")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError, match=said):
+        load_data({"path": path}, tmp_path)

@@ -95,3 +95,9 @@ def test_a_split_with_nothing_to_validate_on_is_wrong(root):
     (root / "splits/art_train_kfold.txt").write_text(train)
     (root / "splits/art_crossval_kfold.txt").write_text("")
     assert "The official split leaves art no rows to validate on." in problems(root)
+
+
+def test_lists_with_tabs_windows_line_ends_and_a_byte_order_mark_are_read(root):
+    for path in (root / "splits").iterdir():
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_text().replace(" ", "\t").replace("\n", "\r\n").encode())
+    assert load(SPEC, root).validation.sum() == 6

@@ -32,7 +32,7 @@ from seqdg.errors import UsageError
 Progress = Callable[[int, int], None]  # pictures done, of how many
 
 VERSION = 1  # of how pictures become pixels; a new one makes every cache anew
-BLOCK = 128  # pictures decoded ahead of the writing; bounds the memory
+BLOCK = 2**25  # bytes of pictures decoded together, two blocks ahead of the writing: bounds the memory
 LARGEST_FOUND_SIDE = 256
 ABANDONED = 600.0  # seconds after which an unfinished file that nobody writes to is removed
 
@@ -117,12 +117,13 @@ def _ahead(
 ) -> Iterator[Pixels | Problem]:
     """Decoded in parallel, given in order, never more than two blocks ahead."""
     waiting: deque[list[Future[Pixels | Problem]]] = deque()
-    for start in range(0, len(files), BLOCK):
-        waiting.append([pool.submit(_decode, container, file, size) for file in files[start : start + BLOCK]])
+    block = max(_cores(), BLOCK // (3 * size * size))
+    for start in range(0, len(files), block):
+        waiting.append([pool.submit(_decode, container, file, size) for file in files[start : start + block]])
         if len(waiting) > 2:
             yield from (future.result() for future in waiting.popleft())
-    for block in waiting:
-        yield from (future.result() for future in block)
+    for futures in waiting:
+        yield from (future.result() for future in futures)
 
 
 def _decode(container: Container, file: File, size: int) -> Pixels | Problem:

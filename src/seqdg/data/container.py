@@ -62,7 +62,12 @@ class Folder:
         self._list(path, ())
 
     def _list(self, folder: Path, parts: tuple[str, ...]) -> None:
-        for item in sorted(os.scandir(folder), key=lambda item: item.name):
+        try:
+            items = sorted(os.scandir(folder), key=lambda item: item.name)
+        except OSError as error:
+            self.problems.append(Problem(f"The folder {folder} cannot be listed ({error.strerror})."))
+            return
+        for item in items:
             here = (*parts, item.name)
             if is_junk((item.name,)):
                 continue

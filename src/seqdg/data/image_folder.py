@@ -88,9 +88,10 @@ def _may_be_domain(container: Container, folder: tuple[str, ...]) -> bool:
 
 def _set_others_apart(found: Pictures, place: str, drop: bool) -> None:
     """Class folders that are none of the classes are wrong, or dropped with a note."""
+    known = set(found.classes)
     others: dict[str, Counter[str]] = {}
     for picture in found.pictures:
-        if picture.label not in found.classes:
+        if picture.label not in known:
             others.setdefault(picture.domain, Counter())[picture.label] += 1
     for domain, names in others.items():
         if drop:
@@ -98,4 +99,4 @@ def _set_others_apart(found: Pictures, place: str, drop: bool) -> None:
         else:
             text = f"{place}: {domain} has folders that are none of the classes: {some(sorted(names))}."
             found.problems.append(Problem(text))
-    found.pictures = [p for p in found.pictures if p.label in found.classes]
+    found.pictures = [p for p in found.pictures if p.label in known]

@@ -60,7 +60,9 @@ def _read_73(path: Path, keys: Sequence[str]) -> Arrays:
             kinds = {name: kind for name, kind in kinds.items() if kind != "char"}  # text, kept there as numbers
             # MATLAB writes columns first, so HDF5 shows every array transposed.
             return {name: np.asarray(file[name][()]).T for name in _wanted(path, keys, kinds)}
-    except OSError as error:
+    except UsageError:
+        raise
+    except (OSError, KeyError, RuntimeError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as a MATLAB 7.3 file ({error}): is it whole?") from error
 
 

@@ -45,11 +45,11 @@ def _entries(path: Path, found: Pictures, problems: list[Problem]) -> list[Key]:
     """The files that a list names; lines and labels that make no sense are added to the problems."""
     keys, odd, mislabelled = [], [], []
     expected = {name: str(number) for number, name in enumerate(found.classes, 1)}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig", errors="replace").splitlines(), 1):
         if not line.strip():
             continue
-        name, _, label = line.rpartition(" ")
-        parts = name.strip().split("/")
+        name, label = [*line.rsplit(maxsplit=1), ""][:2]
+        parts = name.split("/")
         if len(parts) < 3 or not label.isdigit():
             odd.append(number)
             continue
