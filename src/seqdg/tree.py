@@ -59,3 +59,8 @@ def with_prefix(a: Tree, prefix: str) -> dict[str, Tensor]:
 def under_prefix(a: Tree, prefix: str) -> dict[str, Tensor]:
     """The entries whose name starts with the prefix, without it."""
     return {name[len(prefix) :]: value for name, value in a.items() if name.startswith(prefix)}
+
+
+def without_prefix(a: Tree, prefix: str) -> dict[str, Tensor]:
+    """The entries whose name does not start with the prefix."""
+    return {name: value for name, value in a.items() if not name.startswith(prefix)}

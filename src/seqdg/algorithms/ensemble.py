@@ -1,0 +1,44 @@
+"""The naive ensemble."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.nn.functional import log_softmax
+
+from seqdg import branches, tree
+from seqdg.algorithm import Algorithm
+from seqdg.episode import Episode, Params
+from seqdg.models.net import Net
+from seqdg.registry import register
+
+
+@register("ensemble")
+@dataclass(frozen=True)
+class Ensemble(Algorithm):
+    """Naive ensemble (the check of Li et al. 2020, appendix B): a net per source domain, trained on that domain alone.
+
+        L(w_1, ..., w_N) = sum over i of l(D_i, w_i),   p(y | x) = 1/N * sum over i of p(y | x, w_i)
+
+    It has no settings.
+    """
+
+    def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
+        return branches.split(params, net.names, sources)
+
+    def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
+        nets = branches.of_domains(params, episode.domain)
+        return vmap(lambda weights, x, y: net.loss(weights, (x, y)))(nets, episode.x, episode.y).sum()
+
+    def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
+        each = vmap(lambda weights: net.statistics(weights, x))(branches.own(deployed))
+        return tree.with_prefix(each, branches.PREFIX)
+
+    def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
+        """Log-probabilities: logits whose softmax is the average of the nets'."""
+        each = vmap(lambda weights: log_softmax(net(weights, x), -1))(branches.own(deployed))
+        return each.logsumexp(0) - math.log(len(each))

@@ -1,0 +1,87 @@
+"""Undo-Bias for deep nets. `Sequential` of it is S-Undo-Bias."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from seqdg import branches, tree
+from seqdg.algorithm import Chainable, Loss, Number, Range, setting
+from seqdg.episode import Episode, Params
+from seqdg.models.net import Net
+from seqdg.registry import register
+
+EPSILON = 1e-6  # the norm is sqrt(s + EPSILON^2), so that equal copies (the start) give no kick
+
+
+@register("undo-bias")
+@dataclass(frozen=True)
+class UndoBias(Chainable):
+    """Undo-Bias (Khosla et al., ECCV 2012) for deep nets, as Li et al. (2020, appendix B) restate it.
+
+    Every source domain has its own copy w_i of the chosen weights, drawn to the mean of all copies, which is deployed:
+
+        L(w_1, ..., w_N) = sum over i of l(D_i, w_i) + lam * || w_i - mean over j of w_j ||
+
+    `Sequential` of it is S-Undo-Bias: along the path, a copy is drawn to the mean of those before it,
+
+        L_i = L_{i-1} + l(D_i, w_i) + lam * || w_i - mean over j < i of w_j ||
+
+    and gradients reach those too.
+
+    lam: how strongly copies are drawn together.
+    squared: the squared norm in place of the norm.
+    branches: which weights have a copy per domain: all, those of the head, or those whose name matches.
+    """
+
+    lam: Number = setting(1.0, least=0.0, search=Range(1.0, 1000.0))
+    squared: bool = setting(False)
+    branches: str = setting("all")
+    needs: ClassVar[int] = 2
+
+    def check(self, net: Net, sources: int) -> None:
+        super().check(net, sources)
+        self.check_path(net, sources)
+
+    def check_path(self, net: Net, length: int) -> None:
+        branches.chosen(net, self.branches)
+
+    def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
+        return branches.split(params, branches.chosen(net, self.branches), sources)
+
+    def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
+        common, copies = branches.shared(params), branches.of_domains(params, episode.domain)
+        centre = branches.mean(copies)
+
+        def of_domain(copy: Params, x: Tensor, y: Tensor) -> Tensor:
+            return net.loss({**common, **copy}, (x, y)) + self.lam * self._distance(copy, centre)
+
+        return vmap(of_domain)(copies, episode.x, episode.y).sum()
+
+    def begin(self, net: Net, episode: Episode) -> Loss:
+        return lambda weights: net.loss(_weights_of(weights, episode, 0), episode.minibatch(0))
+
+    def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
+        def total(weights: Params) -> Tensor:
+            here = _weights_of(weights, episode, i)
+            before = branches.mean(branches.of_domains(weights, episode.domain.narrow(0, 0, i)))
+            return past(weights) + net.loss(here, episode.minibatch(i)) + self.lam * self._distance(here, before)
+
+        return total
+
+    def deploy(self, params: Params) -> Params:
+        return {**branches.shared(params), **branches.mean(branches.own(params))}
+
+    def _distance(self, copy: Params, centre: Params) -> Tensor:
+        square = tree.squared_norm({name: copy[name] - w for name, w in centre.items()})
+        return square if self.squared else torch.sqrt(square + EPSILON**2)
+
+
+def _weights_of(params: Params, episode: Episode, i: int) -> Params:
+    """Those of the i-th domain of the path."""
+    copy = branches.of_domains(params, episode.domain.narrow(0, i, 1))
+    return {**branches.shared(params), **{name: w.squeeze(0) for name, w in copy.items()}}

@@ -1,0 +1,58 @@
+"""Weights of which every source domain has its own copy: stacked, first axis the sources, under a prefixed name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatch
+
+from torch import Tensor
+
+from seqdg import tree
+from seqdg.episode import Params
+from seqdg.errors import UsageError
+from seqdg.models.net import Net
+
+PREFIX = "branch."
+
+
+def chosen(net: Net, which: str) -> tuple[str, ...]:
+    """Names of the net's weights: `all`, those of the `head`, or those that match a pattern or the start of a name."""
+    if which == "all":
+        return net.names
+    if which == "head":
+        names = net.head_names
+    else:
+        names = tuple(name for name in net.names if fnmatch(name, which) or name.startswith(f"{which}."))
+    if not names:
+        parts = dict.fromkeys(name.split(".")[0] for name in net.names)
+        raise UsageError(
+            f"No weight of the net belongs to branches '{which}'. Give 'all', 'head' (of a net that ends in a linear "
+            f"layer), or the start of a name or a pattern with *; this net has: {', '.join(parts)}."
+        )
+    return names
+
+
+def split(params: Params, names: Iterable[str], sources: int) -> Params:
+    """The same weights with equal copies of those named, one for each source domain."""
+    copies = {name: params[name].expand(sources, *params[name].shape).clone() for name in names}
+    return {**{name: w for name, w in params.items() if name not in copies}, **tree.with_prefix(copies, PREFIX)}
+
+
+def shared(params: Params) -> Params:
+    """What all source domains have in common."""
+    return tree.without_prefix(params, PREFIX)
+
+
+def own(params: Params) -> Params:
+    """(source, ...) the copies, by the net's names."""
+    return tree.under_prefix(params, PREFIX)
+
+
+def of_domains(params: Params, domain: Tensor) -> Params:
+    """(domain, ...) the copies of these sources, in this order."""
+    return {name: w.index_select(0, domain) for name, w in own(params).items()}
+
+
+def mean(copies: Params) -> Params:
+    """Over the first axis."""
+    return {name: w.mean(0) for name, w in copies.items()}
