@@ -24,7 +24,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-TRAINING = ("steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay")
+TRAINING = ("steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision")
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ class Episode(NamedTuple):
 
     def minibatch(self, i: int) -> Minibatch:
         """The i-th domain of the path."""
-        row = torch.tensor([i], device=self.x.device)
-        return self.x.index_select(0, row).squeeze(0), self.y.index_select(0, row).squeeze(0)
+        return self.x.select(0, i), self.y.select(0, i)
 
     def part(self, start: int, stop: int) -> Episode:
         """The same step with only the domains start, ..., stop - 1 of the path."""

@@ -41,7 +41,8 @@ def net_of(trial: Trial, dataset: Dataset) -> BuiltNet:
 
 
 def stack_of(group: Group, place: Place) -> Stack:
-    """The trials of a group with their data, net and first weights."""
+    """The trials of a group with their data, net and first weights, on a device set to their precision."""
+    _set_precision(group.trials[0].protocol.precision)
     first = net_of(group.trials[0], place.dataset)
     net = Net(first.module, group.trials[0].batchnorm)
     jobs = [_job(trial, net, place) for trial in group.trials]
@@ -59,3 +60,11 @@ def _job(trial: Trial, net: Net, place: Place) -> Job:
     weights = {name: p.detach() for name, p in net_of(trial, place.dataset).module.named_parameters()}
     params = algorithm.init(net, weights, len(parts.train), torch_generator(trial.seed, "extra"))
     return Job(algorithm, trial.protocol, parts, trial.seed, params)
+
+
+def _set_precision(precision: str) -> None:
+    """Also chooses kernels that give the same bits every time: a trial's numbers must not depend on its luck."""
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False

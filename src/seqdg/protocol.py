@@ -17,6 +17,7 @@ from seqdg.optimizers import OPTIMIZERS
 
 SPLITS = ("random", "official")
 TESTS = ("whole", "split")
+PRECISIONS = ("float32", "tf32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,15 @@ class Protocol:
     lr: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 5e-5
+    precision: str = "float32"  # tf32: of matrix products on a GPU; bf16: of gradients, weights stay float32
 
     def __post_init__(self) -> None:
-        for name, allowed in (("split", SPLITS), ("test", TESTS), ("optimizer", ("auto", *OPTIMIZERS))):
+        for name, allowed in (
+            ("split", SPLITS),
+            ("test", TESTS),
+            ("precision", PRECISIONS),
+            ("optimizer", ("auto", *OPTIMIZERS)),
+        ):
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)
         for name in ("steps", "batch", "evaluations"):

@@ -7,6 +7,7 @@ settings and learning rates are data. What one trial does is written once, for o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from torch.func import vmap
 
 from seqdg import tree
 from seqdg.algorithm import Algorithm, Number
+from seqdg.capture import Captured, Draws
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import Sampler
 from seqdg.episode import Episode, Params
@@ -26,6 +28,7 @@ from seqdg.protocol import Protocol, Split
 from seqdg.settings import numbers, with_numbers
 
 DRAWN_AHEAD = 64  # steps
+log = logging.getLogger("seqdg")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class State:
 class Stack:
     """Trials that train together."""
 
-    def __init__(self, net: Net, inputs: Inputs, jobs: Sequence[Job]) -> None:
+    def __init__(self, net: Net, inputs: Inputs, jobs: Sequence[Job], capture: bool = True) -> None:
         self.net, self.inputs, self.jobs = net, inputs, jobs
         self.algorithm, self.protocol = jobs[0].algorithm, jobs[0].protocol
         self.alone = len(jobs) == 1
@@ -63,10 +66,14 @@ class Stack:
         rates = [{name: getattr(job.protocol, name) for name in Rates._fields} for job in jobs]
         self.rates = Rates(**self._per_trial(rates))
         self.bounds = stage_bounds(self.algorithm, self.protocol.steps)
+        self.captures = capture and inputs.device.type == "cuda" and inputs.resident
+        self._graphs: dict[int, Captured] = {}
 
     def start(self) -> State:
-        params = tree.stack([job.params for job in self.jobs])
-        return State(0, -1, {name: p.to(self.inputs.device) for name, p in params.items()}, {})
+        params = {name: p.to(self.inputs.device) for name, p in tree.stack([j.params for j in self.jobs]).items()}
+        if self.alone:
+            params = {name: _channels_last(p) for name, p in params.items()}
+        return State(0, -1, params, {})
 
     def advance(self, state: State, stop: int, tick: Callable[[int], None] = lambda steps: None) -> State:
         """The state after `stop` steps; `tick` hears how many were taken since it last did."""
@@ -112,26 +119,59 @@ class Stack:
         return only
 
     def _train(self, state: State, first: int, last: int) -> None:
-        device, start = self.inputs.device, self.bounds[state.stage - 1] if state.stage else 0
-        draws = [sampler.draw(first, last) for sampler in self.samplers]
-        domain, rows, key = (torch.stack(column, 1).to(device) for column in zip(*draws, strict=True))
-        length = self.bounds[state.stage] - start
-        step = self.over_trials(self._step_of(state.stage))
-        losses = []
-        for i, (x, y) in enumerate(self.inputs.train(rows, key)):
-            progress = torch.full((len(self.jobs),), (first + i - start) / length, dtype=x.dtype, device=device)
-            episode = Episode(x, y, domain[i], progress, key[i])
+        draws = self._draws(state.stage, first, last)
+        graph = self._captured(state, draws)
+        if graph is not None:
+            state.params, state.slots, losses = graph.run(state.params, state.slots, draws)
+        else:
+            losses = self._eager(state, draws)
+        state.losses.append(losses)
+        state.step = last
+
+    def _draws(self, stage: int, first: int, last: int) -> Draws:
+        """Of every trial, (step, trial, ...), on the device."""
+        device, start = self.inputs.device, self.bounds[stage - 1] if stage else 0
+        drawn = [sampler.draw(first, last) for sampler in self.samplers]
+        domain, rows, key = (torch.stack(column, 1) for column in zip(*drawn, strict=True))
+        share = (torch.arange(first, last) - start).double() / (self.bounds[stage] - start)
+        progress = share.to(self.inputs.dtype)[:, None].expand(last - first, len(self.jobs))
+        found = {"domain": domain, "rows": rows, "key": key, "progress": progress}
+        return {name: value.to(device) for name, value in found.items()}
+
+    def _eager(self, state: State, draws: Draws) -> Tensor:
+        step, losses = self.over_trials(self._step_of(state.stage)), []
+        for i, (x, y) in enumerate(self.inputs.train(draws["rows"], draws["key"])):
+            episode = Episode(x, y, draws["domain"][i], draws["progress"][i], draws["key"][i])
             state.params, state.slots, loss = step(state.params, state.slots, self.numbers, self.rates, episode)
             losses.append(loss)
-        state.losses.append(torch.stack(losses))
-        state.step = last
+        return torch.stack(losses)
+
+    def _captured(self, state: State, draws: Draws) -> Captured | None:
+        """The step of the state's stage as a graph, recorded the first time it is asked for; None without graphs."""
+        if self.captures and state.stage not in self._graphs:
+            step = self.over_trials(self._step_of(state.stage))
+
+            def whole(params: Params, slots: Slots, now: Draws) -> tuple[Params, Slots, Tensor]:
+                x, y = self.inputs.step(now["rows"], now["key"])
+                episode = Episode(x, y, now["domain"], now["progress"], now["key"])
+                taken: tuple[Params, Slots, Tensor] = step(params, slots, self.numbers, self.rates, episode)
+                return taken
+
+            try:
+                self._graphs[state.stage] = Captured(whole, state.params, state.slots, draws, DRAWN_AHEAD)
+            except RuntimeError as error:
+                self.captures = False
+                log.warning("The step cannot be one CUDA graph and is run kernel by kernel: %s", error)
+        return self._graphs.get(state.stage)
 
     def _step_of(self, stage: int) -> Callable[..., tuple[Params, Slots, Tensor]]:
         """What one trial does in one step."""
+        kind, half = self.inputs.device.type, self.protocol.precision == "bf16"
 
         def step(params: Params, slots: Slots, given: Params, rates: Rates, episode: Episode) -> tuple[Any, ...]:
             algorithm = self._own(given).stages()[stage][1]
-            direction, loss = algorithm.gradient(self.net, params, episode)
+            with torch.autocast(kind, torch.bfloat16, enabled=half, cache_enabled=False):
+                direction, loss = algorithm.gradient(self.net, params, episode)
             params, slots = self.optimizer.update(params, direction, slots, rates)
             return params, slots, loss
 
@@ -192,3 +232,10 @@ def _without_axis(value: Any) -> Any:
 
 def _with_axis(value: Any) -> Any:
     return torch.utils._pytree.tree_map(lambda t: t.unsqueeze(0), value)
+
+
+def _channels_last(p: Tensor) -> Tensor:
+    """The weights (1, out, in, height, width) of one trial's convolution in the order that its inputs have."""
+    if p.dim() != 5:
+        return p
+    return p.squeeze(0).contiguous(memory_format=torch.channels_last).unsqueeze(0)

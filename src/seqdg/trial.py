@@ -103,5 +103,5 @@ def _shared(trial: Trial) -> tuple[Any, ...]:
     return (
         trial.data, trial.net, trial.batchnorm, trial.weights, trial.size, trial.augment, len(trial.held_out),
         trial.algorithm, shape(algorithm), tuple(stage_bounds(algorithm, p.steps)), optimizer_name(algorithm, p),
-        p.split, p.validation, p.test, p.steps, p.batch, p.evaluations,
+        p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
     )  # fmt: skip

@@ -44,9 +44,17 @@ class Inputs:
 
     def train(self, rows: Tensor, key: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """x (*rows, *input) and y (*rows) of every step; rows are (step, trial, domain, batch), keys (step, trial)."""
-        stored = (self._gather(r) for r in rows) if isinstance(self._x, Tensor) else self._streamed(rows)
+        stored = (self._gather(r) for r in rows) if self.resident else self._streamed(rows)
         for x, r, k in zip(stored, rows, key, strict=True):
             yield self._augmented(x, k), self._labels(r)
+
+    def step(self, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """x and y of one step of data that are on the device; nothing in it waits for the host."""
+        return self._augmented(self._gather(rows), key), self._labels(rows)
+
+    @property
+    def resident(self) -> bool:
+        return isinstance(self._x, Tensor)
 
     def serve(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """x and y for evaluation."""
@@ -59,7 +67,7 @@ class Inputs:
         if self.transform is None:
             return x
         if len(x) == 1:
-            return self.transform.train(x.squeeze(0), key.squeeze(0)).unsqueeze(0)
+            return _channels_last(self.transform.train(x.squeeze(0), key.squeeze(0))).unsqueeze(0)
         return torch.func.vmap(self.transform.train)(x, key)
 
     def _labels(self, rows: Tensor) -> Tensor:
@@ -76,3 +84,10 @@ class Inputs:
 
     def _typed(self, x: Tensor) -> Tensor:
         return x.to(self.dtype) if x.is_floating_point() else x
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """Images (domain, batch, channel, height, width) in the order of memory that convolutions are fastest in."""
+    if x.dim() != 5:
+        return x
+    return x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(x.shape)

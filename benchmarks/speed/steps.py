@@ -1,0 +1,109 @@
+"""Every algorithm's training step against AGG's, on the same net, data and precision, in one run.
+
+    python benchmarks/speed/steps.py --net resnet18 --precision tf32          (a GPU)
+    python benchmarks/speed/steps.py --net mlp --hidden 1024,128 --inputs 4096 --trials 20
+
+Images are random pixels: what they show does not change the time. The time is that of whole steps as `seqdg bench`
+takes them: drawing the path and the minibatches, gathering them, augmentation, gradient and update.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from statistics import median
+
+import torch
+
+from seqdg.data.domain import Dataset
+from seqdg.models.factory import NetSpec
+from seqdg.place import Place, stack_of
+from seqdg.protocol import Protocol
+from seqdg.registry import build
+from seqdg.trial import Group, Trial, settings_of
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--algorithms", default="agg,fo-mldg,fo-s-mldg,ffo-s-mldg")
+    parser.add_argument("--net", default="resnet18")
+    parser.add_argument("--hidden", default="1024,128", help="of an mlp")
+    parser.add_argument("--inputs", type=int, default=4096, help="of an mlp")
+    parser.add_argument("--size", type=int, default=224, help="side of the images")
+    parser.add_argument("--policy", default="frozen")
+    parser.add_argument("--precision", default="tf32")
+    parser.add_argument("--domains", type=int, default=3, help="source domains")
+    parser.add_argument("--batch", type=int, default=32, help="per domain")
+    parser.add_argument("--trials", type=int, default=1, help="stacked")
+    parser.add_argument("--augment", default="", help="recipe")
+    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--eager", action="store_true", help="no CUDA graph")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    return parser.parse_args()
+
+
+def random_data(options: argparse.Namespace) -> Dataset:
+    rows, domains = 200 * (options.domains + 1), options.domains + 1
+    generator = torch.Generator().manual_seed(0)
+    if options.net == "mlp":
+        x = torch.randn(rows, options.inputs, generator=generator)
+    else:
+        x = torch.randint(0, 256, (rows, 3, options.size, options.size), generator=generator, dtype=torch.uint8)
+    y = torch.randint(0, 7, (rows,), generator=generator)
+    names = tuple(f"d{i}" for i in range(domains))
+    return Dataset("random", names, tuple("abcdefg"), x, y, torch.arange(rows) % domains, "random")
+
+
+def milliseconds(name: str, options: argparse.Namespace, place: Place) -> tuple[float, float]:
+    """Per step, and the peak of memory in MiB beyond the data."""
+    name, _, setting = name.partition("+")  # such as undo-bias+branches=head
+    algorithm = build(name, **dict([setting.split("=")] if setting else []))
+    hidden = tuple(int(h) for h in options.hidden.split(",")) if options.net == "mlp" else ()
+    protocol = Protocol(steps=10_000, batch=options.batch, lr=1e-4, precision=options.precision)
+    trials = tuple(
+        Trial("random", NetSpec(options.net, hidden), options.policy, None, name, settings_of(algorithm), protocol,
+              ("d0",), seed, options.domains, options.size, options.augment)
+        for seed in range(options.trials)
+    )  # fmt: skip
+    stack = stack_of(Group(trials), place)
+    stack.captures &= not options.eager
+    cuda = place.device.type == "cuda"
+    if cuda:
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+    state = stack.advance(stack.start(), 8)
+    times = []
+    for _ in range(options.repeats):
+        began = time.perf_counter()
+        state = stack.advance(state, state.step + options.steps)
+        if cuda:
+            torch.cuda.synchronize()
+        times.append((time.perf_counter() - began) / options.steps * 1e3)
+    memory = (torch.cuda.max_memory_allocated() - before) / 2**20 if cuda else float("nan")
+    return median(times), memory
+
+
+def main() -> None:
+    options = parsed()
+    device = torch.device(options.device)
+    where = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
+    shape = f"{options.domains} domains x {options.batch}" + (
+        f", {options.trials} trials" if options.trials > 1 else ""
+    )
+    print(f"{options.net}, {shape}, BatchNorm {options.policy}, {options.precision}, "
+          f"{'eager' if options.eager else 'captured'}; {where}, torch {torch.__version__}", flush=True)  # fmt: skip
+    place = Place(random_data(options), device)
+    base = None
+    for name in options.algorithms.split(","):
+        time_of, memory = milliseconds(name, options, place)
+        base = base or (time_of, memory)
+        print(f"  {name:24} {time_of:8.2f} ms  {time_of / base[0]:5.2f} x  {memory:8.0f} MiB  "
+              f"{memory / base[1]:5.2f} x", flush=True)  # fmt: skip
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

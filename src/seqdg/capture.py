@@ -1,0 +1,77 @@
+"""A training step as one CUDA graph: launched once a step instead of once a kernel.
+
+The order of domains, the minibatches and the keys of many steps lie on the device, and a counter there says which step
+is next, so one graph serves all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqdg.episode import Params
+from seqdg.optimizers import Slots
+
+WARM_UP = 3  # steps outside the graph, in which libraries choose their kernels and workspaces
+Draws = dict[str, Tensor]  # by name, (step, trial, ...)
+Step = Callable[[Params, Slots, Draws], tuple[Params, Slots, Tensor]]  # of the draws of one step
+
+
+class Captured:
+    """One stage's step, recorded for a fixed shape of weights and draws."""
+
+    def __init__(self, step: Step, params: Params, slots: Slots, draws: Draws, ahead: int) -> None:
+        self._step = step
+        self._params = {name: p.clone() for name, p in params.items()}
+        self._slots = {kind: {name: s.clone() for name, s in of.items()} for kind, of in slots.items()}
+        self._draws = {name: d.new_zeros((ahead, *d.shape[1:])) for name, d in draws.items()}
+        first = next(iter(draws.values()))
+        self._counter = torch.zeros(1, dtype=torch.int64, device=first.device)
+        self._losses = torch.zeros((ahead, first.shape[1]), device=first.device)
+        self._load(params, slots, draws)
+        self._graph = self._recorded()
+
+    def run(self, params: Params, slots: Slots, draws: Draws) -> tuple[Params, Slots, Tensor]:
+        """All steps that the draws hold; the loss is (step, trial)."""
+        steps = self._load(params, slots, draws)
+        for _ in range(steps):
+            self._graph.replay()
+        new = {name: p.clone() for name, p in self._params.items()}
+        kept = {kind: {name: s.clone() for name, s in of.items()} for kind, of in self._slots.items()}
+        return new, kept, self._losses[:steps].clone()
+
+    def _load(self, params: Params, slots: Slots, draws: Draws) -> int:
+        for name, p in params.items():
+            self._params[name].copy_(p)
+        for kind, of in slots.items():
+            for name, s in of.items():
+                self._slots[kind][name].copy_(s)
+        for name, d in draws.items():
+            self._draws[name][: len(d)].copy_(d)
+        self._counter.zero_()
+        return len(next(iter(draws.values())))
+
+    def _once(self) -> None:
+        """One step in place: weights, slots, loss and counter are where they were, with new values."""
+        now = {name: d.index_select(0, self._counter).squeeze(0) for name, d in self._draws.items()}
+        params, slots, loss = self._step(self._params, self._slots, now)
+        old = [*self._params.values(), *(s for of in self._slots.values() for s in of.values())]
+        new = [*(params[n] for n in self._params), *(slots[k][n] for k, of in self._slots.items() for n in of)]
+        torch._foreach_copy_(old, new)
+        self._losses.index_copy_(0, self._counter, loss.detach().float().unsqueeze(0))
+        self._counter.add_(1).remainder_(len(self._losses))
+
+    def _recorded(self) -> Any:
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
+                self._once()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._once()
+        return graph

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import seqdg
+from seqdg.benchmark import Choice, load_benchmark, plan
+from seqdg.data.rotated_mnist import load
+from seqdg.errors import UsageError
+from seqdg.place import Place, stack_of
+from seqdg.trial import Group
+
+pytestmark = pytest.mark.gpu
+
+
+def trained(trials, device, captures, steps=70):
+    stack = stack_of(Group(trials), Place(load(), torch.device(device)))
+    stack.captures &= captures
+    state = stack.advance(stack.start(), 3)
+    state = stack.advance(state, steps)
+    return stack, {name: p.cpu() for name, p in state.params.items()}, torch.cat(state.losses).cpu()
+
+
+@pytest.mark.parametrize("name", seqdg.algorithms())
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_captured_step_is_the_eager_step(name, count):
+    benchmark = load_benchmark("rotated-mnist")
+    benchmark = replace(benchmark, protocol=replace(benchmark.protocol, steps=100))
+    try:
+        trials = plan(benchmark, load(), Choice(algorithms=[name], held_out=["30"], trials=count))
+        stack, captured, losses = trained(trials, "cuda", True)
+    except UsageError as error:
+        pytest.skip(str(error))
+    assert stack._graphs, "nothing was captured"
+    _, eager, eager_losses = trained(trials, "cuda", False)
+    torch.testing.assert_close(losses, eager_losses, rtol=2e-3, atol=1e-4)
+    for key, value in eager.items():
+        torch.testing.assert_close(captured[key], value, rtol=2e-2, atol=2e-3)
+
+
+def test_a_stack_on_the_gpu_trains_as_on_the_cpu():
+    trials = plan(load_benchmark("rotated-mnist"), load(), Choice(algorithms=["fo-s-mldg"], held_out=["30"], trials=2))
+    _, gpu, _ = trained(trials, "cuda", True, steps=20)
+    _, cpu, _ = trained(trials, "cpu", False, steps=20)
+    for key, value in cpu.items():
+        torch.testing.assert_close(gpu[key], value, rtol=1e-2, atol=1e-3)
+
+
+def test_the_same_trial_twice_gives_the_same_bits():
+    trials = plan(load_benchmark("rotated-mnist"), load(), Choice(algorithms=["fo-s-mldg"], held_out=["30"], trials=3))
+    _, first, _ = trained(trials, "cuda", True)
+    _, second, _ = trained(trials, "cuda", True)
+    assert all(torch.equal(first[key], second[key]) for key in first)
