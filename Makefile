@@ -7,8 +7,9 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -rs
 
 .PHONY: demo test check lint
 
-demo: $(READY)  ## run the bundled benchmark and print its table
+demo: $(READY)  ## run the bundled benchmark, print its table, write its report and print where it is
 	$(BIN)/seqdg bench
+	$(BIN)/seqdg report runs/rotated-mnist
 
 test: lint  ## everything; tests that need what is not here skip and say so
 	$(PYTEST)

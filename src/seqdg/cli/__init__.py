@@ -9,6 +9,7 @@ import typer
 from seqdg.cli.bench import bench
 from seqdg.cli.check import check
 from seqdg.cli.listing import list_names
+from seqdg.cli.report import report
 from seqdg.cli.table import table
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(bench)
 app.command()(table)
+app.command()(report)
 app.command("list")(list_names)
 app.command()(check)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ def bench(
     from seqdg.cli.progress import bar
     from seqdg.cli.reading import counting
     from seqdg.cli.table import shown
+    from seqdg.commands import remember
     from seqdg.errors import unknown
     from seqdg.executors import local
     from seqdg.executors.context import Context
@@ -62,6 +64,7 @@ def bench(
         with counting("reading images") as progress:
             context.dataset(progress)
         made = make_plan(context, choice, store.finished())
+        remember(store, shlex.join(["seqdg", *sys.argv[1:]]), made.trials)
         _say(chosen.title, made, directory)
         with bar(f"{chosen.name}", made.work) as tick:
             failed = fill(store, made, context, local.run, tick)

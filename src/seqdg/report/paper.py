@@ -90,8 +90,13 @@ def column_of(algorithm: str) -> str | None:
 
 def beside(cells: Sequence[Cell], records: Sequence[Record], benchmark: str, select: str = "source-val") -> Beside:
     """The table of the paper that a run can be set beside; a UsageError where there is none."""
-    held_out = list(dict.fromkeys(r.held_out[0] for r in records if len(r.held_out) == 1))
-    table = _table_for(benchmark, held_out, records)
+    table = table_for(benchmark, records)
+    if table is None:
+        raise UsageError(
+            f"The paper has no table for '{benchmark}': it has IXMAS, VLCS and PACS (with ResNet-18 and with AlexNet). "
+            "Leave out --against."
+        )
+    held_out = _held_out(records)
     rows = {d: row for d in held_out if (row := _row(table, d)) is not None}
     algorithms = dict.fromkeys(c.algorithm for c in cells)
     columns = {a: c for a in algorithms if (c := column_of(a)) is not None and c in table.columns}
@@ -100,18 +105,20 @@ def beside(cells: Sequence[Cell], records: Sequence[Record], benchmark: str, sel
     return Beside(table, columns, values, tuple(_notes(table, rows, columns, cells, records, select)))
 
 
-def _table_for(benchmark: str, held_out: Sequence[str], records: Sequence[Record]) -> Published:
-    tables = published()
+def table_for(benchmark: str, records: Sequence[Record]) -> Published | None:
+    """The paper's table for the benchmark of this name, or one whose domains are the run's."""
+    tables, held_out = published(), _held_out(records)
     for family in _content()["domains"]:
         named = benchmark.lower().startswith(family)
-        full = family != "ixmas" and bool(held_out) and all(len(d) > 1 for d in held_out)
+        full = family != "ixmas" and all(len(d) > 1 for d in held_out)
         if (named or full) and held_out and all(_row(tables[family], d) is not None for d in held_out):
             nets = {r.description["net"]["name"] for r in records}
             return tables["pacs-alexnet"] if family == "pacs" and nets == {"alexnet"} else tables[family]
-    raise UsageError(
-        f"The paper has no table for '{benchmark}': it has IXMAS, VLCS and PACS (with ResNet-18 and with AlexNet). "
-        "Leave out --against."
-    )
+    return None
+
+
+def _held_out(records: Sequence[Record]) -> list[str]:
+    return list(dict.fromkeys(r.held_out[0] for r in records if len(r.held_out) == 1))
 
 
 def _row(table: Published, domain: str) -> str | None:

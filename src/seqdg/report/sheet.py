@@ -100,18 +100,21 @@ class Sheet:
         return f"{self.unit.title} on the held-out domain: {spread}, selected by {self.select}."
 
     @property
-    def notes(self) -> list[str]:
-        """Sentences below the table."""
+    def remarks(self) -> list[str]:
+        """What to know of the cells."""
         found = []
         if any(self.value(r, c) == "-" for r in self.rows for c in self.columns):
             found.append("- not run, or no seed with every domain.")
         lost = sum(c.diverged for c in self.cells if c.held_out not in (AVERAGE, WORST))
         if lost:
             found.append(f"{lost} trial{'s' if lost > 1 else ''} diverged and count in no mean.")
-        found += self.paper.notes if self.paper else ()
-        if self.paired:
-            found += [sentence(x, self.unit.points, self.unit.digits) for x in self.paired] + [PAIRING]
         return found
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences below the table."""
+        tests = [sentence(x, self.unit.points, self.unit.digits) for x in self.paired]
+        return [*self.remarks, *(self.paper.notes if self.paper else ()), *tests, *([PAIRING] if tests else [])]
 
 
 def sheet(

@@ -42,8 +42,9 @@ class Paired:
     @property
     def verdict(self) -> str:
         if not self.distinguishable:
-            few = self.pairs and 2.0 ** (1 - self.pairs) >= LEVEL
-            reason = f": {self.pairs} pairs are too few to tell" if few and self.difference != 0 else ""
+            few = self.pairs and 2.0 ** (1 - self.pairs) >= LEVEL and self.difference != 0
+            count = "one pair is" if self.pairs == 1 else f"{self.pairs} pairs are"
+            reason = f": {count} too few to tell" if few else ""
             return f"not distinguishable from {self.baseline}{reason}"
         assert self.difference is not None
         return f"{'better' if (self.difference > 0) == self.higher else 'worse'} than {self.baseline}"

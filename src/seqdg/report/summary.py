@@ -54,9 +54,7 @@ def summarize(outcomes: Sequence[Outcome], factor: float = 100.0, higher: bool =
         rows = [row for row in rows if row.trials or row.diverged]
         cells += rows
         cells.append(_average(algorithm, own, domains, factor))
-        if known := [(row.mean, row) for row in rows if row.mean is not None]:
-            _, low = (min if higher else max)(known, key=lambda pair: pair[0])
-            cells.append(Cell(algorithm, WORST, low.mean, low.stderr, low.trials, low.diverged))
+        cells.append(_worst(algorithm, rows, len(domains), higher))
     return cells
 
 
@@ -74,6 +72,15 @@ def _average(algorithm: str, outcomes: Sequence[Outcome], domains: Sequence[str]
     whole = [fmean(values) for values in by_seed.values() if len(values) == len(domains)]
     diverged = sum(o.value is None for o in outcomes)
     return Cell(algorithm, AVERAGE, *mean_and_error(whole), len(whole), diverged)
+
+
+def _worst(algorithm: str, rows: Sequence[Cell], domains: int, higher: bool) -> Cell:
+    """Only where every domain has a value: otherwise the worst may be one that is missing."""
+    known = [(row.mean, row) for row in rows if row.mean is not None]
+    if len(known) < domains:
+        return Cell(algorithm, WORST, None, None, 0, sum(row.diverged for row in rows))
+    _, low = (min if higher else max)(known, key=lambda pair: pair[0])
+    return Cell(algorithm, WORST, low.mean, low.stderr, low.trials, low.diverged)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:

@@ -1,0 +1,24 @@
+"""Figures as files for a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqdg.report.draw import svg
+from seqdg.report.draw.marks import Figure
+from seqdg.report.draw.pdf import write_pdf
+from seqdg.store import make_directory
+
+
+def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
+    """Each as NAME.svg and NAME.pdf; what was written."""
+    make_directory(folder)
+    found: list[Path] = []
+    for figure in figures:
+        columns = 4 if figure.pictures[0].width < 300 else 3
+        drawn, printed = folder / f"{figure.name}.svg", folder / f"{figure.name}.pdf"
+        drawn.write_text(svg.file(figure, columns), encoding="utf-8")
+        write_pdf(figure, printed, columns)
+        found += [drawn, printed]
+    return found

@@ -1,0 +1,135 @@
+"""Axes: from data to pixels, with ticks and labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from seqdg.report.draw.marks import Dot, Line, Mark, Picture, Text, fitted
+
+WIDTH = 340.0
+SMALL = 11.0
+
+
+def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """About `count` round numbers from low to high."""
+    if high <= low:
+        return [low]
+    raw = (high - low) / max(1, count - 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2, 5 times powers of ten, thinned to at most six."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [d * 10.0**p for p in powers for d in digits if low <= d * 10.0**p <= high]
+        if len(ticks) <= 6:
+            return ticks
+    return ticks[:: -(-len(ticks) // 6)]
+
+
+def number(value: float, step: float | None = None) -> str:
+    """As short as the step between ticks allows."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 1e5 or abs(value) < 1e-3:
+        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+    if step is None:
+        return f"{value:.3g}"
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    if round(step * 10**digits, 6) % 1:
+        digits += 1
+    return f"{value:.{digits}f}"
+
+
+def padded(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
+    """The range of the values with some air around."""
+    finite = [v for v in values if math.isfinite(v)]
+    if not finite:
+        return 0.0, 1.0
+    low, high = min(finite), max(finite)
+    alike = high - low <= 1e-9 * max(abs(low), abs(high), 1e-9)
+    air = (0.01 * abs(low) or 0.5) if alike else share * (high - low)
+    return low - air, high + air
+
+
+@dataclass
+class Frame:
+    """A plotting area; marks are added in data coordinates."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    width: float = WIDTH
+    height: float = 210.0
+    left: float = 44.0
+    right: float = 10.0
+    top: float = 24.0
+    bottom: float = 38.0
+    log_x: bool = False
+    marks: list[Mark] = field(default_factory=list)
+
+    def px(self, x: float) -> float:
+        low, high = self.x
+        if self.log_x:
+            x, low, high = math.log(x), math.log(low), math.log(high)
+        share = (x - low) / (high - low) if high > low else 0.5
+        return self.left + share * (self.width - self.left - self.right)
+
+    def py(self, y: float) -> float:
+        low, high = self.y
+        share = (y - low) / (high - low) if high > low else 0.5
+        return self.height - self.bottom - share * (self.height - self.top - self.bottom)
+
+    def x_axis(self, label: str, ticks: Sequence[float] | None = None) -> None:
+        if ticks is None:
+            ticks = log_ticks(*self.x) if self.log_x else nice_ticks(*self.x)
+        step = None if self.log_x or len(ticks) < 2 else ticks[1] - ticks[0]
+        base = self.height - self.bottom
+        for tick in ticks:
+            at = self.px(tick)
+            self.marks.append(Line(((at, self.top), (at, base))))
+            self.marks.append(Text(at, base + 14, number(tick, step), "middle", SMALL, "muted"))
+        room = self.width - self.left - self.right
+        middle = (self.left + self.width - self.right) / 2
+        self.marks.append(Text(middle, base + 31, fitted(label, room, SMALL), "middle", SMALL, "muted"))
+
+    def y_axis(self, label: str) -> None:
+        ticks = nice_ticks(*self.y)
+        step = ticks[1] - ticks[0] if len(ticks) > 1 else None
+        for tick in ticks:
+            at = self.py(tick)
+            self.marks.append(Line(((self.left, at), (self.width - self.right, at))))
+            self.marks.append(Text(self.left - 5, at + 4, number(tick, step), "end", SMALL, "muted"))
+        room = self.height - self.top - self.bottom
+        middle = (self.top + self.height - self.bottom) / 2
+        self.marks.append(Text(11, middle, fitted(label, room + 30, SMALL), "middle", SMALL, "muted", turned=True))
+
+    def heading(self, text: str) -> None:
+        self.marks.append(Text(self.left, 14, fitted(text, self.width - self.left, 13), size=13, bold=True, title=text))
+
+    def line(self, xs: Sequence[float], ys: Sequence[float], color: str, dash: str = "", title: str = "") -> None:
+        """Broken where a value is not finite."""
+        run: list[tuple[float, float]] = []
+        for x, y in [*zip(xs, ys, strict=True), (0.0, math.nan)]:
+            if math.isfinite(y):
+                run.append((self.px(x), self.py(y)))
+                continue
+            if len(run) > 1:
+                self.marks.append(Line(tuple(run), color, 1.8, dash, data=True, title=title))
+            elif run:
+                self.marks.append(Dot(*run[0], color, size=2.5, title=title))
+            run = []
+
+    def upright(self, x: float, label: str = "") -> None:
+        at = self.px(x)
+        self.marks.append(Line(((at, self.top), (at, self.height - self.bottom)), "rule", 1.2, "4 3"))
+        if label:
+            self.marks.append(Text(at + 4, self.top + 11, label, size=SMALL, color="muted"))
+
+    def picture(self, title: str) -> Picture:
+        return Picture(self.width, self.height, tuple(self.marks), title)

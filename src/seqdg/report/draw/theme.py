@@ -1,0 +1,37 @@
+"""Colors by role, for light and dark; told apart by people who see fewer colors, and by shape where colors repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LIGHT = {
+    "paper": "#ffffff", "text": "#1b1f24", "muted": "#57606a", "rule": "#8c959f", "grid": "#e4e8ec",
+    "c0": "#0072b2", "c1": "#d55e00", "c2": "#2a9387", "c3": "#a3318d", "c4": "#5c1f1f", "c5": "#6b5cff",
+    "c6": "#56606b", "c7": "#a67c00",
+}  # fmt: skip
+DARK = {
+    "paper": "#14171b", "text": "#e6e9ed", "muted": "#a3acb7", "rule": "#77818c", "grid": "#2b3138",
+    "c0": "#5bb4ee", "c1": "#f2803a", "c2": "#2f9c86", "c3": "#f0a6d6", "c4": "#ffe79a", "c5": "#7f73ff",
+    "c6": "#8b97a4", "c7": "#a67c2c",
+}  # fmt: skip
+HUES = ("c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7")
+SHAPES = ("circle", "square", "triangle", "diamond", "cross")
+DASHES = ("", "6 3", "2 2", "8 3 2 3", "4 4")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one algorithm, class or layer looks in every picture."""
+
+    color: str
+    shape: str = "circle"
+    dash: str = ""
+
+
+def styles(names: Sequence[str]) -> dict[str, Style]:
+    """Forty different ones: eight colors and five shapes, whose counts share no factor."""
+    return {
+        name: Style(HUES[i % len(HUES)], SHAPES[i % len(SHAPES)], DASHES[i % len(DASHES)])
+        for i, name in enumerate(dict.fromkeys(names))
+    }

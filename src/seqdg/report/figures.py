@@ -1,0 +1,127 @@
+"""The pictures that every run has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from seqdg.report.draw.frame import padded
+from seqdg.report.draw.marks import Figure, Picture
+from seqdg.report.draw.plots import Point, Row, Series, lines_plot, rows_plot, scatter_plot
+from seqdg.report.draw.theme import Style
+from seqdg.report.select import Outcome
+from seqdg.report.sheet import Sheet
+from seqdg.report.summary import AVERAGE, WORST, mean_and_error
+
+Looks = Mapping[str, Style]
+
+
+def domain_figure(sheet: Sheet, looks: Looks) -> Figure:
+    """A panel for each held-out domain and the average: a dot and its standard error for each algorithm."""
+    panels = []
+    for domain in [r for r in sheet.rows if r != WORST]:
+        rows = []
+        for name in sheet.columns:
+            cell, shown = sheet.cell(domain, name), sheet.value(domain, name)
+            value, error = (cell.mean, cell.stderr) if cell else (None, None)
+            low, high = (value - error, value + error) if value is not None and error is not None else (None, None)
+            missing = {"diverged": "diverged", "-": "not run"}.get(shown, "")
+            rows.append(Row(name, looks[name], value, low, high, missing, f"{name}, {domain}: {shown}"))
+        panels.append(rows_plot(rows, sheet.unit.title, domain))
+    several = any(c.stderr is not None for c in sheet.cells)
+    bars = "Bars are one standard error." if several else "One trial each, so there are no error bars."
+    return Figure("domains", "By held-out domain", panels, f"{sheet.unit.title} on the held-out domain. {bars}")
+
+
+def difference_figure(sheet: Sheet, looks: Looks) -> Figure | None:
+    """Mean paired difference from the baseline with its 95 % interval."""
+    rows = []
+    for x in sheet.paired:
+        note = x.verdict.removesuffix(f" than {x.baseline}") if x.distinguishable else "not distinguishable"
+        rows.append(Row(x.algorithm, looks[x.algorithm], x.difference, x.low, x.high,
+                        note if x.difference is not None else "no pair"))  # fmt: skip
+    if not rows:
+        return None
+    baseline = sheet.paired[0].baseline
+    unit = f" in {sheet.unit.points}" if sheet.unit.points else ""
+    label = f"difference from {baseline}{unit}"
+    caption = (
+        f"Algorithm minus {baseline} at the same seed and held-out domain: mean and 95 % confidence interval. The "
+        "words are the verdict of a sign-flip permutation test after Holm's correction."
+    )
+    return Figure("differences", f"Against {baseline}", [rows_plot(rows, label, zero=True)], caption)
+
+
+def curve_figure(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure | None:
+    """Training loss, and the criterion on source validation and the held-out domain, over the steps."""
+    criterion, factor = sheet.criterion, sheet.unit.factor
+    sound = [o for o in chosen if o.value is not None]
+    losses, source, held_out = [], [], []
+    for name in dict.fromkeys(o.algorithm for o in sound):
+        own = _of_one_length([o for o in sound if o.algorithm == name])
+        steps = own[0].record.history[-1].step
+        curve = _mean([o.record.losses for o in own])
+        losses.append(Series(name, looks[name], [steps * (i + 0.5) / len(curve) for i in range(len(curve))], curve))
+        at = [e.step for e in own[0].record.history]
+        inside = [[factor * fmean(e.source[criterion]) for e in o.record.history] for o in own]
+        outside = [[factor * e.held_out[criterion][0] for e in o.record.history] for o in own]
+        source.append(Series(name, looks[name], at, _mean(inside)))
+        held_out.append(Series(name, looks[name], at, _mean(outside)))
+    if not losses:
+        return None
+    panels = [
+        _loss_plot(losses),
+        lines_plot(source, "step", sheet.unit.title, "Source validation"),
+        lines_plot(held_out, "step", sheet.unit.title, "Held-out domain"),
+    ]
+    caption = (
+        "Means over all trials and held-out domains, diverged trials left out. Each algorithm has its own training "
+        "loss (agg averages over domains, sequential ones sum), so compare shapes there, not heights."
+    )
+    return Figure("curves", "Training", panels, caption, [(s.name, s.style) for s in losses], lines=True)
+
+
+def _of_one_length(own: Sequence[Outcome]) -> list[Outcome]:
+    """Those with the most common number of evaluations and losses, so that curves can be averaged."""
+    sizes = [(len(o.record.history), len(o.record.losses)) for o in own]
+    usual = max(dict.fromkeys(sizes), key=sizes.count)
+    return [o for o, size in zip(own, sizes, strict=True) if size == usual]
+
+
+def _loss_plot(losses: Sequence[Series]) -> Picture:
+    """Cut off above where a few values would flatten all others."""
+    values = sorted(v for s in losses for v in s.ys if math.isfinite(v))
+    top = values[math.ceil(0.95 * len(values)) - 1] * 1.3 if values else 1.0
+    heading = "Training loss"
+    if values and values[-1] > 2 * top:
+        heading = f"Training loss, cut off at {top:.2g}"
+        losses = [Series(s.name, s.style, s.xs, [min(v, top) for v in s.ys]) for s in losses]
+        values = [min(v, top) for v in values]
+    return lines_plot(losses, "step", "loss", heading, y=padded(values))
+
+
+def _mean(curves: Sequence[Sequence[float]]) -> list[float]:
+    return [fmean(values) for values in zip(*curves, strict=True)]
+
+
+def cost_figure(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure | None:
+    """What an algorithm reached against the time that a trial of it took."""
+    points = []
+    for name in sheet.columns:
+        cell, seconds = sheet.cell(AVERAGE, name), mean_seconds(chosen, name)
+        if cell is not None and cell.mean is not None and seconds:
+            low, high = (None, None) if cell.stderr is None else (cell.mean - cell.stderr, cell.mean + cell.stderr)
+            points.append(Point(name, looks[name], seconds, cell.mean, low, high))
+    if not points:
+        return None
+    spread = max(p.x for p in points) / min(p.x for p in points) > 4
+    panel = scatter_plot(points, "seconds per trial", sheet.unit.title, "Average over domains", spread)
+    caption = (
+        "Time is a trial's share of the stack it was trained in, evaluation included; so it is the time of this run."
+    )
+    return Figure("cost", "Cost against accuracy", [panel], caption, [(p.name, p.style) for p in points])
+
+
+def mean_seconds(chosen: Sequence[Outcome], algorithm: str) -> float | None:
+    return mean_and_error([o.record.seconds for o in chosen if o.algorithm == algorithm])[0]

@@ -1,0 +1,44 @@
+"""What a report is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from seqdg.report.draw.marks import Figure
+
+
+@dataclass(frozen=True)
+class Table:
+    """`rows` are the head of the row and its cells; a cell that starts with a star is the best of its column."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str  # of its anchor
+    title: str
+    text: Sequence[str] = ()
+    points: Sequence[str] = ()
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+    aside: Sequence[Table] = ()  # folded away
+    code: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that the page says; its figures can also be written as files."""
+
+    title: str
+    lead: str
+    answers: Sequence[tuple[str, str]] = ()
+    warnings: Sequence[str] = ()
+    sections: Sequence[Section] = field(default=())
+
+    @property
+    def figures(self) -> list[Figure]:
+        return [f for s in self.sections for f in s.figures]

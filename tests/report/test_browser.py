@@ -1,0 +1,123 @@
+"""The report in a real browser: no errors, no requests, every mark drawn, no sideways scrolling, light and dark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from seqdg.bench import make_plan
+from seqdg.benchmark import Choice, load_benchmark
+from seqdg.executors import local
+from seqdg.executors.context import Context
+from seqdg.report.page import page, report
+from seqdg.report.run import Run
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
+)  # fmt: skip
+MEASURE = """
+const box = e => { const r = e.getBoundingClientRect(); return [r.width, r.height]; };
+return {
+  beyond: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  background: getComputedStyle(document.body).backgroundColor,
+  color: getComputedStyle(document.body).color,
+  pictures: [...document.querySelectorAll('svg[role=img]')].map(s => ({
+    box: box(s),
+    marks: [...s.querySelectorAll('.mark')].map(m => box(m)),
+    colors: [...new Set([...s.querySelectorAll('.mark')].map(m => {
+      const c = getComputedStyle(m); return c.fill === 'none' ? c.stroke : c.fill; }))],
+  })),
+  spilled: [...document.querySelectorAll('body *')].filter(e =>
+    e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, svg')).map(e => e.outerHTML.slice(0, 120)),
+};
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if not binary or not driver:
+        pytest.skip("There is no Chromium with its driver here (Debian: chromium and chromium-driver).")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="Driving a browser needs selenium.")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield started
+    started.quit()
+
+
+def seen(browser, path: Path, width: int, scheme: str) -> dict:
+    """What the page looks like at a width in a color scheme, with all that the browser logged."""
+    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get(path.as_uri())
+    found = browser.execute_script(MEASURE)
+    found["console"] = browser.get_log("browser")
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    found["requests"] = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    return found
+
+
+def check(browser, made, path: Path) -> None:
+    """All that must hold of any report."""
+    path.write_text(page(made), encoding="utf-8")
+    assert path.stat().st_size < 2_000_000
+    expected = [p.data_marks for f in made.figures for p in f.pictures]
+    looks = {}
+    for width in (390, 1280):
+        for scheme in ("light", "dark"):
+            found = seen(browser, path, width, scheme)
+            assert found["console"] == []
+            assert [url for url in found["requests"] if url != path.as_uri() and not url.startswith("data:")] == []
+            assert found["beyond"] == 0
+            assert found["spilled"] == []
+            assert [len(p["marks"]) for p in found["pictures"]] == expected
+            for picture in found["pictures"]:
+                assert min(picture["box"]) > 40
+                assert all(max(mark) > 0 for mark in picture["marks"])
+            looks[scheme] = found
+    light, dark = looks["light"], looks["dark"]
+    assert (light["background"], light["color"]) != (dark["background"], dark["color"])
+    assert light["background"] == "rgb(255, 255, 255)"
+    assert light["pictures"][0]["colors"] != dark["pictures"][0]["colors"]
+
+
+def test_a_report_with_hard_names_gaps_and_divergence_shows_well(browser, run, tmp_path):
+    evil = "<b>bold</b> & \"quoted\" 'name' " + "very_long_" * 30
+    values = {
+        "agg": {"V": [0.5, 0.6, 0.7], evil: [0.5, 0.6, 0.7], "w" * 120: [0.4, 0.5, 0.3]},
+        evil: {"V": [0.7, 0.8, None], evil: [None, None, None]},
+        "fo-s-mldg": {"V": [0.7, 0.8, 0.9], evil: [0.6, 0.7, 0.8], "w" * 120: [0.5, 0.6, 0.4]},
+    }
+    asked = {"command": f"seqdg bench '{evil}'", "algorithms": [*values, "dann"], "held_out": ["V"], "seeds": [0, 1]}
+    check(browser, report(Run(evil, run(values), (), [asked])), tmp_path / "report.html")
+
+
+def test_a_report_of_one_trial_shows_well(browser, run, tmp_path):
+    values = {"agg": {"V": [0.5], "L": [0.6]}, "mldg": {"V": [0.6], "L": [0.5]}}
+    check(browser, report(Run("vlcs", run(values))), tmp_path / "report.html")
+
+
+def test_a_report_of_many_algorithms_and_domains_shows_well(browser, run, tmp_path):
+    domains = {f"domain {d}": [0.5 + d / 40, 0.52 + d / 40, 0.49 + d / 40] for d in range(10)}
+    check(browser, report(Run("many", run({f"algorithm-{a}": domains for a in range(13)}))), tmp_path / "report.html")
+
+
+def test_a_report_of_real_trials_shows_well(browser, tmp_path):
+    context = Context(load_benchmark("rotated-mnist"), None, "cpu")
+    choice = Choice(algorithms=["agg", "fo-s-mldg"], held_out=["0", "75"], trials=2, steps=20)
+    records = [r for _, rs in local.run(make_plan(context, choice).groups, context, lambda work: None) for r in rs]
+    check(browser, report(Run("rotated-mnist", records)), tmp_path / "report.html")

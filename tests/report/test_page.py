@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from seqdg.report.page import page, report
+from seqdg.report.run import Run
+
+TWO = {"agg": {"V": [0.60, 0.70, 0.65], "L": [0.5, 0.6, 0.55]}, "mldg": {"V": [0.8, 0.9, 0.85], "L": [0.6, 0.7, 0.65]}}
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+
+
+class Tags(HTMLParser):
+    """All tags with their attributes, and that they are closed in order."""
+
+    VOID = ("meta", "link", "br", "path")
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.open = [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def _text(html):
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+
+
+def test_the_questions_are_answered_first(run):
+    values = {
+        "agg": {d: [0.5 + i / 100 for i in range(5)] for d in "VL"},
+        "mldg": {d: [0.6 + i / 90 for i in range(5)] for d in "VL"},
+    }
+    made = report(Run("vlcs", run(values)))
+    said = dict(made.answers)
+    assert said["Which algorithm?"].startswith(
+        "mldg is highest on average over the held-out domains: 62.2 ± 0.8, before agg"
+    )
+    assert said["Is that real?"].startswith(
+        "Yes: mldg is 10.2 points above agg over 10 pairs, 95 % confidence interval +"
+    )
+    assert "1.1 times as long as one of agg" in said["What did it cost?"]
+
+
+def test_a_difference_that_may_be_chance_is_not_called_real(run):
+    values = {"agg": {"V": [0.5, 0.6, 0.7]}, "mldg": {"V": [0.6, 0.5, 0.71]}}
+    said = dict(report(Run("vlcs", run(values))).answers)
+    assert said["Is that real?"].startswith("That cannot be said: mldg is not distinguishable from agg")
+
+
+def test_where_the_baseline_is_best_nothing_is_claimed(run):
+    said = dict(report(Run("vlcs", run({"agg": {"V": [0.9, 0.9]}, "mldg": {"V": [0.5, 0.6]}}))).answers)
+    assert said["Is that real?"] == "No algorithm has a higher average than the baseline, agg."
+
+
+def test_the_page_has_every_part_and_is_one_file(run):
+    html = page(report(Run("vlcs", run(TWO))))
+    for anchor in ("results", "differences", "training", "cost", "paper", "reproduce"):
+        assert f'<section id="{anchor}">' in html
+        assert f'href="#{anchor}"' in html
+    links = [a for _, attrs in Tags(html).found for name, a in attrs.items() if name in ("src", "href", "xlink:href")]
+    assert all(link.startswith(("#", "data:")) for link in links)
+    assert "url(" not in html
+    assert "@import" not in html
+    assert "http" not in html
+    assert len(html) < 2_000_000
+
+
+def test_tables_have_captions_and_heads_and_pictures_have_words(run):
+    tags = Tags(page(report(Run("vlcs", run(TWO))))).found
+    names = [tag for tag, _ in tags]
+    assert names.count("table") == names.count("caption") > 3
+    assert all(attrs.get("scope") in ("row", "col") for tag, attrs in tags if tag == "th")
+    pictures = [attrs for tag, attrs in tags if tag == "svg" and "aria-hidden" not in attrs]
+    assert len(pictures) > 5
+    assert all(attrs["role"] == "img" and len(attrs["aria-label"]) > 10 for attrs in pictures)
+    assert ("html", {"lang": "en"}) in tags
+    assert next(n for n in names if n in ("h1", "h2", "h3")) == "h1"
+
+
+def test_names_from_data_are_text_everywhere(run):
+    values = {name: {EVIL: [0.5, 0.6, 0.7], "b" * 500: [0.5, 0.6, None]} for name in (EVIL, "agg", "a" * 300)}
+    html = page(report(Run(EVIL, run(values), (), [
+        {"command": f"seqdg bench {EVIL}", "algorithms": [EVIL], "held_out": [EVIL], "seeds": [0, 9]},
+    ])))  # fmt: skip
+    tags = Tags(html).found
+    assert not [tag for tag, _ in tags if tag in ("script", "img")]
+    assert not [name for _, attrs in tags for name in attrs if name.startswith("on")]
+    assert "&lt;script&gt;" in html
+
+
+def test_one_trial_only_has_no_error_bars_and_says_so(run):
+    made = report(Run("vlcs", run({"agg": {"V": [0.5]}, "mldg": {"V": [0.6]}})))
+    text = _text(page(made))
+    assert "one trial each, so there are no error bars" in text
+    assert "±" not in text
+    dots = made.sections[0].figures[0].pictures[0]
+    assert dots.data_marks == 2
+    assert "not distinguishable from agg: one pair is too few to tell" in text
+
+
+def test_diverged_trials_are_told_apart_from_missing_ones(run):
+    made = report(Run("vlcs", run({"agg": {"V": [0.5, 0.6]}, "mldg": {"V": [None, None]}})))
+    assert made.warnings == ["Diverged: mldg: 2 of 2 trials with V held out."]
+    assert "diverged" in made.sections[0].figures[0].pictures[0].title
+
+
+def test_an_empty_run_says_that_nothing_is_there_and_how_to_get_it():
+    asked = {"command": "seqdg bench vlcs", "algorithms": ["agg"], "held_out": ["V"], "seeds": [0, 1]}
+    text = _text(page(report(Run("vlcs", [], (), [asked]))))
+    assert "No trial has finished yet" in text
+    assert "agg: no result yet (2 trials)." in text
+    assert "seqdg bench vlcs" in text
+    assert "No trial has finished yet" in _text(page(report(Run("vlcs", []))))
+
+
+def test_one_algorithm_alone_has_no_differences(run):
+    made = report(Run("vlcs", run({"mldg": {"V": [0.5, 0.6]}})))
+    assert "differences" not in [s.name for s in made.sections]
+
+
+def test_a_benchmark_of_the_paper_is_set_beside_it(run):
+    text = _text(page(report(Run("vlcs", run(TWO)))))
+    assert "Beside Table 2 of the paper" in text
+    assert "Trials: 20 in the paper, 3 here." in text
+
+
+def test_other_benchmarks_are_not_set_beside_it(run):
+    values = {"agg": {"0": [0.5, 0.6]}, "mldg": {"0": [0.5, 0.6]}}
+    assert "paper" not in [s.name for s in report(Run("rotated-mnist", run(values))).sections]
+
+
+@pytest.mark.parametrize("criterion", ["balanced_accuracy", "log_loss", "calibration_error"])
+def test_the_whole_report_can_be_made_by_another_criterion(run, criterion):
+    made = report(Run("vlcs", run(TWO)), criterion=criterion)
+    assert made.answers
+    assert "paper" not in [s.name for s in made.sections]
+
+
+def test_the_same_run_gives_the_same_page(run):
+    assert page(report(Run("vlcs", run(TWO)))) == page(report(Run("vlcs", run(TWO))))

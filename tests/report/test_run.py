@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+
+from seqdg.record import FAILED
+from seqdg.report.run import Run, commands, diverged, facts, missing, read_run, settings
+from seqdg.store import Store
+
+ASKED = {"command": "seqdg bench vlcs", "algorithms": ["agg", "mldg", "dann"], "held_out": ["V", "L"], "seeds": [0, 1]}
+
+
+def test_what_a_half_finished_run_lacks_is_named_by_algorithm_domain_and_seed(run):
+    records = run({"agg": {"V": [0.5, 0.6], "L": [0.5, 0.6]}, "mldg": {"V": [0.5]}})
+    found = missing(Run("vlcs", records, (), [ASKED]))
+    assert found == [
+        "mldg: 3 of 4 trials are missing: V (seed 1); L (seed 0, 1).",
+        "dann: no result yet (4 trials).",
+    ]
+
+
+def test_where_the_command_is_not_known_the_gaps_between_what_is_there_are_named(run):
+    records = run({"agg": {"V": [0.5, 0.6]}, "mldg": {"V": [0.5]}})
+    assert missing(Run("vlcs", records)) == ["mldg: 1 of 2 trials are missing: V (seed 1)."]
+
+
+def test_a_whole_run_lacks_nothing(run):
+    assert missing(Run("vlcs", run({"agg": {"V": [0.5, None]}}))) == []
+
+
+def test_failed_trials_are_missing_and_their_last_words_are_kept(run):
+    records = run({"agg": {"V": [0.5]}})
+    records += run({"mldg": {"V": [0.5]}}, status=FAILED, error="Traceback\nValueError: out of cheese\n")
+    found = missing(Run("vlcs", records))
+    assert found[0] == "mldg: no result yet (1 trial)."
+    assert found[1] == "1 trial failed; the last said: ValueError: out of cheese"
+
+
+def test_diverged_trials_are_counted_by_algorithm_and_domain(run):
+    records = run({"agg": {"V": [0.5, None, None], "L": [0.5]}})
+    assert diverged(Run("vlcs", records)) == ["agg: 2 of 3 trials with V held out"]
+
+
+def test_without_its_command_a_run_can_still_be_asked_for_again(run):
+    records = run({"agg": {"V": [0.5, 0.6]}, "mldg": {"V": [0.5, 0.6]}})
+    assert commands(Run("vlcs", records)) == ["seqdg bench vlcs --algorithms agg,mldg --held-out V --trials 2"]
+    assert commands(Run("vlcs", records, (), [ASKED])) == ["seqdg bench vlcs"]
+    assert commands(Run("vlcs", [])) == []
+
+
+def test_facts_hold_fingerprint_versions_commit_and_device(run):
+    found = dict(facts(Run("vlcs", run({"agg": {"V": [0.5]}}))))
+    assert found["Data fingerprint"] == "f" * 64
+    assert found["Versions"] == "seqdg 0.1.0, torch 2.13.0, python 3.11.7"
+    assert found["Commit"] == "0123456789ab"
+    assert found["Net"] == "name mlp, hidden 64-32"
+
+
+def test_what_of_the_protocol_is_an_algorithms_own_stands_with_its_settings(run):
+    records = run({"agg": {"V": [0.5]}, "mldg": {"V": [0.5]}})
+    records[0].description["protocol"]["lr"] = 0.1
+    records[1].description["protocol"]["lr"] = 0.2
+    records[1].description["settings"] = {"alpha": "0.3"}
+    whole = Run("vlcs", records)
+    assert settings(whole) == [("agg", ["lr 0.1"]), ("mldg", ["alpha 0.3, lr 0.2"])]
+    assert "lr" not in dict(facts(whole))["Protocol"]
+
+
+def test_a_run_is_read_in_the_order_in_which_its_command_named_things(run, tmp_path):
+    store = Store.create(tmp_path, "vlcs")
+    store.add(run({"mldg": {"L": [0.5], "V": [0.5]}, "agg": {"L": [0.5], "V": [0.5]}}))
+    store.set_meta("commands", json.dumps([ASKED]))
+    store.add_analysis("cost", {"numbers": {}})
+    found = read_run(store)
+    assert [(r.algorithm, *r.held_out) for r in found.records] == [
+        ("agg", "V"), ("agg", "L"), ("mldg", "V"), ("mldg", "L"),
+    ]  # fmt: skip
+    assert found.analyses[0].name == "cost"
