@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from seqdg import tree
 from seqdg.episode import Params
 
 Slots = dict[str, Params]
@@ -28,16 +29,14 @@ class Optimizer(NamedTuple):
 
 def _sgd(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
     """w - lr * d, and nothing else: with FFO-S-MLDG's direction this is Algorithm 2 of the paper to the letter."""
-    return {name: w - rates.lr * direction[name] if name in direction else w for name, w in params.items()}, slots
+    return {**params, **tree.add({name: params[name] for name in direction}, direction, -rates.lr)}, slots
 
 
 def _momentum(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
     """The paper's M-SGD: v = momentum * v + (d + weight_decay * w), w - lr * v."""
-    new, velocity = dict(params), dict(slots["velocity"])
-    for name, d in direction.items():
-        velocity[name] = rates.momentum * velocity[name] + (d + rates.weight_decay * params[name])
-        new[name] = params[name] - rates.lr * velocity[name]
-    return new, {"velocity": velocity}
+    moved, old = ({name: of[name] for name in direction} for of in (params, slots["velocity"]))
+    velocity = tree.add(tree.add(direction, moved, rates.weight_decay), old, rates.momentum)
+    return {**params, **tree.add(moved, velocity, -rates.lr)}, {"velocity": {**slots["velocity"], **velocity}}
 
 
 def _adam(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from seqdg.episode import Episode, Minibatch, Params
 from seqdg.errors import UsageError, unknown
 from seqdg.models.batchnorm import POLICIES, has_batchnorm, purified, recorded, without_statistics
+from seqdg.models.folding import folded
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
@@ -36,13 +37,14 @@ class Net:
             )
         self.policy, self.criterion = batchnorm, loss
         self.on_batch = batchnorm == "recalibrate" and has_batchnorm(module)
-        self._training = purified(module, on_batch=self.on_batch).eval()
-        self._serving = purified(module, on_batch=False).eval() if self.on_batch else self._training
-        self._buffers = {name: b.detach().clone() for name, b in self._training.named_buffers()}
-        self._initial = {name: p.detach().clone() for name, p in self._training.named_parameters()}
+        pure = purified(module, on_batch=self.on_batch).eval()
+        self._buffers = {name: b.detach().clone() for name, b in pure.named_buffers()}
+        self._initial = {name: p.detach().clone() for name, p in pure.named_parameters()}
         self.names = tuple(self._initial)
         self._statistics = frozenset(n for n in self._buffers if n.endswith(("running_mean", "running_var")))
-        self._head = _last_linear(self._training)
+        self._head = _last_linear(pure)
+        self._serving = folded(purified(module, on_batch=False).eval())
+        self._training = pure if self.on_batch else self._serving
         self._bodies = tuple(_without_head(m, self._head) for m in (self._training, self._serving))
 
     def params(self) -> Params:
@@ -83,6 +85,8 @@ class Net:
 
     def losses(self, params: Params, episode: Episode) -> Tensor:
         """(domain,) the loss of each row of an episode at the same weights, in one pass where rows do not interact."""
+        if self.on_batch and episode.x.dim() > 3:  # images: vmap over them knows no channels-last
+            return torch.stack([self.loss(params, episode.minibatch(i)) for i in range(episode.domains)])
         if self.on_batch:
             return vmap(lambda x, y: self.loss(params, (x, y)))(episode.x, episode.y)
         logits = self(params, episode.x.flatten(0, 1))

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from seqdg.models.batchnorm import PureBatchNorm, purified
+from seqdg.models.efficientnet_lite import efficientnet_lite0
+from seqdg.models.folding import folded
+from seqdg.models.net import Net
+from seqdg.models.resnet import resnet18
+
+
+def with_statistics(module):
+    """Statistics and affine weights as after training, not the 0 and 1 of a fresh layer."""
+    generator = torch.Generator().manual_seed(0)
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.running_mean.copy_(torch.randn(layer.num_features, generator=generator))
+            layer.running_var.copy_(torch.rand(layer.num_features, generator=generator) + 0.5)
+            layer.weight.data = torch.rand(layer.num_features, generator=generator) + 0.5
+            layer.bias.data = torch.randn(layer.num_features, generator=generator)
+    return module.double().eval()
+
+
+@pytest.mark.parametrize("make", [resnet18, efficientnet_lite0])
+def test_a_folded_net_is_the_same_function_with_the_same_gradient_of_every_weight(make):
+    module = with_statistics(make(5))
+    net, x, y = Net(module, "frozen"), torch.randn(2, 3, 40, 40).double(), torch.tensor([1, 3])
+    torch.testing.assert_close(net(net.params(), x), module(x))
+    got = torch.func.grad(net.loss)(net.params(), (x, y))
+    want = torch.autograd.grad(nn.functional.cross_entropy(module(x), y), list(module.parameters()))
+    assert list(got) == [name for name, _ in module.named_parameters()]
+    for (name, _), gradient in zip(module.named_parameters(), want, strict=True):
+        torch.testing.assert_close(got[name], gradient, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_every_pair_of_a_resnet_is_folded_and_batch_statistics_are_not():
+    assert not any(isinstance(m, PureBatchNorm) for m in folded(purified(resnet18(3), on_batch=False)).children())
+    frozen = folded(purified(resnet18(3), on_batch=False))
+    assert sum(node.op == "call_module" and "bn" in str(node.target) for node in frozen.graph.nodes) == 0
+    training = purified(resnet18(3), on_batch=True)
+    assert folded(training) is training
+
+
+def test_a_convolution_with_a_bias_and_one_that_is_used_twice():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.norm = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4)
+            self.b, self.other, self.head = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            x = self.norm(self.a(x))
+            y = self.b(x)
+            return self.head((self.other(y) + y).mean((-2, -1)))
+
+    module = with_statistics(Twice())
+    x = torch.randn(3, 2, 6, 6).double()
+    torch.testing.assert_close(Net(module, "frozen")(dict(module.named_parameters()), x), module(x))
+
+
+def test_a_module_that_depends_on_values_runs_unfolded():
+    class Wilful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.head = nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Linear(2, 2)
+
+        def forward(self, x):
+            x = self.norm(self.conv(x))
+            return self.head(x.mean((-2, -1)) if x.shape[0] > int(x.shape[1]) - 9 else x[:, :, 0, 0])
+
+    module = with_statistics(Wilful())
+    x = torch.randn(3, 1, 2, 2).double()
+    torch.testing.assert_close(Net(module, "frozen")(dict(module.named_parameters()), x), module(x))
