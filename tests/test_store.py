@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from seqdg.directory import writing
 from seqdg.errors import UsageError
 from seqdg.record import DIVERGED, DONE, FAILED, Evaluation, Record
-from seqdg.store import FILE, Store, writing
+from seqdg.store import FILE, Store
 
 
 def record(number: int = 0, status: str = DONE) -> Record:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from seqdg.benchmark import Benchmark, Choice, plan
+from seqdg.checkpoint import FOLDER, header_of, name_of
 from seqdg.data.domain import Dataset
-from seqdg.errors import UsageError
-from seqdg.executors.context import Context
+from seqdg.estimate import longest_first
+from seqdg.executors.context import Context, Executor
+from seqdg.files import Folder
 from seqdg.models.net import Net
 from seqdg.place import net_of
+from seqdg.progress import Progress
 from seqdg.record import FAILED, Record
 from seqdg.store import Store
 from seqdg.trial import Group, Trial, group
 
-Executor = Callable[[Sequence[Group], Context, Callable[[int], None]], Iterator[tuple[Group, list[Record]]]]
+NOTED = 5.0  # seconds between notes in the store of how far a run is
 
 
 @dataclass(frozen=True)
@@ -63,28 +65,53 @@ def capacity(parameters: int, dataset: Dataset, device: str) -> int:
     """How many trials a stack holds: images train alone, small nets together."""
     if dataset.is_image:
         return 1
-    if device == "cpu":
-        return max(1, min(32, 1_000_000 // parameters))
-    return max(1, min(256, 1_500_000_000 // parameters))
+    if device == "cpu":  # enough for the gain of stacking, and so few that several workers have some each
+        return max(1, min(16, 1_000_000 // parameters))
+    return max(1, min(256, 200_000_000 // parameters))
 
 
-def fill(store: Store, made: Plan, context: Context, executor: Executor, tick: Callable[[int], None]) -> list[Record]:
-    """Runs what is missing and stores it group by group; the records that failed."""
+def fill(
+    store: Store,
+    made: Plan,
+    context: Context,
+    executor: Executor,
+    costs: Mapping[str, float] | None = None,
+    show: Callable[[Progress], None] = lambda progress: None,
+) -> list[Record]:
+    """Runs what is missing, the longest first, and stores it group by group; the records that failed.
+
+    costs: seconds by group, as far as they are known.   show: hears how far the run is.
+    """
+    store.begin({trial.key: g.key for g in (*made.groups, *made.missing) for trial in g.trials})
+    progress = Progress(made, costs or {})
+
+    def tell(group: Group, step: int) -> None:
+        progress.at(group, step)
+        if step == 0 or progress.quiet() > NOTED:
+            store.note(progress.noted(), progress.running())
+        show(progress)
+
     failed = []
-    for _, records in executor(made.missing, context, tick):
-        store.add(records)
-        failed += [r for r in records if r.status == FAILED]
+    with closing(executor(longest_first(made.missing, costs or {}), context, tell)) as results:
+        for group, records in results:
+            store.add(records, group.key)
+            if isinstance(context.keep.files, Folder):
+                context.keep.files.remove(name_of(group.key))
+            progress.done(group)
+            show(progress)
+            failed += [r for r in records if r.status == FAILED]
     return failed
 
 
-def device_of(wanted: str) -> str:
-    if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted.startswith("cuda") and not torch.cuda.is_available():
-        raise UsageError("There is no CUDA device here. Use --device cpu, or auto.")
-    if wanted != "cpu" and not wanted.startswith("cuda"):
-        raise UsageError(f"There is no device '{wanted}'. Choose auto, cpu or cuda.")
-    return wanted
+def sweep(files: Folder, finished: Container[str]) -> None:
+    """Removes checkpoints of groups that were stored just before a crash, and what is none."""
+    for name in files.names(FOLDER):
+        try:
+            trials = header_of(files.read(name) or b"")["trials"]
+        except ValueError:
+            trials = []
+        if all(key in finished for key in trials):
+            files.remove(name)
 
 
 def default_out(benchmark: Benchmark) -> Path:

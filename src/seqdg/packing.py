@@ -1,15 +1,21 @@
-"""Numbers of a record as bytes: exact, and read back ten times faster than as text."""
+"""Records as rows of a table. Numbers are bytes: exact, and read back ten times faster than as text."""
 
 from __future__ import annotations
 
 import json
+import sqlite3
+import time
 from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
 
-from seqdg.record import Evaluation
+from seqdg.record import Evaluation, Record
 
+COLUMNS = (
+    "key", "algorithm", "held_out", "seed", "status", "seconds", "peak_memory", "stacked", "finished", "device",
+    "versions", "commit_id", "weights", "notes", "error", "description", "shape", "history", "losses",
+)  # fmt: skip
 _Shape = list[tuple[int, list[tuple[str, int]], list[tuple[str, int]]]]  # per evaluation: step, criteria with counts
 
 
@@ -49,3 +55,32 @@ def unpack_history(shape: str, data: bytes) -> list[Evaluation]:
 def _shape(text: str) -> _Shape:
     found: _Shape = json.loads(text)
     return found
+
+
+def row_of(record: Record) -> tuple[object, ...]:
+    return (
+        record.key, record.algorithm, ",".join(record.held_out), record.seed, record.status,
+        record.seconds, record.peak_memory, record.stacked, record.finished or time.time(), record.device,
+        json.dumps(record.versions), record.commit, record.weights, json.dumps(record.notes), record.error,
+        json.dumps(record.description), *pack_history(record.history), pack(record.losses),
+    )  # fmt: skip
+
+
+def record_of(row: sqlite3.Row) -> Record:
+    return Record(
+        key=row["key"],
+        description=json.loads(row["description"]),
+        status=row["status"],
+        history=unpack_history(row["shape"], row["history"]),
+        losses=unpack(row["losses"]),
+        seconds=row["seconds"],
+        peak_memory=row["peak_memory"],
+        stacked=row["stacked"],
+        device=row["device"],
+        versions=json.loads(row["versions"]),
+        commit=row["commit_id"],
+        weights=row["weights"],
+        error=row["error"],
+        notes=json.loads(row["notes"]),
+        finished=row["finished"],
+    )

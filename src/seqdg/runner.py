@@ -3,67 +3,143 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-import platform
-import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
+from safetensors.torch import save
 from torch import Tensor
 from torch.nn.functional import pad
 
-import seqdg
+from seqdg import checkpoint
+from seqdg.checkpoint import Snapshot
 from seqdg.episode import Params
 from seqdg.evaluate import metrics
+from seqdg.files import Files
 from seqdg.place import Place, stack_of
+from seqdg.provenance import commit, device_name, forget_peak_memory, peak_memory, versions
 from seqdg.record import DIVERGED, DONE, Evaluation, Record
-from seqdg.trainer import Stack, State
+from seqdg.trainer import DRAWN_AHEAD, Stack, State
 from seqdg.trial import Group
 
 LOSS_POINTS = 200
+MOMENT = 0.5  # seconds that training goes on between looks at the clock
 
 
-def run_group(group: Group, place: Place, tick: Callable[[int], None] = lambda work: None) -> list[Record]:
-    """Trains and judges every trial of a group; `tick` hears of work done, in steps of one trial."""
-    began = time.perf_counter()
-    if place.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(place.device)
-    stack = stack_of(group, place)
-    state, size = stack.start(), len(group.trials)
-    evaluations: list[list[Evaluation]] = [[] for _ in group.trials]
-    losses: list[Tensor] = []
-    deployed: Params = {}
-    for step in stack.protocol.evaluation_steps():
-        state = stack.advance(state, step, lambda steps: tick(steps * size))
-        losses += state.losses
-        state.losses = []
-        deployed = stack.deploy(state)
-        for found, new in zip(evaluations, judged(stack, state, deployed), strict=True):
-            found.append(new)
-    curve = torch.cat(losses).T.cpu()  # (trial, step)
-    seconds = (time.perf_counter() - began) / size
-    return [
-        Record(
+@dataclass(frozen=True)
+class Keep:
+    """What a run keeps beside its records."""
+
+    files: Files | None = None  # where to
+    checkpoint: float = 0.0  # seconds between checkpoints of a group; 0: none
+    weights: bool = False  # the deployed weights of every trial
+
+
+def run_group(
+    group: Group, place: Place, tick: Callable[[int], None] = lambda step: None, keep: Keep | None = None
+) -> list[Record]:
+    """Trains and judges every trial of a group, from its checkpoint where there is one.
+
+    `tick` hears how many steps have been taken; where it raises KeyboardInterrupt, as the keyboard may at any time,
+    the last moment of training is kept.
+    """
+    return _Run(group, place, tick, keep or Keep()).records()
+
+
+class _Run:
+    """A group on its way."""
+
+    def __init__(self, group: Group, place: Place, tick: Callable[[int], None], keep: Keep) -> None:
+        self.group, self.place, self.tick, self.keep = group, place, tick, keep
+        forget_peak_memory(place.device)
+        self.began = self.kept = time.perf_counter()
+        self.stack = stack_of(group, place)
+        found = self._checkpoint()
+        self.now = found or Snapshot(self.stack.start(), [[] for _ in group.trials])
+        self.began -= self.now.seconds
+        self.pace = 4  # steps until the next look at the clock
+
+    def records(self) -> list[Record]:
+        deployed: Params = {}
+        done = len(self.now.evaluations[0])
+        try:
+            for stop in self.stack.protocol.evaluation_steps()[done:]:
+                self._train(stop)
+                deployed = self.stack.deploy(self.now.state)
+                new = judged(self.stack, self.now.state, deployed)
+                self.now.evaluations = [[*old, e] for old, e in zip(self.now.evaluations, new, strict=True)]
+        except KeyboardInterrupt:
+            self._write_checkpoint()
+            raise
+        curve = torch.cat(self.now.state.losses).T.cpu()  # (trial, step)
+        self.now.seconds = time.perf_counter() - self.began
+        return [self._record(i, curve[i], deployed) for i in range(len(self.group.trials))]
+
+    def _train(self, stop: int) -> None:
+        while self.now.state.step < stop:
+            began, first = time.perf_counter(), self.now.state.step
+            self.now.state = self.stack.advance(self.now.state, min(stop, first + self.pace))
+            self.tick(self.now.state.step)
+            now = time.perf_counter()
+            if now - began < MOMENT / 2 and self.now.state.step == first + self.pace:
+                self.pace = min(2 * self.pace, DRAWN_AHEAD)
+            elif now - began > 2 * MOMENT:
+                self.pace = max(1, self.pace // 2)
+            if self.keep.checkpoint and now - self.kept >= self.keep.checkpoint:
+                self._write_checkpoint()
+
+    @cached_property
+    def _made_by(self) -> dict[str, str]:
+        return {"device": device_name(self.place.device), **versions()}
+
+    def _checkpoint(self) -> Snapshot | None:
+        """The one that this group left, if it was made by the same device and versions: a trial has one origin."""
+        data = self.keep.files.read(checkpoint.name_of(self.group.key)) if self.keep.files else None
+        try:
+            if data is None or checkpoint.header_of(data)["made_by"] != self._made_by:
+                return None
+            return checkpoint.from_bytes(data, self.place.device)
+        except ValueError:
+            return None
+
+    def _write_checkpoint(self) -> None:
+        if not self.keep.checkpoint or self.keep.files is None:
+            return
+        self.now.seconds = time.perf_counter() - self.began
+        data = checkpoint.to_bytes(self.now, [t.key for t in self.group.trials], self._made_by)
+        try:
+            self.keep.files.write(checkpoint.name_of(self.group.key), data)
+        except OSError as error:  # The numbers do not depend on it, so training goes on.
+            print(f"seqdg: no checkpoint could be written ({error}).", file=sys.stderr)
+        self.kept = time.perf_counter()
+
+    def _record(self, i: int, curve: Tensor, deployed: Params) -> Record:
+        trial, size, device = self.group.trials[i], len(self.group.trials), self.place.device
+        own = {name: value[i].detach().cpu().contiguous() for name, value in deployed.items()}
+        if self.keep.weights and self.keep.files is not None:
+            about = {"trial": trial.key, "description": json.dumps(trial.description())}
+            plain = {name: value.clone() for name, value in own.items()}
+            self.keep.files.write(f"weights/{trial.key}.safetensors", save(plain, about))
+        return Record(
             key=trial.key,
             description=trial.description(),
-            status=DONE if _is_sound(curve[i], evaluations[i]) else DIVERGED,
-            history=evaluations[i],
-            losses=_thinned(curve[i]),
-            seconds=seconds,
-            peak_memory=_peak_memory(place.device),
+            status=DONE if _is_sound(curve, self.now.evaluations[i]) else DIVERGED,
+            history=self.now.evaluations[i],
+            losses=_thinned(curve),
+            seconds=self.now.seconds / size,
+            peak_memory=peak_memory(device),
             stacked=size,
-            device=device_name(place.device),
+            device=device_name(device),
             versions=versions(),
             commit=commit(),
-            weights=_hash({name: value[i] for name, value in deployed.items()}),
+            weights=_hash(own),
+            notes=list(self.place.dataset.notes),
         )
-        for i, trial in enumerate(group.trials)
-    ]
 
 
 def judged(stack: Stack, state: State, deployed: Params) -> list[Evaluation]:
@@ -105,35 +181,3 @@ def _hash(params: Params) -> str:
         digest.update(name.encode())
         digest.update(params[name].detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-def _peak_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kilobytes if sys.platform == "darwin" else kilobytes * 1024
-
-
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
-
-
-@cache
-def versions() -> dict[str, str]:
-    return {"seqdg": seqdg.__version__, "torch": torch.__version__, "python": platform.python_version()}
-
-
-@cache
-def commit() -> str:
-    """Of the source tree that runs, where it is a git checkout; marked + where it has changes."""
-    folder = Path(seqdg.__file__).resolve().parent
-    if not (folder.parent.parent / ".git").exists():
-        return ""
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],
-            cwd=folder, capture_output=True, text=True, timeout=10, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()

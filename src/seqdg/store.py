@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from seqdg.directory import make_directory
 from seqdg.errors import UsageError
-from seqdg.packing import pack, pack_history, unpack, unpack_history
+from seqdg.packing import COLUMNS, record_of, row_of
 from seqdg.record import FAILED, Record
 
 SCHEMA = 2
@@ -31,16 +31,12 @@ CREATE TABLE IF NOT EXISTS trials (
 CREATE TABLE IF NOT EXISTS planned (key TEXT PRIMARY KEY, in_group TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS running (
     in_group TEXT PRIMARY KEY, algorithm TEXT NOT NULL, trials INTEGER NOT NULL,
-    step INTEGER NOT NULL, steps INTEGER NOT NULL, since REAL NOT NULL
+    step INTEGER NOT NULL, steps INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS analyses (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, payload TEXT NOT NULL
 );
 """
-_COLUMNS = (
-    "key", "algorithm", "held_out", "seed", "status", "seconds", "peak_memory", "stacked", "finished", "device",
-    "versions", "commit_id", "weights", "notes", "error", "description", "shape", "history", "losses",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,6 +46,26 @@ class Analysis:
     name: str
     created: float  # seconds since 1970
     payload: Any  # what JSON can hold
+
+
+@dataclass(frozen=True)
+class Running:
+    """A group of trials under way."""
+
+    group: str  # its key
+    algorithm: str
+    trials: int
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """How far a run was when it last said so."""
+
+    started: float  # seconds since 1970
+    noted: float = 0.0
+    share: float = 0.0  # of what was missing, by time
 
 
 class Store:
@@ -122,17 +138,62 @@ class Store:
         """Keys of the trials that need not run again."""
         return {key for key, status in self.statuses().items() if status != FAILED}
 
+    def begin(self, planned: Mapping[str, str]) -> None:
+        """A run begins: its trials, each with its group. What an earlier one left as running no longer is."""
+        with self._transaction():
+            self._db.execute("DELETE FROM planned")
+            self._db.execute("DELETE FROM running")
+            self._db.executemany("INSERT INTO planned VALUES (?, ?)", planned.items())
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('run', ?)", (json.dumps(asdict(Run(time.time()))),))
+
+    def note(self, run: Run, running: Iterable[Running]) -> None:
+        """How far the run is."""
+        with self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('run', ?)", (json.dumps(asdict(run)),))
+            self._db.execute("DELETE FROM running")
+            self._db.executemany("INSERT INTO running VALUES (?, ?, ?, ?, ?)", map(astuple, running))
+
+    def run(self) -> Run | None:
+        """The latest."""
+        found = self.meta("run")
+        return None if found is None else Run(**json.loads(found))
+
+    def running(self) -> list[Running]:
+        return [Running(*row) for row in self._query("SELECT * FROM running")]
+
+    def planned(self) -> dict[str, str]:
+        """The trials of the latest run, each with its group."""
+        return {row[0]: row[1] for row in self._query("SELECT key, in_group FROM planned")}
+
+    def pace(self, device: str) -> dict[tuple[str, int], float]:
+        """Seconds per step of one trial, by algorithm and number of held-out domains, from the latest records."""
+        rows = self._query(
+            "SELECT description, seconds FROM trials WHERE device = ? AND status <> ? "
+            "ORDER BY finished DESC LIMIT 1000",
+            (device, FAILED),
+        )
+        found: dict[tuple[str, int], float] = {}
+        for text, seconds in rows:
+            about = json.loads(text)
+            found.setdefault((about["algorithm"], len(about["held_out"])), seconds / about["protocol"]["steps"])
+        return found
+
+    def failures(self) -> list[tuple[str, str]]:
+        """Key and traceback of every failed trial, the latest first."""
+        rows = self._query("SELECT key, error FROM trials WHERE status = ? ORDER BY finished DESC", (FAILED,))
+        return [(row[0], row[1]) for row in rows]
+
     def add(self, records: Iterable[Record], group: str = "") -> None:
         """All or none, in one transaction; the group is no longer running."""
-        rows = [_row(record) for record in records]
+        rows = [row_of(record) for record in records]
         with self._transaction():
-            places = ", ".join("?" * len(_COLUMNS))
-            self._db.executemany(f"INSERT OR REPLACE INTO trials ({', '.join(_COLUMNS)}) VALUES ({places})", rows)
+            places = ", ".join("?" * len(COLUMNS))
+            self._db.executemany(f"INSERT OR REPLACE INTO trials ({', '.join(COLUMNS)}) VALUES ({places})", rows)
             self._db.execute("DELETE FROM running WHERE in_group = ?", (group,))
 
     def records(self) -> list[Record]:
         """In the order in which they finished."""
-        return [_record(row) for row in self._query("SELECT * FROM trials ORDER BY finished, rowid")]
+        return [record_of(row) for row in self._query("SELECT * FROM trials ORDER BY finished, rowid")]
 
     def add_analysis(self, name: str, payload: Any) -> None:
         text = json.dumps(payload)
@@ -190,56 +251,3 @@ def _sentence(path: Path, error: sqlite3.DatabaseError) -> str:
             "directory, where the run can go on."
         )
     return f"{path} cannot be used: {text}."
-
-
-def _row(record: Record) -> tuple[object, ...]:
-    return (
-        record.key, record.algorithm, ",".join(record.held_out), record.seed, record.status,
-        record.seconds, record.peak_memory, record.stacked, record.finished or time.time(), record.device,
-        json.dumps(record.versions), record.commit, record.weights, json.dumps(record.notes), record.error,
-        json.dumps(record.description), *pack_history(record.history), pack(record.losses),
-    )  # fmt: skip
-
-
-def _record(row: sqlite3.Row) -> Record:
-    return Record(
-        key=row["key"],
-        description=json.loads(row["description"]),
-        status=row["status"],
-        history=unpack_history(row["shape"], row["history"]),
-        losses=unpack(row["losses"]),
-        seconds=row["seconds"],
-        peak_memory=row["peak_memory"],
-        stacked=row["stacked"],
-        device=row["device"],
-        versions=json.loads(row["versions"]),
-        commit=row["commit_id"],
-        weights=row["weights"],
-        error=row["error"],
-        notes=json.loads(row["notes"]),
-        finished=row["finished"],
-    )
-
-
-def make_directory(directory: Path) -> None:
-    """Makes it where it is not there, and sees that it can be written to."""
-    if directory.exists() and not directory.is_dir():
-        raise UsageError(f"{directory} is a file. Give --out a directory.")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{directory} cannot be made: {error.strerror}. Give --out another directory.") from None
-    if not os.access(directory, os.W_OK):
-        raise UsageError(f"{directory} cannot be written to. Give --out another directory.")
-
-
-@contextmanager
-def writing(directory: Path) -> Iterator[None]:
-    """Holds the directory for one writer; a second one is refused."""
-    make_directory(directory)
-    with (directory / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"Another run is writing to {directory}. Wait for it, or choose another --out.") from None
-        yield

@@ -11,8 +11,8 @@ import pytest
 
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice, load_benchmark
-from seqdg.executors import local
 from seqdg.executors.context import Context
+from seqdg.executors.local import InProcess
 from seqdg.report.page import page, report
 from seqdg.report.run import Run
 
@@ -119,5 +119,7 @@ def test_a_report_of_many_algorithms_and_domains_shows_well(browser, run, tmp_pa
 def test_a_report_of_real_trials_shows_well(browser, tmp_path):
     context = Context(load_benchmark("rotated-mnist"), None, "cpu")
     choice = Choice(algorithms=["agg", "fo-s-mldg"], held_out=["0", "75"], trials=2, steps=20)
-    records = [r for _, rs in local.run(make_plan(context, choice).groups, context, lambda work: None) for r in rs]
+    records = [
+        r for _, rs in InProcess()(make_plan(context, choice).groups, context, lambda group, step: None) for r in rs
+    ]
     check(browser, report(Run("rotated-mnist", records)), tmp_path / "report.html")

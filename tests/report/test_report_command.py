@@ -60,7 +60,7 @@ def test_a_run_that_was_stopped_says_what_it_lacks(call, directory, tmp_path):
     whole = Store.open(directory)
     half = Store.create(tmp_path / "half", "rotated-mnist")
     half.set_meta("commands", whole.meta("commands"))
-    half.add(whole.records()[:3])
+    half.add([r for r in whole.records() if r.algorithm == "agg"][:3])
     half.close()
     whole.close()
     assert call("report", str(tmp_path / "half")) == 0

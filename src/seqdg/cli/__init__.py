@@ -10,6 +10,7 @@ from seqdg.cli.bench import bench
 from seqdg.cli.check import check
 from seqdg.cli.listing import list_names
 from seqdg.cli.report import report
+from seqdg.cli.status import status
 from seqdg.cli.table import table
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.command()(bench)
 app.command()(table)
 app.command()(report)
+app.command()(status)
 app.command("list")(list_names)
 app.command()(check)
 

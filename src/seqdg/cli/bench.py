@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,10 @@ from seqdg.cli import options as given
 
 if TYPE_CHECKING:
     from seqdg.bench import Plan
+    from seqdg.benchmark import Choice
+    from seqdg.executors.context import Context, Executor
+    from seqdg.record import Record
+    from seqdg.store import Store
 
 
 def bench(
@@ -26,6 +31,12 @@ def bench(
     out: given.Out = None,
     data: given.Data = None,
     device: given.Device = "auto",
+    executor: given.Executor = "local",
+    workers: given.Workers = None,
+    gpus_per_worker: given.GpusPerWorker = None,
+    address: given.Address = None,
+    checkpoint: given.Checkpoint = 60.0,
+    save_weights: given.SaveWeights = False,
     select: given.Select = "source-val",
     weights: given.Weights = None,
     allow_partial: given.AllowPartial = False,
@@ -37,53 +48,112 @@ def bench(
 
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
     """
-    from seqdg.bench import default_out, device_of, fill, make_plan
+    from seqdg.bench import default_out
     from seqdg.benchmark import Choice, load_benchmark
-    from seqdg.cli.progress import bar
-    from seqdg.cli.reading import counting
-    from seqdg.cli.table import shown
-    from seqdg.commands import remember
-    from seqdg.errors import unknown
-    from seqdg.executors import local
+    from seqdg.directory import make_directory
+    from seqdg.executors.choice import Wish, executor_for
     from seqdg.executors.context import Context
-    from seqdg.report.select import RULES
-    from seqdg.store import Store, make_directory, writing
+    from seqdg.files import Folder
+    from seqdg.runner import Keep
 
-    if select not in RULES:
-        raise unknown("selection rule", select, RULES)
+    _check(select, checkpoint)
+    wish = Wish(executor, workers, gpus_per_worker, address)
     chosen = load_benchmark(benchmark).with_weights(weights)
     directory = out or default_out(chosen)
     make_directory(directory)
-    context = Context(chosen, data, device_of(device), allow_partial)
+    runs, kind = executor_for(wish, device)
+    keep = Keep(Folder(directory.resolve()), checkpoint, save_weights)
+    context = Context(chosen, data, kind, allow_partial, keep)
     choice = Choice(
         algorithms=given.names(algorithms), held_out=given.names(held_out), trials=trials, steps=steps, seed=seed,
         settings=settings or (), leave_one_out=select == "leave-one-out",
     )  # fmt: skip
+    _finish(directory, context, choice, wish.leaves_it_to_us, runs, select)
+
+
+def _check(select: str, checkpoint: float) -> None:
+    from seqdg.errors import UsageError, unknown
+    from seqdg.report.select import RULES
+
+    if select not in RULES:
+        raise unknown("selection rule", select, RULES)
+    if not 0 <= checkpoint < float("inf"):
+        raise UsageError(f"--checkpoint is {checkpoint:g} seconds. Give a positive number, or 0 for none.")
+
+
+def _finish(
+    directory: Path, context: Context, choice: Choice, automatic: bool, executor: Executor, select: str
+) -> None:
+    """Runs what is missing and prints the table."""
+    from seqdg.cli.table import shown
+    from seqdg.directory import writing
+    from seqdg.record import FAILED
+    from seqdg.store import Store
+
     with writing(directory):
-        store = Store.create(directory, chosen.name)
-        with counting("reading images") as progress:
-            context.dataset(progress)
-        made = make_plan(context, choice, store.finished())
-        remember(store, shlex.join(["seqdg", *sys.argv[1:]]), made.trials)
-        _say(chosen.title, made, directory)
-        with bar(f"{chosen.name}", made.work) as tick:
-            failed = fill(store, made, context, local.run, tick)
+        store = Store.create(directory, context.benchmark.name)
+        try:
+            made, failed = _run(store, context, choice, automatic, executor)
+        except KeyboardInterrupt:
+            _interrupted(store, directory)
+            raise typer.Exit(130) from None
         wanted = {t.key for t in made.trials}
         records = [r for r in store.records() if r.key in wanted]
         store.close()
-    typer.echo(shown(records, "text", select, [t.key for t in made.trials]), nl=False)
+    if any(r.status != FAILED for r in records):
+        typer.echo(shown(records, "text", select, [t.key for t in made.trials]), nl=False)
     if failed:
         last = failed[-1].error.strip().splitlines()[-1]
         print(f"seqdg: {len(failed)} trials failed ({last}). Running the command again retries them.", file=sys.stderr)
         raise typer.Exit(1)
 
 
-def _say(title: str, made: Plan, directory: Path) -> None:
+def _run(
+    store: Store, context: Context, choice: Choice, automatic: bool, executor: Executor
+) -> tuple[Plan, list[Record]]:
+    """The plan, of which all that was missing has been run, and what failed of it."""
+    from seqdg.bench import fill, make_plan, sweep
+    from seqdg.cli.progress import shown
+    from seqdg.cli.reading import counting
+    from seqdg.commands import remember
+    from seqdg.estimate import costs
+    from seqdg.executors.choice import is_short
+    from seqdg.executors.local import InProcess
+    from seqdg.files import Folder
+
+    with counting("reading images") as progress:
+        context.dataset(progress)
+    finished = store.finished()
+    made = make_plan(context, choice, finished)
+    remember(store, command(), made.trials)
+    if isinstance(context.keep.files, Folder):
+        sweep(context.keep.files, finished)
+    known = costs(made.missing, context, store)
+    if automatic and is_short([known.get(group.key) for group in made.missing]):
+        executor = InProcess()
+    _say(context.benchmark.title, made, known, executor.slots, store.path.parent)
+    with shown(context.benchmark.name) as show:
+        return made, fill(store, made, context, executor, known, show)
+
+
+def _say(title: str, made: Plan, costs: Mapping[str, float], slots: int, directory: Path) -> None:
+    from seqdg.estimate import longest_first, makespan
+    from seqdg.progress import spoken
+
     left = sum(len(g.trials) for g in made.missing)
     done = f"{len(made.trials)} trials, {len(made.trials) - left} of them done"
-    print(
-        title,
-        f"{done}; {left} to run in {len(made.missing)} groups. Results in {directory}.",
-        sep="\n",
-        file=sys.stderr,
-    )
+    words = [f"{done}; {left} to run in {len(made.missing)} groups"]
+    if made.missing and len(costs) == len(made.missing):
+        seconds = makespan([costs[g.key] for g in longest_first(made.missing, costs)], slots)
+        words.append(f", {spoken(seconds)} with {slots} worker{'s' if slots > 1 else ''}")
+    print(title, f"{''.join(words)}. Results in {directory}.", sep="\n", file=sys.stderr)
+
+
+def _interrupted(store: Store, directory: Path) -> None:
+    stored = len(store.finished() & store.planned().keys())
+    print(f"seqdg: interrupted; {stored} trials are stored in {directory}. To go on: {command()}", file=sys.stderr)
+
+
+def command() -> str:
+    """What the user typed."""
+    return shlex.join(["seqdg", *sys.argv[1:]])

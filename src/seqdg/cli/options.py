@@ -57,6 +57,27 @@ AllowPartial = Annotated[
         "--allow-partial", help="Go on where the data differ from the published counts, with a note in the record."
     ),
 ]
+Executor = Annotated[
+    str,
+    typer.Option("--executor", metavar="local|ray", help="Where workers run: on this machine, or on a Ray cluster."),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Worker processes; 0: this process alone. Default: one for each core, or for each GPU."),
+]
+GpusPerWorker = Annotated[
+    float | None, typer.Option(metavar="PART", help="Part of a GPU for each worker: 0.25 puts four on one. Default: 1.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Of a running Ray cluster, or `auto` to find it. Default: a Ray of this machine's own."),
+]
+Checkpoint = Annotated[
+    float, typer.Option(metavar="SECONDS", help="Between checkpoints of trials that take longer; 0: none.")
+]
+SaveWeights = Annotated[
+    bool, typer.Option("--save-weights", help="Keep every trial's deployed weights, in DIR/weights/TRIAL.safetensors.")
+]
 Format = Annotated[str, typer.Option("--format", metavar="text|markdown|latex|csv|json")]
 Criterion = Annotated[
     str, typer.Option(metavar="accuracy|balanced_accuracy|log_loss|calibration_error|auroc", help="What is tabled.")

@@ -1,20 +1,56 @@
-"""A live bar on a terminal; nothing elsewhere."""
+"""How far a run is: a live bar on a terminal, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+if TYPE_CHECKING:
+    from seqdg.progress import Progress
+
+EVERY = 10.0  # seconds between plain lines
 
 
 @contextmanager
-def bar(label: str, total: int, unit: int = 1) -> Iterator[Callable[[int], None]]:
-    """Yields what to call with the work done since the last call; shown in multiples of `unit`."""
+def shown(label: str) -> Iterator[Callable[[Progress], None]]:
+    """Yields what to call as a run goes on."""
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-               TextColumn("left:"), TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(label, total=total / unit)
-        yield lambda work: progress.advance(task, work / unit)
+    if not console.is_terminal:
+        yield _lines(label)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[trials]}"),
+               TimeElapsedColumn(), TextColumn("{task.fields[left]}"))  # fmt: skip
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(label, total=1.0, trials="", left="")
+        yield lambda p: bar.update(task, completed=p.share, trials=_trials(p), left=_left(p))
+
+
+def _lines(label: str) -> Callable[[Progress], None]:
+    said = time.monotonic()
+
+    def show(progress: Progress) -> None:
+        nonlocal said
+        if time.monotonic() - said >= EVERY:
+            said = time.monotonic()
+            parts = [f"{100 * progress.share:.0f} %", _trials(progress), _left(progress)]
+            print(f"{label}: {', '.join(part for part in parts if part)}", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _trials(progress: Progress) -> str:
+    return f"{progress.trials_done} of {progress.trials} trials"
+
+
+def _left(progress: Progress) -> str:
+    from seqdg.progress import spoken
+
+    left = progress.left
+    return "" if left is None else f"{spoken(left)} left"

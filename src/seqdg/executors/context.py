@@ -1,11 +1,12 @@
-"""What any executor needs to run a group: how to get the data, and on which device."""
+"""What any executor needs to run a group: how to get the data, on which device, and what to keep."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -13,10 +14,16 @@ from seqdg.benchmark import Benchmark
 from seqdg.data.cache import Progress
 from seqdg.data.domain import Dataset
 from seqdg.data.load import load_data
+from seqdg.executors.process import settle
 from seqdg.place import Place
+from seqdg.provenance import device_name, versions
 from seqdg.record import FAILED, Record
-from seqdg.runner import device_name, run_group, versions
+from seqdg.runner import Keep, run_group
 from seqdg.trial import Group
+
+Tell = Callable[[Group, int], None]  # hears of a group and how many steps it has taken; 0: it begins
+
+Results = Generator[tuple[Group, list[Record]], None, None]  # groups with their records
 
 
 @dataclass(frozen=True)
@@ -27,29 +34,66 @@ class Context:
     root: Path | None
     device: str
     allow_partial: bool = False
+    keep: Keep = field(default=Keep(), compare=False)
+    data: Dataset | None = field(default=None, compare=False)  # where it need not be loaded
 
     def dataset(self, progress: Progress | None = None) -> Dataset:
         """Loaded once per process."""
+        if self.data is not None:
+            return self.data
         if self not in _loaded:
             b = self.benchmark
             _loaded[self] = load_data(b.data, self.root, self.allow_partial, b.name, progress)
         return _loaded[self]
 
     def place(self) -> Place:
-        return Place(self.dataset(), torch.device(self.device))
+        """Made once per process, as it may hold the data set on its device."""
+        if self not in _places:
+            _places[self] = Place(self.dataset(), torch.device(self.device))
+        return _places[self]
 
     def __hash__(self) -> int:
         return hash((self.benchmark.name, self.root, self.device, self.allow_partial))
 
 
+class Executor(Protocol):
+    """Runs groups in the order given, `slots` at a time, and yields each with its records as it finishes."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def __call__(self, groups: Sequence[Group], context: Context, tell: Tell) -> Results: ...
+
+
 _loaded: dict[Context, Dataset] = {}
+_places: dict[Context, Place] = {}
 
 
 def attempt(group: Group, context: Context, tick: Callable[[int], None]) -> list[Record]:
-    """The group's records; where it fails, a record of the failure for each of its trials."""
+    """The group's records; where it fails, a record of the failure for each of its trials.
+
+    A group that the device's memory cannot hold is run in halves.
+    """
+    settle()
     try:
-        return run_group(group, context.place(), tick)
+        return run_group(group, context.place(), tick, context.keep)
+    except torch.OutOfMemoryError:
+        if len(group.trials) == 1:
+            return failure(group, context, traceback.format_exc())
     except Exception:
-        failed = Record("", {}, FAILED, error=traceback.format_exc(), versions=versions())
-        device = device_name(torch.device(context.device))
-        return [replace(failed, key=t.key, description=t.description(), device=device) for t in group.trials]
+        return failure(group, context, traceback.format_exc())
+    torch.cuda.empty_cache()
+    middle = len(group.trials) // 2
+    halves = [Group(group.trials[:middle]), Group(group.trials[middle:])]
+    return [record for half in halves for record in attempt(half, context, tick)]
+
+
+def failure(group: Group, context: Context, error: str) -> list[Record]:
+    """A record of the failure for each trial of a group."""
+    device = device_name(torch.device(context.device))
+    return [
+        Record(
+            t.key, t.description(), FAILED, error=error, versions=versions(), device=device, stacked=len(group.trials)
+        )
+        for t in group.trials
+    ]

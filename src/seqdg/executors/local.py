@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from seqdg.executors.context import Context, attempt
-from seqdg.record import Record
+from seqdg.executors.context import Context, Results, Tell, attempt
 from seqdg.trial import Group
 
 
-def run(groups: Sequence[Group], context: Context, tick: Callable[[int], None]) -> Iterator[tuple[Group, list[Record]]]:
-    """Each group with its records, as they finish."""
-    if context.device == "cpu":
-        torch.set_num_threads(1)  # the same sums in the same order as in any worker
-    for group in groups:
-        yield group, attempt(group, context, tick)
+@dataclass(frozen=True)
+class InProcess:
+    """An executor."""
+
+    slots: int = 1
+
+    def __call__(self, groups: Sequence[Group], context: Context, tell: Tell) -> Results:
+        threads = torch.get_num_threads()
+        try:
+            for group in groups:
+                tell(group, 0)
+                yield group, attempt(group, context, partial(tell, group))
+        finally:
+            torch.set_num_threads(threads)

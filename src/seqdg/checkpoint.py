@@ -1,0 +1,90 @@
+"""A stack in the middle of its training, as bytes that continue to the same weights, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from seqdg.optimizers import Slots
+from seqdg.record import Evaluation
+from seqdg.trainer import State
+
+FOLDER = "checkpoints"
+
+
+@dataclass
+class Snapshot:
+    """All that a group of trials has come to."""
+
+    state: State
+    evaluations: list[list[Evaluation]]  # of every trial
+    seconds: float = 0.0  # of work so far
+
+
+def name_of(group: str) -> str:
+    return f"{FOLDER}/{group}.safetensors"
+
+
+def to_bytes(snapshot: Snapshot, trials: Sequence[str], made_by: Mapping[str, str]) -> bytes:
+    """Of the trials with these keys. `made_by` is what must be the same for the bits to be."""
+    state = snapshot.state
+    tensors = {f"params/{name}": value for name, value in state.params.items()}
+    tensors |= {f"slots/{slot}/{name}": v for slot, values in state.slots.items() for name, v in values.items()}
+    if state.losses:
+        tensors["losses"] = torch.cat(state.losses)
+    header = {
+        "trials": list(trials),
+        "made_by": dict(made_by),
+        "step": state.step,
+        "stage": state.stage,
+        "slots": list(state.slots),
+        "tensors": {name: value.stride() for name, value in tensors.items()},  # in order: sums run over it
+        "evaluations": [[asdict(e) for e in one] for one in snapshot.evaluations],
+        "seconds": snapshot.seconds,
+    }
+    # Cloned, as safetensors refuses tensors that share memory.
+    plain = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
+    return save(plain, {"seqdg": json.dumps(header)})
+
+
+def from_bytes(data: bytes, device: torch.device) -> Snapshot:
+    """The inverse of `to_bytes`; a ValueError where that is not what they are."""
+    header = header_of(data)
+    try:
+        stored = load(data)
+    except SafetensorError as error:
+        raise ValueError(f"not a checkpoint: {error}") from None
+    tensors = {name: _placed(stored[name], stride, device) for name, stride in header["tensors"].items()}
+    slots: Slots = {slot: _below(f"slots/{slot}/", tensors) for slot in header["slots"]}
+    losses = [tensors["losses"]] if "losses" in tensors else []
+    state = State(header["step"], header["stage"], _below("params/", tensors), slots, losses)
+    evaluations = [[Evaluation(**e) for e in one] for one in header["evaluations"]]
+    return Snapshot(state, evaluations, header["seconds"])
+
+
+def header_of(data: bytes) -> dict[str, Any]:
+    """What a checkpoint says of itself; a ValueError where it is none."""
+    length = int.from_bytes(data[:8], "little")
+    try:
+        found: dict[str, Any] = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["seqdg"])
+    except (KeyError, TypeError, UnicodeDecodeError) as error:
+        raise ValueError(f"not a checkpoint: {error}") from None
+    return found
+
+
+def _placed(value: Tensor, stride: Sequence[int], device: torch.device) -> Tensor:
+    """On its device and in the memory layout that it had, on which the choice of a kernel may depend."""
+    if any(s == 0 for s in stride):  # an expanded axis: its rows are one and the same memory
+        return value.to(device)
+    return torch.empty_strided(value.shape, tuple(stride), dtype=value.dtype, device=device).copy_(value)
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}

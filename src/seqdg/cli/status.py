@@ -1,0 +1,48 @@
+"""`seqdg status`"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqdg.cli import options as given
+
+if TYPE_CHECKING:
+    from seqdg.status import Status
+
+
+def status(
+    directory: given.RunDirectory,
+    errors: Annotated[bool, typer.Option("--errors", help="The traceback of every failed trial.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Say how a run stands: trials done, running, failed, diverged and left, and when it will be done."""
+    from seqdg.status import status as found
+    from seqdg.store import Store
+
+    now = found(directory)
+    typer.echo(json.dumps(asdict(now), indent=2) if as_json else _told(now))
+    if errors:
+        for key, error in Store.open(directory).failures():
+            typer.echo(f"\ntrial {key}\n{error.strip()}")
+
+
+def _told(now: Status) -> str:
+    from seqdg.progress import spoken
+
+    lines = [f"{now.benchmark}: {now.planned} trials, {'running' if now.active else 'not running'}"]
+    for name in ("done", "running", "failed", "diverged", "left"):
+        lines.append(f"  {name:<8} {getattr(now, name):>6}")
+    lines += [f"  under way: {g.trials} trials of {g.algorithm}, step {g.step} of {g.steps}" for g in now.groups]
+    if now.others:
+        lines.append(f"  and {now.others} trials of earlier runs with other choices")
+    if now.error:
+        lines.append(f"The last failure: {now.error} (`--errors` shows all tracebacks)")
+    if now.active and now.seconds_left is not None:
+        lines.append(f"{spoken(now.seconds_left).capitalize()} left.")
+    elif not now.active and now.left + now.failed:
+        lines.append("The command that started the run does what is left.")
+    return "\n".join(lines)

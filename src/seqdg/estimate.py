@@ -1,0 +1,70 @@
+"""How long groups will take: from records of the same kind, or from a few steps taken now."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+from seqdg.executors.context import Context
+from seqdg.executors.process import settle
+from seqdg.place import stack_of
+from seqdg.provenance import device_name
+from seqdg.store import Store
+from seqdg.trial import Group
+
+LONG = 10.0  # seconds: a step that takes as long is timed once
+
+
+def costs(groups: Sequence[Group], context: Context, store: Store) -> dict[str, float]:
+    """Seconds by group, on one worker; without those that nothing is known of."""
+    device = torch.device(context.device)
+    here = device.type == "cpu" or torch.cuda.is_available()  # the driver of a cluster may be without
+    per_step = store.pace(device_name(device))  # of one trial
+    found = {}
+    for group in groups:
+        kind = _kind(group)
+        if kind not in per_step and here:
+            per_step[kind] = _timed(group, context)
+        if per_step.get(kind):
+            found[group.key] = per_step[kind] * group.work
+    return found
+
+
+def longest_first(groups: Iterable[Group], costs: Mapping[str, float]) -> tuple[Group, ...]:
+    """So that workers come to an end at about the same time; those of unknown length go first."""
+    return tuple(sorted(groups, key=lambda group: -costs.get(group.key, float("inf"))))
+
+
+def makespan(costs: Iterable[float], slots: int) -> float:
+    """Seconds until the last worker is done, when each takes the next group as soon as it is free."""
+    free = [0.0] * max(1, slots)
+    for cost in costs:
+        heapq.heappush(free, heapq.heappop(free) + cost)
+    return max(free)
+
+
+def _kind(group: Group) -> tuple[str, int]:
+    first = group.trials[0]
+    return first.algorithm.rpartition(":")[2], len(first.held_out)
+
+
+def _timed(group: Group, context: Context) -> float:
+    """Seconds per step and trial; 0 where it cannot be tried."""
+    settle()
+    try:
+        stack = stack_of(group, context.place())
+        state = stack.start()
+        last = min(3, stack.protocol.steps)
+        for step in range(1, last + 1):
+            began = time.perf_counter()
+            state = stack.advance(state, step)
+            float(state.losses[-1].sum())  # waits for the device
+            taken = time.perf_counter() - began
+            if taken > LONG:
+                break
+    except Exception:  # It happens again, and is recorded, when the group runs.
+        return 0.0
+    return taken / len(group.trials)

@@ -1,0 +1,215 @@
+"""Groups on a Ray cluster.
+
+The driver alone writes: it hands out the data set, which Ray keeps once per node, and each group's last checkpoint;
+workers send it steps, checkpoints and weights through a mailbox, and their records as the result. A group whose worker
+or node dies is given to another.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from seqdg.checkpoint import name_of
+from seqdg.data.domain import Dataset
+from seqdg.errors import UsageError
+from seqdg.executors.context import Context, Results, Tell, attempt, failure
+from seqdg.executors.process import cores
+from seqdg.record import Record
+from seqdg.trial import Group
+
+ATTEMPTS = 3  # at a group whose workers die
+PATIENCE = 10.0  # seconds that workers have to send a checkpoint when the run is interrupted
+MOMENT = 0.5  # seconds between looks into the mailbox
+
+
+@dataclass(frozen=True)
+class OnRay:
+    """An executor. gpus: the part of a GPU that a group needs.   most: groups at a time; None: as many as fit."""
+
+    slots: int
+    gpus: float = 0.0
+    most: int | None = None
+
+    def __call__(self, groups: Sequence[Group], context: Context, tell: Tell) -> Results:
+        driver = _Driver(context, tell, self.gpus)
+        waiting = deque((group, 1) for group in groups)
+        try:
+            while waiting or driver.under_way:
+                while waiting and (self.most is None or len(driver.under_way) < self.most):
+                    driver.submit(*waiting.popleft())
+                for group, attempt, records, error in driver.finished():
+                    if records is not None:
+                        yield group, records
+                    elif attempt < ATTEMPTS:
+                        waiting.appendleft((group, attempt + 1))
+                    else:
+                        yield group, failure(group, context, f"{ATTEMPTS} workers died over this group. {error}")
+        finally:
+            driver.stop()
+
+
+def connect(workers: int | None, gpus: float | None, address: str | None, device: str) -> tuple[OnRay, str]:
+    """The executor, and the kind of device that it trains on. Without an address, Ray is started on this machine."""
+    ray = _ray()
+    if device.startswith("cuda:"):
+        raise UsageError(f"Ray chooses among GPUs, so --device {device} cannot be had there. Use --device cuda.")
+    if workers == 0:
+        raise UsageError("0 workers were asked for, and Ray needs at least one. Leave out --executor ray.")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if address is None:
+            ray.init("local", num_cpus=workers or cores(), include_dashboard=False, **quiet)
+        else:
+            ray.init(address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        if address is None:
+            raise UsageError(f"Ray could not be started on this machine: {error}.") from None
+        raise UsageError(
+            f"There is no Ray cluster at '{address}' to connect to. `ray start --head` starts one; "
+            "without --address, one is started on this machine for the run."
+        ) from None
+    found = ray.cluster_resources()
+    has = found.get("GPU", 0.0)
+    kind = device if device != "auto" else "cuda" if has else "cpu"
+    if kind == "cpu":
+        if gpus is not None:
+            raise UsageError("Part of a GPU was asked for, and the device is the CPU. Leave out --gpus-per-worker.")
+        slots, part = int(found.get("CPU", 1)), 0.0
+    else:
+        part = gpus or 1.0
+        slots = int(has / part + 1e-9)
+        if part * (workers or 1) > has:
+            raise UsageError(
+                f"{workers or 1} workers with {part:g} of a GPU each were asked for, and the cluster has {has:g} GPUs. "
+                "Ask for fewer, or use --device cpu."
+            )
+    return OnRay(max(1, min(slots, workers or slots)), part, workers), kind
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise UsageError(
+            "Ray is not installed. `pip install 'seqdg[ray]'` installs it; without --executor ray, the processes of "
+            "this machine do the work."
+        ) from None
+    return ray
+
+
+class _Driver:
+    """The one side that knows the run directory."""
+
+    def __init__(self, context: Context, tell: Tell, gpus: float) -> None:
+        self.ray, self.context, self.tell = _ray(), context, tell
+        self.mailbox = self.ray.remote(num_cpus=0)(_Mailbox).remote()
+        self.data = self.ray.put(_plain(context.dataset()))
+        self.away = self.ray.put(replace(context, keep=replace(context.keep, files=None)))
+        # max_calls=0: a worker lives on after a group, with torch imported and the data on its GPU.
+        self.work = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, max_calls=0)(_work)
+        self.under_way: dict[Any, tuple[Group, int]] = {}
+        self.groups: dict[str, Group] = {}
+
+    def submit(self, group: Group, attempt: int) -> None:
+        name = name_of(group.key)
+        files = self.context.keep.files
+        left = files.read(name) if files is not None else None
+        given = {} if left is None else {name: left}
+        self.groups[group.key] = group
+        self.under_way[self.work.remote(group, self.away, self.data, self.mailbox, given)] = group, attempt
+
+    def finished(self) -> list[tuple[Group, int, list[Record] | None, str]]:
+        """Groups that ended in the next moment: with their records, or with what killed their worker."""
+        done, _ = self.ray.wait(list(self.under_way), num_returns=1, timeout=MOMENT)
+        found = []
+        for ref in done:
+            group, attempt = self.under_way.pop(ref)
+            try:
+                found.append((group, attempt, self.ray.get(ref), ""))
+            except self.ray.exceptions.RayError as error:
+                found.append((group, attempt, None, str(error).strip()))
+        self.open_mail()
+        return found
+
+    def open_mail(self) -> None:
+        for name, content in self.ray.get(self.mailbox.take.remote()):
+            if isinstance(content, int):
+                self.tell(self.groups[name], content)
+            elif self.context.keep.files is not None:
+                self.context.keep.files.write(name, content)
+
+    def stop(self) -> None:
+        """Busy workers are interrupted, and given a moment to send a checkpoint."""
+        try:
+            for ref in self.under_way:
+                self.ray.cancel(ref)
+            until = time.monotonic() + PATIENCE
+            left = list(self.under_way)
+            while left and time.monotonic() < until:
+                _, left = self.ray.wait(left, num_returns=len(left), timeout=MOMENT)
+                self.open_mail()
+        finally:
+            self.ray.shutdown()
+
+
+class _Mailbox:
+    """An actor: what workers have to say, until the driver takes it."""
+
+    def __init__(self) -> None:
+        self.content: list[tuple[str, int | bytes]] = []
+
+    def put(self, name: str, content: int | bytes) -> None:
+        self.content.append((name, content))
+
+    def take(self) -> list[tuple[str, int | bytes]]:
+        taken, self.content = self.content, []
+        return taken
+
+
+@dataclass(frozen=True)
+class _Posted:
+    """Files of a worker, which are the driver's."""
+
+    mailbox: Any
+    given: dict[str, bytes]
+
+    def read(self, name: str) -> bytes | None:
+        return self.given.get(name)
+
+    def write(self, name: str, data: bytes) -> None:
+        _ray().get(self.mailbox.put.remote(name, data))  # it has arrived before the records have
+
+
+def _work(group: Group, context: Context, data: Dataset, mailbox: Any, given: dict[str, bytes]) -> list[Record]:
+    """A group, in a process of Ray."""
+    keep = replace(context.keep, files=_Posted(mailbox, given))
+
+    def tick(step: int) -> None:
+        mailbox.put.remote(group.key, step)
+
+    tick(0)
+    return attempt(group, replace(context, keep=keep, data=_tensors(data)), tick)
+
+
+def _plain(dataset: Dataset) -> Dataset:
+    """With arrays in place of tensors and memory maps: these, Ray's processes share without copies."""
+    x = dataset.x.numpy() if isinstance(dataset.x, torch.Tensor) else np.asarray(dataset.x)
+    return replace(dataset, x=x)
+
+
+def _tensors(dataset: Dataset) -> Dataset:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the memory is read-only: nobody writes to it
+        return replace(dataset, x=torch.from_numpy(dataset.x))

@@ -1,0 +1,146 @@
+"""Groups in processes of this machine, one thread each.
+
+A worker that dies, by whatever hand, is replaced, and its group is run again from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+
+from seqdg.executors.context import Context, Results, Tell, attempt, failure
+from seqdg.record import Record
+from seqdg.trial import Group
+
+ATTEMPTS = 3  # at a group whose workers die
+PATIENCE = 10.0  # seconds that workers have to write a checkpoint when the run is interrupted
+_SPAWN = multiprocessing.get_context("spawn")  # a fork would inherit the threads and the CUDA state of this process
+
+
+@dataclass(frozen=True)
+class Workers:
+    """An executor. `devices` go to the workers in turn; without any, the context says what they train on."""
+
+    slots: int
+    devices: tuple[str, ...] = ()
+
+    def __call__(self, groups: Sequence[Group], context: Context, tell: Tell) -> Results:
+        waiting = deque((group, 1) for group in groups)
+        devices = self.devices or (context.device,)
+        crew = [
+            _Worker(replace(context, device=devices[i % len(devices)])) for i in range(min(self.slots, len(groups)))
+        ]
+        try:
+            while True:
+                for worker in crew:
+                    if worker.group is None and waiting:
+                        tell(worker.take(*waiting.popleft()), 0)
+                busy: dict[object, _Worker] = {worker.pipe: worker for worker in crew if worker.group is not None}
+                if not busy:
+                    return
+                for pipe in wait([worker.pipe for worker in crew if worker.group is not None]):
+                    yield from _heard(busy[pipe], waiting, tell)
+        finally:
+            _dismiss(crew)
+
+
+class _Worker:
+    """A process and the group that it works on."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.group: Group | None = None
+        self.attempt = 0
+        self.start()
+
+    def start(self) -> None:
+        self.pipe, other = _SPAWN.Pipe()
+        self.process = _SPAWN.Process(target=_serve, args=(other, self.context), daemon=True)
+        self.process.start()
+        other.close()  # now only the worker holds it, so that its death can be heard
+
+    def take(self, group: Group, attempt: int) -> Group:
+        self.group, self.attempt = group, attempt
+        with suppress(OSError):  # it has died, which is heard when it is listened to
+            self.pipe.send(group)
+        return group
+
+
+def _heard(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> Results:
+    """What a worker has to say: that it took some steps, or its records; or that it is dead."""
+    group = worker.group
+    assert group is not None
+    try:
+        message: int | list[Record] = worker.pipe.recv()
+    except (EOFError, OSError):
+        worker.process.join()
+        worker.group = None
+        if worker.attempt < ATTEMPTS:
+            waiting.appendleft((group, worker.attempt + 1))
+        else:
+            yield group, failure(group, worker.context, _obituary(worker))
+        worker.start()
+        return
+    if isinstance(message, int):
+        tell(group, message)
+    else:
+        worker.group = None
+        yield group, message
+
+
+def _obituary(worker: _Worker) -> str:
+    code = worker.process.exitcode or 0
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    return f"{ATTEMPTS} workers died over this group, the last one {how}. Did they run out of memory?"
+
+
+def _dismiss(crew: Sequence[_Worker]) -> None:
+    """Idle workers leave; busy ones are given a moment to write a checkpoint."""
+    try:
+        for worker in crew:
+            with suppress(OSError):
+                worker.pipe.send(None)
+        present: dict[object, Connection] = {worker.pipe: worker.pipe for worker in crew}
+        until = time.monotonic() + PATIENCE
+        while present and time.monotonic() < until:
+            for pipe in wait(list(present.values()), until - time.monotonic()):
+                try:
+                    present[pipe].recv()
+                except (EOFError, OSError):
+                    del present[pipe]
+    finally:
+        for worker in crew:
+            worker.process.kill()
+            worker.process.join()
+            worker.pipe.close()
+
+
+def _serve(pipe: Connection, context: Context) -> None:
+    """The life of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the first one decides
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+    def tick(step: int) -> None:
+        pipe.send(step)
+        if pipe.poll():  # nothing but the dismissal is sent to a busy worker
+            raise KeyboardInterrupt
+
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        while (group := pipe.recv()) is not None:
+            pipe.send(attempt(group, context, tick))
+
+
+def _follow_parent() -> None:
+    """However the parent dies, its workers do not outlive it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,76 @@
+"""How far a run is, by the time that its groups take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from seqdg.store import Run, Running
+from seqdg.trial import Group
+
+
+class Planned(Protocol):
+    @property
+    def missing(self) -> tuple[Group, ...]: ...
+
+
+class Progress:
+    """`costs` are the seconds of groups; without them, a step of a trial counts as much as another."""
+
+    def __init__(self, plan: Planned, costs: Mapping[str, float]) -> None:
+        known = all(group.key in costs for group in plan.missing)
+        self._cost = {group.key: costs[group.key] if known else group.work for group in plan.missing}
+        self._steps: dict[str, tuple[Group, int]] = {}
+        self._finished = 0.0
+        self.trials = sum(len(group.trials) for group in plan.missing)
+        self.trials_done = 0
+        self.started = self._noted = time.time()
+
+    def at(self, group: Group, step: int) -> None:
+        self._steps[group.key] = group, step
+
+    def done(self, group: Group) -> None:
+        self._steps.pop(group.key, None)
+        self._finished += self._cost[group.key]
+        self.trials_done += len(group.trials)
+
+    @property
+    def share(self) -> float:
+        total = sum(self._cost.values())
+        if not total:
+            return 1.0
+        under_way = sum(self._cost[g.key] * step / g.trials[0].protocol.steps for g, step in self._steps.values())
+        return (self._finished + under_way) / total
+
+    @property
+    def left(self) -> float | None:
+        """Seconds, if the rest goes as what is done did; None while that says nothing."""
+        return seconds_left(time.time() - self.started, self.share)
+
+    def running(self) -> list[Running]:
+        return [
+            Running(g.key, g.trials[0].algorithm, len(g.trials), step, g.trials[0].protocol.steps)
+            for g, step in self._steps.values()
+        ]
+
+    def noted(self) -> Run:
+        self._noted = time.time()
+        return Run(self.started, self._noted, self.share)
+
+    def quiet(self) -> float:
+        """Seconds since it was last noted."""
+        return time.time() - self._noted
+
+
+def seconds_left(elapsed: float, share: float) -> float | None:
+    return elapsed * (1 - share) / share if elapsed > 2 and share > 0.05 else None
+
+
+def spoken(seconds: float) -> str:
+    """`about 3 min`."""
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"about {round(seconds / 60)} min"
+    return f"about {round(seconds / 3600)} h" if seconds < 48 * 3600 else f"about {round(seconds / 86400)} days"

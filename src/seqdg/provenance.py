@@ -1,0 +1,64 @@
+"""Where numbers come from: device, versions, commit, memory."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import torch
+
+import seqdg
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device) if torch.cuda.is_available() else "cuda"
+    return f"cpu ({platform.machine()})"
+
+
+@cache
+def versions() -> dict[str, str]:
+    return {"seqdg": seqdg.__version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+@cache
+def commit() -> str:
+    """Of the source tree that runs, where it is a git checkout; marked + where it has changes."""
+    folder = Path(seqdg.__file__).resolve().parent
+    if not (folder.parent.parent / ".git").exists():
+        return ""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],
+            cwd=folder, capture_output=True, text=True, timeout=10, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
+
+
+def forget_peak_memory(device: torch.device) -> None:
+    """So that the next peak is that of the next group alone, where the system allows it."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes, of the device's memory; on a CPU, of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        status = Path("/proc/self/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return kilobytes if sys.platform == "darwin" else kilobytes * 1024

@@ -1,0 +1,64 @@
+"""How a run stands, from its directory alone."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from seqdg.directory import is_written
+from seqdg.progress import seconds_left
+from seqdg.record import DIVERGED, DONE, FAILED
+from seqdg.store import Running, Store
+
+RUNNING, LEFT = "running", "left"
+
+
+@dataclass(frozen=True)
+class Status:
+    """Counts of trials of the latest run; `others` are records of earlier ones that it did not ask for."""
+
+    benchmark: str
+    planned: int
+    done: int
+    diverged: int
+    failed: int
+    running: int
+    left: int
+    others: int
+    active: bool  # a run is writing to the directory
+    seconds_left: float | None
+    groups: tuple[Running, ...]  # under way
+    error: str  # the last line of the latest failure
+
+
+def status(directory: Path) -> Status:
+    active = is_written(directory)
+    store = Store.open(directory)
+    planned, statuses, under_way = store.planned(), store.statuses(), store.running() if active else []
+    busy = {group.group for group in under_way}
+    counts = Counter(_state(statuses.get(key, LEFT), group in busy) for key, group in planned.items())
+    errors = [error for key, error in store.failures() if key in planned]
+    run, left = store.run(), None
+    if active and run is not None:
+        left = seconds_left(run.noted - run.started, run.share)
+        left = None if left is None else max(0.0, left - (time.time() - run.noted))
+    return Status(
+        benchmark=store.benchmark,
+        planned=len(planned),
+        done=counts[DONE],
+        diverged=counts[DIVERGED],
+        failed=counts[FAILED],
+        running=counts[RUNNING],
+        left=counts[LEFT],
+        others=len(statuses.keys() - planned.keys()),
+        active=active,
+        seconds_left=left,
+        groups=tuple(under_way),
+        error=(errors[0].strip().splitlines() or [""])[-1] if errors else "",
+    )
+
+
+def _state(recorded: str, busy: bool) -> str:
+    return RUNNING if busy and recorded in (FAILED, LEFT) else recorded

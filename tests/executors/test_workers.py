@@ -1,0 +1,130 @@
+"""Worker processes give the records that one process gives, and may die."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from seqdg.bench import fill, make_plan
+from seqdg.benchmark import Choice, load_benchmark
+from seqdg.executors.context import Context, Executor
+from seqdg.executors.local import InProcess
+from seqdg.executors.workers import Workers
+from seqdg.files import Folder
+from seqdg.progress import Progress
+from seqdg.record import FAILED, Record
+from seqdg.runner import Keep
+from seqdg.store import Store
+
+CHOICE = Choice(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
+
+
+def run(
+    folder: Path, executor: Executor, choice: Choice = CHOICE, show=lambda progress: None
+) -> tuple[list[Record], list[Record]]:
+    """All records, without what the clock says, and those that failed."""
+    context = Context(load_benchmark("rotated-mnist"), None, "cpu", keep=Keep(Folder(folder), 1e-9))
+    store = Store.create(folder, "rotated-mnist")
+    failed = fill(store, make_plan(context, choice), context, executor, show=show)
+    return without_clock(store.records()), failed
+
+
+def without_clock(records: Sequence[Record]) -> list[Record]:
+    plain = [replace(r, seconds=0.0, peak_memory=0, finished=0.0) for r in records]
+    return sorted(plain, key=lambda record: record.key)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
+    records, failed = run(tmp_path_factory.mktemp("alone"), InProcess())
+    assert not failed
+    assert len(records) == 12
+    return records
+
+
+@pytest.mark.slow
+def test_workers_and_one_process_give_the_same_bits(tmp_path: Path, expected: list[Record]) -> None:
+    records, _ = run(tmp_path, Workers(2))
+    assert records == expected
+    assert all(record.weights for record in records)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced_and_nothing_changes(tmp_path: Path, expected: list[Record]) -> None:
+    killed: list[int] = []
+
+    def kill(progress: Progress) -> None:
+        under_way = [group for group in progress.running() if group.step > 0]
+        if under_way and not killed:
+            victim = multiprocessing.active_children()[0]
+            os.kill(victim.pid or 0, signal.SIGKILL)
+            killed.append(victim.pid or 0)
+
+    records, failed = run(tmp_path, Workers(2), show=kill)
+    assert killed
+    assert not failed
+    assert records == expected
+
+
+DEADLY = '''
+import os
+from dataclasses import dataclass
+from seqdg import Algorithm, register
+
+
+@register("deadly")
+@dataclass(frozen=True)
+class Deadly(Algorithm):
+    """Ends its process."""
+
+    def gradient(self, net, params, episode):
+        os._exit(7)
+
+
+'''
+WRONG = '''
+from dataclasses import dataclass
+from seqdg import Algorithm, register
+
+
+@register("wrong")
+@dataclass(frozen=True)
+class Wrong(Algorithm):
+    """Cannot be computed."""
+
+    def gradient(self, net, params, episode):
+        raise ArithmeticError("two and two is five")
+'''
+
+
+@pytest.mark.slow
+def test_a_group_over_which_all_workers_die_is_recorded_as_failed_and_the_others_run(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    choice = replace(CHOICE, algorithms=[f"{tmp_path}/deadly.py:deadly", "agg"])
+    records, failed = run(tmp_path, Workers(2), choice)
+    assert {r.algorithm for r in failed} == {"deadly"}
+    assert len(failed) == 4
+    assert "3 workers died over this group, the last one with exit code 7" in failed[0].error
+    assert sorted(r.status for r in records) == ["done"] * 4 + [FAILED] * 4
+
+
+def test_a_failed_trial_keeps_its_traceback_and_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(WRONG)
+    choice = replace(CHOICE, algorithms=[f"{tmp_path}/wrong.py:wrong", "agg"])
+    records, failed = run(tmp_path, InProcess(), choice)
+    assert len(failed) == 4
+    assert sum(r.status == "done" for r in records) == 4
+    store = Store.open(tmp_path)
+    assert len(store.failures()) == 4
+    assert "Traceback" in store.failures()[0][1]
+    assert "ArithmeticError: two and two is five" in store.failures()[0][1]
+    context = Context(load_benchmark("rotated-mnist"), None, "cpu")
+    (again,) = make_plan(context, choice, store.finished()).missing
+    assert {t.key for t in again.trials} == {key for key, _ in store.failures()}

@@ -1,0 +1,206 @@
+"""A trial that was interrupted ends with the same weights, bit for bit, as one that was not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqdg import checkpoint
+from seqdg.bench import fill, make_plan, sweep
+from seqdg.benchmark import Choice, load_benchmark
+from seqdg.checkpoint import Snapshot
+from seqdg.executors.context import Context
+from seqdg.executors.local import InProcess
+from seqdg.files import Folder
+from seqdg.record import Evaluation, Record
+from seqdg.runner import Keep, run_group
+from seqdg.store import Store
+from seqdg.trainer import State
+from seqdg.trial import Group
+
+CHOICE = Choice(algorithms=["fo-s-mldg"], held_out=["0", "75"], trials=1, steps=40)
+MADE_BY = {"device": "cpu"}
+
+
+def context(folder: Path | None = None, every: float = 1e-9) -> Context:
+    keep = Keep() if folder is None else Keep(Folder(folder), every)
+    return Context(load_benchmark("rotated-mnist"), None, "cpu", keep=keep)
+
+
+def the_group(choice: Choice = CHOICE) -> Group:
+    (group,) = make_plan(context(), choice).groups
+    return group
+
+
+def told(record: Record) -> tuple[object, ...]:
+    """What training gave, without what the clock says."""
+    return record.key, record.status, record.weights, record.history, record.losses
+
+
+def interrupt(at: int, step: int) -> None:
+    if step >= at:
+        raise KeyboardInterrupt
+
+
+def noted(steps: list[int], step: int) -> None:
+    steps.append(step)
+
+
+def seqdg(*words: object, **more: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from seqdg.cli import main; main()", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_snapshot_comes_back_to_the_last_bit_in_the_same_order_and_layout() -> None:
+    image = torch.randn(2, 4, 3, 5, 5).contiguous(memory_format=torch.contiguous_format)
+    last = image.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)  # channels last
+    params = {"z": last, "a": torch.tensor([float("nan"), -0.0]), "both": image[:, :1]}
+    slots = {"velocity": {"z": torch.randn(2, 3).double()}, "count": {"z": torch.tensor([7, 2**40])}}
+    losses = [torch.randn(3, 2), torch.randn(1, 2)]
+    evaluations = [[Evaluation(3, {"accuracy": [0.1, float("nan")]}, {"accuracy": [1 / 3]})], []]
+    snapshot = Snapshot(State(4, 1, params, slots, losses), evaluations, 12.5)
+    data = checkpoint.to_bytes(snapshot, ["k1", "k2"], MADE_BY)
+    back = checkpoint.from_bytes(data, torch.device("cpu"))
+    assert (back.state.step, back.state.stage, back.seconds) == (4, 1, 12.5)
+    assert list(back.state.params) == ["z", "a", "both"]
+    for name, value in params.items():
+        found = back.state.params[name]
+        assert found.numpy().tobytes() == value.numpy().tobytes()
+        assert found.stride() == value.stride()
+    assert {slot: list(values) for slot, values in back.state.slots.items()} == {"velocity": ["z"], "count": ["z"]}
+    assert back.state.slots["count"]["z"].tolist() == [7, 2**40]
+    assert back.state.slots["velocity"]["z"].dtype == torch.float64
+    assert torch.equal(torch.cat(back.state.losses), torch.cat(losses))
+    assert repr(back.evaluations) == repr(evaluations)
+    assert checkpoint.header_of(data)["trials"] == ["k1", "k2"]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("step", [1, 20, 37])
+def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Path, optimizer: str, step: int) -> None:
+    group = the_group(replace(CHOICE, settings=[f"fo-s-mldg.optimizer={optimizer}"]))
+    place = context().place()
+    whole = run_group(group, place)
+    keep = Keep(Folder(tmp_path), 3600.0)
+    with pytest.raises(KeyboardInterrupt):
+        run_group(group, place, partial(interrupt, step), keep)
+    left = checkpoint.header_of(Folder(tmp_path).read(checkpoint.name_of(group.key)) or b"")
+    assert left["step"] >= step
+    steps: list[int] = []
+    resumed = run_group(group, place, partial(noted, steps), keep)
+    assert not steps or steps[0] > left["step"]
+    assert [told(r) for r in resumed] == [told(r) for r in whole]
+    assert resumed[0].weights
+
+
+def test_the_time_of_a_resumed_trial_is_that_of_all_its_parts(tmp_path: Path) -> None:
+    group, place, keep = the_group(), context().place(), Keep(Folder(tmp_path), 3600.0)
+    with pytest.raises(KeyboardInterrupt):
+        run_group(group, place, partial(interrupt, 20), keep)
+    before = checkpoint.header_of(Folder(tmp_path).read(checkpoint.name_of(group.key)) or b"")["seconds"]
+    assert before > 0
+    assert run_group(group, place, keep=keep)[0].seconds * len(group.trials) > before
+
+
+@pytest.mark.parametrize("damage", ["cut", "other", "foreign"])
+def test_a_checkpoint_that_cannot_be_used_is_not(tmp_path: Path, damage: str) -> None:
+    group, place, keep = the_group(), context().place(), Keep(Folder(tmp_path), 3600.0)
+    with pytest.raises(KeyboardInterrupt):
+        run_group(group, place, partial(interrupt, 20), keep)
+    name = checkpoint.name_of(group.key)
+    data = Folder(tmp_path).read(name) or b""
+    made_by = checkpoint.header_of(data)["made_by"]
+    other = checkpoint.to_bytes(checkpoint.from_bytes(data, torch.device("cpu")), [], {**made_by, "torch": "0.1"})
+    Folder(tmp_path).write(name, {"cut": data[:-10], "other": other, "foreign": b"text"}[damage])
+    steps: list[int] = []
+    records = run_group(group, place, partial(noted, steps), keep)
+    assert steps[0] <= 4, "it starts from the beginning"
+    assert [told(r) for r in records] == [told(r) for r in run_group(group, place)]
+
+
+def test_checkpoints_go_when_their_group_is_stored_and_stay_while_it_is_not(tmp_path: Path) -> None:
+    here, files = context(tmp_path), Folder(tmp_path)
+    plan = make_plan(here, CHOICE)
+    store = Store.create(tmp_path, "rotated-mnist")
+    seen: list[bool] = []
+    name = checkpoint.name_of(plan.groups[0].key)
+    fill(store, plan, here, InProcess(), show=lambda progress: seen.append((tmp_path / name).exists()))
+    assert True in seen
+    assert files.names(checkpoint.FOLDER) == []
+    data = checkpoint.to_bytes(Snapshot(State(0, 0, {}, {}), []), [plan.trials[0].key], MADE_BY)
+    files.write("checkpoints/stored", data)
+    files.write("checkpoints/not", checkpoint.to_bytes(Snapshot(State(0, 0, {}, {}), []), ["unheard of"], MADE_BY))
+    files.write("checkpoints/none", b"text")
+    (tmp_path / "checkpoints" / ".half.part").write_bytes(b"")
+    sweep(files, store.finished())
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["not"]
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_trial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checkpoints").write_text("a file where the folder should be")
+    group = the_group()
+    records = run_group(group, context().place(), keep=Keep(Folder(tmp_path), 1e-9))
+    assert "no checkpoint could be written" in capsys.readouterr().err
+    assert [told(r) for r in records] == [told(r) for r in run_group(group, context().place())]
+
+
+@pytest.mark.slow
+def test_killed_between_checkpoints_a_trial_ends_with_the_same_weights(tmp_path: Path) -> None:
+    choice = replace(CHOICE, steps=1000)
+    words = ["bench", "--algorithms", "fo-s-mldg", "--held-out", "0,75", "--trials", 1, "--steps", 1000]
+    run = seqdg(*words, "--workers", 0, "--checkpoint", 0.3, "--out", tmp_path)
+    (group,) = make_plan(context(), choice).groups
+    path, until = tmp_path / checkpoint.name_of(group.key), time.monotonic() + 120
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(0.5)
+    run.kill()
+    run.communicate()
+    left = checkpoint.header_of(path.read_bytes())["step"]
+    assert 0 < left < 1000, "it was killed in the middle"
+    here = context(tmp_path, every=60.0)
+    steps: list[int] = []
+    store = Store.create(tmp_path, "rotated-mnist")
+    plan = make_plan(here, choice, store.finished())
+    fill(store, plan, here, InProcess(), show=lambda p: steps.extend(r.step for r in p.running()))
+    assert min(s for s in steps if s) > left, "it went on from its checkpoint"
+    whole = run_group(group, context().place())
+    assert sorted(map(told, store.records())) == sorted(map(told, whole))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interrupted_run_stores_what_is_done_and_prints_how_to_go_on(tmp_path: Path, workers: int) -> None:
+    words = ["bench", "--algorithms", "agg,fo-s-mldg", "--held-out", "0,75", "--trials", "1", "--steps", "3000"]
+    words += ["--workers", str(workers), "--out", str(tmp_path)]
+    run = seqdg(*words, start_new_session=True)
+    until = time.monotonic() + 120
+    while not _running(tmp_path) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.killpg(run.pid, signal.SIGINT)  # as the terminal does: to all processes at once
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 130, err
+    assert f"To go on: seqdg {' '.join(words)}" in err
+    assert "Traceback" not in err
+    assert not out
+    assert list((tmp_path / "checkpoints").glob("*.safetensors")), "what was under way is kept"
+    assert Store.open(tmp_path).planned()
+
+
+def _running(directory: Path) -> bool:
+    """Whether some group is some steps on its way."""
+    try:
+        return any(group.step > 0 for group in Store.open(directory).running())
+    except ValueError:
+        return False
