@@ -122,6 +122,8 @@ class Chainable(Algorithm):
     # Optional fast path, the fold on directions: advance(net, params, (direction, loss), episode, i), which must
     # equal the gradient of what extend defines (where extend stops gradients, as it stops them).
     advance: ClassVar[Callable[..., tuple[Params, Tensor]] | None] = None
+    # Or of the whole path at once: along(net, params, episode).
+    along: ClassVar[Callable[..., tuple[Params, Tensor]] | None] = None
 
 
 def checked(name: str, default: Any, rules: dict[str, Any], value: Any) -> Any:

@@ -55,6 +55,8 @@ class Sequential(Algorithm):
         return total(params)
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        if self.base.along is not None:
+            return self.base.along(net, params, episode)
         if self.base.advance is None:
             return super().gradient(net, params, episode)
         so_far = grad_and_value(self.base.begin(net, episode))(params)

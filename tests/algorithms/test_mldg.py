@@ -8,7 +8,8 @@ from torch.testing import assert_close
 
 from seqdg import Sequential, build
 from seqdg.algorithms.agg import AGG
-from seqdg.algorithms.mldg import MLDG, FirstOrderMLDG
+from seqdg.algorithms.fo_mldg import FirstOrderMLDG
+from seqdg.algorithms.mldg import MLDG
 
 PATHS = [
     pytest.param((0.4, 0.9), (7.0, 1.3, 0.6), id="three domains"),

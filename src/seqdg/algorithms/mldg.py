@@ -1,24 +1,25 @@
-"""MLDG, exact and first-order. `Sequential` of these are S-MLDG and FO-S-MLDG."""
+"""MLDG. `Sequential` of it is S-MLDG, exact or of a given order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
-from torch.func import grad_and_value
+from torch.func import grad, grad_and_value, vjp
 
 from seqdg import tree
-from seqdg.algorithm import Chainable, Loss, Numbers, Range, setting
+from seqdg.algorithm import Loss, setting
 from seqdg.episode import Episode, Params
+from seqdg.look_ahead import LookAhead, halves
 from seqdg.models.net import Net
-from seqdg.positions import check_count, nth, nth_from_end
 from seqdg.registry import register
 
 
 @register("mldg", sequential="s-mldg")
 @dataclass(frozen=True)
-class MLDG(Chainable):
+class MLDG(LookAhead):
     """Meta-learning for domain generalization (Li et al., AAAI 2018).
 
     A new domain is judged at the weights that one gradient step on the past would give:
@@ -26,91 +27,87 @@ class MLDG(Chainable):
         L_i(w) = L_{i-1}(w) + beta * l(D_i, w - alpha * grad L_{i-1}(w))
 
     By itself, the past is the mean over all domains of the path but the last, and the last is the meta-test domain.
-    `Sequential` of it is S-MLDG, Algorithm 1 of Li et al. (2020).
+    `Sequential` of it is S-MLDG, Algorithm 1 of Li et al. (2020). Its cost grows exponentially with the path. Of order
+    r it looks ahead along the direction of order r - 1, and differentiates through that:
+
+        L^r_i(w) = L^r_{i-1}(w) + beta * l(D_i, w - alpha * d^{r-1}_{i-1}(w)),   d^r_i = grad L^r_i,   d^0 = stop(d^1)
+
+    Order 1 is the first-order approximation, order 2 costs a multiple of it whatever the path, and order r is exact for
+    paths of at most r domains.
 
     alpha: length of the look-ahead step, one for all positions or alpha_1, ..., alpha_{N-1}.
     beta: weight of the new domain, one for all positions or the last few of beta_2, ..., beta_N (1 where missing).
+    order: how often the look-ahead is differentiated through; 0 is exact.
     """
 
-    alpha: Numbers = setting(0.1, least=0.0, per_position=True, search=Range(1e-3, 1.0))
-    beta: Numbers = setting(1.0, least=0.0, per_position=True, search=Range(0.5, 2.0))
-    needs: ClassVar[int] = 2
-    inert: ClassVar[tuple[str, ...]] = ("beta_1",)  # the first domain has no past to be judged after
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        self.check_path(net, 2)
-
-    def check_path(self, net: Net, length: int) -> None:
-        check_count("alpha", self.alpha, (length - 1,), length)
-        check_count("beta", self.beta, tuple(range(1, length + 1)), length)
+    order: int = setting(0, least=0)
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        last = episode.domains - 1
-        before = episode.part(0, last)
-        total = self._extended(net, lambda w: net.losses(w, before).mean(), episode, last, position=1, length=2)
-        return total(params)
+        before, last = halves(episode)
+        alpha, beta = self.coefficients(1, 2)
+        step, so_far = grad_and_value(lambda weights: net.losses(weights, before).mean())(params)
+        ahead = tree.add(params, tree.detach(step) if self.order == 1 else step, -alpha)
+        total: Tensor = so_far + beta * net.loss(ahead, episode.minibatch(last))
+        return total
 
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
-        return self._extended(net, past, episode, i, position=i, length=episode.domains)
-
-    def _extended(self, net: Net, past: Loss, episode: Episode, i: int, position: int, length: int) -> Loss:
-        alpha, beta = nth(self.alpha, position - 1), nth_from_end(self.beta, position, length)
+        alpha, beta = self.coefficients(i, episode.domains)
 
         def total(weights: Params) -> Tensor:
             step, so_far = grad_and_value(past)(weights)
-            ahead = tree.add(weights, self._through(step), -alpha)
-            extended: Tensor = so_far + beta * net.loss(ahead, episode.minibatch(i))
+            if self.order:
+                step = self._directions(net, episode, self.order - 1, i)(weights)[-1]
+            extended: Tensor = so_far + beta * net.loss(tree.add(weights, step, -alpha), episode.minibatch(i))
             return extended
 
         return total
 
-    def _through(self, step: Params) -> Params:
-        """Exact: the step is differentiated through."""
-        return step
+    def along(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        """The whole path at once, what its steps share computed once."""
+        n = episode.domains
+        total = self.begin(net, episode)
+        if 0 < self.order < n:
+            terms = self._terms(net, episode, self.order, n)
+            total = lambda weights: terms(weights).sum()  # noqa: E731
+        else:
+            exact = replace(self, order=0)
+            for i in range(1, n):
+                total = exact.extend(net, total, episode, i)
+        direction, value = grad_and_value(total)(params)
+        return direction, value
 
+    def _terms(self, net: Net, episode: Episode, order: int, count: int) -> Callable[[Params], Tensor]:
+        """(domain,) what each of the first `count` domains adds to the loss."""
 
-@register("fo-mldg", sequential="fo-s-mldg")
-@dataclass(frozen=True)
-class FirstOrderMLDG(MLDG):
-    """First-order MLDG (Li et al. 2020, section 4.2): the look-ahead step counts as a constant.
+        def terms(weights: Params) -> Tensor:
+            found = [net.loss(weights, episode.minibatch(0))]
+            pasts = self._directions(net, episode, order - 1, count - 1)(weights) if count > 1 else []
+            for i, past in enumerate(pasts, 1):
+                alpha, beta = self.coefficients(i, episode.domains)
+                found.append(beta * net.loss(tree.add(weights, past, -alpha), episode.minibatch(i)))
+            return torch.stack(found)
 
-        L_i(w) = L_{i-1}(w) + beta * l(D_i, w - alpha * stop(grad L_{i-1}(w)))
-        g_i = g_{i-1} + beta * grad l(D_i, .) at w - alpha * g_{i-1}
+        return terms
 
-    so that a path of N domains takes N ordinary gradients. `Sequential` of it is FO-S-MLDG, what the paper's tables
-    call S-MLDG.
+    def _directions(self, net: Net, episode: Episode, order: int, count: int) -> Callable[[Params], list[Params]]:
+        """Of that order over the first domain, the first two, ..., the first `count`."""
+        if order == 0:
+            return lambda weights: [tree.detach(d) for d in self._walked(net, episode, count, weights)]
+        if order == 1 or count == 1:
+            return lambda weights: self._walked(net, episode, count, weights)
 
-    alpha: length of the look-ahead step, one for all positions or alpha_1, ..., alpha_{N-1}.
-    beta: weight of the new domain, one for all positions or the last few of beta_2, ..., beta_N (1 where missing).
-    """
+        def directions(weights: Params) -> list[Params]:
+            values, pull, *_ = vjp(self._terms(net, episode, order, count), weights)
+            parts = [pull(one)[0] for one in torch.eye(count, dtype=values.dtype, device=values.device)]
+            return [{n: torch.stack([p[n] for p in parts[: k + 1]]).sum(0) for n in weights} for k in range(count)]
 
-    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        last = episode.domains - 1
-        before = episode.part(0, last)
-        past = grad_and_value(lambda weights: net.losses(weights, before).mean())(params)
-        return self._advanced(net, params, past, episode, last, position=1, length=2)
+        return directions
 
-    def advance(
-        self, net: Net, params: Params, past: tuple[Params, Tensor], episode: Episode, i: int
-    ) -> tuple[Params, Tensor]:
-        return self._advanced(net, params, past, episode, i, position=i, length=episode.domains)
-
-    def _advanced(
-        self,
-        net: Net,
-        params: Params,
-        past: tuple[Params, Tensor],
-        episode: Episode,
-        i: int,
-        position: int,
-        length: int,
-    ) -> tuple[Params, Tensor]:
-        alpha, beta = nth(self.alpha, position - 1), nth_from_end(self.beta, position, length)
-        direction, so_far = past
-        ahead = tree.add(params, direction, -alpha)
-        new, value = grad_and_value(lambda weights: net.loss(weights, episode.minibatch(i)))(ahead)
-        return tree.add(direction, new, beta), so_far + beta * value
-
-    def _through(self, step: Params) -> Params:
-        return tree.detach(step)
+    def _walked(self, net: Net, episode: Episode, count: int, weights: Params) -> list[Params]:
+        """The first-order directions d_i = d_{i-1} + beta * grad l(D_i, .) at w - alpha * d_{i-1}."""
+        found = [grad(net.loss)(weights, episode.minibatch(0))]
+        for i in range(1, count):
+            alpha, beta = self.coefficients(i, episode.domains)
+            new = grad(net.loss)(tree.add(weights, found[-1], -alpha), episode.minibatch(i))
+            found.append(tree.add(found[-1], new, beta))
+        return found

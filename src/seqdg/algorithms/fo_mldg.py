@@ -1,0 +1,67 @@
+"""First-order MLDG. `Sequential` of it is FO-S-MLDG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.func import grad_and_value
+
+from seqdg import tree
+from seqdg.algorithm import Loss, Number
+from seqdg.episode import Episode, Minibatch, Params
+from seqdg.look_ahead import LookAhead, halves
+from seqdg.models.net import Net
+from seqdg.registry import register
+
+
+@register("fo-mldg", sequential="fo-s-mldg")
+@dataclass(frozen=True)
+class FirstOrderMLDG(LookAhead):
+    """First-order MLDG (Li et al. 2020, section 4.2): the look-ahead step counts as a constant.
+
+        L_i(w) = L_{i-1}(w) + beta * l(D_i, w - alpha * stop(grad L_{i-1}(w)))
+        g_i = g_{i-1} + beta * grad l(D_i, .) at w - alpha * g_{i-1}
+
+    so that a path of N domains takes N ordinary gradients. `Sequential` of it is FO-S-MLDG, what the paper's tables
+    call S-MLDG.
+
+    alpha: length of the look-ahead step, one for all positions or alpha_1, ..., alpha_{N-1}.
+    beta: weight of the new domain, one for all positions or the last few of beta_2, ..., beta_N (1 where missing).
+    """
+
+    def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
+        before, last = halves(episode)
+        past: Loss = lambda weights: net.losses(weights, before).mean()  # noqa: E731
+        return _extended(net, past, episode.minibatch(last), *self.coefficients(1, 2))(params)
+
+    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        before, last = halves(episode)
+        past = grad_and_value(lambda weights: net.losses(weights, before).mean())(params)
+        return _advanced(net, params, past, episode.minibatch(last), *self.coefficients(1, 2))
+
+    def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
+        return _extended(net, past, episode.minibatch(i), *self.coefficients(i, episode.domains))
+
+    def advance(
+        self, net: Net, params: Params, past: tuple[Params, Tensor], episode: Episode, i: int
+    ) -> tuple[Params, Tensor]:
+        return _advanced(net, params, past, episode.minibatch(i), *self.coefficients(i, episode.domains))
+
+
+def _extended(net: Net, past: Loss, minibatch: Minibatch, alpha: Number, beta: Number) -> Loss:
+    def total(weights: Params) -> Tensor:
+        step, so_far = grad_and_value(past)(weights)
+        ahead = tree.add(weights, tree.detach(step), -alpha)
+        extended: Tensor = so_far + beta * net.loss(ahead, minibatch)
+        return extended
+
+    return total
+
+
+def _advanced(
+    net: Net, params: Params, past: tuple[Params, Tensor], minibatch: Minibatch, alpha: Number, beta: Number
+) -> tuple[Params, Tensor]:
+    direction, so_far = past
+    new, value = grad_and_value(net.loss)(tree.add(params, direction, -alpha), minibatch)
+    return tree.add(direction, new, beta), so_far + beta * value
