@@ -20,6 +20,7 @@ from seqdg.models.factory import NetSpec
 from seqdg.place import Place, stack_of
 from seqdg.protocol import Protocol
 from seqdg.registry import build
+from seqdg.settings import parsed as parsed_settings
 from seqdg.trial import Group, Trial, settings_of
 
 
@@ -58,7 +59,7 @@ def random_data(options: argparse.Namespace) -> Dataset:
 def milliseconds(name: str, options: argparse.Namespace, place: Place) -> tuple[float, float]:
     """Per step, and the peak of memory in MiB beyond the data."""
     name, _, setting = name.partition("+")  # such as undo-bias+branches=head
-    algorithm = build(name, **dict([setting.split("=")] if setting else []))
+    algorithm = parsed_settings(build(name), dict([setting.split("=")] if setting else []))
     hidden = tuple(int(h) for h in options.hidden.split(",")) if options.net == "mlp" else ()
     protocol = Protocol(steps=10_000, batch=options.batch, lr=1e-4, precision=options.precision)
     trials = tuple(
