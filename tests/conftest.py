@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 # Before torch and numpy are imported, as their thread pools read it once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
@@ -40,3 +42,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if on_gpu and not has_cuda():
         for item in on_gpu:
             item.add_marker(pytest.mark.skip(reason="This test needs a CUDA device, and there is none here."))
+
+
+@pytest.fixture(scope="session")
+def hospitals() -> tuple[Any, Any, Any]:
+    """A table like those that people have: X (numbers on odd scales, words, gaps), y (words), domains (words)."""
+    import pandas as pd
+
+    draw = np.random.default_rng(0)
+    rows = 240
+    site, ill = draw.integers(0, 4, rows), draw.integers(0, 2, rows)
+    frame = pd.DataFrame(
+        {
+            "age": 50.0 + 12 * draw.standard_normal(rows) + 6 * ill,
+            "pressure": 120 + 15 * draw.standard_normal(rows) + 4 * site,
+            "taken": 1.6e9 + 1e5 * (draw.standard_normal(rows) + ill),
+            "smoker": np.array(["no", "yes", "never"], dtype=object)[(ill + draw.integers(0, 2, rows)) % 3],
+            "visits": draw.poisson(2 + 2 * ill),
+        }
+    )
+    frame.loc[draw.random(rows) < 0.1, "age"] = np.nan
+    frame.loc[draw.random(rows) < 0.1, "smoker"] = None
+    return frame, np.array(["healthy", "ill"])[ill], np.array(["north", "east", "south", "west"])[site]
+
+
+@pytest.fixture(scope="session")
+def fitted(hospitals: tuple[Any, Any, Any]) -> Any:
+    """An estimator trained on them; not to be changed."""
+    import seqdg
+
+    x, y, domains = hospitals
+    return seqdg.DomainGeneralizer(steps=60, hidden=(16, 8)).fit(x, y, domains=domains)

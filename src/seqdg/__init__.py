@@ -1,5 +1,8 @@
 """Domain generalization by sequential learning: train on the domains you have, work on one you have never seen."""
 
+from importlib import import_module
+from typing import Any
+
 from seqdg import testing
 from seqdg.algorithm import Algorithm, Chainable, Range, setting
 from seqdg.episode import Episode, Params
@@ -12,6 +15,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Algorithm",
     "Chainable",
+    "DomainGeneralizer",
     "Episode",
     "Net",
     "Params",
@@ -24,3 +28,12 @@ __all__ = [
     "setting",
     "testing",
 ]
+
+_LATER = {"DomainGeneralizer": "estimator"}
+
+
+def __getattr__(name: str) -> Any:
+    """What needs scikit-learn is imported when it is first used."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'seqdg' has no attribute '{name}'")
+    return getattr(import_module(f"seqdg.{_LATER[name]}"), name)

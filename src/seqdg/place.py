@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
+from torch.nn.functional import cross_entropy
 
 from seqdg.data.augment import ImageTransform, recipe
 from seqdg.data.domain import Dataset
@@ -15,7 +17,7 @@ from seqdg.data.sampler import torch_generator
 from seqdg.data.stream import fits, resident
 from seqdg.models.factory import BuiltNet
 from seqdg.models.factory import build as build_net
-from seqdg.models.net import Net
+from seqdg.models.net import Criterion, Net
 from seqdg.protocol import split
 from seqdg.trainer import Job, Stack
 from seqdg.trial import Group, Trial
@@ -27,11 +29,20 @@ class Place:
 
     dataset: Dataset
     device: torch.device
+    loss: Criterion = cross_entropy
 
     @cached_property
     def x(self) -> Any:
         x = self.dataset.x
         return resident(x, self.device) if fits(x, self.device) else x
+
+    def net(self, trial: Trial) -> BuiltNet:
+        """With its first weights."""
+        return net_of(trial, self.dataset)
+
+    def inputs(self, trials: Sequence[Trial], transform: ImageTransform | None) -> Inputs:
+        """The rows, for a stack of these trials."""
+        return Inputs(self.x, self.dataset.y, self.device, transform=transform)
 
 
 def net_of(trial: Trial, dataset: Dataset) -> BuiltNet:
@@ -43,21 +54,21 @@ def net_of(trial: Trial, dataset: Dataset) -> BuiltNet:
 def stack_of(group: Group, place: Place) -> Stack:
     """The trials of a group with their data, net and first weights, on a device set to their precision."""
     _set_precision(group.trials[0].protocol.precision)
-    first = net_of(group.trials[0], place.dataset)
-    net = Net(first.module, group.trials[0].batchnorm)
+    first = place.net(group.trials[0])
+    net = Net(first.module, group.trials[0].batchnorm, place.loss)
     jobs = [_job(trial, net, place) for trial in group.trials]
     transform = None
     if place.dataset.is_image:
         trial = group.trials[0]
         transform = ImageTransform(trial.size, first.normalization, recipe(trial.augment))
-    return Stack(net.to(place.device), Inputs(place.x, place.dataset.y, place.device, transform=transform), jobs)
+    return Stack(net.to(place.device), place.inputs(group.trials, transform), jobs)
 
 
 def _job(trial: Trial, net: Net, place: Place) -> Job:
     algorithm = trial.built()
     parts = split(place.dataset, trial.protocol, trial.held_out, trial.seed)
     algorithm.check(net, len(parts.train))
-    weights = {name: p.detach() for name, p in net_of(trial, place.dataset).module.named_parameters()}
+    weights = {name: p.detach() for name, p in place.net(trial).module.named_parameters()}
     params = algorithm.init(net, weights, len(parts.train), torch_generator(trial.seed, "extra"))
     return Job(algorithm, trial.protocol, parts, trial.seed, params)
 

@@ -1,0 +1,1 @@
+"""From a user's own rows, labels and domains to a model."""

@@ -1,0 +1,94 @@
+"""Stacks of trials with different domains held out, each preprocessed by what its own sources say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqdg.data.augment import ImageTransform
+from seqdg.data.inputs import Inputs
+from seqdg.fitting.material import Material
+from seqdg.fitting.recipe import Recipe
+from seqdg.models.factory import BuiltNet
+from seqdg.place import Place
+from seqdg.protocol import sources
+from seqdg.serve.inputs import TableInput
+from seqdg.serve.preprocessing import LIMIT
+from seqdg.trial import Trial
+
+
+class Constants(NamedTuple):
+    """What a table is preprocessed with, (input,) of one trial or (trial, input) of several."""
+
+    fill: Tensor
+    mean: Tensor
+    factor: Tensor
+
+
+class FoldInputs(Inputs):
+    """Rows with gaps, preprocessed for every trial by constants of its own."""
+
+    def __init__(self, x: Tensor, y: Tensor, device: torch.device, constants: Constants) -> None:
+        super().__init__(x, y, device)
+        self.constants = Constants(*(c.to(device, torch.float32) for c in constants))
+
+    def _gather(self, rows: Tensor) -> Tensor:
+        x = super()._gather(rows)  # (trial, ..., input)
+        fill, mean, factor = (c.reshape(len(c), *(1,) * (x.dim() - 2), -1) for c in self.constants)
+        return ((torch.where(torch.isnan(x), fill, x) - mean) * factor).clamp(-LIMIT, LIMIT)
+
+
+@dataclass(frozen=True)
+class FoldPlace(Place):
+    """A user's material on a device."""
+
+    material: Material | None = None
+    recipe: Recipe | None = None
+
+    @cached_property
+    def _constants(self) -> dict[tuple[str, ...], Constants]:
+        return {}
+
+    @cached_property
+    def _has_gaps(self) -> bool:
+        return bool(torch.isnan(self.dataset.x).any())
+
+    def net(self, trial: Trial) -> BuiltNet:
+        assert self.material is not None
+        assert self.recipe is not None
+        return self.recipe.built(self.material.input.shape, len(self.dataset.classes), trial.seed)
+
+    def inputs(self, trials: Sequence[Trial], transform: ImageTransform | None) -> Inputs:
+        assert self.material is not None
+        if not isinstance(self.material.input, TableInput):
+            return super().inputs(trials, transform)
+        numbers = len(self.material.input.preprocessing.numeric)
+        for held_out in {t.held_out for t in trials} - self._constants.keys():
+            rows = torch.cat([self.dataset.rows(name) for name in sources(self.dataset, held_out)])
+            self._constants[held_out] = constants_of(self.dataset.x[rows], numbers, self._has_gaps)
+        own = [self._constants[t.held_out] for t in trials]
+        stacked = Constants(*(torch.stack(values) for values in zip(*own, strict=True)))
+        return FoldInputs(self.x, self.dataset.y, self.device, stacked)
+
+
+def constants_of(x: Tensor, numbers: int, fills: bool = True) -> Constants:
+    """Of rows (row, input) with gaps, whose first `numbers` inputs are numbers and whose others stand for words.
+
+    The median fills; then mean and deviation. A word that these rows do not have is as unknown to them as any other.
+    """
+    wide, words = x[:, :numbers].double(), x[:, numbers:]
+    fill = wide.nanmedian(0).values.nan_to_num() if fills else wide.new_zeros(numbers)
+    filled = torch.where(torch.isnan(wide), fill, wide)
+    mean = filled.mean(0)
+    deviation = (filled - mean).pow(2).mean(0).sqrt()
+    varies = (filled.amax(0) > filled.amin(0)) & (deviation > 0)
+    factor = torch.where(varies, 1 / deviation.clamp(min=1e-30), 0.0)
+    none = words.new_zeros(words.shape[1])
+    return Constants(
+        torch.cat([fill, none]), torch.cat([mean, none]), torch.cat([factor, (words.amax(0) > 0).double()])
+    )

@@ -1,0 +1,60 @@
+"""Cross-entropy in which rows of some classes weigh more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from seqdg.errors import UsageError, unknown
+from seqdg.models.net import Criterion
+
+
+@dataclass(frozen=True)
+class WeightedCrossEntropy:
+    """Mean over rows of weight[y] * cross-entropy."""
+
+    weight: Tensor  # (class,), 1 on average over the rows that are drawn
+
+    def __call__(self, logits: Tensor, y: Tensor) -> Tensor:
+        weight = self.weight.to(logits.device, logits.dtype).index_select(0, y)
+        return (weight * cross_entropy(logits, y, reduction="none")).mean()
+
+
+def loss_of(class_weight: Any, labels: Sequence[Tensor], classes: Sequence[Any]) -> Criterion:
+    """The loss that a class weight asks for, given every source's labels (row,) as class numbers.
+
+    None: all rows weigh the same.   "balanced": every class weighs the same over minibatches of equal size from every
+    source.   A mapping: classes with their weights, 1 where missing.
+    """
+    if class_weight is None:
+        return cross_entropy
+    shares = torch.stack([torch.bincount(y, minlength=len(classes)) / len(y) for y in labels]).double().mean(0)
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise unknown("class weight", class_weight, ("balanced",))
+        weight = torch.where(shares > 0, 1 / shares.clamp(min=1e-12), 0.0)
+    elif isinstance(class_weight, Mapping):
+        weight = torch.tensor(_weights(class_weight, classes), dtype=torch.float64)
+    else:
+        raise UsageError(f"class_weight is {class_weight!r}, but it must be None, 'balanced', or a weight by class.")
+    mean = (weight * shares).sum()
+    if not float(mean) > 0:
+        raise UsageError("class_weight gives no weight to any row: give at least one class a positive weight.")
+    return WeightedCrossEntropy(weight / mean)
+
+
+def _weights(given: Mapping[Any, Any], classes: Sequence[Any]) -> list[float]:
+    names = [str(c) for c in classes]
+    by_name = {str(key): value for key, value in given.items()}
+    for name, value in by_name.items():
+        if name not in names:
+            raise unknown("class", name, names)
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value < float("inf"):
+            raise UsageError(f"The weight of class {name} is {value!r}, but it must be a number of at least 0.")
+    return [float(by_name.get(name, 1.0)) for name in names]

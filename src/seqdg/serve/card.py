@@ -1,0 +1,97 @@
+"""A model card: what a model was trained on, how it was chosen, what to expect of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Text = Mapping[str, Any]
+
+
+def card(text: Text) -> str:
+    """Markdown, from the content of model.json."""
+    facts = text["facts"]
+    parts = [
+        f"# A model trained by {text['algorithm']}",
+        _purpose(text),
+        "## What it was trained on\n\n" + _data(text),
+        "## How it was trained\n\n" + _training(text),
+        "## How it was chosen, and what to expect\n\n" + _expectation(facts),
+    ]
+    if facts["notes"]:
+        parts.append("## Notes\n\n" + "\n".join(f"- {note}" for note in facts["notes"]))
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    parts.append(f"## Made by\n\n{versions}; weights {text['weights_sha256'][:16]}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _purpose(text: Text) -> str:
+    values = [str(c) for c in text["classes"]["values"]]
+    shown = ", ".join(values[:20]) + (f" and {len(values) - 20} more" if len(values) > 20 else "")
+    return f"It tells {len(values)} classes apart ({shown}) from {_reads(text['input'])}."
+
+
+def _reads(table: Text) -> str:
+    if table["kind"] == "image":
+        return f"images of {table['channels']} channels, resized to {table['size']} x {table['size']}"
+    if table["kind"] == "array":
+        return f"arrays of shape {table['shape']}"
+    words = [name for name, _ in table["vocabulary"]]
+    return f"{len(table['numeric'])} columns of numbers and {len(words)} of words"
+
+
+def _data(text: Text) -> str:
+    domains = text["facts"]["domains"]
+    classes = [str(c) for c in text["classes"]["values"]]
+    shown = classes if len(classes) <= 12 else []
+    rows = [["domain", "rows", *shown], ["---"] * (2 + len(shown))]
+    rows += [[name, str(d["rows"]), *(str(d["classes"][c]) for c in shown)] for name, d in domains.items()]
+    lines = [_row(row) for row in rows]
+    if text["facts"].get("data"):
+        lines = [f"From `{text['facts']['data']}`.", "", *lines]
+    if text["input"]["kind"] == "table" and text["input"]["named"]:
+        lines += ["", f"Columns: {', '.join(text['input']['columns'])}."]
+    return "\n".join(lines)
+
+
+def _training(text: Text) -> str:
+    facts = text["facts"]
+    p = facts["parameters"]
+    settings = ", ".join(f"{k} = {v}" for k, v in p["settings"].items()) or "no settings"
+    net = text["module"] if text["net"] is None else text["net"]["name"]
+    hidden = f" of hidden widths {p['hidden']}" if net == "mlp" else ""
+    lines = [
+        f"{text['algorithm']} ({settings}) on a net {net}{hidden}: {p['steps']} steps of {p['batch']} rows per domain, "
+        f"optimizer {p['optimizer']}, learning rate {p['lr']}, seed {p['random_state']}; the weights are those after "
+        f"{facts['step']} steps."
+    ]
+    if p["class_weight"]:
+        lines.append(f"Class weights: {p['class_weight']}.")
+    if facts["validation"]:
+        lines += ["", "On rows of the same domains that were not trained on:", "", *metric_table(facts["validation"])]
+    return "\n".join(lines)
+
+
+def _expectation(facts: Text) -> str:
+    estimate = facts.get("estimate")
+    if not estimate:
+        return "No estimate was made for a domain that it has never seen. `seqdg.compare` and `seqdg fit` make one."
+    lines = [estimate["sentence"], "", *estimate["how"], "", "With each domain held out in turn:", ""]
+    lines += metric_table(estimate["held_out"])
+    return "\n".join([*lines, "", *estimate["warnings"]]).rstrip()
+
+
+def metric_table(by_domain: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Markdown: a row per domain, a column per criterion."""
+    criteria = list(next(iter(by_domain.values())))
+    rows = [["domain", *(c.replace("_", " ") for c in criteria)], ["---"] * (1 + len(criteria))]
+    rows += [[d, *(_number(m[c]) for c in criteria)] for d, m in by_domain.items()]
+    return [_row(row) for row in rows]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or value != value else f"{value:.3f}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

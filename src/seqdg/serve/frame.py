@@ -1,0 +1,138 @@
+"""Tables of any kind as named columns of numbers or of words."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqdg.data.checks import some
+from seqdg.errors import UsageError
+
+Column = NDArray[Any]  # (row,) float64 with NaN for what is missing, or objects: str, and None for what is missing
+
+
+class NotAValue(UsageError, TypeError):
+    """A cell that is neither a number nor a word."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    named: bool  # whether the names are the user's, and not made up for the columns of an array
+    first: int = 0  # number of its first row, where it is one of several batches
+
+    def __post_init__(self) -> None:
+        twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
+        if twice:
+            raise UsageError(f"Several columns have the same name: {some(dict.fromkeys(twice))}. Rename or drop them.")
+
+    def __len__(self) -> int:
+        return len(self.columns[0]) if self.columns else 0
+
+    def without(self, names: Iterable[str]) -> Frame:
+        dropped = set(names)
+        kept = [(n, c) for n, c in zip(self.names, self.columns, strict=True) if n not in dropped]
+        return Frame(tuple(n for n, _ in kept), tuple(c for _, c in kept), self.named, self.first)
+
+
+def is_dataframe(x: Any) -> bool:
+    """Of pandas, polars or anything else that has named columns."""
+    return hasattr(x, "columns") and hasattr(x, "shape") and hasattr(x, "__getitem__")
+
+
+def frame_of(x: Any) -> Frame:
+    """Of a data frame, or of a matrix of numbers, words or both."""
+    if is_dataframe(x):
+        names = [str(name) for name in x.columns]
+        return Frame(tuple(names), tuple(column(n, _values(x, i)) for i, n in enumerate(names)), named=True)
+    matrix = np.asarray(x)
+    if matrix.ndim != 2:
+        raise UsageError(f"A table has rows and columns, but the input has shape {list(matrix.shape)}.")
+    names = [f"x{i}" for i in range(matrix.shape[1])]
+    return Frame(tuple(names), tuple(column(n, matrix[:, i]) for i, n in enumerate(names)), named=False)
+
+
+def _values(frame: Any, i: int) -> NDArray[Any]:
+    """Column i of a data frame; pandas' categories are words even where they look like numbers."""
+    series = frame.iloc[:, i] if hasattr(frame, "iloc") else frame[frame.columns[i]]
+    if str(series.dtype) == "category":
+        return np.array([None if is_missing(v) else text(v) for v in series.tolist()], dtype=object)
+    return np.asarray(series.to_numpy())
+
+
+def column(name: str, values: NDArray[Any]) -> Column:
+    kind = values.dtype.kind
+    if kind in "biuf":
+        return values.astype(np.float64)
+    if kind == "c":
+        raise UsageError(f"Complex data not supported: column '{name}' holds complex numbers.")
+    if kind in "mM":
+        raise UsageError(
+            f"Column '{name}' holds dates or times: turn them into numbers, such as days since some date, or drop it."
+        )
+    if kind not in "OUST":
+        raise NotAValue(f"Column '{name}' is of type {values.dtype}, but every argument must be a string or a number.")
+    return _mixed(name, values.astype(object).tolist())
+
+
+def _mixed(name: str, values: Sequence[Any]) -> Column:
+    """Numbers where all that is there are numbers, else words."""
+    present = [v for v in values if not is_missing(v)]
+    strange = next((v for v in present if not isinstance(v, str | bytes | numbers.Number | np.generic)), None)
+    if strange is not None:
+        raise NotAValue(
+            f"Column '{name}' holds a {type(strange).__name__} ({str(strange)[:40]!r}), "
+            "but every argument must be a string or a number."
+        )
+    if any(isinstance(v, complex | np.complexfloating) for v in present):
+        raise UsageError(f"Complex data not supported: column '{name}' holds complex numbers.")
+    if not any(isinstance(v, str | bytes) for v in present):
+        return np.array([_number(name, v) for v in values], dtype=np.float64)
+    return np.array([None if is_missing(v) else text(v) for v in values], dtype=object)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float("nan") if is_missing(value) else float(value)
+    except OverflowError:
+        raise UsageError(f"Column '{name}' holds {str(value)[:12]}..., a number too large to compute with.") from None
+    except (TypeError, ValueError):
+        raise NotAValue(
+            f"Column '{name}' holds {str(value)[:40]!r}, but every argument must be a string or a number."
+        ) from None
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN, pandas' NA and NaT, and the empty word."""
+    if value is None or (isinstance(value, str | bytes) and not value):
+        return True
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return type(value).__name__ in ("NAType", "NaTType")
+
+
+def text(value: Any) -> str:
+    """A cell as a word: `3` for 3 and for 3.0, as a column of whole numbers with a gap is read as fractions."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if (
+        isinstance(value, float | np.floating)
+        and np.isfinite(value)
+        and value == np.floor(value)
+        and abs(value) < 2**53
+    ):
+        return str(int(value))
+    return str(value)
+
+
+def words(values: Column) -> Column:
+    """A column of numbers as words."""
+    if values.dtype == object:
+        return values
+    return np.array([None if np.isnan(v) else text(v) for v in values.tolist()], dtype=object)

@@ -1,0 +1,169 @@
+"""What a model reads: a table, images, or arrays of one shape; and how each becomes what enters its net."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqdg.data.augment import prepare
+from seqdg.errors import UsageError
+from seqdg.models.normalization import Normalization
+from seqdg.serve.frame import Frame, frame_of
+from seqdg.serve.preprocessing import Preprocessing
+
+TOGETHER = 2**23  # numbers that enter the net at once
+
+
+@dataclass(frozen=True)
+class TableInput:
+    """Rows of a table. Served in double precision, so that a row's prediction does not depend on its company."""
+
+    preprocessing: Preprocessing
+
+    dtype = torch.float64
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return len(self.preprocessing.names)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what enters the net."""
+        return (self.preprocessing.width,)
+
+    def read(self, x: Any) -> tuple[Tensor, list[str]]:
+        """All rows, and notes on what was not as in training."""
+        matrix, notes = self.preprocessing.apply(x if isinstance(x, Frame) else frame_of(x))
+        return torch.from_numpy(matrix), notes
+
+    def enter(self, x: Tensor) -> Tensor:
+        return x
+
+    def describe(self) -> dict[str, Any]:
+        p = self.preprocessing
+        vocabulary = [[name, list(known)] for name, known in p.vocabulary.items()]
+        return {
+            "kind": "table", "columns": list(p.names), "named": p.named, "numeric": list(p.numeric),
+            "vocabulary": vocabulary,
+        }  # fmt: skip
+
+    def tensors(self) -> dict[str, Tensor]:
+        p = self.preprocessing
+        return {name: torch.from_numpy(getattr(p, name)) for name in ("fill", "mean", "factor")}
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """Images (row, channel, height, width): bytes, or floats in [0, 1]; resized to the net's size."""
+
+    channels: int
+    size: int
+    normalization: Normalization
+    stored: int  # side to which pictures of files are decoded
+
+    dtype = torch.float32
+
+    @property
+    def width(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.channels, self.size, self.size)
+
+    def read(self, x: Any) -> tuple[Tensor, list[str]]:
+        images = _tensor(x)
+        if images.dim() != 4 or images.shape[1] != self.channels:
+            raise UsageError(
+                f"The model reads images (row, {self.channels}, height, width), but the input has shape "
+                f"{list(images.shape)}."
+            )
+        if images.is_floating_point():
+            _all_finite(images)
+            images = images.to(torch.float32)
+        elif images.dtype != torch.uint8:
+            raise UsageError(f"Images are bytes, or floats from 0 to 1, but these are {images.dtype}.")
+        if images.shape[2:].numel() == 0:
+            raise UsageError(f"The images have no pixels: the input has shape {list(images.shape)}.")
+        return images, []
+
+    def enter(self, x: Tensor) -> Tensor:
+        return prepare(x, self.size, self.normalization)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "image", **asdict(self)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+
+@dataclass(frozen=True)
+class ArrayInput:
+    """Arrays (row, *shape) of any other shape, taken as they are."""
+
+    shape: tuple[int, ...]
+
+    dtype = torch.float32
+
+    @property
+    def width(self) -> int:
+        return math.prod(self.shape)
+
+    def read(self, x: Any) -> tuple[Tensor, list[str]]:
+        array = _tensor(x)
+        if tuple(array.shape[1:]) != self.shape:
+            raise UsageError(
+                f"The model reads arrays (row, {', '.join(map(str, self.shape))}), not {list(array.shape)}."
+            )
+        array = array.to(torch.float32)
+        _all_finite(array)
+        return array, []
+
+    def enter(self, x: Tensor) -> Tensor:
+        return x
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "array", "shape": list(self.shape)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+
+Input = TableInput | ImageInput | ArrayInput
+
+
+def described(table: dict[str, Any], tensors: dict[str, Tensor]) -> Input:
+    """The inverse of `describe` and `tensors`."""
+    if table["kind"] == "table":
+        constants = {name: tensors[name].numpy() for name in ("fill", "mean", "factor")}
+        vocabulary = {name: tuple(known) for name, known in table["vocabulary"]}
+        names, numeric = tuple(table["columns"]), tuple(table["numeric"])
+        return TableInput(Preprocessing(names, table["named"], numeric, vocabulary, **constants))
+    if table["kind"] == "image":
+        normalization = Normalization(*(tuple(table["normalization"][name]) for name in ("mean", "std")))
+        return ImageInput(table["channels"], table["size"], normalization, table["stored"])
+    if table["kind"] == "array":
+        return ArrayInput(tuple(table["shape"]))
+    raise KeyError(table["kind"])
+
+
+def _tensor(x: Any) -> Tensor:
+    if isinstance(x, Tensor):
+        return x.detach().cpu()
+    array = np.asarray(x)
+    if array.dtype.kind not in "biuf":
+        raise UsageError(f"Arrays of more than two dimensions hold numbers, but these hold {array.dtype}.")
+    if array.dtype.kind == "f":
+        array = array.astype(np.float32)
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _all_finite(x: Tensor) -> None:
+    if not bool(torch.isfinite(x).all()):
+        raise UsageError("Input X contains infinity or NaN: give finite numbers.")

@@ -1,0 +1,186 @@
+"""A model as a directory: `model.safetensors` (weights), `model.json` (all else), `card.md` (for people).
+
+Nothing in it is a pickle, and nothing from it is run. model.json holds the hash of the weights and one of itself, so
+that a directory that was cut short or changed is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from seqdg.algorithm import Algorithm
+from seqdg.errors import UsageError
+from seqdg.models import weights
+from seqdg.models.factory import NetSpec
+from seqdg.models.factory import build as build_net
+from seqdg.registry import algorithms
+from seqdg.registry import build as build_algorithm
+from seqdg.serve.card import card
+from seqdg.serve.inputs import Input, described
+from seqdg.serve.model import Model, predicts_plainly
+from seqdg.tree import under_prefix, with_prefix
+
+FORMAT, SCHEMA = "seqdg-model", 1
+WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
+
+
+def write_model(model: Model, path: Path) -> None:
+    """Whole or not at all. A model that is there is replaced; anything else that is there is left alone."""
+    if path.exists() and not (path / TEXT).is_file() and (path.is_file() or any(path.iterdir())):
+        raise UsageError(f"{path} is there already and holds no model: choose another name.")
+    content = save(_tensors(model))
+    text = _text(model, hashlib.sha256(content).hexdigest())
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        unfinished.mkdir(parents=True)
+        (unfinished / WEIGHTS).write_bytes(content)
+        (unfinished / TEXT).write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (unfinished / CARD).write_text(card(text), encoding="utf-8")
+        if path.exists():
+            shutil.rmtree(path)
+        unfinished.rename(path)
+    except OSError as error:
+        raise UsageError(f"The model cannot be written to {path}: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def read_text(path: Path) -> dict[str, Any]:
+    """model.json, checked."""
+    if not path.is_dir():
+        raise UsageError(f"There is no model directory {path}.")
+    for name in (TEXT, WEIGHTS):
+        if not (path / name).is_file():
+            raise UsageError(f"{path} has no {name}: it is no model, or not all of it. Copy it again.")
+    try:
+        text = json.loads((path / TEXT).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path / TEXT} cannot be read ({error}): it was cut short or changed. Copy it again."
+        ) from None
+    if not isinstance(text, dict) or text.get("format") != FORMAT:
+        raise UsageError(f"{path / TEXT} does not describe a model of seqdg.")
+    if not isinstance(text.get("schema"), int) or text["schema"] > SCHEMA:
+        raise UsageError(
+            f"{path} was written by a newer version of seqdg (its format is {text.get('schema')}, and this one reads "
+            f"up to {SCHEMA}): pip install --upgrade seqdg."
+        )
+    if text.get("sha256") != _hash_of(text):
+        raise UsageError(
+            f"{path / TEXT} was changed after the model was saved: its hash does not match. Copy it again."
+        )
+    return text
+
+
+def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") -> Model:
+    """net: the user's own module, where the model was trained with one."""
+    text = read_text(path)
+    tensors, digest = weights.read(path / WEIGHTS)
+    if digest != text["weights_sha256"]:
+        raise UsageError(
+            f"{path / WEIGHTS} was changed after the model was saved: its hash does not match. Copy it again."
+        )
+    read = described(text["input"], under_prefix(tensors, "input."))
+    classes = _classes(text["classes"])
+    spec = None if text["net"] is None else NetSpec(**text["net"])
+    module = _module(path, spec, text, read, len(classes), net)
+    _fill(module, under_prefix(tensors, "buffer."))
+    return Model(
+        input=read,
+        module=module,
+        spec=spec,
+        batchnorm=text["batchnorm"],
+        algorithm=_algorithm(text),
+        name=text["algorithm"],
+        params=under_prefix(tensors, "param."),
+        classes=classes,
+        facts=text["facts"],
+        device=device,
+    )
+
+
+def _tensors(model: Model) -> dict[str, Tensor]:
+    buffers = {name: b.detach().cpu() for name, b in model.module.named_buffers()}
+    parts = (
+        with_prefix(model.params, "param."),
+        with_prefix(buffers, "buffer."),
+        with_prefix(model.input.tensors(), "input."),
+    )
+    return {name: t.clone().contiguous() for part in parts for name, t in part.items()}
+
+
+def _text(model: Model, digest: str) -> dict[str, Any]:
+    text = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "algorithm": model.name,
+        "plain": predicts_plainly(model.algorithm),
+        "net": None if model.spec is None else {**asdict(model.spec), "weights": None},
+        "module": f"{type(model.module).__module__}.{type(model.module).__qualname__}",
+        "batchnorm": model.batchnorm,
+        "input": model.input.describe(),
+        "classes": {"type": model.classes.dtype.kind, "values": model.classes.tolist()},
+        "facts": model.facts,
+        "weights_sha256": digest,
+    }
+    text = json.loads(json.dumps(text))  # tuples are lists, as they will be when read
+    return {**text, "sha256": _hash_of(text)}
+
+
+def _hash_of(text: Mapping[str, Any]) -> str:
+    own = {key: value for key, value in text.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(own, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _classes(table: Mapping[str, Any]) -> NDArray[Any]:
+    values = table["values"]
+    if table["type"] == "O":
+        return np.array(values, dtype=object)
+    return np.array(values)
+
+
+def _module(
+    path: Path, spec: NetSpec | None, text: Mapping[str, Any], read: Input, classes: int, net: nn.Module | None
+) -> nn.Module:
+    if spec is None:
+        if net is None:
+            raise UsageError(
+                f"{path} was trained with a net of the user's own ({text['module']}), whose code is not in it: "
+                "load it with DomainGeneralizer.load(path, net=...)."
+            )
+        return net
+    bare = replace(spec, pretrained=False, weights=None)
+    return build_net(bare, read.shape, classes, torch.Generator()).module
+
+
+def _fill(module: nn.Module, stored: Mapping[str, Tensor]) -> None:
+    own = dict(module.named_buffers())
+    if {n: b.shape for n, b in own.items()} != {n: b.shape for n, b in stored.items()}:
+        raise UsageError("The net given is not the one that the model was trained with: its buffers differ.")
+    with torch.no_grad():
+        for name, buffer in own.items():
+            buffer.copy_(stored[name])
+
+
+def _algorithm(text: Mapping[str, Any]) -> Algorithm:
+    """What predicts. Code that a model names by a path is not run."""
+    if text["plain"]:
+        return Algorithm()
+    name = text["algorithm"].rpartition(":")[2]
+    if name not in algorithms():
+        raise UsageError(f"The model was trained by the algorithm '{name}', which is not registered: import it first.")
+    settings = text["facts"]["parameters"]["settings"]
+    return build_algorithm(name, **{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})

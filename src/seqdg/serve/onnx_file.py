@@ -1,0 +1,229 @@
+"""A model as one ONNX file, its preprocessing inside, checked against onnxruntime before it is kept.
+
+A table enters as two matrices: `numbers` (row, column), double, NaN where a value is missing; and `words` (row,
+column), strings, empty where one is missing. The columns' order is in the file's metadata under `seqdg`. Images enter
+as `images` (row, channel, size, size), bytes, already resized; arrays as `x`. Out come `logits` and `probabilities`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from seqdg.errors import UsageError
+from seqdg.serve.inputs import ImageInput, TableInput
+from seqdg.serve.model import Model, Served, probabilities
+from seqdg.serve.preprocessing import LIMIT, Preprocessing
+
+TOLERANCE = 1e-5
+Feed = dict[str, NDArray[Any]]
+
+
+class _TableGraph(nn.Module):
+    """Preprocessing and net: raw numbers, and places of words in their vocabularies (-1 where in none)."""
+
+    fill: Tensor
+    mean: Tensor
+    factor: Tensor
+
+    def __init__(self, model: Model, preprocessing: Preprocessing) -> None:
+        super().__init__()
+        self.served = Served(model)
+        for name in ("fill", "mean", "factor"):
+            self.register_buffer(name, torch.from_numpy(getattr(preprocessing, name)))
+        self.sizes = [len(known) for known in preprocessing.vocabulary.values()]
+
+    def forward(self, numbers: Tensor | None, codes: Tensor | None) -> tuple[Tensor, Tensor]:
+        parts = []
+        if numbers is not None:
+            scaled = (torch.where(torch.isnan(numbers), self.fill, numbers) - self.mean) * self.factor
+            parts.append(torch.where(self.factor == 0, 0.0, scaled).clamp(-LIMIT, LIMIT))
+        if codes is not None:
+            for j, size in enumerate(self.sizes):
+                parts.append((codes[:, j : j + 1] == torch.arange(size)).to(torch.float64))
+        logits = self.served(torch.cat(parts, dim=1))
+        return logits, torch.softmax(logits, dim=1)
+
+
+class _ArrayGraph(nn.Module):
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.served, self.enter = Served(model), model.input.enter
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.served(self.enter(x))
+        return logits, torch.softmax(logits, dim=1)
+
+
+def export(model: Model, path: Path) -> float:
+    """Writes the file; the largest difference of a probability from the model's own on rows made up for the check."""
+    _need_onnx()
+    if isinstance(model.input, TableInput):
+        proto = _table(model, model.input.preprocessing)
+    else:
+        example = _example(model, 3)
+        proto = _exported(_ArrayGraph(model), (torch.from_numpy(example),), [_input_name(model)])
+    _describe(proto, model)
+    gap = _checked(proto.SerializeToString(), model)
+    try:
+        path.write_bytes(proto.SerializeToString())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
+    return gap
+
+
+def feed_of(model: Model, x: Any) -> Feed:
+    """What a session of onnxruntime is to be run on, for the same rows as the model takes."""
+    if isinstance(model.input, TableInput):
+        return _table_feed(model.input.preprocessing, x)
+    rows = model.input.read(x)[0]
+    return {_input_name(model): rows.numpy()}
+
+
+def _table_feed(preprocessing: Preprocessing, x: Any) -> Feed:
+    from seqdg.serve.frame import Frame, frame_of
+
+    raw, codes, _ = preprocessing.encoded(x if isinstance(x, Frame) else frame_of(x))
+    columns = [np.array([*known, ""], dtype=object)[code] for known, code in _by_column(preprocessing, codes)]
+    found: Feed = {"numbers": raw} if preprocessing.numeric else {}
+    return {**found, "words": np.stack(columns, axis=1)} if columns else found
+
+
+def _by_column(
+    preprocessing: Preprocessing, codes: NDArray[np.int64]
+) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
+    return list(zip(preprocessing.vocabulary.values(), codes.T, strict=True))
+
+
+def _table(model: Model, preprocessing: Preprocessing) -> Any:
+    k, m = len(preprocessing.numeric), len(preprocessing.vocabulary)
+    numbers = torch.zeros(3, k, dtype=torch.float64) if k else None
+    codes = torch.zeros(3, m, dtype=torch.int64) if m else None
+    names = [name for name, tensor in (("numbers", numbers), ("codes", codes)) if tensor is not None]
+    proto = _exported(_TableGraph(model, preprocessing), (numbers, codes), names)
+    if m:
+        _read_words(proto, preprocessing)
+    return proto
+
+
+def _exported(graph: nn.Module, example: tuple[Tensor | None, ...], names: list[str]) -> Any:
+    rows = torch.export.Dim.DYNAMIC
+    shapes = tuple(None if tensor is None else {0: rows} for tensor in example)
+    quiet = logging.getLogger("torch.onnx")
+    level = quiet.level
+    quiet.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch about torch
+            program = torch.onnx.export(
+                graph.eval(), example, input_names=names, output_names=["logits", "probabilities"],
+                dynamic_shapes=shapes, dynamo=True, verbose=False,
+            )  # fmt: skip
+    except Exception as error:  # whatever the exporter may raise on a foreign module
+        first = str(error).strip().splitlines()
+        raise UsageError(f"The net cannot be written as ONNX: {first[0] if first else type(error).__name__}") from error
+    finally:
+        quiet.setLevel(level)
+    assert program is not None
+    return program.model_proto
+
+
+def _read_words(proto: Any, preprocessing: Preprocessing) -> None:
+    """Puts in front of the graph what turns words into their places: a LabelEncoder per column."""
+    from onnx import TensorProto, helper
+
+    graph = proto.graph
+    old = next(i for i in graph.input if i.name == "codes")
+    rows = old.type.tensor_type.shape.dim[0].dim_param
+    nodes, parts = [], []
+    for j, known in enumerate(preprocessing.vocabulary.values()):
+        graph.initializer.append(helper.make_tensor(f"column_{j}", TensorProto.INT64, [1], [j]))
+        nodes.append(helper.make_node("Gather", ["words", f"column_{j}"], [f"words_{j}"], axis=1))
+        attributes: Mapping[str, Any] = {"default_int64": -1, "keys_strings": list(known) or ["\0"]}
+        places = list(range(len(known))) or [-1]
+        nodes.append(
+            helper.make_node(
+                "LabelEncoder", [f"words_{j}"], [f"codes_{j}"], domain="ai.onnx.ml", values_int64s=places, **attributes
+            )
+        )
+        parts.append(f"codes_{j}")
+    nodes.append(helper.make_node("Concat", parts, ["codes"], axis=1))
+    words = helper.make_tensor_value_info("words", TensorProto.STRING, [rows, len(parts)])
+    graph.input.remove(old)
+    graph.input.append(words)
+    rest = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes, *rest])
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 2))
+
+
+def _describe(proto: Any, model: Model) -> None:
+    about = {"classes": model.classes.tolist(), "input": model.input.describe(), "algorithm": model.name}
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = "seqdg", json.dumps(about)
+    proto.doc_string = __doc__ or ""
+
+
+def _checked(content: bytes, model: Model) -> float:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    gap = 0.0
+    for rows in (1, 7):  # another number of rows than it was traced with
+        x = _example(model, rows)
+        own = probabilities(model.logits(x)[0])
+        found = session.run(["probabilities"], feed_of(model, x))[0]
+        gap = max(gap, float(np.abs(found - own).max()))
+    if not gap <= TOLERANCE:
+        raise UsageError(f"The ONNX form differs from the model by {gap:.1e} in a probability: it was not written.")
+    return gap
+
+
+def _example(model: Model, rows: int) -> Any:
+    """Rows like those of the training data, gaps and unknown words among them."""
+    draw = np.random.Generator(np.random.Philox(rows))
+    if isinstance(model.input, TableInput):
+        return _example_table(model.input.preprocessing, rows, draw)
+    if isinstance(model.input, ImageInput):
+        return draw.integers(0, 256, size=(rows, *model.input.shape), dtype=np.uint8)
+    return draw.standard_normal((rows, *model.input.shape)).astype(np.float32)
+
+
+def _example_table(preprocessing: Preprocessing, rows: int, draw: np.random.Generator) -> Any:
+    from seqdg.serve.frame import Frame
+
+    columns: dict[str, NDArray[Any]] = {}
+    for i, name in enumerate(preprocessing.numeric):
+        factor = preprocessing.factor[i]
+        with np.errstate(over="ignore"):
+            values = preprocessing.mean[i] + draw.standard_normal(rows) / (factor or 1.0)
+        values = np.where(np.isfinite(values), values, 0.0)
+        values[draw.random(rows) < 0.1] = np.nan
+        columns[name] = values
+    for name, known in preprocessing.vocabulary.items():
+        columns[name] = np.array([*known, None, "\1 never seen"], dtype=object)[
+            draw.integers(len(known) + 2, size=rows)
+        ]
+    return Frame(preprocessing.names, tuple(columns[name] for name in preprocessing.names), preprocessing.named)
+
+
+def _input_name(model: Model) -> str:
+    return "images" if isinstance(model.input, ImageInput) else "x"
+
+
+def _need_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise UsageError("Writing and checking ONNX files needs more packages: pip install 'seqdg[onnx]'.") from None

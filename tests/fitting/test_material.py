@@ -1,0 +1,64 @@
+"""Which rows a fit validates on, and how trials of a stack are each preprocessed by their own sources."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from seqdg.estimator import DomainGeneralizer, checked_input
+from seqdg.fitting.folds import FoldInputs, constants_of
+from seqdg.fitting.loss import loss_of
+from seqdg.fitting.material import prepared, validation_mask
+from seqdg.serve.preprocessing import learn
+
+
+def test_validation_takes_a_share_of_every_class_of_every_domain():
+    y, domain = np.tile(np.repeat([0, 1], [40, 10]), 3), np.repeat([0, 1, 2], 50)
+    mask = validation_mask(y, domain, 0.2, seed=0).numpy()
+    for d in range(3):
+        assert mask[(domain == d) & (y == 0)].sum() == 8
+        assert mask[(domain == d) & (y == 1)].sum() == 2
+    assert (validation_mask(y, domain, 0.2, seed=0).numpy() == mask).all()
+    assert (validation_mask(y, domain, 0.2, seed=1).numpy() != mask).any()
+
+
+def test_validation_never_takes_the_last_row_of_a_class_but_one_of_a_domain_that_has_two():
+    mask = validation_mask(np.array([0, 1, 1, 0, 1]), np.array([0, 0, 0, 1, 1]), 0.9, seed=0).numpy()
+    assert not mask[0]
+    assert mask[1:3].sum() == 1
+    assert mask[3:].sum() == 1
+    assert not validation_mask(np.array([0]), np.array([0]), 0.5, seed=0).any()
+
+
+def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals):
+    """What is learned for a trial with a domain held out is what `learn` finds in the other domains."""
+    x, y, domains = hospitals
+    x = x.assign(smoker=np.where(domains == "west", "vapes", x["smoker"]))
+    frame = checked_input(x)
+    recipe = DomainGeneralizer().recipe()
+    material = prepared(frame, y, domains, recipe, gaps=True)
+    data, numbers = material.dataset, len(material.input.preprocessing.numeric)
+    names = ("west", "east")
+    constants = [constants_of(data.x[torch.from_numpy(np.flatnonzero(domains != name))], numbers) for name in names]
+    stacked = type(constants[0])(*(torch.stack(c) for c in zip(*constants, strict=True)))
+    inputs = FoldInputs(data.x, data.y, torch.device("cpu"), stacked)
+    got, _ = inputs.serve(torch.arange(len(y)).repeat(2, 1))
+    for i, name in enumerate(names):
+        own = learn(checked_input(x[domains != name]))
+        want, _ = own.apply(frame)
+        places = [*range(numbers)]
+        for word in own.vocabulary["smoker"]:
+            places.append(numbers + material.input.preprocessing.vocabulary["smoker"].index(word))
+        np.testing.assert_allclose(got[i][:, places].numpy(), want, atol=2e-5)
+        rest = [j for j in range(got.shape[-1]) if j not in places]
+        assert len(rest) == (name == "west")
+        assert not got[i][:, rest].any()
+
+
+def test_balanced_weights_give_every_class_the_same_say():
+    labels = [torch.tensor([0] * 9 + [1]), torch.tensor([0] * 7 + [1] * 3)]
+    loss = loss_of("balanced", labels, ["a", "b"])
+    assert torch.allclose(loss.weight * torch.tensor([0.8, 0.2]).double(), torch.tensor([0.5, 0.5]).double())
+    logits, y = torch.randn(6, 2).double(), torch.tensor([0, 1, 0, 0, 1, 0])
+    each = torch.nn.functional.cross_entropy(logits, y, reduction="none")
+    assert torch.allclose(loss(logits, y), (loss.weight[y] * each).mean())

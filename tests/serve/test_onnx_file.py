@@ -1,0 +1,63 @@
+"""The ONNX form gives what the model gives, preprocessing included, for any number of rows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from torch import nn
+
+import seqdg
+from seqdg.serve.onnx_file import export, feed_of
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+def session(path):
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.slow
+def test_a_table_with_gaps_and_strange_words_gives_the_same_probabilities(fitted, hospitals, tmp_path):
+    x, _, _ = hospitals
+    gap = export(fitted.model_, tmp_path / "m.onnx")
+    assert gap <= 1e-5
+    odd = x.copy()
+    odd.loc[3, "smoker"] = "sometimes"
+    odd.loc[4, "taken"] = 1e300
+    run = session(tmp_path / "m.onnx")
+    with pytest.warns(UserWarning, match="sometimes"):
+        own = fitted.predict_proba(odd)
+    feed = feed_of(fitted.model_, odd)
+    np.testing.assert_allclose(run.run(["probabilities"], feed)[0], own, atol=1e-5)
+    # As a service would feed it, from the metadata alone.
+    about = json.loads(run.get_modelmeta().custom_metadata_map["seqdg"])
+    by_hand = {
+        "numbers": odd[about["input"]["numeric"]].to_numpy(np.float64),
+        "words": odd[[name for name, _ in about["input"]["vocabulary"]]].fillna("").to_numpy(object),
+    }
+    np.testing.assert_allclose(run.run(["probabilities"], by_hand)[0], own, atol=1e-5)
+    assert about["classes"] == ["healthy", "ill"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["agg", "ensemble", "undo-bias"])
+def test_a_matrix_of_numbers_under_any_algorithm(algorithm, tmp_path):
+    draw = np.random.default_rng(2)
+    x, y, domains = draw.standard_normal((60, 4)), np.arange(60) % 3, np.arange(60) // 20
+    model = seqdg.DomainGeneralizer(algorithm, steps=5, hidden=(8,)).fit(x, y, domains=domains)
+    export(model.model_, tmp_path / "m.onnx")
+    found = session(tmp_path / "m.onnx").run(["probabilities"], {"numbers": x})[0]
+    np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_images_enter_as_bytes(tmp_path):
+    draw = np.random.default_rng(3)
+    x, y = draw.integers(0, 256, (24, 3, 12, 12), dtype=np.uint8), np.arange(24) % 2
+    own = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(400, 2))
+    model = seqdg.DomainGeneralizer("fo-s-mldg", net=own, steps=4, batch=4).fit(x, y, domains=np.arange(24) // 12)
+    export(model.model_, tmp_path / "m.onnx")
+    found = session(tmp_path / "m.onnx").run(["probabilities"], {"images": x})[0]
+    np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-5)

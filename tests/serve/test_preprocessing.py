@@ -1,0 +1,125 @@
+"""Tables become what a standard pipeline of scikit-learn would make of them, whatever kind of table they are."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from seqdg.errors import UsageError
+from seqdg.serve.frame import Frame, frame_of
+from seqdg.serve.preprocessing import LIMIT, learn
+
+
+def applied(train, new=None):
+    frame = frame_of(train)
+    return learn(frame).apply(frame if new is None else frame_of(new))
+
+
+def test_numbers_and_words_become_what_a_standard_pipeline_makes_of_them(hospitals):
+    x, _, _ = hospitals
+    while x["age"].notna().sum() % 2 == 0:
+        x = x.iloc[1:]  # of two ages in the middle, the pipeline would take the mean and we the lower
+    numbers = [name for name in x.columns if name != "smoker"]
+    pipeline = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    words = OneHotEncoder(sparse_output=False, handle_unknown="ignore")
+    standard = ColumnTransformer([("numbers", pipeline, numbers), ("words", words, ["smoker"])])
+    want = standard.fit_transform(x.assign(smoker=x["smoker"].fillna("~missing")))[:, :-1]
+    got, notes = applied(x)
+    assert notes == []
+    assert got.shape == want.shape
+    assert x["age"].isna().sum() > 5
+    np.testing.assert_allclose(got, want, atol=1e-9)
+
+
+def test_the_same_rows_as_frame_matrix_or_list_are_the_same():
+    rows = [[1.0, 2.0], [3.0, float("nan")], [5.0, 7.0]]
+    want, _ = applied(rows)
+    for same in (np.array(rows), pd.DataFrame(rows), np.array(rows, dtype=object), np.array(rows, dtype=np.float32)):
+        np.testing.assert_allclose(applied(same)[0], want, atol=1e-12)
+
+
+def test_a_column_that_never_varies_is_nothing_whatever_it_becomes():
+    got, _ = applied(pd.DataFrame({"a": [2.0, 2.0], "b": [0.0, 1.0]}), pd.DataFrame({"a": [9], "b": [0]}))
+    assert got.tolist() == [[0.0, -1.0]]
+
+
+def test_a_column_without_any_value_is_nothing():
+    got, _ = applied(pd.DataFrame({"a": [None, None], "b": [0.0, 1.0]}))
+    assert got[:, 0].tolist() == [0.0, 0.0]
+
+
+def test_huge_and_tiny_numbers_stay_finite():
+    train = pd.DataFrame({"a": [1e308, -1e308, 0.0], "b": [5e-324, 0.0, 1e-320], "c": [1e300, 2e300, 3e300]})
+    new = pd.DataFrame({"a": [-1.7e308], "b": [1e308], "c": [-1e308]})
+    for rows in (train, new):
+        got, _ = applied(train, rows)
+        assert np.isfinite(got).all()
+        assert np.abs(got).max() <= LIMIT
+
+
+def test_a_word_never_seen_is_no_word_and_is_noted():
+    train = pd.DataFrame({"c": ["u", "v", "v"]})
+    got, notes = applied(train, pd.DataFrame({"c": ["w", None, "u"]}))
+    assert got.tolist() == [[0, 0], [0, 0], [1, 0]]
+    assert notes == ["Column 'c' has words that were not in the training data: w."]
+
+
+def test_columns_are_found_by_name_in_any_order_and_others_are_ignored(hospitals):
+    x, _, _ = hospitals
+    frame = frame_of(x)
+    preprocessing = learn(frame)
+    shuffled = x[list(x.columns)[::-1]].assign(extra=1)
+    np.testing.assert_array_equal(preprocessing.apply(frame_of(shuffled))[0], preprocessing.apply(frame)[0])
+
+
+def test_a_missing_column_is_named():
+    frame = frame_of(pd.DataFrame({"age": [1.0, 2.0], "height": [1.0, 2.0], "c": ["u", "v"]}))
+    preprocessing = learn(frame)
+    with pytest.raises(UsageError, match=r"There is no column of the input 'age'\. Did you mean 'Age'"):
+        preprocessing.apply(frame_of(pd.DataFrame({"Age": [1.0], "height": [1.0], "c": ["u"]})))
+    with pytest.raises(UsageError, match="lacks 2 columns that the model was fitted on: age, c"):
+        preprocessing.apply(frame_of(pd.DataFrame({"height": [1.0]})))
+
+
+def test_types_that_changed_are_mended_where_they_can_be():
+    frame = frame_of(pd.DataFrame({"n": [1.0, 3.0], "c": ["1", "2"], "t": [True, False]}))
+    preprocessing = learn(frame)
+    same = pd.DataFrame({"n": ["1.0", " 3 "], "c": [1.0, 2.0], "t": ["true", "False"]})
+    np.testing.assert_array_equal(preprocessing.apply(frame_of(same))[0], preprocessing.apply(frame)[0])
+    with pytest.raises(UsageError, match=r"Column 'n' held numbers when .* row 1 .* holds 'three'"):
+        preprocessing.apply(frame_of(pd.DataFrame({"n": ["1", "three"], "c": ["1", "2"], "t": [1, 0]})))
+
+
+def test_pandas_categories_are_words_even_where_they_are_numbers():
+    frame = frame_of(pd.DataFrame({"c": pd.Categorical([3, 1, 3])}))
+    assert learn(frame).vocabulary == {"c": ("1", "3")}
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (pd.DataFrame({"when": pd.to_datetime(["2020-01-01", "2021-01-01"])}), "Column 'when' holds dates or times"),
+        (pd.DataFrame({"when": [datetime.date(2020, 1, 1), None]}), "Column 'when' holds a date"),
+        (pd.DataFrame({"a": [1.0, np.inf]}), "contains infinity: column 'a' in 1 row"),
+        (pd.DataFrame({"a": [[1], [2]]}), "Column 'a' holds a list"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "Several columns have the same name: a"),
+        (pd.DataFrame({"id": [f"p{i}" for i in range(2000)]}), "has 2000 different words in 2000 rows"),
+        (pd.DataFrame({"a": [10**400, 1]}, dtype=object), "a number too large"),
+        (np.zeros((2, 2, 2)), "A table has rows and columns"),
+    ],
+)
+def test_what_is_no_number_and_no_word_is_refused_in_a_sentence(table, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        learn(frame_of(table))
+
+
+def test_a_frame_can_leave_out_columns():
+    frame = Frame(("a", "b"), (np.zeros(2), np.ones(2)), named=True)
+    assert frame.without(["a"]).names == ("b",)
