@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from seqdg.algorithm import Chainable, Number, Numbers, Range, setting
-from seqdg.episode import Episode
+from torch import Tensor
+from torch.func import grad, grad_and_value, jvp
+
+from seqdg import tree
+from seqdg.algorithm import Chainable, Loss, Number, Numbers, Range, setting
+from seqdg.episode import Episode, Params
 from seqdg.models.net import Net
 from seqdg.positions import check_count, nth, nth_from_end
 
@@ -29,7 +34,9 @@ class LookAhead(Chainable):
         check_count("beta", self.beta, tuple(range(1, length + 1)), length)
 
     def coefficients(self, position: int, length: int) -> tuple[Number, Number]:
-        """alpha_i and beta_{i+1} of a path of `length` domains, of which the first has position 0."""
+        """alpha and beta with which the domain at a position is judged; the first has position 0, and no past."""
+        if position == 0:
+            return 0.0, 1.0
         return nth(self.alpha, position - 1), nth_from_end(self.beta, position, length)
 
 
@@ -37,3 +44,60 @@ def halves(episode: Episode) -> tuple[Episode, int]:
     """Meta-train and meta-test of MLDG by itself: all domains of the path but the last, and the last."""
     last = episode.domains - 1
     return episode.part(0, last), last
+
+
+def second_order(algorithm: LookAhead, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+    """S-MLDG of order 2: N gradients on the way out, N - 1 Hessian-vector products on the way back.
+
+    On the way out, w_i = w - alpha_i * d_{i-1}, g_i = grad l(D_i, .) at w_i, d_i = d_{i-1} + beta_i * g_i. On the way
+    back, with s the sensitivity of the loss to d_i and H_i the Hessian of l(D_i, .) at w_i:
+
+        u_i = beta_i * (g_i + H_i s),   s <- s - alpha_i * u_i,   and the direction is the sum of all u_i.
+    """
+    n = episode.domains
+    of_domain: list[Loss] = [lambda w, i=i: net.loss(w, episode.minibatch(i)) for i in range(n)]  # type: ignore[misc]
+    past, total = tree.scale(params, 0.0), episode.x.new_zeros(())
+    points, gradients = [], []
+    for i, loss in enumerate(of_domain):
+        alpha, beta = algorithm.coefficients(i, n)
+        points.append(tree.add(params, past, -alpha))
+        g, value = grad_and_value(loss)(points[-1])
+        gradients.append(g)
+        past, total = tree.add(past, g, beta), total + beta * value
+    alpha, beta = algorithm.coefficients(n - 1, n)
+    direction = tree.scale(gradients[-1], beta)
+    s = tree.scale(direction, -alpha)
+    for i in reversed(range(n - 1)):
+        alpha, beta = algorithm.coefficients(i, n)
+        bent = jvp(grad(of_domain[i]), (points[i],), (s,))[1]
+        u = tree.scale(tree.add(gradients[i], bent), beta)
+        direction, s = tree.add(direction, u), tree.add(s, u, -alpha)
+    return direction, total
+
+
+def exact_by_products(algorithm: LookAhead, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+    """S-MLDG, exact, as Hessian-vector products of the direction over the past, taken forward through it:
+
+        d_i(w) = d_{i-1}(w) + beta_i * (v - alpha_i * H_{i-1} v),   v = grad l(D_i, .) at w - alpha_i * d_{i-1}(w)
+
+    Each domain costs four times the one before it, where nested gradients cost three; but a GPU is slow at the second
+    derivative of a convolution and fast at this.
+    """
+    n = episode.domains
+
+    def over(i: int) -> Callable[[Params], tuple[Params, Tensor]]:
+        alpha, beta = algorithm.coefficients(i, n)
+        gradient = grad_and_value(lambda weights: net.loss(weights, episode.minibatch(i)))
+        if i == 0:
+            return gradient
+        before = over(i - 1)
+
+        def direction(weights: Params) -> tuple[Params, Tensor]:
+            past, so_far = before(weights)
+            v, value = gradient(tree.add(weights, past, -alpha))
+            bent = jvp(before, (weights,), (v,), has_aux=True)[1]
+            return tree.add(tree.add(past, v, beta), bent, -alpha * beta), so_far + beta * value
+
+        return direction
+
+    return over(n - 1)(params)

@@ -7,7 +7,9 @@ import torch
 from torch.testing import assert_close
 
 from seqdg import build
+from seqdg.algorithms.mldg import MLDG
 from seqdg.errors import UsageError
+from seqdg.look_ahead import exact_by_products
 
 ALPHA, BETA = (0.4, 0.9, 0.3), (1.0, 1.3, 0.6, 0.8)
 
@@ -68,6 +70,16 @@ def test_order_1_is_first_order_and_an_order_of_the_path_s_length_is_exact(net, 
         second, _ = build("s-mldg", **settings(n), order=2).gradient(net, weights, episode)
         assert max((second[k] - exact[k]).abs().max() for k in exact) > 1e-4
         assert max((second[k] - first[k]).abs().max() for k in exact) > 1e-4
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_hessian_vector_products_give_the_exact_direction_and_loss(net, weights, episode_of, n):
+    episode, given = episode_of(n), settings(n) if n > 1 else {}
+    exact, value = build("s-mldg", **given).gradient(net, weights, episode)
+    got, total = exact_by_products(MLDG(**given), net, weights, episode)
+    assert_close(total, value)
+    for name in exact:
+        assert_close(got[name], exact[name])
 
 
 def test_higher_orders_come_closer_to_exact_as_the_step_shrinks(net, weights, episode_of):

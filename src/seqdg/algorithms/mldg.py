@@ -12,7 +12,7 @@ from torch.func import grad, grad_and_value, vjp
 from seqdg import tree
 from seqdg.algorithm import Loss, setting
 from seqdg.episode import Episode, Params
-from seqdg.look_ahead import LookAhead, halves
+from seqdg.look_ahead import LookAhead, exact_by_products, halves, second_order
 from seqdg.models.net import Net
 from seqdg.registry import register
 
@@ -63,16 +63,19 @@ class MLDG(LookAhead):
         return total
 
     def along(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        """The whole path at once, what its steps share computed once."""
+        """The whole path at once, by the cheapest way to its order."""
         n = episode.domains
-        total = self.begin(net, episode)
+        if self.order == 2 and n > 2:
+            return second_order(self, net, params, episode)
         if 0 < self.order < n:
             terms = self._terms(net, episode, self.order, n)
-            total = lambda weights: terms(weights).sum()  # noqa: E731
-        else:
-            exact = replace(self, order=0)
-            for i in range(1, n):
-                total = exact.extend(net, total, episode, i)
+            direction, value = grad_and_value(lambda weights: terms(weights).sum())(params)
+            return direction, value
+        if episode.x.is_cuda and 1 < n <= 3:
+            return exact_by_products(self, net, params, episode)
+        exact, total = replace(self, order=0), self.begin(net, episode)
+        for i in range(1, n):
+            total = exact.extend(net, total, episode, i)
         direction, value = grad_and_value(total)(params)
         return direction, value
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import TransformType
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -41,16 +43,24 @@ class PureBatchNorm(nn.Module):
         if self.recording:
             others = [d for d in range(x.dim()) if d != 1]
             self.seen = x.mean(others), x.var(others, unbiased=False)
-        if self.on_batch:
+        if self.on_batch and not (x.is_cuda and x.dim() > 3 and _in_vmap()):
             return batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
-        scale = torch.rsqrt(self.running_var + self.eps)
+        mean, var = self.running_mean, self.running_var
+        if self.on_batch:  # images on a GPU under vmap, for which torch has no batch_norm
+            others = [d for d in range(x.dim()) if d != 1]
+            mean, var = x.mean(others), x.var(others, unbiased=False)
+        scale = torch.rsqrt(var + self.eps)
         if self.weight is not None:
             scale = scale * self.weight
-        shift = -self.running_mean * scale
+        shift = -mean * scale
         if self.bias is not None:
             shift = shift + self.bias
         shape = (-1,) + (1,) * (x.dim() - 2)
         return x * scale.reshape(shape) + shift.reshape(shape)
+
+
+def _in_vmap() -> bool:
+    return any(level.key() == TransformType.Vmap for level in retrieve_all_functorch_interpreters())
 
 
 def has_batchnorm(module: nn.Module) -> bool:

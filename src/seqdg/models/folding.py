@@ -76,4 +76,5 @@ def _convolve(
     shift = offset - mean * scale
     if bias is not None:
         shift = shift + bias * scale
-    return conv2d(x, weight * scale.reshape(-1, 1, 1, 1), shift, *shape)
+    y = conv2d(x, weight * scale.reshape(-1, 1, 1, 1), None, *shape)
+    return y + shift.to(y.dtype).reshape(-1, 1, 1)  # autocast under vmap would leave a bias in single precision
