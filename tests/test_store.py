@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from seqdg.directory import writing
 from seqdg.errors import UsageError
 from seqdg.record import DIVERGED, DONE, FAILED, Evaluation, Record
+from seqdg.salvage import salvage
 from seqdg.store import FILE, Store
 
 
@@ -58,6 +60,15 @@ def test_records_that_do_not_say_when_they_finished_are_given_the_time(tmp_path:
     assert Store.open(tmp_path).records()[0].finished > 1e9
 
 
+def test_records_come_in_the_order_of_their_plans_whatever_finished_first(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    store.begin({"key3": "g", "key1": "g"})
+    store.begin({"key2": "g", "key3": "g"})
+    store.add([record(i) for i in range(4)])
+    assert [r.key for r in store.records()] == ["key3", "key1", "key2", "key0"]
+    assert store.planned() == {"key3": "g", "key2": "g"}
+
+
 def test_only_failed_trials_run_again(tmp_path: Path) -> None:
     store = Store.create(tmp_path, "bench")
     store.add([record(0, DONE), record(1, DIVERGED), record(2, FAILED)])
@@ -68,8 +79,8 @@ def test_only_failed_trials_run_again(tmp_path: Path) -> None:
 
 def test_a_group_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
     store = Store.create(tmp_path, "bench")
-    broken = replace(record(1), seconds=None)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="seconds"):
+    broken = replace(record(1), weights=None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="weights"):
         store.add([record(0), broken])
     assert Store.open(tmp_path).records() == []
 
@@ -135,3 +146,80 @@ def test_a_file_that_is_no_database_is_said_to_be_damaged(tmp_path: Path) -> Non
     for use in (lambda: Store.open(tmp_path), lambda: Store.create(tmp_path, "bench")):
         with pytest.raises(UsageError, match="seqdg salvage"):
             use()
+
+
+def many(store: Store, count: int) -> list[Record]:
+    """Records of which no two are alike, stored a few at a time."""
+    records = [replace(record(i), losses=[float(i)] * 200) for i in range(count)]
+    for start in range(0, count, 7):
+        store.add(records[start : start + 7])
+    return records
+
+
+def test_what_can_be_read_of_a_damaged_store_goes_into_a_new_one(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "run", "bench")
+    records = many(store, 60)
+    store.add_analysis("ranks", [1, 2])
+    store.close()
+    path = tmp_path / "run" / FILE
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2 // 4096 * 4096
+    data[middle : middle + 3 * 4096] = b"\xff" * 3 * 4096
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=r"is damaged .* `seqdg salvage .* NEW`"):
+        Store.open(tmp_path / "run").records()
+    count = salvage(tmp_path / "run", tmp_path / "new")
+    assert 30 < count < 60
+    found = Store.open(tmp_path / "new")
+    assert found.benchmark == "bench"
+    assert len(found.records()) == count
+    assert all(r in records for r in found.records())
+    with pytest.raises(UsageError, match="holds a run already"):
+        salvage(tmp_path / "run", tmp_path / "new")
+
+
+def test_a_number_that_changed_on_disk_is_not_salvaged(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "run", "bench")
+    many(store, 5)
+    store.close()
+    path = tmp_path / "run" / FILE
+    data = path.read_bytes()
+    three = struct.pack("<d", 3.0) * 200
+    assert data.count(three) == 1
+    path.write_bytes(data.replace(three, struct.pack("<d", 3.5) * 200))
+    assert salvage(tmp_path / "run", tmp_path / "new") == 4
+    assert {r.seed for r in Store.open(tmp_path / "new").records()} == {0, 1, 2, 4}
+
+
+def test_of_a_file_that_is_no_database_nothing_is_salvaged_but_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / FILE).write_bytes(b"nothing" * 1000)
+    with pytest.raises(UsageError, match="--benchmark NAME"):
+        salvage(tmp_path / "run", tmp_path / "new")
+    assert salvage(tmp_path / "run", tmp_path / "new", "bench") == 0
+
+
+def test_a_store_that_may_only_be_read_is_read(tmp_path: Path) -> None:
+    """As on a file system that is mounted so; root may write where permissions say no, hence the detour."""
+    store = Store.create(tmp_path, "bench")
+    store.add([record(0)])
+    store.close()
+    reader = Store(tmp_path / FILE, readonly=True)
+    assert reader.records() == [record(0)]
+    with pytest.raises(UsageError, match="readonly"):
+        reader.add([record(1)])
+
+
+def test_a_full_disk_is_a_sentence_and_the_store_opens_and_goes_on(tmp_path: Path) -> None:
+    """With SQLite's own limit in place of a disk's."""
+    store = Store.create(tmp_path, "bench")
+    store.add([record(0)])
+    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+    store._db.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(UsageError, match=r"Nothing more can be written .* Make room and run the command again"):
+        store.add([replace(record(1), losses=[1.0] * 100_000)])
+    assert [r.seed for r in Store.open(tmp_path).records()] == [0]
+    store.close()
+    again = Store.create(tmp_path, "bench")
+    again.add([record(1)])
+    assert [r.seed for r in Store.open(tmp_path).records()] == [0, 1]

@@ -82,7 +82,8 @@ def fill(
 
     costs: seconds by group, as far as they are known.   show: hears how far the run is.
     """
-    store.begin({trial.key: g.key for g in (*made.groups, *made.missing) for trial in g.trials})
+    place = {trial.key: g.key for g in (*made.groups, *made.missing) for trial in g.trials}
+    store.begin({trial.key: place[trial.key] for trial in made.trials})
     progress = Progress(made, costs or {})
 
     def tell(group: Group, step: int) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -14,7 +15,7 @@ from seqdg.record import Evaluation, Record
 
 COLUMNS = (
     "key", "algorithm", "held_out", "seed", "status", "seconds", "peak_memory", "stacked", "finished", "device",
-    "versions", "commit_id", "weights", "notes", "error", "description", "shape", "history", "losses",
+    "versions", "commit_id", "weights", "notes", "error", "description", "shape", "history", "losses", "digest",
 )  # fmt: skip
 _Shape = list[tuple[int, list[tuple[str, int]], list[tuple[str, int]]]]  # per evaluation: step, criteria with counts
 
@@ -58,12 +59,22 @@ def _shape(text: str) -> _Shape:
 
 
 def row_of(record: Record) -> tuple[object, ...]:
-    return (
+    """In the order of `COLUMNS`; the last is a digest of the others, by which damage can be told."""
+    row = (
         record.key, record.algorithm, ",".join(record.held_out), record.seed, record.status,
-        record.seconds, record.peak_memory, record.stacked, record.finished or time.time(), record.device,
-        json.dumps(record.versions), record.commit, record.weights, json.dumps(record.notes), record.error,
-        json.dumps(record.description), *pack_history(record.history), pack(record.losses),
+        float(record.seconds), record.peak_memory, record.stacked, float(record.finished or time.time()),
+        record.device, json.dumps(record.versions), record.commit, record.weights, json.dumps(record.notes),
+        record.error, json.dumps(record.description), *pack_history(record.history), pack(record.losses),
     )  # fmt: skip
+    return (*row, _digest(row))
+
+
+def is_whole(row: Sequence[object]) -> bool:
+    return row[-1] == _digest(tuple(row[:-1]))
+
+
+def _digest(row: tuple[object, ...]) -> str:
+    return hashlib.sha256(repr(row).encode()).hexdigest()
 
 
 def record_of(row: sqlite3.Row) -> Record:

@@ -17,7 +17,7 @@ from seqdg.errors import UsageError
 from seqdg.packing import COLUMNS, record_of, row_of
 from seqdg.record import FAILED, Record
 
-SCHEMA = 2
+SCHEMA = 3
 FILE = "results.sqlite"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -26,9 +26,10 @@ CREATE TABLE IF NOT EXISTS trials (
     algorithm TEXT NOT NULL, held_out TEXT NOT NULL, seed INTEGER NOT NULL, status TEXT NOT NULL,
     seconds REAL NOT NULL, peak_memory INTEGER NOT NULL, stacked INTEGER NOT NULL, finished REAL NOT NULL,
     device TEXT NOT NULL, versions TEXT NOT NULL, commit_id TEXT NOT NULL, weights TEXT NOT NULL, notes TEXT NOT NULL,
-    error TEXT NOT NULL, description TEXT NOT NULL, shape TEXT NOT NULL, history BLOB NOT NULL, losses BLOB NOT NULL
+    error TEXT NOT NULL, description TEXT NOT NULL, shape TEXT NOT NULL, history BLOB NOT NULL, losses BLOB NOT NULL,
+    digest TEXT NOT NULL
 );
-CREATE TABLE IF NOT EXISTS planned (key TEXT PRIMARY KEY, in_group TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS planned (key TEXT PRIMARY KEY, in_group TEXT NOT NULL, latest INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS running (
     in_group TEXT PRIMARY KEY, algorithm TEXT NOT NULL, trials INTEGER NOT NULL,
     step INTEGER NOT NULL, steps INTEGER NOT NULL
@@ -141,9 +142,12 @@ class Store:
     def begin(self, planned: Mapping[str, str]) -> None:
         """A run begins: its trials, each with its group. What an earlier one left as running no longer is."""
         with self._transaction():
-            self._db.execute("DELETE FROM planned")
             self._db.execute("DELETE FROM running")
-            self._db.executemany("INSERT INTO planned VALUES (?, ?)", planned.items())
+            self._db.execute("UPDATE planned SET latest = 0")
+            self._db.executemany(
+                "INSERT INTO planned VALUES (?1, ?2, 1) ON CONFLICT (key) DO UPDATE SET in_group = ?2, latest = 1",
+                planned.items(),
+            )
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('run', ?)", (json.dumps(asdict(Run(time.time()))),))
 
     def note(self, run: Run, running: Iterable[Running]) -> None:
@@ -163,7 +167,7 @@ class Store:
 
     def planned(self) -> dict[str, str]:
         """The trials of the latest run, each with its group."""
-        return {row[0]: row[1] for row in self._query("SELECT key, in_group FROM planned")}
+        return {row[0]: row[1] for row in self._query("SELECT key, in_group FROM planned WHERE latest")}
 
     def pace(self, device: str) -> dict[tuple[str, int], float]:
         """Seconds per step of one trial, by algorithm and number of held-out domains, from the latest records."""
@@ -192,8 +196,12 @@ class Store:
             self._db.execute("DELETE FROM running WHERE in_group = ?", (group,))
 
     def records(self) -> list[Record]:
-        """In the order in which they finished."""
-        return [record_of(row) for row in self._query("SELECT * FROM trials ORDER BY finished, rowid")]
+        """In the order in which they were planned, which no crash changes; unplanned ones last, as they finished."""
+        rows = self._query(
+            "SELECT trials.* FROM trials LEFT JOIN planned USING (key) "
+            "ORDER BY planned.rowid IS NULL, planned.rowid, finished, trials.rowid"
+        )
+        return [record_of(row) for row in rows]
 
     def add_analysis(self, name: str, payload: Any) -> None:
         text = json.dumps(payload)

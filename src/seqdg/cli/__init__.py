@@ -10,6 +10,7 @@ from seqdg.cli.bench import bench
 from seqdg.cli.check import check
 from seqdg.cli.listing import list_names
 from seqdg.cli.report import report
+from seqdg.cli.salvage import salvage
 from seqdg.cli.status import status
 from seqdg.cli.table import table
 
@@ -25,6 +26,7 @@ app.command()(bench)
 app.command()(table)
 app.command()(report)
 app.command()(status)
+app.command()(salvage)
 app.command("list")(list_names)
 app.command()(check)
 
