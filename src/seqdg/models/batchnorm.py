@@ -38,17 +38,24 @@ class PureBatchNorm(nn.Module):
         self.on_batch = on_batch
         self.seen: tuple[Tensor, Tensor] | None = None
         self.recording = False
+        self.parts = 1  # domains that follow each other in a batch, each normalized by itself
 
     def forward(self, x: Tensor) -> Tensor:
         if self.recording:
             others = [d for d in range(x.dim()) if d != 1]
             self.seen = x.mean(others), x.var(others, unbiased=False)
-        if self.on_batch and not (x.is_cuda and x.dim() > 3 and _in_vmap()):
-            return batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
-        mean, var = self.running_mean, self.running_var
-        if self.on_batch:  # images on a GPU under vmap, for which torch has no batch_norm
+        if not self.on_batch:
+            return self._normalized(x, self.running_mean, self.running_var)
+        normal = [self._by_batch(part) for part in torch.chunk(x, self.parts)]
+        return torch.cat(normal) if self.parts > 1 else normal[0]
+
+    def _by_batch(self, x: Tensor) -> Tensor:
+        if x.is_cuda and x.dim() > 3 and _in_vmap():  # torch has no batch_norm for it
             others = [d for d in range(x.dim()) if d != 1]
-            mean, var = x.mean(others), x.var(others, unbiased=False)
+            return self._normalized(x, x.mean(others), x.var(others, unbiased=False))
+        return batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
+
+    def _normalized(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         scale = torch.rsqrt(var + self.eps)
         if self.weight is not None:
             scale = scale * self.weight
@@ -100,3 +107,16 @@ def recorded(module: nn.Module) -> Iterator[dict[str, Tensor]]:
     finally:
         for layer in layers.values():
             layer.recording, layer.seen = False, None
+
+
+@contextmanager
+def in_parts(module: nn.Module, parts: int) -> Iterator[None]:
+    """While open, a batch is that many domains one after the other, and each has statistics of its own."""
+    layers = [layer for layer in module.modules() if isinstance(layer, PureBatchNorm)]
+    for layer in layers:
+        layer.parts = parts
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.parts = 1

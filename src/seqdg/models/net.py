@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from seqdg.episode import Episode, Minibatch, Params
 from seqdg.errors import UsageError, unknown
-from seqdg.models.batchnorm import POLICIES, has_batchnorm, purified, recorded, without_statistics
+from seqdg.models.batchnorm import POLICIES, has_batchnorm, in_parts, purified, recorded, without_statistics
 from seqdg.models.folding import folded
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -84,12 +84,9 @@ class Net:
         return self.criterion(self(params, x), y)
 
     def losses(self, params: Params, episode: Episode) -> Tensor:
-        """(domain,) the loss of each row of an episode at the same weights, in one pass where rows do not interact."""
-        if self.on_batch and episode.x.dim() > 3:  # images: vmap over them knows no channels-last
-            return torch.stack([self.loss(params, episode.minibatch(i)) for i in range(episode.domains)])
-        if self.on_batch:
-            return vmap(lambda x, y: self.loss(params, (x, y)))(episode.x, episode.y)
-        logits = self(params, episode.x.flatten(0, 1))
+        """(domain,) the loss of each row of an episode at the same weights, in one pass."""
+        with in_parts(self._training, episode.domains):
+            logits = self(params, episode.x.flatten(0, 1))
         return vmap(self.criterion)(logits.reshape(*episode.y.shape[:2], *logits.shape[1:]), episode.y)
 
     def statistics(self, params: Params, x: Tensor) -> Params:
