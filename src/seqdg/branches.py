@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatch
 
+import torch
 from torch import Tensor
 
 from seqdg import tree
@@ -50,9 +51,20 @@ def own(params: Params) -> Params:
 
 def of_domains(params: Params, domain: Tensor) -> Params:
     """(domain, ...) the copies of these sources, in this order."""
-    return {name: w.index_select(0, domain) for name, w in own(params).items()}
+    # As a product with rows of 0 and 1: the gradient of an index_select is a loop over the trials of a stack.
+    return {name: torch.tensordot(_rows(domain, w), w, 1) for name, w in own(params).items()}
+
+
+def mean_of_domains(params: Params, domain: Tensor) -> Params:
+    """The mean of the copies of these sources."""
+    return {name: torch.tensordot(_rows(domain, w).mean(0), w, 1) for name, w in own(params).items()}
 
 
 def mean(copies: Params) -> Params:
     """Over the first axis."""
     return {name: w.mean(0) for name, w in copies.items()}
+
+
+def _rows(domain: Tensor, copies: Tensor) -> Tensor:
+    """(domain, source) 1 where the domain is the source, else 0."""
+    return (domain.unsqueeze(1) == torch.arange(len(copies), device=domain.device)).to(copies.dtype)

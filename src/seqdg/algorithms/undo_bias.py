@@ -38,7 +38,7 @@ class UndoBias(Chainable):
     branches: which weights have a copy per domain: all, those of the head, or those whose name matches.
     """
 
-    lam: Number = setting(1.0, least=0.0, search=Range(1.0, 1000.0))
+    lam: Number = setting(2.0, least=0.0, search=Range(0.1, 100.0))
     squared: bool = setting(False)
     branches: str = setting("all")
     needs: ClassVar[int] = 2
@@ -68,7 +68,7 @@ class UndoBias(Chainable):
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
         def total(weights: Params) -> Tensor:
             here = _weights_of(weights, episode, i)
-            before = branches.mean(branches.of_domains(weights, episode.domain.narrow(0, 0, i)))
+            before = branches.mean_of_domains(weights, episode.domain.narrow(0, 0, i))
             return past(weights) + net.loss(here, episode.minibatch(i)) + self.lam * self._distance(here, before)
 
         return total
@@ -83,5 +83,4 @@ class UndoBias(Chainable):
 
 def _weights_of(params: Params, episode: Episode, i: int) -> Params:
     """Those of the i-th domain of the path."""
-    copy = branches.of_domains(params, episode.domain.narrow(0, i, 1))
-    return {**branches.shared(params), **{name: w.squeeze(0) for name, w in copy.items()}}
+    return {**branches.shared(params), **branches.mean_of_domains(params, episode.domain.narrow(0, i, 1))}
