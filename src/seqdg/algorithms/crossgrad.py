@@ -1,0 +1,76 @@
+"""CrossGrad, cross-gradient training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from seqdg import layers, tree
+from seqdg.algorithm import Algorithm, Number, Range, setting
+from seqdg.episode import Episode, Params
+from seqdg.errors import UsageError
+from seqdg.models.net import Net
+from seqdg.registry import register
+
+
+@register("crossgrad")
+@dataclass(frozen=True)
+class CrossGrad(Algorithm):
+    """Generalizing across domains via cross-gradient training (Shankar et al., ICLR 2018).
+
+    Beside the label net w there is a domain net v, of the same form. Each is also trained on inputs that move along
+    the other's input gradient, as if from a domain in between, or of a label in between:
+
+        L(w, v) = (1 - alpha_label) * l(x, w)  + alpha_label * l(x + epsilon * grad_x d(x, v), w)
+                + (1 - alpha_domain) * d(x, v) + alpha_domain * d(x + epsilon * grad_x l(x, w), v)
+
+    where l and d are the mean losses of label and domain, grad_x that of each input's own loss, and a constant.
+
+    epsilon: how far inputs move along a gradient.
+    alpha_label: weight of the moved inputs in the label net's loss.
+    alpha_domain: weight of the moved inputs in the domain net's loss.
+    """
+
+    epsilon: Number = setting(0.3, least=0.0, search=Range(0.01, 10.0))
+    alpha_label: Number = setting(0.5, least=0.0, most=1.0, search=Range(0.1, 0.9, log=False))
+    alpha_domain: Number = setting(0.5, least=0.0, most=1.0, search=Range(0.1, 0.9, log=False))
+    needs: ClassVar[int] = 2
+
+    def check(self, net: Net, sources: int) -> None:
+        super().check(net, sources)
+        if not net.head_names:
+            raise UsageError(
+                "CrossGrad gives a copy of the net a head that names domains, but this net does not end in a linear "
+                "layer: end it in one, or choose another algorithm, such as agg."
+            )
+
+    def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
+        head = params[net.head_names[0]]
+        body = {name: w.clone() for name, w in params.items() if name not in net.head_names}
+        outputs = layers.linear_params("domain.head.", head.shape[1], sources, generator, head)
+        return {**params, **tree.with_prefix(body, "domain.body."), **outputs}
+
+    def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
+        x, constants = episode.x, tree.detach(params)
+        rows = x.shape[0] * x.shape[1]
+
+        def label(weights: Params, inputs: Tensor) -> Tensor:
+            return layers.label_loss(net, weights, layers.features(net, weights, inputs), episode.y)
+
+        def domain(weights: Params, inputs: Tensor) -> Tensor:
+            z = layers.features(net, tree.under_prefix(weights, "domain.body."), inputs)
+            return layers.domain_loss(layers.linear(weights, "domain.head.", z), episode.domain)
+
+        along_domain = x + self.epsilon * rows * grad(domain, argnums=1)(constants, x)
+        along_label = x + self.epsilon * rows * grad(label, argnums=1)(constants, x)
+        return (
+            (1.0 - self.alpha_label) * label(params, x) + self.alpha_label * label(params, along_domain)
+            + (1.0 - self.alpha_domain) * domain(params, x) + self.alpha_domain * domain(params, along_label)
+        )  # fmt: skip
+
+    def deploy(self, params: Params) -> Params:
+        return tree.without_prefix(params, "domain.")

@@ -1,0 +1,121 @@
+"""MetaReg: learn a regularizer by meta-learning, then train with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.func import grad, grad_and_value, vmap
+
+from seqdg import branches, tree
+from seqdg.algorithm import Algorithm, Number, Range, setting
+from seqdg.episode import Episode, Params
+from seqdg.errors import UsageError
+from seqdg.models.net import Net
+from seqdg.registry import register
+
+
+@register("metareg")
+@dataclass(frozen=True)
+class MetaReg(Algorithm):
+    """MetaReg (Balaji, Sankaranarayanan and Chellappa, NeurIPS 2018).
+
+    First stage, on copies: a feature net u and a head h_i per source domain learn by sum over i of l(D_i, u, h_i),
+    and beside them the weights phi of a regularizer R(h) = sum over k of max(phi_k, 0) * |h_k|. For a pair of domains
+    a, b (the first two of the path), the head of a makes some steps with the regularizer, and phi learns from how
+    b then fares:
+
+        h = h_a,   repeat:  h <- h - alpha * grad_h (l(D_a, u, h) + R(h)),   phi learns by grad_phi l(D_b, u, h)
+
+    Second stage: the net w itself, still as it was at first, learns on all domains with the regularizer on its head:
+
+        L(w) = 1/N * sum over i of l(D_i, w) + R(head of w)
+
+    In the first stage the gradient passes straight through the max, so that a phi below 0 may come back.
+
+    share: of all steps, those of the first stage.
+    steps: how many the head of a makes.
+    alpha: their length.
+    meta_rate: learning rate of phi, in units of the optimizer's.
+    start: what phi is at first, for every weight of the head.
+    """
+
+    share: float = setting(0.2, above=0.0, most=0.9, static=True)
+    steps: int = setting(5, least=1)
+    alpha: Number = setting(0.1, above=0.0, search=Range(1e-3, 1.0))
+    meta_rate: Number = setting(0.3, above=0.0, search=Range(0.03, 3.0))
+    start: Number = setting(1e-3, least=0.0, search=Range(1e-5, 1e-1))
+    needs: ClassVar[int] = 2
+
+    def check(self, net: Net, sources: int) -> None:
+        super().check(net, sources)
+        if not net.head_names:
+            raise UsageError(
+                "MetaReg regularizes the head, but this net does not end in a linear layer: "
+                "end it in one, or choose another algorithm, such as agg."
+            )
+
+    def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
+        head = {name: params[name] for name in net.head_names}
+        phi = {name: torch.zeros_like(w) + self.start for name, w in head.items()}
+        body = {name: w.clone() for name, w in params.items() if name not in head}
+        return {
+            **params,
+            **tree.with_prefix(body, "task."),
+            **branches.split(head, head, sources),
+            **tree.with_prefix(phi, "phi."),
+        }
+
+    def stages(self) -> tuple[tuple[float, Algorithm], ...]:
+        return ((self.share, LearnRegularizer(self)), (1.0 - self.share, self))
+
+    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        phi = {name: torch.relu(p) for name, p in tree.under_prefix(params, "phi.").items()}
+
+        def loss(weights: Params) -> Tensor:
+            return net.losses(weights, episode).mean() + weighted_l1(phi, weights)
+
+        return grad_and_value(loss)({name: params[name] for name in net.names})
+
+    def deploy(self, params: Params) -> Params:
+        return tree.without_prefix(branches.shared(tree.without_prefix(params, "task.")), "phi.")
+
+
+@dataclass(frozen=True)
+class LearnRegularizer(Algorithm):
+    """The first stage."""
+
+    of: MetaReg
+
+    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        def tasks(weights: Params) -> Tensor:
+            body = tree.under_prefix(weights, "task.")
+
+            def of_domain(head: Params, x: Tensor, y: Tensor) -> Tensor:
+                return net.loss({**body, **head}, (x, y))
+
+            return vmap(of_domain)(branches.of_domains(weights, episode.domain), episode.x, episode.y).sum()
+
+        trained = {name: w for name, w in params.items() if name.startswith(("task.", branches.PREFIX))}
+        direction, value = grad_and_value(tasks)(trained)
+        phi = tree.under_prefix(params, "phi.")
+        learned = grad(lambda p: self.judged(net, params, episode, p))(phi)
+        return {**direction, **tree.with_prefix(tree.scale(learned, self.of.meta_rate), "phi.")}, value
+
+    def judged(self, net: Net, params: Params, episode: Episode, phi: Params) -> Tensor:
+        """Loss on the second domain of the path after the head of the first has made its steps with regularizer phi."""
+        (x, y), (x_next, y_next) = episode.minibatch(0), episode.minibatch(1)
+        body = tree.under_prefix(params, "task.")
+        z, z_next = net.features(body, x), net.features(body, x_next)
+        used = {name: p + (torch.relu(p) - p).detach() for name, p in phi.items()}
+        head = branches.mean_of_domains(params, episode.domain.narrow(0, 0, 1))
+        for _ in range(self.of.steps):
+            step = grad(lambda h: net.criterion(net.head(h, z), y) + weighted_l1(used, h))(head)
+            head = tree.add(head, step, -self.of.alpha)
+        return net.criterion(net.head(head, z_next), y_next)
+
+
+def weighted_l1(phi: Params, weights: Params) -> Tensor:
+    return torch.stack([(p * weights[name].abs()).sum() for name, p in phi.items()]).sum()

@@ -1,0 +1,73 @@
+"""Layers that algorithms add to a net, as entries of the dictionary of weights under a prefix of their own."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.nn.functional import cross_entropy
+from torch.nn.functional import linear as affine
+
+from seqdg.algorithm import Number
+from seqdg.episode import Params
+from seqdg.errors import UsageError
+from seqdg.models.net import Net
+
+
+def linear_params(prefix: str, inputs: int, outputs: int, generator: torch.Generator, like: Tensor) -> Params:
+    """First weights of a linear layer by torch's own rule, uniform within ±1/√inputs; made like `like`."""
+    bound = 1.0 / math.sqrt(inputs)
+
+    def drawn(*shape: int) -> Tensor:
+        return ((2.0 * torch.rand(*shape, generator=generator) - 1.0) * bound).to(like)
+
+    return {f"{prefix}weight": drawn(outputs, inputs), f"{prefix}bias": drawn(outputs)}
+
+
+def linear(params: Params, prefix: str, z: Tensor) -> Tensor:
+    return affine(z, params[f"{prefix}weight"], params[f"{prefix}bias"])
+
+
+def two_layer_params(
+    prefix: str, inputs: int, hidden: int, outputs: int, generator: torch.Generator, like: Tensor
+) -> Params:
+    """First weights of a net with one hidden layer."""
+    return {
+        **linear_params(f"{prefix}hidden.", inputs, hidden, generator, like),
+        **linear_params(f"{prefix}output.", hidden, outputs, generator, like),
+    }
+
+
+def two_layer(params: Params, prefix: str, z: Tensor) -> Tensor:
+    return linear(params, f"{prefix}output.", torch.tanh(linear(params, f"{prefix}hidden.", z)))
+
+
+def reverse(x: Tensor, factor: Number) -> Tensor:
+    """x itself, whose gradient is -factor times what arrives (Ganin and Lempitsky's gradient reversal)."""
+    return x.detach() + factor * (x.detach() - x)
+
+
+def features(net: Net, params: Params, x: Tensor) -> Tensor:
+    """(domain, batch, feature) of (domain, batch, *input): what enters the head, domain by domain."""
+    return vmap(lambda inputs: net.features(params, inputs))(x)
+
+
+def label_loss(net: Net, params: Params, z: Tensor, y: Tensor) -> Tensor:
+    """Of features (domain, batch, feature): the mean over the domains, as in AGG."""
+    return vmap(net.criterion)(net.head(params, z), y).mean()
+
+
+def domain_loss(logits: Tensor, domain: Tensor) -> Tensor:
+    """How far (domain, batch, source) logits are from naming the source of each row: mean cross-entropy."""
+    return cross_entropy(logits.flatten(0, 1), domain.repeat_interleave(logits.shape[1]))
+
+
+def check_features(net: Net, kind: str) -> None:
+    """Raises a UsageError where there is nothing below the head to make alike."""
+    if not net.has_features:
+        raise UsageError(
+            f"{kind} works on the features that enter the head, but this net learns none: "
+            "give it a hidden layer below a linear head, or choose another algorithm, such as agg."
+        )
