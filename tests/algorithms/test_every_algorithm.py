@@ -12,7 +12,9 @@ from torch.testing import assert_close
 import seqdg
 from seqdg import Episode, Net, branches, build, tree
 from seqdg.algorithms.agg import AGG
+from seqdg.benchmark import TRAINING
 from seqdg.models.resnet import resnet18
+from seqdg.settings import rules
 
 OTHERS = [name for name in seqdg.algorithms() if name != "agg"]
 
@@ -41,6 +43,11 @@ def test_the_direction_is_not_that_of_aggregation(name, net, weights, episode_of
     plain, _ = AGG().gradient(net, at, episode)
     alike = cosine_similarity(flat, torch.cat([plain[n].flatten() for n in net.names]), dim=0)
     assert alike < 1 - 1e-6
+
+
+@pytest.mark.parametrize("name", seqdg.algorithms())
+def test_no_setting_has_the_name_of_one_of_the_training(name):
+    assert not set(rules(build(name))) & set(TRAINING)
 
 
 def images(sources, size, seed=0):

@@ -42,7 +42,7 @@ def judged(net, params, episode, alpha, steps):
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_meta_gradient_of_the_regularizer_is_a_finite_difference(net, params, episode_of, steps):
     episode, h = episode_of(3), 1e-5
-    algorithm = build("metareg", alpha=0.2, steps=steps, meta_rate=2.0)
+    algorithm = build("metareg", alpha=0.2, inner_steps=steps, meta_rate=2.0)
     got, _ = algorithm.stages()[0][1].gradient(net, params, episode)
     for name in ("phi.2.weight", "phi.2.bias"):
         want = torch.zeros_like(params[name])

@@ -24,7 +24,8 @@ class Ensemble(Algorithm):
 
         L(w_1, ..., w_N) = sum over i of l(D_i, w_i),   p(y | x) = 1/N * sum over i of p(y | x, w_i)
 
-    It has no settings.
+    Nothing is learned across domains, so it falls far behind aggregation where domains differ (in the paper's check
+    too): Undo-Bias gains by more than having several nets. It has no settings.
     """
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:

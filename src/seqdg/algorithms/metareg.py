@@ -33,17 +33,18 @@ class MetaReg(Algorithm):
 
         L(w) = 1/N * sum over i of l(D_i, w) + R(head of w)
 
-    In the first stage the gradient passes straight through the max, so that a phi below 0 may come back.
+    In the first stage the gradient passes straight through the max, so that a phi below 0 may come back. The net that
+    is deployed learns in the second stage alone: with few steps in all, that costs more than the regularizer gives.
 
     share: of all steps, those of the first stage.
-    steps: how many the head of a makes.
+    inner_steps: how many the head of a makes.
     alpha: their length.
     meta_rate: learning rate of phi, in units of the optimizer's.
     start: what phi is at first, for every weight of the head.
     """
 
     share: float = setting(0.2, above=0.0, most=0.9, static=True)
-    steps: int = setting(5, least=1)
+    inner_steps: int = setting(5, least=1)
     alpha: Number = setting(0.1, above=0.0, search=Range(1e-3, 1.0))
     meta_rate: Number = setting(0.3, above=0.0, search=Range(0.03, 3.0))
     start: Number = setting(1e-3, least=0.0, search=Range(1e-5, 1e-1))
@@ -111,7 +112,7 @@ class LearnRegularizer(Algorithm):
         z, z_next = net.features(body, x), net.features(body, x_next)
         used = {name: p + (torch.relu(p) - p).detach() for name, p in phi.items()}
         head = branches.mean_of_domains(params, episode.domain.narrow(0, 0, 1))
-        for _ in range(self.of.steps):
+        for _ in range(self.of.inner_steps):
             step = grad(lambda h: net.criterion(net.head(h, z), y) + weighted_l1(used, h))(head)
             head = tree.add(head, step, -self.of.alpha)
         return net.criterion(net.head(head, z_next), y_next)

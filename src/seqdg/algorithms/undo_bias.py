@@ -33,6 +33,9 @@ class UndoBias(Chainable):
 
     and gradients reach those too.
 
+    The pulls cancel in the mean of all copies, which they never move. A norm pulls as strongly however near the copies
+    are, so they swing about their mean by some lr * lam: keep that small beside the weights, or take the square.
+
     lam: how strongly copies are drawn together.
     squared: the squared norm in place of the norm.
     branches: which weights have a copy per domain: all, those of the head, or those whose name matches.

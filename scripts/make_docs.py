@@ -1,0 +1,168 @@
+"""Writes docs/algorithms.md from the code: `python scripts/make_docs.py`. A test checks that it is current."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.func import grad_and_value
+from torch.utils.flop_counter import FlopCounterMode
+
+import seqdg
+from seqdg import Algorithm, Episode, Net, Range, Sequential
+from seqdg.benchmark import load_benchmark
+from seqdg.models.mlp import mlp
+from seqdg.settings import rules
+
+PAGE = Path(__file__).parents[1] / "docs" / "algorithms.md"
+BENCHMARKS = {"ixmas": "IXMAS", "vlcs": "VLCS", "pacs": "PACS", "pacs-alexnet": "PACS (AlexNet)"}
+LISTED = ("fo-s-mldg", "ffo-s-mldg", "s-undo-bias")  # by appendix C of the paper
+SOURCES, BATCH, WIDTHS = 3, 32, (1024, 256, 64, 7)
+
+INTRODUCTION = f"""# Algorithms
+
+Generated from the code by `python scripts/make_docs.py`: do not edit.
+
+`seqdg.build("NAME", setting=value)` makes one, `--set NAME.setting=value` sets it on the command line. In what follows
+w are the weights, D_1, ..., D_N the minibatches of the source domains in the order in which a step meets them (the
+path, drawn anew for every step), and l(D_i, w) the mean loss on one of them.
+
+*Cost* is what one step computes, in gradients of the net's loss on the minibatch of one domain: floating-point
+operations, counted for {SOURCES} source domains of {BATCH} rows on a fully connected net {"-".join(map(str, WIDTHS))}.
+Aggregation takes {SOURCES}.
+
+*Search* is where `--search` looks. The paper's appendix C lists settings for {", ".join(f"`{n}`" for n in LISTED)};
+settings of other algorithms in the paper's benchmarks are ours, and those not shown are the defaults.
+"""
+
+
+def names() -> list[str]:
+    """Those of this package, a base before its sequential form."""
+    own = [name for name in seqdg.algorithms() if base_of(seqdg.build(name)).__module__.startswith("seqdg.")]
+    return sorted(own, key=lambda name: (name.replace("s-", ""), len(name)))
+
+
+def base_of(algorithm: Algorithm) -> type[Algorithm]:
+    return type(algorithm.base) if isinstance(algorithm, Sequential) else type(algorithm)
+
+
+def costs() -> dict[str, str]:
+    """By algorithm; of one with several stages, of each."""
+    net = Net(mlp(WIDTHS[0], WIDTHS[1:-1], WIDTHS[-1]), "none")
+    g = torch.Generator().manual_seed(0)
+    episode = Episode(
+        x=torch.randn((SOURCES, BATCH, WIDTHS[0]), generator=g),
+        y=torch.randint(WIDTHS[-1], (SOURCES, BATCH), generator=g),
+        domain=torch.arange(SOURCES),
+        progress=torch.tensor(0.5),
+    )
+    one = operations(lambda: grad_and_value(net.loss)(net.params(), episode.minibatch(0)))
+    found = {}
+    for name in names():
+        algorithm = seqdg.build(name)
+        params = algorithm.init(net, net.params(), SOURCES, g)
+        stages = [operations(lambda s=stage, p=params: s.gradient(net, p, episode)) for _, stage in algorithm.stages()]
+        found[name] = ", then ".join(f"{count / one:.1f}" for count in stages)
+    return found
+
+
+def operations(work: Callable[[], Any]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return int(counter.get_total_flops())
+
+
+def page() -> str:
+    cost = costs()
+    kinds = {base_of(seqdg.build(name)): name for name in reversed(names())}  # the shortest name of each class
+    rows = [f"| [`{name}`](#{name}) | {title(name, kinds)} | {cost[name]} |" for name in names()]
+    table = "\n".join(["| name | what | cost |", "|---|---|---|", *rows])
+    return "\n\n".join([INTRODUCTION.strip(), table, *(section(name, kinds, cost[name]) for name in names())]) + "\n"
+
+
+def title(name: str, kinds: dict[type[Algorithm], str]) -> str:
+    """The first sentence of the docstring, with the paper."""
+    algorithm = seqdg.build(name)
+    if isinstance(algorithm, Sequential):
+        return f"sequential learning of `{kinds[type(algorithm.base)]}` (Li et al. 2020)"
+    return paragraphs(type(algorithm))[0].replace("\n", " ").rstrip(".")
+
+
+def section(name: str, kinds: dict[type[Algorithm], str], cost: str) -> str:
+    algorithm = seqdg.build(name)
+    kind = base_of(algorithm)
+    parts = [f"## {name}"]
+    if isinstance(algorithm, Sequential):
+        base = kinds[kind]
+        parts += [f"`Sequential({kind.__name__})`, settings as of [`{base}`](#{base}).", *body(Sequential)]
+    else:
+        parts += body(kind)
+    parts.append(f"Cost of a step: {cost}.")
+    if fields(kind):
+        parts.append(settings_table(name, algorithm, kind))
+    return "\n\n".join(parts)
+
+
+def paragraphs(kind: type[Algorithm]) -> list[str]:
+    return inspect.cleandoc(kind.__doc__ or "").split("\n\n")
+
+
+def body(kind: type[Algorithm]) -> list[str]:
+    """The docstring without what it says of single settings; indented equations are code blocks as they stand."""
+    return [text for text in paragraphs(kind) if not explained(kind, text)]
+
+
+def explained(kind: type[Algorithm], text: str) -> dict[str, str]:
+    """What a paragraph says of settings: lines `name: what it means`, which may go on below."""
+    known, found, current = [f.name for f in fields(kind)], dict[str, str](), ""
+    for line in text.splitlines():
+        start, colon, rest = line.partition(":")
+        if colon and start in known:
+            current, found[start] = start, rest.strip()
+        elif current:
+            found[current] += f" {line.strip()}"
+    return found
+
+
+def settings_table(name: str, algorithm: Algorithm, kind: type[Algorithm]) -> str:
+    meanings = {n: m for text in paragraphs(kind) for n, m in explained(kind, text).items()}
+    tables = {label: load_benchmark(b).tables.get(name) for b, label in BENCHMARKS.items()}
+    given = {label: table for label, table in tables.items() if table}
+    columns = ["setting", "meaning", "default", "search", *given]
+    rows = [
+        [
+            f"`{n}`",
+            meanings[n],
+            shown(default),
+            searched(rule.get("search")),
+            *(shown(t.get(n)) for t in given.values()),
+        ]
+        for n, (default, rule) in rules(algorithm).items()
+    ]
+    if any("lr" in table for table in given.values()):
+        rows.append(["`lr`", "learning rate (of the protocol)", "", "", *(shown(t.get("lr")) for t in given.values())])
+    lines = ["| " + " | ".join(row) + " |" for row in [columns, ["---"] * len(columns), *rows]]
+    return "\n".join(lines)
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(shown(v) for v in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def searched(where: Any) -> str:
+    if isinstance(where, Range):
+        return f"{where.low:g} to {where.high:g}{', log' if where.log else ''}"
+    return shown(where)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(PAGE)
