@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -80,3 +81,13 @@ def test_what_cannot_be_chained_is_refused_at_construction():
 
     with pytest.raises(UsageError, match=r"Unfinished cannot be chained: it has no `extend` method of its own\."):
         Sequential(Unfinished())
+
+
+def test_it_trains_with_the_optimizer_of_its_base():
+    @dataclass(frozen=True)
+    class Plain(MLDG):
+        optimizer: ClassVar[str] = "sgd"
+
+    assert Sequential(Plain()).optimizer == "sgd"
+    assert Sequential(MLDG()).optimizer == "momentum"
+    assert Sequential(Plain(alpha=0.2)) == Sequential(Plain(alpha=0.2))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -149,3 +150,9 @@ def test_trials_can_share_a_stack_when_only_numbers_differ():
     shapes = [shape(algorithm) for algorithm in (Everything(), *others)]
     assert len(set(shapes)) == len(shapes)
     assert shape(build("s-mldg")) != shape(build("fo-s-mldg"))
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert build("fo-s-mldg", alpha=np.float32(0.5), beta=np.int64(2)) == build("fo-s-mldg", alpha=0.5, beta=2.0)
+    with pytest.raises(UsageError, match="finite"):
+        build("fo-s-mldg", alpha=np.float32("nan"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -144,11 +145,11 @@ def checked(name: str, default: Any, rules: dict[str, Any], value: Any) -> Any:
         if not isinstance(value, bool):
             raise UsageError(f"{name} is {value!r}, but it must be true or false.")
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):  # also numpy's own kinds of number
         raise UsageError(f"{name} is {value!r}, but it must be a number.")
-    _check_range(name, rules, value)
+    _check_range(name, rules, float(value))
     if isinstance(default, int):
-        if value != int(value):
+        if float(value) != int(value):
             raise UsageError(f"{name} is {value}, but it must be a whole number.")
         return int(value)
     return float(value)

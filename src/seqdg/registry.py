@@ -33,7 +33,7 @@ def register(name: str, sequential: str | None = None) -> Callable[[Kind], Kind]
 
     def named(kind: Kind) -> Kind:
         _add(name, kind, kind)
-        if issubclass(kind, Chainable):
+        if issubclass(kind, Chainable) and kind.extend is not Chainable.extend:
             base: type[Chainable] = kind
             _add(sequential or f"s-{name}", kind, lambda: Sequential(base()))
         return kind

@@ -37,6 +37,7 @@ class Sequential(Algorithm):
             )
         if type(self.base).extend is Chainable.extend:
             raise UsageError(f"{type(self.base).__name__} cannot be chained: it has no `extend` method of its own.")
+        object.__setattr__(self, "optimizer", self.base.optimizer)
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)
