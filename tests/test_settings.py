@@ -49,7 +49,7 @@ def test_text_looks_as_on_the_command_line():
     assert texts["width"] == "8"
     assert texts["kernel"] == "rbf"
     assert texts["deep"] == "true"
-    assert printed(build("s-mldg", beta=(1.2,))) == {"alpha": "0.1", "beta": "1.2,"}
+    assert printed(build("fo-s-mldg", beta=(1.2,))) == {"alpha": "0.1", "beta": "1.2,"}
     assert parsed(build("s-mldg"), {"alpha": " 0.05, 0.6 ", "beta": "1.2,"}) == Sequential(MLDG((0.05, 0.6), (1.2,)))
     assert parsed(Everything(), {"width": "3.0"}).width == 3
 
@@ -112,7 +112,7 @@ def test_whole_numbers_and_lists_become_the_canonical_types():
 
 
 def test_a_wrapped_base_shows_its_settings_as_its_own():
-    algorithm = build("s-mldg", alpha=(0.2, 0.3))
+    algorithm = build("fo-s-mldg", alpha=(0.2, 0.3))
     assert flat(algorithm) == {"alpha": (0.2, 0.3), "beta": 1.0}
     assert set(rules(algorithm)) == {"alpha", "beta"}
     assert with_settings(algorithm, {"beta": 2.0}) == Sequential(MLDG((0.2, 0.3), 2.0))

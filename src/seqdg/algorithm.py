@@ -145,14 +145,15 @@ def checked(name: str, default: Any, rules: dict[str, Any], value: Any) -> Any:
         if not isinstance(value, bool):
             raise UsageError(f"{name} is {value!r}, but it must be true or false.")
         return value
-    if isinstance(value, bool) or not isinstance(value, Real):  # also numpy's own kinds of number
+    if isinstance(value, bool) or not isinstance(value, Real):  # Real: also numpy's own kinds of number
         raise UsageError(f"{name} is {value!r}, but it must be a number.")
-    _check_range(name, rules, float(value))
+    number = float(value)
+    _check_range(name, rules, number)
     if isinstance(default, int):
-        if float(value) != int(value):
+        if number != int(number):
             raise UsageError(f"{name} is {value}, but it must be a whole number.")
-        return int(value)
-    return float(value)
+        return int(number)
+    return number
 
 
 def _check_range(name: str, rules: dict[str, Any], value: float) -> None:
