@@ -115,7 +115,7 @@ def test_a_wrapped_base_shows_its_settings_as_its_own():
     algorithm = build("fo-s-mldg", alpha=(0.2, 0.3))
     assert flat(algorithm) == {"alpha": (0.2, 0.3), "beta": 1.0}
     assert set(rules(algorithm)) == {"alpha", "beta"}
-    assert with_settings(algorithm, {"beta": 2.0}) == Sequential(MLDG((0.2, 0.3), 2.0))
+    assert with_settings(algorithm, {"beta": 2.0}) == Sequential(FirstOrderMLDG((0.2, 0.3), 2.0))
     assert flat(AGG()) == {}
 
 

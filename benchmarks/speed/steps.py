@@ -39,6 +39,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--augment", default="", help="recipe")
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--fixed", action="store_true", help="the same batch every step: what the data cost is the rest"
+    )
     parser.add_argument("--eager", action="store_true", help="no CUDA graph")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
@@ -69,6 +72,9 @@ def milliseconds(name: str, options: argparse.Namespace, place: Place) -> tuple[
     )  # fmt: skip
     stack = stack_of(Group(trials), place)
     stack.captures &= not options.eager
+    if options.fixed:
+        batch = stack.inputs.step(*(stack._draws(0, 0, 1)[name][0] for name in ("rows", "key")))
+        stack.inputs.step = lambda rows, key: batch  # type: ignore[method-assign]
     cuda = place.device.type == "cuda"
     if cuda:
         torch.cuda.synchronize()
@@ -94,7 +100,7 @@ def main() -> None:
         f", {options.trials} trials" if options.trials > 1 else ""
     )
     print(f"{options.net}, {shape}, BatchNorm {options.policy}, {options.precision}, "
-          f"{'eager' if options.eager else 'captured'}; {where}, torch {torch.__version__}", flush=True)  # fmt: skip
+          f"{'eager' if options.eager else 'captured'}{', a fixed batch' if options.fixed else ''}; {where}, torch {torch.__version__}", flush=True)  # fmt: skip
     place = Place(random_data(options), device)
     base = None
     for name in options.algorithms.split(","):
