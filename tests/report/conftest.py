@@ -51,3 +51,55 @@ def run() -> Callable[..., list[Record]]:
         ]
 
     return records
+
+
+@pytest.fixture
+def payloads() -> dict[str, dict]:
+    """What the store would hold of every analysis."""
+    names = ["agg", "fo-mldg", "fo-s-mldg"]
+    of = {
+        "benchmark": "vlcs", "data": "f" * 64, "held_out": "V", "algorithms": names, "seeds": [0, 1, 2], "domain": None,
+        "settings": {name: {"alpha": "0.1"} if name != "agg" else {} for name in names},
+        "steps": dict.fromkeys(names, 100),
+    }  # fmt: skip
+    at = [0, 50, 100]
+    curves = {name: {"at": at, "mean": [2.0, 1.0 - i / 10, 0.5 - i / 10], "spread": [0.1, 0.1, 0.1]}
+              for i, name in enumerate(names)}  # fmt: skip
+    values = {name: {"mean": 1.0 + i / 10, "spread": 0.05} for i, name in enumerate(names)}
+    sorted_by_class = [[float(k), float(k % 3)] for k in range(12)]
+    numbers = {
+        "invariance": {"chance": 1.0986, "first": curves["agg"], "second": curves, "probe": values, "refused": {}},
+        "tsne": {
+            "classes": ["bird", "car", "<i>dog</i>"], "labels": [0, 1, 2] * 4, "perplexity": 3.0, "refused": {},
+            "panels": {n: {"points": sorted_by_class, "score": 0.1 * i} for i, n in enumerate(["raw data", *names])},
+        },
+        "similarity": {
+            "curves": {"undo-bias": {"at": at, "layers": {"one": curves["agg"], "head": curves["fo-mldg"]}}},
+            "refused": {"agg": "agg has no domain-specific weights."},
+        },
+        "ranks": {
+            "interest": "L", "by_place": {"fo-s-mldg": [curves[n] for n in names]}, "with_it_last": curves,
+            "refused": {},
+        },
+        "alignment": {
+            "pairs": [["L", "C"]], "refused": {},
+            "curves": {
+                n: {"at": at, "inner": [3.0, 2.0, 1.0], "inner_spread": None, "cosine": [0.9, 0.8, 0.7 + i / 10],
+                    "cosine_spread": None, "loss": [2.0, 1.0, 0.5], "loss_spread": None}
+                for i, n in enumerate(names)
+            },
+        },
+        "ensemble": {
+            "cells": [
+                {"algorithm": a, "held_out": d, "mean": 60.0 + i, "stderr": 0.5, "trials": 3}
+                for i, a in enumerate(["ensemble", "undo-bias", "s-undo-bias"]) for d in ("V", "L", "average", "worst")
+            ],
+            "refused": {},
+        },
+        "cost": {
+            "costs": {n: {"seconds": 0.01 * (i + 1), "gradients": 3.0, "memory": 10**6 * (i + 1)}
+                      for i, n in enumerate(names)},
+            "sources": 3, "device": "cpu", "stacked": 1, "refused": {},
+        },
+    }  # fmt: skip
+    return {name: {"of": of, "numbers": n, "command": f"seqdg analyze {name} vlcs"} for name, n in numbers.items()}

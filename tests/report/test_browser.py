@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from seqdg.analysis.kinds import KINDS
+from seqdg.analysis.study import Study
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice, load_benchmark
 from seqdg.executors.context import Context
 from seqdg.executors.local import InProcess
+from seqdg.record import Record
 from seqdg.report.page import page, report
 from seqdg.report.run import Run
+from seqdg.store import Analysis
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -116,10 +120,32 @@ def test_a_report_of_many_algorithms_and_domains_shows_well(browser, run, tmp_pa
     check(browser, report(Run("many", run({f"algorithm-{a}": domains for a in range(13)}))), tmp_path / "report.html")
 
 
+def test_every_analysis_shows_well(browser, run, payloads, tmp_path):
+    values = {"agg": {"V": [0.5, 0.6], "L": [0.6, 0.7]}, "fo-s-mldg": {"V": [0.6, 0.5], "L": [0.5, 0.7]}}
+    made = report(Run("vlcs", run(values), [Analysis(name, 0.0, payload) for name, payload in payloads.items()]))
+    assert {s.name for s in made.sections} >= {*payloads, "step-cost"}
+    check(browser, made, tmp_path / "report.html")
+
+
+def trained(context: Context, choice: Choice) -> list[Record]:
+    groups = make_plan(context, choice).groups
+    return [r for _, records in InProcess()(groups, context, lambda group, step: None) for r in records]
+
+
 def test_a_report_of_real_trials_shows_well(browser, tmp_path):
     context = Context(load_benchmark("rotated-mnist"), None, "cpu")
-    choice = Choice(algorithms=["agg", "fo-s-mldg"], held_out=["0", "75"], trials=2, steps=20)
-    records = [
-        r for _, rs in InProcess()(make_plan(context, choice).groups, context, lambda group, step: None) for r in rs
-    ]
+    records = trained(context, Choice(algorithms=["agg", "fo-s-mldg"], held_out=["0", "75"], trials=2, steps=20))
     check(browser, report(Run("rotated-mnist", records)), tmp_path / "report.html")
+
+
+@pytest.mark.slow
+def test_the_report_of_office_caltech10_with_every_analysis_shows_well(browser, shared_data, tmp_path):
+    context = Context(load_benchmark("office-caltech10"), shared_data, "cpu")
+    records = trained(context, Choice(algorithms=["agg", "fo-s-mldg"], trials=2, steps=20))
+    analyses = []
+    for name, kind in KINDS.items():
+        study = Study(context, kind.algorithms[:3], "dslr", 1, steps=6, points=3, everywhere=kind.everywhere)
+        analyses.append(Analysis(name, 0.0, {"of": {**study.described(), "domain": None}, "numbers": kind.run(study)}))
+    made = report(Run("office-caltech10", records, analyses))
+    assert len(made.figures) == 4 + 8  # of the run; of the analyses, two of them of ranks
+    check(browser, made, tmp_path / "report.html")

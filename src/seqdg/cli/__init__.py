@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from seqdg.cli.analyze import analyze
 from seqdg.cli.bench import bench
 from seqdg.cli.check import check
 from seqdg.cli.listing import list_names
@@ -27,6 +28,7 @@ app.command()(table)
 app.command()(report)
 app.command()(status)
 app.command()(salvage)
+app.command()(analyze)
 app.command("list")(list_names)
 app.command()(check)
 

@@ -2,11 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from seqdg.report.section import Section
+from seqdg.report.pictures import alignment, cost, ensemble, invariance, ranks, similarity, tsne
+from seqdg.report.section import Section, Table
 from seqdg.store import Analysis
+
+PICTURES: dict[str, Callable[[Mapping[str, Any]], Section]] = {
+    "invariance": invariance.shown,
+    "tsne": tsne.shown,
+    "similarity": similarity.shown,
+    "ranks": ranks.shown,
+    "alignment": alignment.shown,
+    "ensemble": ensemble.shown,
+    "cost": cost.shown,
+}
+
+
+HOW = "How this was made"
 
 
 def sections(analyses: Sequence[Analysis]) -> list[Section]:
-    return []
+    """The newest of each kind and subject, in a fixed order, with its command."""
+    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for analysis in analyses:
+        if analysis.name in PICTURES:
+            newest[analysis.name, json.dumps(analysis.payload["of"], sort_keys=True)] = analysis.payload
+    found: list[Section] = []
+    for name in PICTURES:
+        for i, payload in enumerate(p for (kind, _), p in newest.items() if kind == name):
+            found.append(_numbered(section(name, payload), i))
+    return found
+
+
+def section(name: str, payload: Mapping[str, Any]) -> Section:
+    """One analysis, with how it was made."""
+    shown = PICTURES[name](payload)
+    return replace(shown, aside=[*shown.aside, _made(payload)])
+
+
+def _made(payload: Mapping[str, Any]) -> Table:
+    settings = payload["of"]["settings"]
+    rows = [(n, [", ".join(f"{k} {v}" for k, v in own.items()) or "no settings"]) for n, own in settings.items()]
+    return Table(HOW, ["algorithm", "settings"], [*rows, ("command", [payload.get("command", "")])])
+
+
+def _numbered(shown: Section, i: int) -> Section:
+    """Anchors and files of a second one of a kind have names of their own."""
+    if i == 0:
+        return shown
+    figures = [replace(f, name=f"{f.name}-{i + 1}") for f in shown.figures]
+    return replace(shown, name=f"{shown.name}-{i + 1}", title=f"{shown.title} ({i + 1})", figures=figures)

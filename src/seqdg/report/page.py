@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.report import run as of_run
+from seqdg.report.analyses import sections as sections_of
 from seqdg.report.answers import answers
 from seqdg.report.draw import svg
 from seqdg.report.draw.theme import DARK, LIGHT, Style, styles
@@ -30,7 +31,7 @@ def report(run: Run, select: str = "source-val", criterion: str = "accuracy", ba
     title = f"{run.benchmark}: domain generalization compared"
     if not chosen:
         lead = "No trial has finished yet, so there is nothing to compare."
-        return Report(title, lead, (), lacking, [*_analyses(run), _again(run)])
+        return Report(title, lead, (), lacking, [*sections_of(run.analyses), _again(run)])
     names = list(dict.fromkeys(o.algorithm for o in chosen))
     looks = styles(names)
     sheet = _sheet(run, chosen, select, criterion, baseline if baseline else "agg" if "agg" in names else names[0])
@@ -39,7 +40,7 @@ def report(run: Run, select: str = "source-val", criterion: str = "accuracy", ba
     curves, cost = curve_figure(sheet, chosen, looks), cost_figure(sheet, chosen, looks)
     sections += [Section("training", "Training", figures=[curves])] if curves else []
     sections += [Section("cost", "Cost", figures=[cost])] if cost else []
-    sections += [*_analyses(run), *_paper(sheet), _again(run)]
+    sections += [*sections_of(run.analyses), *_paper(sheet), _again(run)]
     return Report(title, sheet.footnote, answers(sheet, chosen), warnings, sections)
 
 
@@ -105,12 +106,6 @@ def _paper(sheet: Sheet) -> list[Section]:
     table = Table(f"Beside {sheet.paper.table.place} of the paper", ["algorithm", *domains], rows)
     text = ["Set beside each other, not compared: these differ in what the notes say."]
     return [Section("paper", "Beside the paper", text, sheet.paper.notes, (), [table])]
-
-
-def _analyses(run: Run) -> list[Section]:
-    from seqdg.report.analyses import sections
-
-    return sections(run.analyses)
 
 
 def _again(run: Run) -> Section:

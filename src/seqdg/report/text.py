@@ -26,10 +26,10 @@ def text(sheet: Sheet) -> str:
                 published = [f"{sheet.published(r, c)} " for r in sheet.rows]
                 lines.append([f"  paper: {sheet.paper.columns[c]}", *published])
     notes = [f"{sheet.footnote} * best", *map(one_line, sheet.notes)]
-    return "\n".join([*_aligned(lines), "", *notes]) + "\n"
+    return "\n".join([*aligned(lines), "", *notes]) + "\n"
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     shown = [
         "  ".join([line[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(line[1:], widths[1:], strict=True))]).rstrip()

@@ -47,6 +47,6 @@ def test_the_first_six_colors_stay_apart_for_people_who_see_fewer(theme, sight):
         assert np.linalg.norm(seen[a] - seen[b]) > 12, (a, b)
 
 
-def test_forty_algorithms_look_different():
-    names = [f"algorithm {i}" for i in range(40)]
-    assert len({(s.color, s.shape) for s in styles(names).values()}) == 40
+def test_fifty_algorithms_look_different():
+    names = [f"algorithm {i}" for i in range(50)]
+    assert len({(s.color, s.shape) for s in styles(names).values()}) == 50

@@ -16,8 +16,9 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
     make_directory(folder)
     found: list[Path] = []
     for figure in figures:
+        name = "".join(ch if ch.isalnum() or ch in "-_." else "-" for ch in figure.name).strip(".")
         columns = 4 if figure.pictures[0].width < 300 else 3
-        drawn, printed = folder / f"{figure.name}.svg", folder / f"{figure.name}.pdf"
+        drawn, printed = folder / f"{name}.svg", folder / f"{name}.pdf"
         drawn.write_text(svg.file(figure, columns), encoding="utf-8")
         write_pdf(figure, printed, columns)
         found += [drawn, printed]

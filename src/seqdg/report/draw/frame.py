@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from seqdg.report.draw.marks import Dot, Line, Mark, Picture, Text, fitted
+from seqdg.report.draw.marks import Dot, Line, Mark, Picture, Text, fitted, text_width
 
 WIDTH = 340.0
 SMALL = 11.0
@@ -99,8 +99,10 @@ class Frame:
         self.marks.append(Text(middle, base + 31, fitted(label, room, SMALL), "middle", SMALL, "muted"))
 
     def y_axis(self, label: str) -> None:
+        """To be drawn first: it makes room for its numbers."""
         ticks = nice_ticks(*self.y)
         step = ticks[1] - ticks[0] if len(ticks) > 1 else None
+        self.left = 24 + max(text_width(number(tick, step), SMALL) for tick in ticks)
         for tick in ticks:
             at = self.py(tick)
             self.marks.append(Line(((self.left, at), (self.width - self.right, at))))

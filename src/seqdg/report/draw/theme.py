@@ -8,14 +8,14 @@ from dataclasses import dataclass
 LIGHT = {
     "paper": "#ffffff", "text": "#1b1f24", "muted": "#57606a", "rule": "#8c959f", "grid": "#e4e8ec",
     "c0": "#0072b2", "c1": "#d55e00", "c2": "#2a9387", "c3": "#a3318d", "c4": "#5c1f1f", "c5": "#6b5cff",
-    "c6": "#56606b", "c7": "#a67c00",
+    "c6": "#56606b", "c7": "#a67c00", "c8": "#d81b60", "c9": "#4d7c0f",
 }  # fmt: skip
 DARK = {
     "paper": "#14171b", "text": "#e6e9ed", "muted": "#a3acb7", "rule": "#77818c", "grid": "#2b3138",
     "c0": "#5bb4ee", "c1": "#f2803a", "c2": "#2f9c86", "c3": "#f0a6d6", "c4": "#ffe79a", "c5": "#7f73ff",
-    "c6": "#8b97a4", "c7": "#a67c2c",
+    "c6": "#8b97a4", "c7": "#a67c2c", "c8": "#ff6f91", "c9": "#a8cf45",
 }  # fmt: skip
-HUES = ("c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7")
+HUES = tuple(f"c{i}" for i in range(10))
 SHAPES = ("circle", "square", "triangle", "diamond", "cross")
 DASHES = ("", "6 3", "2 2", "8 3 2 3", "4 4")
 
@@ -30,8 +30,9 @@ class Style:
 
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
-    """Forty different ones: eight colors and five shapes, whose counts share no factor."""
-    return {
-        name: Style(HUES[i % len(HUES)], SHAPES[i % len(SHAPES)], DASHES[i % len(DASHES)])
-        for i, name in enumerate(dict.fromkeys(names))
-    }
+    """Fifty different ones: ten colors, and five shapes that move on where the colors begin again."""
+    found = {}
+    for i, name in enumerate(dict.fromkeys(names)):
+        color, other = HUES[i % len(HUES)], i + i // len(HUES)
+        found[name] = Style(color, SHAPES[other % len(SHAPES)], DASHES[other % len(DASHES)])
+    return found

@@ -1,0 +1,34 @@
+"""Is it only the averaging of nets? (S-)Undo-Bias against the naive ensemble. (The validation figure of appendix B.)"""
+
+from __future__ import annotations
+
+from seqdg.analysis.study import Numbers, Study
+from seqdg.bench import make_plan
+from seqdg.benchmark import Choice
+from seqdg.errors import UsageError
+from seqdg.executors.context import attempt
+from seqdg.record import FAILED
+from seqdg.report.select import outcomes
+from seqdg.report.summary import summarize
+
+
+def ensemble(study: Study) -> Numbers:
+    """Accuracy on each held-out domain, selected by source validation, of every algorithm."""
+    chosen = study.dataset.domains if study.everywhere else [study.held_out]
+    choice = Choice(study.algorithms, chosen, study.trials, study.steps, study.seed, study.settings)
+    records = []
+    for group in make_plan(study.context, choice).groups:
+        found = attempt(group, study.context, lambda step: None)
+        study.tick(sum(t.protocol.steps for t in group.trials))
+        records += found
+    for record in records:
+        if record.status == FAILED:
+            raise UsageError(f"A trial of {record.algorithm} failed: {record.error.strip().splitlines()[-1]}")
+    cells = summarize(outcomes(records))
+    return {
+        "cells": [
+            {"algorithm": c.algorithm, "held_out": c.held_out, "mean": c.mean, "stderr": c.stderr, "trials": c.trials}
+            for c in cells
+        ],
+        "refused": {},
+    }

@@ -1,0 +1,40 @@
+"""The analyses by name, with what each looks at where nothing else is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from seqdg.analysis.alignment import alignment
+from seqdg.analysis.cost import cost
+from seqdg.analysis.ensemble import ensemble
+from seqdg.analysis.invariance import invariance
+from seqdg.analysis.ranks import ranks
+from seqdg.analysis.similarity import similarity
+from seqdg.analysis.study import Numbers, Study
+from seqdg.analysis.tsne import tsne
+
+
+@dataclass(frozen=True)
+class Kind:
+    run: Callable[[Study], Numbers]
+    algorithms: tuple[str, ...]
+    trials: int
+    steps: int = 300
+    everywhere: bool = False  # holds out every domain in turn, unless one is named
+
+
+KINDS = {
+    "invariance": Kind(invariance, ("agg", "fo-mldg", "fo-s-mldg"), 3),
+    "tsne": Kind(tsne, ("ensemble", "undo-bias", "s-undo-bias", "agg", "fo-mldg", "ffo-s-mldg", "fo-s-mldg"), 1),
+    "cost": Kind(
+        cost,
+        ("agg", "fo-mldg", "mldg", "ffo-s-mldg", "fo-s-mldg", "s-mldg", "undo-bias", "s-undo-bias", "ensemble"),
+        1,
+        100,
+    ),
+    "similarity": Kind(similarity, ("undo-bias", "s-undo-bias"), 1),
+    "ranks": Kind(ranks, ("agg", "fo-mldg", "fo-s-mldg"), 3),
+    "alignment": Kind(alignment, ("agg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg"), 3),
+    "ensemble": Kind(ensemble, ("ensemble", "undo-bias", "s-undo-bias"), 3, 200, True),
+}

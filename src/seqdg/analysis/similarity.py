@@ -1,0 +1,47 @@
+"""How alike are the weights that each source domain has for itself? (The cut figure on Undo-Bias and S-Undo-Bias.)"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from seqdg import branches
+from seqdg.analysis.study import Numbers, Study, mean_and_spread, walk
+from seqdg.episode import Params
+
+
+def similarity(study: Study) -> Numbers:
+    """Mean cosine between the copies of each layer over all pairs of sources, over the training."""
+    numbers: Numbers = {"curves": {}, "refused": {}}
+    for name in study.names:
+        stack = study.stack(name)
+        if not branches.own(stack.start().params):
+            numbers["refused"][name] = (
+                f"{name} has no domain-specific weights, so there is no similarity to look at. Those of undo-bias, "
+                "s-undo-bias and ensemble have one."
+            )
+            continue
+        steps, found = [], []
+        for state in walk(stack, study.points, study.tick):
+            steps.append(state.step)
+            found.append(stack.over_trials(lambda params: cosines(branches.own(params)))(state.params))
+        layers = {}
+        for layer in found[0]:
+            mean, spread = mean_and_spread(torch.stack([f[layer].mean(-1) for f in found], 1))
+            layers[layer] = {"mean": mean, "spread": spread}
+        numbers["curves"][name] = {"at": steps, "layers": layers}
+    return numbers
+
+
+def cosines(copies: Params) -> dict[str, Tensor]:
+    """(pair,) by layer: cosine between the weights and biases of two domains' copies; copies are (domain, ...)."""
+    flat: dict[str, list[Tensor]] = {}
+    for name, w in copies.items():
+        flat.setdefault(name.rpartition(".")[0] or name, []).append(w.flatten(1))
+    found = {}
+    for layer, parts in flat.items():
+        w = torch.cat(parts, 1)
+        unit = w / w.norm(dim=1, keepdim=True).clamp(min=1e-30)
+        first, second = torch.triu_indices(len(w), len(w), 1)
+        found[layer] = (unit @ unit.T)[first, second]
+    return found

@@ -1,0 +1,40 @@
+"""Cosine between domain-specific weights, a panel per layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from seqdg.report.draw.marks import Figure
+from seqdg.report.draw.plots import Series, lines_plot
+from seqdg.report.draw.theme import styles
+from seqdg.report.pictures.about import about, plus_minus, refusals
+from seqdg.report.section import Section, Table
+
+
+def shown(payload: Mapping[str, Any]) -> Section:
+    curves = payload["numbers"]["curves"]
+    text = [about(payload), *refusals(payload)]
+    if not curves:
+        return Section("similarity", "Similarity of domain-specific weights", text)
+    looks = styles(list(curves))
+    layers = list(dict.fromkeys(layer for c in curves.values() for layer in c["layers"]))
+    panels, rows = [], []
+    for layer in layers:
+        own = {name: c for name, c in curves.items() if layer in c["layers"]}
+        series = [Series(name, looks[name], c["at"], c["layers"][layer]["mean"]) for name, c in own.items()]
+        panels.append(lines_plot(series, "step", "cosine", layer))
+    for name, c in curves.items():
+        ends = [c["layers"].get(layer) for layer in layers]
+        rows.append((name, [_last(end) if end else "-" for end in ends]))
+    table = Table("Mean cosine between the sources' weights at the end", ["algorithm", *layers], rows)
+    caption = (
+        "Mean cosine over all pairs of source domains between their own copies of a layer's weights; 1 is the same."
+    )
+    figure = Figure("similarity", "Similarity of domain-specific weights", panels, caption,
+                    [(n, looks[n]) for n in curves], lines=True)  # fmt: skip
+    return Section("similarity", "Similarity of domain-specific weights", text, (), [figure], [table])
+
+
+def _last(curve: Mapping[str, Any]) -> str:
+    return plus_minus(curve["mean"][-1], curve["spread"][-1] if curve["spread"] else None, 3)

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+
+from seqdg.analysis.ensemble import ensemble
+from seqdg.report.summary import AVERAGE
+
+
+def test_every_held_out_domain_has_a_mean_over_the_trials_of_every_algorithm(dataset, study):
+    found = ensemble(study(dataset(), ["ensemble", "undo-bias"], trials=2, steps=40, everywhere=True))
+    cells = {(c["algorithm"], c["held_out"]): c for c in found["cells"]}
+    assert {d for _, d in cells} == {"a", "b", "c", "d", "average", "worst"}
+    assert cells["ensemble", "a"]["trials"] == 2
+    for name in ("ensemble", "undo-bias"):
+        mean = sum(cells[name, d]["mean"] for d in "abcd") / 4
+        assert cells[name, AVERAGE]["mean"] == pytest.approx(mean)
+        assert mean > 60  # chance is 33
+
+
+def test_one_held_out_domain_can_be_asked_for(dataset, study):
+    found = ensemble(study(dataset(), ["ensemble"], steps=10))
+    assert {c["held_out"] for c in found["cells"]} == {"d", "average", "worst"}

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from seqdg.report.analyses import PICTURES, section, sections
+from seqdg.store import Analysis
+
+
+def test_every_analysis_has_a_picture_its_numbers_and_how_it_was_made(payloads):
+    assert set(payloads) == set(PICTURES)
+    for name, payload in payloads.items():
+        shown = section(name, payload)
+        assert shown.figures
+        assert all(p.data_marks for f in shown.figures for p in f.pictures)
+        assert shown.tables or len(shown.aside) > 1
+        assert shown.aside[-1].rows[-1] == ("command", [f"seqdg analyze {name} vlcs"])
+
+
+def test_the_newest_of_a_kind_and_subject_counts_and_other_subjects_stand_beside_it(payloads):
+    old, new, other = (copy.deepcopy(payloads["cost"]) for _ in range(3))
+    old["numbers"]["sources"] = 99
+    other["of"]["held_out"] = "L"
+    found = sections([Analysis("cost", 1.0, old), Analysis("cost", 2.0, other), Analysis("cost", 3.0, new)])
+    assert [s.name for s in found] == ["step-cost", "step-cost-2"]
+    assert "99 sources" not in found[0].text[0]
+    assert found[1].text[0].startswith("Held out: L.")
+    assert [f.name for s in found for f in s.figures] == ["step-cost", "step-cost-2"]
+
+
+def test_an_analysis_of_another_name_is_left_to_those_who_know_it():
+    assert sections([Analysis("mine", 1.0, {"anything": 1})]) == []
+
+
+def test_invariance_names_the_hardest_and_the_easiest(payloads):
+    text = section("invariance", payloads["invariance"]).text[0]
+    assert "hardest to tell from the features of agg (loss 0.50) and easiest from those of fo-s-mldg (0.30)" in text
+    assert "guessing costs 1.10" in text
+    assert "from hardest to easiest: fo-s-mldg, fo-mldg and agg." in text
+
+
+def test_cost_has_ratios_and_the_papers_minutes(payloads):
+    shown = section("cost", payloads["cost"])
+    assert shown.text[0] == (
+        "Held out: V. One trial, 3 sources, cpu. A step takes from 2.0 (fo-mldg) to 3.0 (fo-s-mldg) times as long as "
+        "one of agg."
+    )
+    rows = dict(shown.tables[0].rows)
+    assert rows["fo-s-mldg"] == ["30.00", "3.00", "3.00", "2.9", "3.00", "72.64", "6.62"]
+
+
+def test_cost_without_agg_has_no_ratios(payloads):
+    payload = payloads["cost"]
+    del payload["numbers"]["costs"]["agg"]
+    rows = dict(section("cost", payload).tables[0].rows)
+    assert rows["fo-mldg"][1] == "-"
+
+
+def test_ranks_say_whether_the_loss_falls_with_the_place(payloads):
+    text = section("ranks", payloads["ranks"]).text[0]
+    assert "the loss on L falls with every place (0.750 first, 0.550 last" in text
+    payloads["ranks"]["numbers"]["by_place"]["fo-s-mldg"].reverse()
+    assert "the loss on L does not fall" in section("ranks", payloads["ranks"]).text[0]
+
+
+def test_alignment_compares_at_equal_loss_too(payloads):
+    shown = section("alignment", payloads["alignment"])
+    assert [p.title.split(":")[0] for p in shown.figures[0].pictures] == [
+        "Cosine",
+        "Cosine at equal loss",
+        "Inner product",
+    ]
+    assert "with fo-s-mldg, fo-mldg and agg, in this order" in shown.text[0]
+
+
+def test_the_ensemble_is_what_others_are_set_against(payloads):
+    assert section("ensemble", payloads["ensemble"]).text[0] == (
+        "undo-bias is 1.0 points above the naive ensemble. s-undo-bias is 2.0 points above the naive ensemble."
+    )
+
+
+@pytest.mark.parametrize("name", ["similarity", "alignment", "invariance"])
+def test_what_no_algorithm_can_have_is_a_sentence_and_no_picture(payloads, name):
+    numbers = payloads[name]["numbers"]
+    for part in ("curves", "second", "probe"):
+        if part in numbers:
+            numbers[part] = {}
+    numbers["refused"] = {"agg": "agg has none."}
+    shown = section(name, payloads[name])
+    assert not shown.figures
+    assert "agg has none." in shown.text
