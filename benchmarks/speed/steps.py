@@ -99,8 +99,10 @@ def main() -> None:
     shape = f"{options.domains} domains x {options.batch}" + (
         f", {options.trials} trials" if options.trials > 1 else ""
     )
-    print(f"{options.net}, {shape}, BatchNorm {options.policy}, {options.precision}, "
-          f"{'eager' if options.eager else 'captured'}{', a fixed batch' if options.fixed else ''}; {where}, torch {torch.__version__}", flush=True)  # fmt: skip
+    how = ("eager" if options.eager else "captured") + (", a fixed batch" if options.fixed else "")
+    print(
+        f"{options.net}, {shape}, BatchNorm {options.policy}, {options.precision}, {how}; {where}, torch {torch.__version__}"
+    )
     place = Place(random_data(options), device)
     base = None
     for name in options.algorithms.split(","):
