@@ -100,9 +100,8 @@ def main() -> None:
         f", {options.trials} trials" if options.trials > 1 else ""
     )
     how = ("eager" if options.eager else "captured") + (", a fixed batch" if options.fixed else "")
-    print(
-        f"{options.net}, {shape}, BatchNorm {options.policy}, {options.precision}, {how}; {where}, torch {torch.__version__}"
-    )
+    what = f"{options.net}, {shape}, BatchNorm {options.policy}, {options.precision}, {how}"
+    print(f"{what}; {where}, torch {torch.__version__}", flush=True)
     place = Place(random_data(options), device)
     base = None
     for name in options.algorithms.split(","):
