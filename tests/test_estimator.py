@@ -226,7 +226,7 @@ def test_bad_parameters_are_refused_in_a_sentence(parameters, sentence):
     [
         (X4, ["a", None] * 4, None, "4 rows without a label (from 0: 1, 3, 5, 7)"),
         (X4, [0.0, np.nan] * 4, None, "4 rows without a label"),
-        (X4, Y4, ["n", None] * 4, "4 rows have no domain"),
+        (X4, Y4, ["n", None] * 4, "There is no domain for 4 rows (from 0: 1, 3, 5, 7)"),
         (X4, Y4, ["n"] * 7, "There are 8 labels but 7 domains"),
         (X4, [1] * 8, None, "There is only one class, 1"),
         (X4[:7], Y4, None, "X has 7 rows and y 8"),

@@ -24,12 +24,13 @@ __all__ = [
     "UsageError",
     "algorithms",
     "build",
+    "compare",
     "register",
     "setting",
     "testing",
 ]
 
-_LATER = {"DomainGeneralizer": "estimator"}
+_LATER = {"DomainGeneralizer": "estimator", "compare": "comparison"}
 
 
 def __getattr__(name: str) -> Any:

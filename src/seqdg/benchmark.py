@@ -16,6 +16,7 @@ from seqdg.errors import UsageError, unknown
 from seqdg.models.factory import NetSpec
 from seqdg.protocol import Protocol, sources
 from seqdg.registry import build
+from seqdg.search import candidates
 from seqdg.settings import parsed, with_settings
 from seqdg.trial import Trial, settings_of
 
@@ -119,6 +120,7 @@ class Choice:
     steps: int | None = None
     seed: int = 0
     settings: Sequence[str] = ()  # `algorithm.setting=value`
+    search: int = 1  # candidates per algorithm: the first as it is, the others drawn from the ranges of its settings
     leave_one_out: bool = False  # also the trials that selection within the sources needs
 
 
@@ -161,7 +163,7 @@ def given_settings(texts: Sequence[str], algorithms: Sequence[str]) -> dict[str,
 
 
 def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial, ...]:
-    """Every trial that is asked for: algorithm x held-out x seed."""
+    """Every trial that is asked for: algorithm x candidate settings x held-out x seed."""
     names = tuple(choice.algorithms) if choice.algorithms is not None else benchmark.algorithms
     held_out = tuple(choice.held_out or benchmark.held_out or dataset.domains)
     trials = benchmark.trials if choice.trials is None else choice.trials
@@ -179,7 +181,8 @@ def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial,
             raise UsageError(f"Holding out {', '.join(out)} leaves no domain of {dataset.name} to learn from.")
     found = []
     for name in names:
-        algorithm, protocol = variant(benchmark, name, given.get(name.rpartition(":")[2], {}))
+        own = given.get(name.rpartition(":")[2], {})
+        algorithm, protocol = variant(benchmark, name, own)
         if choice.steps is not None:
             protocol = replace(protocol, steps=choice.steps)
         found += [
@@ -189,7 +192,7 @@ def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial,
                 batchnorm=benchmark.batchnorm,
                 weights=None,
                 algorithm=name,
-                settings=settings_of(algorithm),
+                settings=settings_of(candidate),
                 protocol=protocol,
                 held_out=out,
                 seed=seed,
@@ -197,6 +200,7 @@ def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial,
                 size=benchmark.size if dataset.is_image else 0,
                 augment=benchmark.augment if dataset.is_image else "",
             )
+            for candidate in candidates(algorithm, choice.search, choice.seed, fixed=own)
             for out in outs
             for seed in range(choice.seed, choice.seed + trials)
         ]

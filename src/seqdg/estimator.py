@@ -51,6 +51,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"domains": True}
+    model_: Model
 
     def __init__(
         self,
@@ -136,6 +137,11 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = cls(**{**read_parameters(model.facts), "net": net, "device": device})
         found._take(model)
         return found
+
+    def add_facts(self, **facts: Any) -> None:
+        """To what the model's card tells."""
+        check_is_fitted(self, "model_")
+        self.model_ = self.model_.with_facts(**facts)
 
     def recipe(self) -> Recipe:
         """The parameters, checked."""

@@ -29,7 +29,6 @@ class Place:
 
     dataset: Dataset
     device: torch.device
-    loss: Criterion = cross_entropy
 
     @cached_property
     def x(self) -> Any:
@@ -39,6 +38,9 @@ class Place:
     def net(self, trial: Trial) -> BuiltNet:
         """With its first weights."""
         return net_of(trial, self.dataset)
+
+    def loss(self, trial: Trial) -> Criterion:
+        return cross_entropy
 
     def inputs(self, trials: Sequence[Trial], transform: ImageTransform | None) -> Inputs:
         """The rows, for a stack of these trials."""
@@ -55,7 +57,7 @@ def stack_of(group: Group, place: Place) -> Stack:
     """The trials of a group with their data, net and first weights, on a device set to their precision."""
     _set_precision(group.trials[0].protocol.precision)
     first = place.net(group.trials[0])
-    net = Net(first.module, group.trials[0].batchnorm, place.loss)
+    net = Net(first.module, group.trials[0].batchnorm, place.loss(group.trials[0]))
     jobs = [_job(trial, net, place) for trial in group.trials]
     transform = None
     if place.dataset.is_image:

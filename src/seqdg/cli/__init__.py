@@ -9,9 +9,13 @@ import typer
 from seqdg.cli.analyze import analyze
 from seqdg.cli.bench import bench
 from seqdg.cli.check import check
+from seqdg.cli.export import export
+from seqdg.cli.fit import fit
 from seqdg.cli.listing import list_names
+from seqdg.cli.predict import predict
 from seqdg.cli.report import report
 from seqdg.cli.salvage import salvage
+from seqdg.cli.show import show
 from seqdg.cli.status import status
 from seqdg.cli.table import table
 
@@ -31,6 +35,10 @@ app.command()(salvage)
 app.command()(analyze)
 app.command("list")(list_names)
 app.command()(check)
+app.command()(fit)
+app.command()(predict)
+app.command()(export)
+app.command()(show)
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ def bench(
     steps: given.Steps = None,
     seed: given.Seed = 0,
     settings: given.Settings = None,
+    search: given.Search = 1,
     out: given.Out = None,
     data: given.Data = None,
     device: given.Device = "auto",
@@ -66,7 +67,7 @@ def bench(
     context = Context(chosen, data, kind, allow_partial, keep)
     choice = Choice(
         algorithms=given.names(algorithms), held_out=given.names(held_out), trials=trials, steps=steps, seed=seed,
-        settings=settings or (), leave_one_out=select == "leave-one-out",
+        settings=settings or (), search=search, leave_one_out=select == "leave-one-out",
     )  # fmt: skip
     _finish(directory, context, choice, wish.leaves_it_to_us, runs, select)
 

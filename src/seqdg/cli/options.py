@@ -11,6 +11,7 @@ BenchmarkName = Annotated[
     str, typer.Argument(metavar="[BENCHMARK]", help="A name from `seqdg list benchmarks`, or your own .toml file.")
 ]
 RunDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, as given to `seqdg bench --out`.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model directory, as given to `seqdg fit --out`.")]
 Algorithms = Annotated[
     str | None,
     typer.Option(
@@ -30,6 +31,14 @@ Settings = Annotated[
         "--set",
         metavar="ALGORITHM.SETTING=VALUE",
         help="For example fo-s-mldg.alpha=0.05,0.6 or agg.lr=0.1; may be repeated.",
+    ),
+]
+Search = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Candidates per algorithm: its settings as they are, and others drawn from the ranges beside them. "
+        "What --set gives is not searched.",
     ),
 ]
 Out = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +25,9 @@ def facts_of(material: Material, recipe: Recipe, fit: Fit) -> dict[str, Any]:
     return {
         "domains": domains,
         "step": fit.step,
-        "validation": fit.validation,
+        "validation": {
+            d: {c: v if math.isfinite(v) else None for c, v in m.items()} for d, m in fit.validation.items()
+        },
         "parameters": parameters_of(recipe),
         "versions": versions(),
         "notes": list(dataset.notes),

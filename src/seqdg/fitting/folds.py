@@ -12,9 +12,12 @@ from torch import Tensor
 
 from seqdg.data.augment import ImageTransform
 from seqdg.data.inputs import Inputs
+from seqdg.executors.context import Context
+from seqdg.fitting.loss import loss_of
 from seqdg.fitting.material import Material
 from seqdg.fitting.recipe import Recipe
 from seqdg.models.factory import BuiltNet
+from seqdg.models.net import Criterion
 from seqdg.place import Place
 from seqdg.protocol import sources
 from seqdg.serve.inputs import TableInput
@@ -47,8 +50,8 @@ class FoldInputs(Inputs):
 class FoldPlace(Place):
     """A user's material on a device."""
 
-    material: Material | None = None
-    recipe: Recipe | None = None
+    material: Material
+    recipe: Recipe
 
     @cached_property
     def _constants(self) -> dict[tuple[str, ...], Constants]:
@@ -59,12 +62,15 @@ class FoldPlace(Place):
         return bool(torch.isnan(self.dataset.x).any())
 
     def net(self, trial: Trial) -> BuiltNet:
-        assert self.material is not None
-        assert self.recipe is not None
         return self.recipe.built(self.material.input.shape, len(self.dataset.classes), trial.seed)
 
+    def loss(self, trial: Trial) -> Criterion:
+        """Class weights follow from the sources of the trial, which those of a stack share where it matters."""
+        dataset = self.dataset
+        labels = [dataset.y[dataset.rows(name)] for name in sources(dataset, trial.held_out)]
+        return loss_of(self.recipe.class_weight, labels, self.material.classes.tolist())
+
     def inputs(self, trials: Sequence[Trial], transform: ImageTransform | None) -> Inputs:
-        assert self.material is not None
         if not isinstance(self.material.input, TableInput):
             return super().inputs(trials, transform)
         numbers = len(self.material.input.preprocessing.numeric)
@@ -74,6 +80,25 @@ class FoldPlace(Place):
         own = [self._constants[t.held_out] for t in trials]
         stacked = Constants(*(torch.stack(values) for values in zip(*own, strict=True)))
         return FoldInputs(self.x, self.dataset.y, self.device, stacked)
+
+
+@dataclass(frozen=True)
+class FoldContext(Context):
+    """What an executor needs to run trials on a user's material."""
+
+    material: Material | None = None
+    recipe: Recipe | None = None
+
+    def place(self) -> Place:
+        return self._place
+
+    @cached_property
+    def _place(self) -> Place:
+        assert self.material is not None
+        assert self.recipe is not None
+        return FoldPlace(self.material.dataset, torch.device(self.device), self.material, self.recipe)
+
+    __hash__ = Context.__hash__
 
 
 def constants_of(x: Tensor, numbers: int, fills: bool = True) -> Constants:

@@ -102,7 +102,7 @@ def _domains(given: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.int64]]
     lacking = [i for i, value in enumerate(values) if is_missing(value)]
     if lacking:
         raise UsageError(
-            f"{count(len(lacking), 'row')} have no domain (from 0: {some(lacking)}): name it for every row."
+            f"There is no domain for {count(len(lacking), 'row')} (from 0: {some(lacking)}): name it for every row."
         )
     words = [text(value) for value in values]
     names = tuple(dict.fromkeys(sorted(words, key=_order)))

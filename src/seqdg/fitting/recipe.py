@@ -29,6 +29,7 @@ AUTO = "auto"
 NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay")
 TRAINING = (*NUMBERS, "optimizer")
 IMAGE_NET = "efficientnet-lite0"
+CENTERED = Normalization((0.5,), (0.25,))  # of images for an mlp, which would learn slowly from what is never negative
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ class Recipe:
             return BuiltNet(self.net, Normalization())
         spec = self.spec(is_image=len(shape) == 3)
         assert spec is not None
-        return build(spec, shape, classes, torch_generator(seed, "net"))
+        built = build(spec, shape, classes, torch_generator(seed, "net"))
+        return replace(built, normalization=CENTERED) if spec.name == "mlp" and len(shape) == 3 else built
 
     def policy(self, module: nn.Module) -> str:
         """Of BatchNorm: a net that starts from ImageNet weights keeps their statistics."""

@@ -65,7 +65,7 @@ def _score(record: Record, i: int, rule: str, criterion: str, pairs: dict[tuple[
         return record.history[i].held_out[criterion][0]
     if rule == "leave-one-out":
         return _within_sources(record, i, criterion, pairs)
-    return fmean(record.history[i].source[criterion])
+    return mean(record.history[i].source[criterion])
 
 
 def _pairs(records: Sequence[Record]) -> dict[tuple[object, ...], Record]:
@@ -95,4 +95,10 @@ def _within_sources(record: Record, i: int, criterion: str, pairs: dict[tuple[ob
             "Selection by leave-one-out needs trials with two domains held out, and this run has none for "
             f"{name}. `seqdg bench --select leave-one-out` adds them."
         )
-    return fmean(values)
+    return mean(values)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Of those that are known: where all rows of a domain are of one class it has no AUROC."""
+    known = [v for v in values if math.isfinite(v)]
+    return fmean(known) if known else math.nan

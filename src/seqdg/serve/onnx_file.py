@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seqdg.data.checks import some
 from seqdg.errors import UsageError
 from seqdg.serve.inputs import ImageInput, TableInput
 from seqdg.serve.model import Model, Served, probabilities
@@ -79,6 +80,16 @@ def export(model: Model, path: Path) -> float:
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
     return gap
+
+
+def signature(model: Model) -> str:
+    """What the graph reads, in words."""
+    if not isinstance(model.input, TableInput):
+        return f"{_input_name(model)} (row, {', '.join(map(str, model.input.shape))})"
+    p = model.input.preprocessing
+    parts = [f"numbers (row, {len(p.numeric)}): {some(p.numeric)}"] if p.numeric else []
+    parts += [f"words (row, {len(p.vocabulary)}): {some(p.vocabulary)}"] if p.vocabulary else []
+    return " and ".join(parts)
 
 
 def feed_of(model: Model, x: Any) -> Feed:

@@ -1,0 +1,42 @@
+"""`seqdg predict`"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqdg.cli import options as given
+
+
+def predict(
+    model: given.Model,
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A .csv or .parquet, or a folder or .zip of pictures.")],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where to write labels and probabilities: .csv or .parquet.")
+    ],
+    device: given.Device = "auto",
+) -> None:
+    """Predict every row of a table, or every picture of a folder: a label and the probability of every class.
+
+        seqdg predict model new.csv --out predictions.csv
+
+    Rows are read, predicted and written some at a time, so a table may be larger than memory. Where it has the column
+    of labels, the share of right predictions is printed.
+    """
+    from seqdg.cli.reading import counting
+    from seqdg.executors.choice import device_of
+    from seqdg.serve.model_file import read_model
+    from seqdg.serve.predicting import predict_file
+
+    loaded = read_model(model, device=device_of(device))
+    with counting("predicting") as progress:
+        tally = predict_file(loaded, data, out, progress)
+    for note in tally.notes.values():
+        print(f"note: {note}", file=sys.stderr)
+    if tally.labelled:
+        right = 100 * tally.right / tally.labelled
+        typer.echo(f"Accuracy on {tally.labelled} labelled rows: {right:.1f} %")
+    print(f"{tally.rows} predictions are in {out}.", file=sys.stderr)

@@ -1,0 +1,24 @@
+"""`seqdg show`"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from seqdg.cli import options as given
+
+
+def show(
+    model: given.Model,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show a model's card: what it was trained on, how it was chosen, what to expect, by which versions."""
+    from seqdg.serve.card import card
+    from seqdg.serve.model_file import read_model, read_text
+
+    text = read_text(model)
+    if text["net"] is not None:
+        read_model(model)  # also the weights are whole and as they were saved
+    typer.echo(json.dumps(text, indent=1) if as_json else card(text), nl=as_json)

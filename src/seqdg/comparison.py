@@ -1,0 +1,212 @@
+"""Which algorithm to use on one's own domains, and what to expect of it on the next: `compare`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sklearn.base import clone
+
+from seqdg.data import checks
+from seqdg.errors import UsageError, unknown
+from seqdg.estimator import DomainGeneralizer, checked_input, checked_labels
+from seqdg.evaluate import CRITERIA
+from seqdg.executors.context import Executor
+from seqdg.executors.local import InProcess
+from seqdg.executors.workers import Workers
+from seqdg.fitting.material import Material, prepared
+from seqdg.fitting.recipe import Recipe
+from seqdg.fitting.sweep import LEAVE_ONE_OUT, Candidate, Sweep
+from seqdg.fitting.verdict import CHOSEN, ORACLE, Comparison, Winner
+from seqdg.progress import Progress
+from seqdg.registry import algorithms as registered
+from seqdg.registry import build
+from seqdg.search import Fixed, Optuna, Search, Target, candidates, grid
+from seqdg.settings import flat
+
+SOURCE_VAL = "source-val"
+RULES = (SOURCE_VAL, LEAVE_ONE_OUT, ORACLE)
+SAMPLERS = ("random", "optuna")
+BASELINE = "agg"
+USUAL = ("agg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg", "undo-bias", "s-undo-bias", "ensemble", "dann", "crossgrad")
+
+
+def compare(
+    X: Any,
+    y: Any,
+    domains: Any,
+    algorithms: Sequence[str] | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    estimator: DomainGeneralizer | None = None,
+    search: int = 1,
+    sampler: str = "random",
+    seeds: int = 3,
+    select: str = SOURCE_VAL,
+    criterion: str | None = None,
+    rules: Sequence[str] = RULES,
+    baseline: str | None = BASELINE,
+    refit: bool = True,
+    workers: int = 0,
+    show: Callable[[Progress], None] = lambda progress: None,
+) -> Comparison:
+    """Every algorithm with every domain held out in turn, in stacks; and the winner fitted on all domains.
+
+    algorithms: names; None: the usual ones.   settings: by algorithm, values or lists of alternatives (a grid).
+    estimator: how to train; its algorithm and settings are not used.
+    search: candidates per algorithm; the first has its settings as they are, the others are drawn from the ranges
+        beside them, at random or by Optuna (sampler).   seeds: trials of everything.
+    select: the rule that chooses the winner, settings and step: `source-val`, validation rows of the source domains; or
+        `leave-one-out`, how well each source is served by training on the other sources.   criterion: what it looks at.
+    rules: those that are reported. Without `leave-one-out`, which holds out pairs of domains, less is trained.
+    baseline: always among the candidates; what the others must be distinguishable from.
+    workers: processes to train in; 0 is this one. A script that asks for more needs `if __name__ == "__main__":`.
+    """
+    template = clone(estimator) if estimator is not None else DomainGeneralizer()
+    criterion = template.criterion if criterion is None else criterion
+    _check(select, criterion, rules, sampler, seeds)
+    recipe = template.set_params(algorithm=BASELINE, settings=None, criterion=criterion).recipe()
+    x, labels = checked_input(X), checked_labels(y)
+    material = prepared(x, labels, domains, recipe, gaps=True)
+    _check_material(material, recipe)
+    executor: Executor = Workers(workers) if workers else InProcess()
+    count = len(material.dataset.domains)
+    within = count > 2 and (LEAVE_ONE_OUT in rules or select == LEAVE_ONE_OUT)
+    sweep = Sweep(material, recipe, range(recipe.seed, recipe.seed + seeds), executor, within, show)
+    names, notes = _names(algorithms, baseline, sweep)
+    searches = _searches(names, settings or {}, search, sampler, recipe.seed)
+    shown = _rules(rules, select, searches, sweep, notes)
+    targets: list[Target] = [(), *((d,) for d in material.dataset.domains)]
+    sweep.run(searches, targets, select, criterion)
+    found = _found(sweep, names, searches, shown, select, criterion, baseline, [*material.dataset.notes, *notes])
+    for sentence in found.warnings:
+        warnings.warn(sentence, UserWarning, stacklevel=2)
+    return _refitted(found, template, x, labels, domains) if refit else found
+
+
+def _check(select: str, criterion: str, rules: Sequence[str], sampler: str, seeds: int) -> None:
+    if select == ORACLE:
+        raise UsageError(f"oracle chooses by the held-out domain, and the next domain has no labels: use {SOURCE_VAL}.")
+    for kind, given, allowed in (
+        ("selection rule", select, RULES[:2]),
+        *(("selection rule", rule, RULES) for rule in rules),
+        ("criterion", criterion, CRITERIA),
+        ("sampler", sampler, SAMPLERS),
+    ):
+        if given not in allowed:
+            raise unknown(kind, str(given), allowed)
+    if seeds < 1:
+        raise UsageError(f"{seeds} seeds were asked for, but at least 1 is needed.")
+
+
+def _check_material(material: Material, recipe: Recipe) -> None:
+    data = material.dataset
+    if len(data.domains) < 2:
+        raise UsageError(f"There is only the domain '{data.domains[0]}': to hold it out, at least one other is needed.")
+    if recipe.stop is not None:
+        raise UsageError("A comparison chooses the step by itself: leave stop out.")
+    assert data.validation is not None
+    lacking = [d for d in data.domains if not bool(data.validation[data.rows(d)].any())]
+    if lacking:
+        cure = "set validation above 0" if recipe.validation == 0 else "a domain needs at least two rows"
+        raise UsageError(f"There are no rows to validate on in {checks.some(lacking)}: {cure}.")
+    labels = {d: data.y[data.rows(d)].numpy() for d in data.domains}
+    problems, _ = checks.class_coverage(labels, data.classes, data.domains)
+    if problems:
+        raise UsageError(f"{problems[0].text} Leave its rows out, or merge the class with another.")
+
+
+def _names(given: Sequence[str] | None, baseline: str | None, sweep: Sweep) -> tuple[list[str], list[str]]:
+    """With notes on those of the usual ones that so few domains cannot train."""
+    if given is not None:
+        names = list(dict.fromkeys([*([baseline] if baseline else []), *given]))
+        if not names:
+            raise UsageError("No algorithm was named. `seqdg list algorithms` shows all.")
+        return names, []
+    names, notes = [], []
+    for name in (n for n in USUAL if n in registered()):
+        try:
+            sweep.check(Candidate(name, build(name)))
+            names.append(name)
+        except UsageError as error:
+            notes.append(f"{name} was left out: {error}")
+    return names, notes
+
+
+def _searches(
+    names: Sequence[str], settings: Mapping[str, Mapping[str, Any]], count: int, sampler: str, seed: int
+) -> dict[str, Search]:
+    for name in settings:
+        if name not in names:
+            raise unknown("algorithm to compare", name, names)
+    found: dict[str, Search] = {}
+    for name in names:
+        own = settings.get(name, {})
+        tried = grid(build(name), own)
+        if len(tried) > 1 and count > 1:
+            raise UsageError(f"{name} has a grid of settings and a search for others: choose one of the two.")
+        if count > 1 and sampler == "optuna":
+            found[name] = Optuna(tried[0], count, seed, fixed=own)
+        else:
+            found[name] = Fixed(tried if len(tried) > 1 else candidates(tried[0], count, seed, fixed=own))
+    return found
+
+
+def _rules(
+    rules: Sequence[str], select: str, searches: Mapping[str, Search], sweep: Sweep, notes: list[str]
+) -> tuple[str, ...]:
+    """Those that can be reported for some algorithm, the one that chooses first."""
+    inner = {name: sweep.check(Candidate(name, search.first)) for name, search in searches.items()}
+    unable = [name for name, able in inner.items() if not able]
+    if select == LEAVE_ONE_OUT and unable:
+        raise UsageError(
+            f"Choosing by leave-one-out holds out two domains, which leaves too few for {', '.join(unable)}: "
+            f"leave these out, or choose by {SOURCE_VAL}."
+        )
+    shown = [rule for rule in RULES if rule in rules or rule == select]
+    if LEAVE_ONE_OUT in shown and unable:
+        notes.append(f"leave-one-out is not known for {', '.join(unable)}: two held-out domains leave too few.")
+        if len(unable) == len(inner):
+            shown.remove(LEAVE_ONE_OUT)
+    return tuple(shown)
+
+
+def _found(
+    sweep: Sweep,
+    names: Sequence[str],
+    searches: Mapping[str, Search],
+    rules: Sequence[str],
+    select: str,
+    criterion: str,
+    baseline: str | None,
+    notes: Sequence[str],
+) -> Comparison:
+    targets: list[Target] = [(d,) for d in sweep.domains]
+    scored = [(sweep.score((), c, select, criterion), c) for c in sweep.tried[()]]
+    known = [(score[0], -i, score[1], c) for i, (score, c) in enumerate(scored) if score is not None]
+    if not known:
+        raise UsageError("Training diverged for every candidate. Choose a smaller lr.")
+    _, _, step, best = max(known, key=lambda entry: entry[:2])
+    return Comparison(
+        domains=sweep.domains,
+        algorithms={name: max(sum(c.name == name for c in sweep.tried[t]) for t in targets) for name in searches},
+        criterion=criterion,
+        select=select,
+        seeds=len(sweep.seeds),
+        winner=Winner(best.name, flat(best.algorithm), step if select == LEAVE_ONE_OUT else None),
+        outcomes={r: [o for t in targets for o in sweep.outcomes(t, names, r, criterion)] for r in rules},
+        chosen={r: [o for t in targets for o in sweep.outcomes(t, names, r, criterion, CHOSEN)] for r in rules},
+        baseline=baseline,
+        notes=tuple(notes),
+    )
+
+
+def _refitted(found: Comparison, template: DomainGeneralizer, x: Any, y: Any, domains: Any) -> Comparison:
+    """The winner on all domains, with what to expect of it on its card."""
+    winner = found.winner
+    own = clone(template).set_params(algorithm=winner.algorithm, settings=dict(winner.settings), stop=winner.step)
+    own.fit(x, y, domains=domains)
+    own.add_facts(estimate=found.facts())
+    return replace(found, estimator=own)

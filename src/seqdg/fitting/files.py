@@ -1,0 +1,63 @@
+"""A user's data in a file or folder as rows, labels and domains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqdg.data.cache import Progress
+from seqdg.data.sources import guess_format, load
+from seqdg.data.spec import DataSpec
+from seqdg.errors import UsageError, unknown
+from seqdg.fitting.material import check_labels
+from seqdg.serve.frame import Column, words
+from seqdg.serve.tables import is_table, read_table
+
+
+class Rows(NamedTuple):
+    x: Any  # a table, or images (row, channel, height, width)
+    y: NDArray[Any]
+    domains: NDArray[Any] | None
+
+
+def read_rows(
+    path: Path, label: str | None, domain: str | None, ignore: Sequence[str] = (), progress: Progress | None = None
+) -> Rows:
+    """A table with columns for label and domain, or pictures in <domain>/<class>/."""
+    if not path.exists():
+        raise UsageError(f"There is no {path}. Give a .csv or .parquet file, or a folder or .zip of images.")
+    if is_table(path):
+        return _table(path, label, domain, ignore)
+    if guess_format(path) != "images":
+        raise UsageError(f"{path} holds feature files: read them in Python and give DomainGeneralizer arrays.")
+    spec = DataSpec(path.stem, path=(path.name,), format="images")
+    found = load(spec, path.parent, progress=progress, held_out=())
+    classes, domains = (np.array(names, dtype=object) for names in (found.classes, found.domains))
+    return Rows(found.x, classes[found.y.numpy()].astype(str), domains[found.domain.numpy()])
+
+
+def _table(path: Path, label: str | None, domain: str | None, ignore: Sequence[str]) -> Rows:
+    if label is None:
+        raise UsageError("Which column holds the labels? Give it with --label.")
+    frame = read_table(path)
+    for name in (label, *([domain] if domain else []), *ignore):
+        if name not in frame.names:
+            raise unknown(f"column of {path.name}", name, frame.names)
+    by_name = dict(zip(frame.names, frame.columns, strict=True))
+    x = frame.without([label, *([domain] if domain else []), *ignore])
+    if not x.names:
+        raise UsageError(f"{path.name} has no column beside those of label and domain: there is nothing to learn from.")
+    return Rows(x, labels(by_name[label]), words(by_name[domain]) if domain else None)
+
+
+def labels(column: Column) -> NDArray[Any]:
+    """Whole numbers, or words."""
+    check_labels(column.tolist())
+    if column.dtype == object:
+        return column.astype(str)
+    whole = np.isfinite(column).all() and (column == np.floor(column)).all()
+    return column.astype(np.int64) if whole else words(column).astype(str)

@@ -1,0 +1,216 @@
+"""What a comparison found: by algorithm, by domain, by rule of choice; and what to expect on the next domain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy import stats
+
+from seqdg.evaluate import CRITERIA, HIGHER_IS_BETTER
+from seqdg.report.select import Outcome
+from seqdg.report.statistics import Paired, p_text, paired
+from seqdg.report.summary import AVERAGE, UNITS, WORST
+
+CHOSEN, ORACLE = "chosen", "oracle"
+LEVEL = 0.95
+Scores = dict[str, float | None]  # by domain, and AVERAGE and WORST
+
+
+@dataclass(frozen=True)
+class Winner:
+    """What is fitted on all domains."""
+
+    algorithm: str
+    settings: Mapping[str, Any]
+    step: int | None  # after how many its weights are taken; None: when they validate best
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`print` it; or ask it: `scores`, `expected`, `interval`, `metrics`, `warnings`, `estimator`."""
+
+    domains: tuple[str, ...]
+    algorithms: Mapping[str, int]  # with how many candidate settings
+    criterion: str
+    select: str  # the rule by which the winner was chosen
+    seeds: int
+    winner: Winner
+    outcomes: Mapping[str, Sequence[Outcome]]  # by rule: of choosing settings and step of each algorithm
+    chosen: Mapping[str, Sequence[Outcome]]  # by rule: of choosing the algorithm too
+    baseline: str | None
+    notes: tuple[str, ...] = ()
+    estimator: Any = field(default=None, compare=False)  # the winner, fitted on all domains
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        return tuple(self.outcomes)
+
+    def scores(self, rule: str | None = None, criterion: str | None = None) -> dict[str, Scores]:
+        """Means over seeds on every domain, held out, by algorithm; `chosen` is the choice among all of them."""
+        rule, criterion = rule or self.select, criterion or self.criterion
+        found = {name: [o for o in self.outcomes[rule] if o.algorithm == name] for name in self.algorithms}
+        rows = {name: self._row(own, criterion) for name, own in found.items() if own}
+        return {**rows, CHOSEN: self._row(self.chosen[rule], criterion)}
+
+    def metrics(self) -> dict[str, dict[str, float | None]]:
+        """Of the choice, by domain (and AVERAGE, WORST) and criterion."""
+        known = [c for c in CRITERIA if any(c in o.record.history[-1].held_out for o in self.chosen[self.select])]
+        columns = {c: self.scores(criterion=c)[CHOSEN] for c in known}
+        return {row: {c: columns[c][row] for c in known} for row in (*self.domains, AVERAGE, WORST)}
+
+    @property
+    def expected(self) -> float | None:
+        """The mean over held-out domains of what the choice reached on them."""
+        return self.scores()[CHOSEN][AVERAGE]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """In which the next domain lies with a probability of 95 %, were domains drawn from a normal distribution."""
+        values = [v for d in self.domains if (v := self.scores()[CHOSEN][d]) is not None]
+        if len(values) < 2:
+            return None
+        n = len(values)
+        reach = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * stdev(values) * math.sqrt(1 + 1 / n)
+        low, high = max(0.0, fmean(values) - reach), fmean(values) + reach
+        return low, high if self.criterion == "log_loss" else min(1.0, high)
+
+    @property
+    def paired(self) -> list[Paired]:
+        """Every algorithm against the baseline, trial by trial."""
+        if self.baseline is None or len(self.algorithms) < 2:
+            return []
+        unit = UNITS[self.criterion]
+        known = [replace(o, value=_finite(o.value)) for o in self.outcomes[self.select]]
+        return paired(known, self.baseline, unit.factor, HIGHER_IS_BETTER[self.criterion])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What stands against trusting the choice."""
+        found, tested = [], self.paired
+        better = [p for p in tested if p.distinguishable and ((p.difference or 0.0) > 0) == p.higher]
+        if tested and not better:
+            sign = 1 if HIGHER_IS_BETTER[self.criterion] else -1
+            best = max(tested, key=lambda p: -math.inf if p.difference is None else sign * p.difference)
+            gap = "" if best.difference is None else f" (the most is {best.algorithm}: {_gap(best, self.criterion)})"
+            found.append(
+                f"No algorithm is distinguishably better than {self.baseline} on these domains{gap}: "
+                f"{self.baseline} is as good a choice, and simpler."
+            )
+        lost = sum(o.value is None for o in self.chosen[self.select])
+        if lost:
+            found.append(f"All candidates diverged for {lost} of {len(self.chosen[self.select])} choices.")
+        return found
+
+    def sentence(self) -> str:
+        unit, name = UNITS[self.criterion], self.criterion.replace("_", " ").replace("auroc", "AUROC")
+        if self.expected is None:
+            return f"Nothing can be said of the {name} on the next domain: training diverged."
+        percent = " %" if unit.factor == 100 else ""
+        text = f"Expected {name} on the next domain: {unit.factor * self.expected:.{unit.digits}f}{percent}"
+        if self.interval is None:
+            return f"{text} (from one domain, so nothing is known of how domains differ)."
+        low, high = (f"{unit.factor * v:.{unit.digits}f}" for v in self.interval)
+        return f"{text} (95 % interval {low} to {high}, from {len(self.domains)} domains, each held out in turn)."
+
+    def how(self) -> list[str]:
+        """In which way the winner was chosen."""
+        settings = ", ".join(f"{k} = {v}" for k, v in self.winner.settings.items()) or "no settings"
+        count = sum(self.algorithms.values())
+        rules = {
+            "source-val": "by validation rows of the source domains",
+            "leave-one-out": "by how well it served each domain after training on the others",
+        }
+        if count == 1:
+            return [f"{self.winner.algorithm} ({settings}) was given, not chosen; {self.seeds} seeds."]
+        return [
+            f"{self.winner.algorithm} ({settings}) was chosen among {count} candidates of {len(self.algorithms)} "
+            f"algorithms {rules[self.select]}; {self.seeds} seeds.",
+            "The expectation is that of this choice as a whole, made anew for every held-out domain without it.",
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """For the model's card, in plain values."""
+        return {
+            "sentence": self.sentence(),
+            "how": self.how(),
+            "criterion": self.criterion,
+            "select": self.select,
+            "expected": self.expected,
+            "interval": None if self.interval is None else list(self.interval),
+            "held_out": self.metrics(),
+            "warnings": self.warnings,
+        }
+
+    def __str__(self) -> str:
+        parts = [_by_domain(self), _by_rule(self), "\n".join([*self.how(), self.sentence(), *self.warnings])]
+        return "\n\n".join([*parts, *(f"note: {note}" for note in self.notes)]) + "\n"
+
+    def _row(self, outcomes: Sequence[Outcome], criterion: str) -> Scores:
+        row: Scores = {}
+        for domain in self.domains:
+            values = [v for o in outcomes if o.held_out == domain and (v := measured(o, criterion)) is not None]
+            row[domain] = fmean(values) if values else None
+        known = [v for v in row.values() if v is not None]
+        worst = min if HIGHER_IS_BETTER[criterion] else max
+        return {**row, AVERAGE: fmean(known) if known else None, WORST: worst(known) if known else None}
+
+
+def measured(outcome: Outcome, criterion: str) -> float | None:
+    """On the held-out domain, at the step that was chosen; None where training diverged or nothing can be said."""
+    if outcome.value is None:
+        return None
+    found = next(e for e in outcome.record.history if e.step == outcome.step)
+    return _finite(found.held_out[criterion][0])
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _gap(best: Paired, criterion: str) -> str:
+    unit = UNITS[criterion]
+    assert best.difference is not None
+    p = f", {p_text(best.p_holm)}" if best.p_holm is not None else ""
+    return f"{best.difference:+.{unit.digits}f} {unit.points}".rstrip() + f" over {best.pairs} pairs{p}"
+
+
+def _by_domain(found: Comparison) -> str:
+    unit, scores = UNITS[found.criterion], found.scores()
+    columns = [*found.domains, AVERAGE, WORST]
+    lines = [["algorithm", "candidates", *columns]]
+    for name, row in scores.items():
+        count = str(sum(found.algorithms.values()) if name == CHOSEN else found.algorithms[name])
+        lines.append([name, count, *(_shown(row[c], found.criterion) for c in columns)])
+    title = f"{unit.title} on each domain, held out in turn: mean over {found.seeds} seeds, chosen by {found.select}"
+    return "\n".join([title, *_aligned(lines)])
+
+
+def _by_rule(found: Comparison) -> str:
+    unit = UNITS[found.criterion]
+    averages = {rule: found.scores(rule) for rule in found.rules}
+    lines = [["algorithm", *(f"({rule})" if rule == ORACLE else rule for rule in found.rules)]]
+    for name in (*found.algorithms, CHOSEN):
+        cells = [_shown(averages[rule].get(name, {}).get(AVERAGE), found.criterion) for rule in found.rules]
+        lines.append([name, *(f"({c})" if r == ORACLE else c for c, r in zip(cells, found.rules, strict=True))])
+    title = f"{unit.title}, average over held-out domains, by rule of choice"
+    note = "(oracle): chosen by the held-out domain itself. A bound on what choosing better could give, not a result."
+    return "\n".join([title, *_aligned(lines), *([note] if ORACLE in found.rules else [])])
+
+
+def _shown(value: float | None, criterion: str) -> str:
+    unit = UNITS[criterion]
+    return "-" if value is None else f"{unit.factor * value:.{unit.digits}f}"
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return [
+        "  ".join(
+            text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    ]

@@ -1,0 +1,181 @@
+"""Settings to try: on a grid, drawn at random from the ranges beside an algorithm's settings, or proposed by Optuna.
+
+Numbers are data of a stack, so candidates that differ in numbers alone train together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+
+from seqdg.algorithm import Algorithm, Range
+from seqdg.data.sampler import stream
+from seqdg.errors import UsageError
+from seqdg.settings import flat, rules, with_settings
+
+Target = tuple[str, ...]  # the held-out domain, or none for the final fit
+
+
+def ranges(algorithm: Algorithm) -> dict[str, Range | tuple[Any, ...]]:
+    """Where to look for each setting that says so."""
+    return {name: rule["search"] for name, (_, rule) in rules(algorithm).items() if rule.get("search") is not None}
+
+
+def candidates(algorithm: Algorithm, count: int, seed: int = 0, fixed: Collection[str] = ()) -> tuple[Algorithm, ...]:
+    """The algorithm as it is, and count - 1 others with settings drawn from their ranges, all but the fixed ones. With
+    more asked for, the first stay the same; where nothing can be searched there is only the first."""
+    if count < 1:
+        raise UsageError(f"{count} candidates were asked for, but at least 1 is needed.")
+    where = {name: own for name, own in ranges(algorithm).items() if name not in fixed}
+    if not where:
+        return (algorithm,)
+    return (algorithm, *(_drawn(algorithm, where, stream(seed, "search", i)) for i in range(1, count)))
+
+
+def _drawn(algorithm: Algorithm, where: Mapping[str, Any], generator: np.random.Generator) -> Algorithm:
+    """A setting that has a value per position keeps them, each drawn by itself."""
+    values = {}
+    for name, own in where.items():
+        now = flat(algorithm)[name]
+        values[name] = (
+            tuple(_draw(own, v, generator) for v in now) if isinstance(now, tuple) else _draw(own, now, generator)
+        )
+    return with_settings(algorithm, values)
+
+
+def _draw(where: Range | tuple[Any, ...], now: Any, generator: np.random.Generator) -> Any:
+    if isinstance(where, tuple):
+        return where[int(generator.integers(len(where)))]
+    low, high = (math.log(where.low), math.log(where.high)) if where.log else (where.low, where.high)
+    value = low + (high - low) * float(generator.random())
+    value = min(max(math.exp(value), where.low), where.high) if where.log else value
+    return round(value) if isinstance(now, int) and not isinstance(now, bool) else value
+
+
+def grid(algorithm: Algorithm, values: Mapping[str, Any]) -> tuple[Algorithm, ...]:
+    """Every combination: `{"alpha": [0.1, 0.3], "beta": 1.0}`. A list holds alternatives; a tuple is one value with an
+    entry per position."""
+    names = list(values)
+    lists = [values[name] if isinstance(values[name], list) else [values[name]] for name in names]
+    for name, alternatives in zip(names, lists, strict=True):
+        if not alternatives:
+            raise UsageError(f"The grid gives no value for {name}: give at least one.")
+    return tuple(with_settings(algorithm, dict(zip(names, chosen, strict=True))) for chosen in product(*lists))
+
+
+class Search(Protocol):
+    """Proposes settings of one algorithm, for each target by itself: what is learned of one must not help another."""
+
+    @property
+    def first(self) -> Algorithm:
+        """As it is."""
+
+    def ask(self, target: Target) -> Sequence[Algorithm]:
+        """What to try next; nothing once all is tried."""
+
+    def tell(self, target: Target, tried: Algorithm, score: float | None) -> None:
+        """How well it did, more being better; None where training diverged."""
+
+
+class Fixed:
+    """The same candidates for every target."""
+
+    def __init__(self, tried: Sequence[Algorithm]) -> None:
+        self.tried, self._asked = tuple(dict.fromkeys(tried)), set[Target]()
+        self.first = self.tried[0]
+
+    def ask(self, target: Target) -> Sequence[Algorithm]:
+        if target in self._asked:
+            return ()
+        self._asked.add(target)
+        return self.tried
+
+    def tell(self, target: Target, tried: Algorithm, score: float | None) -> None:
+        """Nothing is learned."""
+
+
+class Optuna:
+    """Optuna's tree-structured Parzen estimator, a study per target, some candidates at a time."""
+
+    TOGETHER = 8
+
+    def __init__(self, algorithm: Algorithm, count: int, seed: int = 0, fixed: Collection[str] = ()) -> None:
+        self.first, self.count, self.seed = algorithm, count, seed
+        self.where = {name: own for name, own in ranges(algorithm).items() if name not in fixed}
+        self._module = _optuna()
+        self._studies: dict[Target, Any] = {}
+        self._asked: dict[Target, int] = {}
+        self._running: dict[tuple[Target, Algorithm], Any] = {}
+
+    def ask(self, target: Target) -> Sequence[Algorithm]:
+        """The algorithm as it is comes first."""
+        if target not in self._studies:
+            self._studies[target] = self._study(target)
+            self._asked[target] = 0
+        study, asked = self._studies[target], self._asked[target]
+        count = max(0, min(self.TOGETHER, (self.count if self.where else 1) - asked))
+        self._asked[target] += count
+        as_it_is = [self.first] if asked == 0 else []
+        return [*as_it_is, *(self._next(target, study) for _ in range(count - len(as_it_is)))]
+
+    def tell(self, target: Target, tried: Algorithm, score: float | None) -> None:
+        trial = self._running.pop((target, tried), None)
+        if trial is None:  # proposed twice in one round, or by nobody: the algorithm as it is
+            return
+        failed = score is None or not math.isfinite(score)
+        state = self._module.trial.TrialState.FAIL if failed else None
+        self._studies[target].tell(trial, None if failed else score, state=state)
+
+    def _study(self, target: Target) -> Any:
+        """Of one target."""
+        seed = int(stream(self.seed, "optuna", *target).integers(2**31))
+        sampler = self._module.samplers.TPESampler(seed=seed, constant_liar=True)
+        return self._module.create_study(direction="maximize", sampler=sampler)
+
+    def _next(self, target: Target, study: Any) -> Algorithm:
+        trial = study.ask(self._distributions())
+        values: dict[str, Any] = {}
+        for name in self.where:
+            now = flat(self.first)[name]
+            parts = [trial.params[path] for path in _paths(name, now)]
+            values[name] = tuple(parts) if isinstance(now, tuple) else parts[0]
+        found = with_settings(self.first, values)
+        if (target, found) in self._running:
+            study.tell(trial, None, state=self._module.trial.TrialState.FAIL)
+        else:
+            self._running[target, found] = trial
+        return found
+
+    def _distributions(self) -> dict[str, Any]:
+        """By path; a setting per position has a path each."""
+        found = {}
+        for name, where in self.where.items():
+            now = flat(self.first)[name]
+            for path, value in zip(_paths(name, now), now if isinstance(now, tuple) else (now,), strict=True):
+                found[path] = self._distribution(where, value)
+        return found
+
+    def _distribution(self, where: Range | tuple[Any, ...], now: Any) -> Any:
+        kinds = self._module.distributions
+        if isinstance(where, tuple):
+            return kinds.CategoricalDistribution(where)
+        if isinstance(now, int) and not isinstance(now, bool):
+            return kinds.IntDistribution(round(where.low), round(where.high), log=where.log)
+        return kinds.FloatDistribution(where.low, where.high, log=where.log)
+
+
+def _paths(name: str, now: Any) -> list[str]:
+    return [f"{name}.{i}" for i in range(len(now))] if isinstance(now, tuple) else [name]
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise UsageError("Searching with Optuna needs it: pip install 'seqdg[search]'.") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

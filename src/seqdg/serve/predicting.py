@@ -1,0 +1,104 @@
+"""Predictions for a whole file or folder, some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqdg.data.container import Container, File, open_container
+from seqdg.data.decode import decode, need_pillow
+from seqdg.data.image_folder import SUFFIXES
+from seqdg.errors import UsageError
+from seqdg.serve.frame import words
+from seqdg.serve.inputs import ImageInput, TableInput
+from seqdg.serve.model import Model, probabilities
+from seqdg.serve.tables import Writer, is_table, names_of, read_batches
+
+Progress = Callable[[int, int], None]  # done, of how much
+Columns = dict[str, NDArray[Any]]
+PICTURES = 64  # at once
+
+
+@dataclass
+class Tally:
+    """What was met on the way."""
+
+    rows: int = 0
+    labelled: int = 0  # rows that came with a label
+    right: int = 0  # of these, how many were predicted
+    notes: dict[str, str] = field(default_factory=dict)  # the first of each kind
+
+    def note(self, sentences: list[str]) -> None:
+        for sentence in sentences:
+            self.notes.setdefault(sentence.partition(":")[0], sentence)
+
+
+def predict_file(model: Model, data: Path, out: Path, progress: Progress = lambda done, total: None) -> Tally:
+    """Writes a row per row of the data: its label and the probability of every class."""
+    if not data.exists():
+        raise UsageError(f"There is no {data} to predict.")
+    tally = Tally()
+    parts = _table(model, data, tally, progress) if is_table(data) else _pictures(model, data, tally, progress)
+    with Writer(out) as writer:
+        for columns in parts:
+            writer.write(columns)
+        if not tally.rows:
+            raise UsageError(f"{data} has 0 rows: there is nothing to predict.")
+    return tally
+
+
+def _table(model: Model, data: Path, tally: Tally, progress: Progress) -> Iterator[Columns]:
+    if not isinstance(model.input, TableInput):
+        raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {data.name} is a table.")
+    preprocessing, label = model.input.preprocessing, model.facts.get("label")
+    wanted = list(preprocessing.names) if preprocessing.named else names_of(data)
+    for frame in read_batches(data, [*wanted, *([label] if label else [])], preprocessing.numeric, progress):
+        given = frame.columns[frame.names.index(label)] if label in frame.names else None
+        logits, notes = model.logits(frame if label is None or label in wanted else frame.without([label]))
+        tally.note(notes)
+        found = answers(model, logits)
+        if given is not None:
+            truth = words(given)
+            known = truth != None  # noqa: E711  elementwise
+            tally.labelled += int(known.sum())
+            tally.right += int((truth[known] == found["label"].astype(str)[known]).sum())
+        tally.rows += len(frame)
+        yield found
+
+
+def answers(model: Model, logits: NDArray[np.float64]) -> Columns:
+    p = probabilities(logits)
+    chosen = np.asarray(model.classes[logits.argmax(axis=1)])
+    named = {f"p_{c}": p[:, i] for i, c in enumerate(model.classes.tolist())}
+    return {"label": chosen, **named}
+
+
+def _pictures(model: Model, data: Path, tally: Tally, progress: Progress) -> Iterator[Columns]:
+    if not isinstance(model.input, ImageInput):
+        raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {data.name} is no .csv or .parquet.")
+    if data.is_file() and data.suffix.lower() != ".zip":
+        raise UsageError(f"{data} is neither a table, nor a folder or .zip of pictures.")
+    need_pillow()
+    container = open_container(data)
+    if container.problems:
+        raise UsageError(container.problems[0].text)
+    files = [f for f in container.files if f.name.lower().endswith(SUFFIXES)]
+    for start in range(0, len(files), PICTURES):
+        part = files[start : start + PICTURES]
+        pixels = np.stack([_decoded(container, file, model.input) for file in part])
+        logits, _ = model.logits(pixels)
+        tally.rows += len(part)
+        progress(tally.rows, len(files))
+        yield {"file": np.array([f.name for f in part], dtype=object), **answers(model, logits)}
+
+
+def _decoded(container: Container, file: File, read: ImageInput) -> NDArray[np.uint8]:
+    try:
+        return decode(container.read(file), read.stored)
+    except Exception as error:  # a decoder may raise anything on a broken file
+        raise UsageError(f"{container.place}: '{file.name}' cannot be decoded as an image ({error}).") from error

@@ -1,0 +1,243 @@
+"""Fit, predict, export and show, as a user meets them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import seqdg as package
+from seqdg.cli import main
+
+QUICK = ["--steps", "20", "--hidden", "8", "--seeds", "1", "--workers", "0"]
+
+
+def seqdg(*given: object) -> subprocess.CompletedProcess[str]:
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr(sys, "argv", ["seqdg", *map(str, given)])
+        try:
+            main()
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+    return subprocess.CompletedProcess(given, code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def table(hospitals, tmp_path_factory) -> Path:
+    x, y, domains = hospitals
+    path = tmp_path_factory.mktemp("data") / "patients.csv"
+    x.assign(id=[f"p{i}" for i in range(len(x))], diagnosis=y, hospital=domains).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted_model(table, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("models") / "model"
+    words = ["fit", table, "--label", "diagnosis", "--domain", "hospital", "--ignore", "id", *QUICK, "--out", out]
+    done = seqdg(*words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Expected accuracy on the next domain: ")
+    assert f"seqdg show {out}" in done.stderr
+    return out
+
+
+def test_estimator_loaded_model_and_command_line_agree(fitted_model, table, hospitals, tmp_path):
+    x, _, _ = hospitals
+    done = seqdg("predict", fitted_model, table, "--out", tmp_path / "p.csv")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Accuracy on 240 labelled rows: ")
+    written = pd.read_csv(tmp_path / "p.csv")
+    assert list(written.columns) == ["label", "p_healthy", "p_ill"]
+    loaded = package.DomainGeneralizer.load(fitted_model)
+    own = loaded.predict_proba(x)
+    np.testing.assert_allclose(written[["p_healthy", "p_ill"]], own, atol=1e-5)
+    assert written["label"].tolist() == loaded.predict(x).tolist()
+    seqdg("predict", fitted_model, table, "--out", tmp_path / "p.parquet")
+    np.testing.assert_allclose(pd.read_parquet(tmp_path / "p.parquet")[["p_healthy", "p_ill"]], own, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_the_exported_file_agrees_too(fitted_model, table, hospitals, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    x, _, _ = hospitals
+    done = seqdg("export", fitted_model, "--onnx", tmp_path / "m.onnx")
+    assert done.returncode == 0, done.stderr
+    assert "reads numbers (row, 4): age, pressure, taken, visits and words (row, 1): smoker" in done.stdout
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    feed = {
+        "numbers": x[["age", "pressure", "taken", "visits"]].to_numpy(np.float64),
+        "words": x[["smoker"]].fillna("").to_numpy(object),
+    }
+    seqdg("predict", fitted_model, table, "--out", tmp_path / "p.csv")
+    want = pd.read_csv(tmp_path / "p.csv")[["p_healthy", "p_ill"]]
+    np.testing.assert_allclose(session.run(["probabilities"], feed)[0], want, atol=1e-5)
+
+
+def test_show_prints_the_card(fitted_model):
+    card = seqdg("show", fitted_model).stdout
+    assert card == (fitted_model / "card.md").read_text()
+    for part in ("From `patients.csv`", "Expected accuracy on the next domain", "was given, not chosen", "| worst |"):
+        assert part in card
+    text = json.loads(seqdg("show", fitted_model, "--json").stdout)
+    assert text["facts"]["label"] == "diagnosis"
+    assert text["facts"]["estimate"]["held_out"]["average"]["accuracy"] == text["facts"]["estimate"]["expected"]
+
+
+def test_choosing_prints_the_comparison_and_keeps_the_winner(table, tmp_path):
+    words = ["fit", table, "--label", "diagnosis", "--domain", "hospital", "--ignore", "id", "--choose", *QUICK]
+    done = seqdg(*words, "--algorithms", "fo-s-mldg", "--set", "fo-s-mldg.alpha=0.2", "--out", tmp_path / "m")
+    assert done.returncode == 0, done.stderr
+    for part in ("chosen by source-val", "(oracle)", "among 2 candidates of 2 algorithms", "next domain"):
+        assert part in done.stdout
+    assert "UserWarning" not in done.stderr
+    assert "was chosen among 2 candidates" in (tmp_path / "m" / "card.md").read_text()
+
+
+def test_a_table_without_domains_is_fitted_without_an_estimate(table, tmp_path):
+    done = seqdg("fit", table, "--label", "diagnosis", "--ignore", "id,hospital", *QUICK, "--out", tmp_path / "m")
+    assert done.returncode == 0, done.stderr
+    assert "no estimate for the next domain: There is only the domain 'all'" in done.stderr
+    refused = seqdg("fit", table, "--label", "diagnosis", "--algorithm", "mldg", *QUICK, "--out", tmp_path / "n")
+    assert refused.returncode == 2
+    assert "MLDG needs at least 2 source domains" in refused.stderr
+
+
+def fit_of(frame: pd.DataFrame, folder: Path, *more: object) -> subprocess.CompletedProcess[str]:
+    frame.to_csv(folder / "t.csv", index=False)
+    return seqdg("fit", folder / "t.csv", "--label", "y", "--domain", "d", *QUICK, "--out", folder / "m", *more)
+
+
+SMALL = pd.DataFrame({"a": np.arange(12.0), "y": ["u", "v"] * 6, "d": ["n", "n", "s", "s", "w", "w"] * 2})
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "sentence"),
+    [
+        (lambda t: t.assign(y=["u", None] * 6), (), "6 rows without a label (from 0: 1, 3, 5, 7, 9, 11)"),
+        (lambda t: t.assign(d=["n", None] * 6), (), "There is no domain for 6 rows"),
+        (lambda t: t.assign(y="u"), (), "There is only one class, u"),
+        (lambda t: t.iloc[:0], (), "has 0 rows"),
+        (lambda t: t[["y", "d"]], (), "has no column beside those of label and domain"),
+        (lambda t: t.drop(columns="d"), (), "There is no column of t.csv 'd'"),
+        (lambda t: t, ("--label", "Y"), "There is no column of t.csv 'Y'. Choose from: a, y, d."),
+        (lambda t: t, ("--ignore", "b"), "There is no column of t.csv 'b'"),
+        (lambda t: t, ("--algorithm", "mlgd"), "There is no algorithm 'mlgd'"),
+        (lambda t: t, ("--set", "dann.lam=1"), "There is no algorithm in this run 'dann'"),
+        (lambda t: t, ("--hidden", "wide"), "--hidden is 'wide'"),
+        (lambda t: t, ("--choose", "--select", "oracle"), "oracle chooses by the held-out domain"),
+        (lambda t: t, ("--choose", "--algorithms", "mlgd"), "There is no algorithm 'mlgd'"),
+        (lambda t: t.assign(y=["u", "v", "u", "v", "u", "r"] * 2), ("--choose",), "Only w has the class 'r'"),
+    ],
+)
+def test_bad_tables_and_options_are_one_sentence_and_exit_code_2(tmp_path, change, more, sentence):
+    done = fit_of(change(SMALL), tmp_path, *more)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert len([line for line in done.stderr.splitlines() if "no estimate" not in line]) == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_is_not_there_or_not_a_table_is_a_sentence(fitted_model, tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "features").mkdir()
+    np.savez(tmp_path / "features" / "north.npz", x=np.zeros((2, 2)), y=np.zeros(2))
+    for words, sentence in [
+        (("fit", tmp_path / "none.csv", "--label", "y", "--out", tmp_path / "m"), "There is no "),
+        (("fit", tmp_path / "notes.txt", "--label", "y", "--out", tmp_path / "m"), "neither a folder nor a .zip"),
+        (("fit", tmp_path / "features", "--out", tmp_path / "m"), "holds feature files"),
+        (("predict", fitted_model, tmp_path / "none.csv", "--out", tmp_path / "p.csv"), "to predict"),
+        (("predict", fitted_model, tmp_path, "--out", tmp_path / "p.csv"), "The model reads tables"),
+        (("predict", tmp_path / "nowhere", tmp_path, "--out", tmp_path / "p.csv"), "There is no model directory"),
+        (("show", tmp_path), "has no model.json"),
+        (("export", tmp_path, "--onnx", tmp_path / "m.onnx"), "has no model.json"),
+    ]:
+        done = seqdg(*words)
+        assert done.returncode == 2, words
+        assert sentence in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_predicting_tables_that_differ_from_the_training_data(fitted_model, hospitals, tmp_path):
+    x, _, _ = hospitals
+
+    def predicted(frame: pd.DataFrame) -> subprocess.CompletedProcess[str]:
+        frame.to_csv(tmp_path / "new.csv", index=False)
+        return seqdg("predict", fitted_model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+
+    odd = x[x.columns[::-1]].assign(other=1)
+    odd.loc[:3, "smoker"] = "sometimes"
+    done = predicted(odd)
+    assert done.returncode == 0, done.stderr
+    assert "note: Column 'smoker' has words that were not in the training data: sometimes." in done.stderr
+    assert len(pd.read_csv(tmp_path / "p.csv")) == len(x)
+    (tmp_path / "p.csv").unlink()
+    for frame, sentence in [
+        (x.drop(columns="visits"), "There is no column of the input 'visits'"),
+        (x.assign(visits="often"), "Column 'visits' held numbers when the model was fitted, but now row 0"),
+        (x.iloc[:0], "has 0 rows: there is nothing to predict"),
+        (x.assign(age=np.inf), "Input X contains infinity"),
+        (x[["age"]].rename(columns={"age": "Age"}), "There is no column of new.csv"),
+    ]:
+        done = predicted(frame)
+        assert done.returncode == 2, frame
+        assert sentence in done.stderr
+        assert not (tmp_path / "p.csv").exists()
+
+
+def test_folders_of_images_from_fit_to_predictions(tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.setenv("SEQDG_CACHE", str(tmp_path / "cache"))
+    draw = np.random.default_rng(0)
+    for domain in ("day", "night"):
+        for label, shade in (("dark", 40), ("light", 200)):
+            folder = tmp_path / "pictures" / domain / label
+            folder.mkdir(parents=True)
+            for i in range(4):
+                pixels = (shade + draw.integers(-20, 20, (12, 12, 3))).astype(np.uint8)
+                image.fromarray(pixels).save(folder / f"{i}.png")
+    words = ["--net", "mlp", *QUICK, "--steps", "60", "--criterion", "log_loss"]
+    done = seqdg("fit", tmp_path / "pictures", *words, "--out", tmp_path / "m")
+    assert done.returncode == 0, done.stderr
+    done = seqdg("predict", tmp_path / "m", tmp_path / "pictures", "--out", tmp_path / "p.csv")
+    assert done.returncode == 0, done.stderr
+    written = pd.read_csv(tmp_path / "p.csv")
+    assert (written["label"] == written["file"].str.split("/").str[1]).all()
+    (tmp_path / "pictures" / "day" / "dark" / "0.png").write_bytes(b"no picture")
+    broken = seqdg("predict", tmp_path / "m", tmp_path / "pictures", "--out", tmp_path / "q.csv")
+    assert broken.returncode == 2
+    assert "'day/dark/0.png' cannot be decoded as an image" in broken.stderr
+
+
+@pytest.mark.slow
+def test_a_million_rows_are_predicted_in_bounded_memory(fitted_model, hospitals, tmp_path):
+    """The command's peak memory on a million rows is hardly above that on ten thousand."""
+    x, _, _ = hospitals
+    block = pd.concat([x] * 42, ignore_index=True).iloc[:10_000]
+    block.to_csv(tmp_path / "small.csv", index=False)
+    text = block.to_csv(index=False, header=False)
+    with (tmp_path / "large.csv").open("w") as file:
+        file.write(",".join(block.columns) + "\n")
+        for _ in range(100):
+            file.write(text)
+    code = (
+        "import sys, resource\nfrom seqdg.cli import main\nsys.argv = ['seqdg', *sys.argv[1:]]\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    peak = {}
+    for name in ("small", "large"):
+        words = ["predict", fitted_model, tmp_path / f"{name}.csv", "--out", tmp_path / f"{name}-p.csv"]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True, timeout=600
+        )
+        peak[name] = int(done.stdout.split()[-1])
+    assert "1000000 predictions" in done.stderr
+    grown = (peak["large"] - peak["small"]) / 1024
+    assert grown < 250, f"{grown:.0f} MiB more for {(tmp_path / 'large.csv').stat().st_size / 2**20:.0f} MiB of CSV"

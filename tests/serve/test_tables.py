@@ -1,0 +1,118 @@
+"""Tables in files: read whole or in batches to the same values, and written batch by batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from seqdg.errors import UsageError
+from seqdg.serve import tables
+from seqdg.serve.frame import words
+from seqdg.serve.tables import Writer, names_of, read_batches, read_table
+
+
+def test_a_csv_has_numbers_where_all_cells_are_numbers_or_gaps(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        'n,w,gap,mixed,flag\n1,"a, b",,1,true\nNA,,,x,false\n2.5e3,"line\nbreak",,,true\n', encoding="utf-8-sig"
+    )
+    frame = read_table(path)
+    assert frame.names == ("n", "w", "gap", "mixed", "flag")
+    by_name = dict(zip(frame.names, frame.columns, strict=True))
+    np.testing.assert_array_equal(by_name["n"], [1, np.nan, 2500])
+    assert by_name["w"].tolist() == ["a, b", None, "line\nbreak"]
+    assert np.isnan(by_name["gap"]).all()
+    assert by_name["mixed"].tolist() == ["1", "x", None]
+    assert by_name["flag"].tolist() == ["true", "false", "true"]
+
+
+def test_parquet_and_csv_of_the_same_table_read_alike(tmp_path, hospitals):
+    x, _, _ = hospitals
+    x = x.assign(kind=pd.Categorical(["a", None] * (len(x) // 2)), sure=x["visits"] > 2)
+    x.to_csv(tmp_path / "t.csv", index=False)
+    x.to_parquet(tmp_path / "t.parquet")
+    one, other = read_table(tmp_path / "t.csv"), read_table(tmp_path / "t.parquet")
+    assert one.names == other.names
+    for name, a, b in zip(one.names, one.columns, other.columns, strict=True):
+        if name == "sure":
+            assert [v == "True" for v in a] == b.astype(bool).tolist()
+        elif a.dtype == object:
+            assert a.tolist() == words(b).tolist()
+        else:
+            np.testing.assert_array_equal(a, b)
+
+
+def test_batches_hold_all_rows_in_order_and_count_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "BLOCK", 4096)
+    rows = 5000
+    pd.DataFrame({"i": range(rows), "w": [f"w{i}" for i in range(rows)], "x": 0}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    heard = []
+    frames = list(read_batches(tmp_path / "t.csv", ["w", "i"], ["i"], lambda done, total: heard.append((done, total))))
+    assert len(frames) > 5
+    assert [f.first for f in frames] == np.cumsum([0, *(len(f) for f in frames[:-1])]).tolist()
+    numbers = np.concatenate([f.columns[0] for f in frames])
+    np.testing.assert_array_equal(numbers, np.arange(rows))
+    assert frames[0].names == ("i", "w")
+    size = (tmp_path / "t.csv").stat().st_size
+    assert heard[-1] == (size, size)
+    assert heard == sorted(heard)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "is empty: its first line must name the columns"),
+        (b"a,b\n", "has 0 rows below the names of its columns"),
+        (b"a,a\n1,2\n", "has two columns 'a'"),
+        (b"a,b\n1\n", "cannot be read as a .csv table (CSV parse error"),
+        (b"a\n\xff\xfe\n", "cannot be read as a table of text in UTF-8"),
+        (b"\xff\xfe,b\n1,2\n", "cannot be read as a table of text in UTF-8"),
+    ],
+)
+def test_a_broken_csv_is_a_sentence(tmp_path, content, sentence):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        read_table(path)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broken_parquet_and_a_missing_file_are_sentences(tmp_path):
+    path = tmp_path / "t.parquet"
+    path.write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(UsageError, match=r"cannot be read as a \.parquet table"):
+        names_of(path)
+    with pytest.raises(UsageError, match="There is no file"):
+        names_of(tmp_path / "nowhere.csv")
+
+
+def half_written(path):
+    with Writer(path) as writer:
+        writer.write({"p": np.zeros(1), "q": np.zeros(1)})
+        writer.write({"p": np.zeros(1), "q": np.zeros(2)})
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_what_is_written_is_there_once_it_is_whole(tmp_path, suffix):
+    path = tmp_path / f"out{suffix}"
+    with Writer(path) as writer:
+        for start in (0, 2):
+            writer.write({"label": np.array(["a", 'b"c'], dtype=object), "p": np.array([start, start + 1.5])})
+            assert not path.exists()
+    read = pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
+    assert read["label"].tolist() == ["a", 'b"c'] * 2
+    assert read["p"].tolist() == [0, 1.5, 2, 3.5]
+    with pytest.raises(ValueError, match=r"(?i)length"):
+        half_written(tmp_path / f"half{suffix}")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [path.name]
+
+
+def test_predictions_are_written_to_a_table_in_a_folder_that_exists(tmp_path):
+    with pytest.raises(UsageError, match=r"written to a \.csv or a \.parquet file, and not to out.txt"):
+        Writer(tmp_path / "out.txt")
+    with pytest.raises(UsageError, match="There is no folder"), Writer(tmp_path / "no" / "out.csv"):
+        pass

@@ -1,0 +1,249 @@
+"""Choosing among algorithms: what may inform a choice, what is reported, and that it is the same every time."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import seqdg
+from seqdg.errors import UsageError
+from seqdg.estimator import DomainGeneralizer, checked_input
+from seqdg.executors.local import InProcess
+from seqdg.fitting.material import prepared
+from seqdg.fitting.sweep import Candidate, Sweep
+from seqdg.search import Fixed
+
+QUICK = {"steps": 20, "hidden": (8,), "evaluations": 3}
+
+
+def quick(**parameters):
+    return DomainGeneralizer(**{**QUICK, **parameters})
+
+
+def compared(hospitals, algorithms=("agg", "fo-s-mldg"), **how):
+    x, y, domains = hospitals
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return seqdg.compare(x, y, domains, list(algorithms), **{"estimator": quick(), "seeds": 2, **how})
+
+
+@pytest.fixture(scope="module")
+def found(hospitals):
+    return compared(hospitals)
+
+
+def test_all_three_rules_come_from_one_sweep_and_oracle_is_marked(found):
+    assert found.rules == ("source-val", "leave-one-out", "oracle")
+    text = str(found)
+    head, rows = text.split("by rule of choice\n")[1].split("\n", 1)
+    assert head.split() == ["algorithm", "source-val", "leave-one-out", "(oracle)"]
+    for line in rows.split("\n(oracle):")[0].splitlines():
+        assert line.split()[-1].startswith("(")
+    assert "not a result" in text
+    for name in ("agg", "fo-s-mldg", "chosen"):
+        averages = {rule: found.scores(rule)[name]["average"] for rule in found.rules}
+        assert averages["oracle"] >= max(averages.values()) - 1e-12
+
+
+def test_the_expectation_is_that_of_the_choice_and_never_the_oracle_s(found):
+    chosen = [found.scores("source-val")["chosen"][d] for d in found.domains]
+    assert found.expected == pytest.approx(np.mean(chosen))
+    low, high = found.interval
+    assert low <= found.expected <= high <= 1
+    assert found.scores()["chosen"]["worst"] == min(chosen)
+    assert f"{100 * found.expected:.1f} %" in found.sentence()
+
+
+def test_the_same_call_twice_gives_the_same_answer(hospitals, found):
+    again = compared(hospitals)
+    assert str(again) == str(found)
+    x, _, _ = hospitals
+    np.testing.assert_array_equal(again.estimator.predict_proba(x), found.estimator.predict_proba(x))
+
+
+def test_the_winner_is_fitted_on_all_domains_and_knows_what_to_expect(hospitals, found):
+    x, y, domains = hospitals
+    winner = clone(found.estimator).fit(x, y, domains=domains)
+    np.testing.assert_array_equal(winner.predict_proba(x), found.estimator.predict_proba(x))
+    assert sorted(found.estimator.domains_) == sorted(found.domains)
+    facts = found.estimator.model_.facts["estimate"]
+    assert facts["expected"] == found.expected
+    assert set(facts["held_out"]) == {*found.domains, "average", "worst"}
+    assert set(facts["held_out"]["east"]) == {
+        "accuracy", "balanced_accuracy", "log_loss", "calibration_error", "auroc",
+    }  # fmt: skip
+    assert facts["held_out"]["worst"]["log_loss"] == max(facts["held_out"][d]["log_loss"] for d in found.domains)
+
+
+def test_a_warning_where_no_algorithm_is_distinguishable_from_agg(hospitals):
+    x, y, domains = hospitals
+    with pytest.warns(UserWarning, match="No algorithm is distinguishably better than agg on these domains"):
+        seqdg.compare(x, y, domains, ["fo-s-mldg"], settings={"fo-s-mldg": {"alpha": 0.0}}, estimator=quick(), seeds=1)
+
+
+def test_no_warning_where_one_is_distinguishable():
+    """In a few small steps of plain SGD, the sum over domains gets further than their mean."""
+    draw = np.random.default_rng(0)
+    y = np.arange(240) % 2
+    x = draw.standard_normal((240, 2)) + np.stack([y, y], 1) * 3
+    found = seqdg.compare(
+        x, y, np.arange(240) // 60, ["agg", "fo-s-mldg"], settings={"fo-s-mldg": {"beta": 1.0}},
+        estimator=quick(steps=6, evaluations=1, optimizer="sgd", lr=0.02), seeds=4, refit=False, rules=["source-val"],
+    )  # fmt: skip
+    assert not any("distinguishably" in w for w in found.warnings)
+    assert found.paired[0].verdict == "better than agg"
+
+
+def sweep_of(hospitals, seeds=1, **parameters):
+    x, y, domains = hospitals
+    recipe = quick(**parameters).recipe()
+    material = prepared(checked_input(x), y, domains, recipe, gaps=True)
+    return Sweep(material, recipe, range(seeds), InProcess(), within=True)
+
+
+def test_leave_one_out_scores_a_target_by_sources_that_were_held_out_with_it(hospitals):
+    sweep = sweep_of(hospitals)
+    candidate = Candidate("agg", seqdg.build("agg"))
+    sweep.run({"agg": Fixed([candidate.algorithm])}, [(), ("east",)], "leave-one-out", "accuracy")
+    score, step = sweep.score(("east",), candidate, "leave-one-out", "accuracy")
+    values = []
+    for source in ("north", "south", "west"):
+        (record,) = sweep.of(("east", source), candidate)
+        assert record.held_out == ("east", source)
+        values.append([e.held_out["accuracy"][1] for e in record.history])
+    curve = np.mean(values, axis=0)
+    assert score == pytest.approx(curve.max())
+    assert step == sweep.recipe.protocol.evaluation_steps()[curve.argmax()]
+    final, _ = sweep.score((), candidate, "leave-one-out", "accuracy")
+    alone = [[e.held_out["accuracy"][0] for e in sweep.of((d,), candidate)[0].history] for d in sweep.domains]
+    assert final == pytest.approx(np.mean(alone, axis=0).max())
+
+
+def test_a_trial_is_the_same_in_a_stack_and_alone(hospitals):
+    """Preprocessing included: it follows from the sources of each trial."""
+    together, alone = sweep_of(hospitals), sweep_of(hospitals)
+    search = {"agg": Fixed([seqdg.build("agg")])}
+    together.run(search, [(), *((d,) for d in together.domains)], "source-val", "accuracy")
+    candidate = Candidate("agg", seqdg.build("agg"))
+    (trial,) = alone._seeds(("west",), candidate)
+    alone._run([trial])
+    ours, theirs = together.records[trial.key], alone.records[trial.key]
+    for one, other in zip(ours.history, theirs.history, strict=True):
+        np.testing.assert_allclose(one.held_out["log_loss"], other.held_out["log_loss"], rtol=1e-4)
+        np.testing.assert_allclose(one.source["log_loss"], other.source["log_loss"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("how", [{"select": "leave-one-out"}, {"criterion": "log_loss"}, {"criterion": "auroc"}])
+def test_other_rules_and_criteria_choose_too(hospitals, how):
+    found = compared(hospitals, seeds=1, **how)
+    assert (found.select, found.criterion) == (how.get("select", "source-val"), how.get("criterion", "accuracy"))
+    assert found.interval[0] <= found.expected <= found.interval[1]
+    if "select" in how:
+        assert found.winner.step == found.estimator.step_
+    if how.get("criterion") == "log_loss":
+        assert found.scores()["agg"]["worst"] == max(found.scores()["agg"][d] for d in found.domains)
+
+
+def test_a_grid_and_a_search_add_candidates(hospitals):
+    grid = compared(hospitals, settings={"fo-s-mldg": {"alpha": [0.01, 0.3]}}, seeds=1, rules=["source-val"])
+    assert grid.algorithms == {"agg": 1, "fo-s-mldg": 2}
+    drawn = compared(hospitals, search=3, seeds=1, rules=["source-val"])
+    assert drawn.algorithms == {"agg": 1, "fo-s-mldg": 3}
+    assert "among 4 candidates of 2 algorithms" in str(drawn)
+
+
+def test_optuna_searches_for_every_target_by_itself(hospitals):
+    pytest.importorskip("optuna")
+    found = compared(hospitals, search=3, sampler="optuna", seeds=1, rules=["source-val"])
+    assert found.algorithms == {"agg": 1, "fo-s-mldg": 3}
+    assert {o.held_out for o in found.chosen["source-val"]} == set(found.domains)
+    assert str(compared(hospitals, search=3, sampler="optuna", seeds=1, rules=["source-val"])) == str(found)
+
+
+def test_class_weights_follow_from_the_sources_of_each_trial(hospitals):
+    sweep = sweep_of(hospitals, class_weight="balanced")
+    candidate = Candidate("agg", seqdg.build("agg"))
+    trials = [sweep._seeds((d,), candidate)[0] for d in sweep.domains]
+    assert [len({t.held_out for t in g.trials}) for g in sweep._grouped(trials)] == [1, 1, 1, 1]
+    weights = [sweep.context.place().loss(t).weight for t in trials]
+    assert not np.allclose(weights[0], weights[1])
+
+
+@pytest.mark.slow
+def test_worker_processes_give_the_same_answer(hospitals):
+    here = compared(hospitals, seeds=1, rules=["source-val"])
+    assert str(compared(hospitals, seeds=1, rules=["source-val"], workers=2)) == str(here)
+
+
+def test_two_domains_leave_no_leave_one_out(hospitals):
+    x, y, domains = hospitals
+    two = np.isin(domains, ["east", "west"])
+    found = compared((x[two], y[two], domains[two]), seeds=1)
+    assert found.rules == ("source-val", "oracle")
+    assert "leave-one-out is not known for agg, fo-s-mldg" in str(found)
+    with pytest.raises(
+        UsageError, match="Choosing by leave-one-out holds out two domains, which leaves too few for agg"
+    ):
+        compared((x[two], y[two], domains[two]), seeds=1, select="leave-one-out")
+    with pytest.raises(UsageError, match="MLDG needs at least 2 source domains, but there is 1"):
+        compared((x[two], y[two], domains[two]), ["mldg"], seeds=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        few = seqdg.compare(x[two], y[two], domains[two], estimator=quick(steps=2), seeds=1, refit=False)
+    assert "fo-mldg was left out" in str(few)
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ({"select": "oracle"}, "oracle chooses by the held-out domain, and the next domain has no labels"),
+        ({"select": "best"}, "There is no selection rule 'best'"),
+        ({"rules": ["guess"]}, "There is no selection rule 'guess'"),
+        ({"criterion": "f1"}, "There is no criterion 'f1'"),
+        ({"sampler": "grid"}, "There is no sampler 'grid'"),
+        ({"seeds": 0}, "0 seeds were asked for"),
+        ({"algorithms": ["mlgd"]}, "There is no algorithm 'mlgd'"),
+        ({"algorithms": [], "baseline": None}, "No algorithm was named"),
+        ({"settings": {"dann": {}}}, "There is no algorithm to compare 'dann'"),
+        ({"settings": {"fo-s-mldg": {"alpha": [0.1, 0.2]}}, "search": 3}, "has a grid of settings and a search"),
+        ({"estimator": quick(stop=5)}, "A comparison chooses the step by itself"),
+        ({"estimator": quick(validation=0)}, "There are no rows to validate on in east, north, south, west"),
+        ({"estimator": quick(lr=1e30, optimizer="sgd")}, "Training diverged for every candidate"),
+    ],
+)
+def test_bad_requests_are_refused_in_a_sentence(hospitals, how, sentence):
+    with pytest.raises(UsageError) as caught:
+        compared(hospitals, **{"seeds": 1, **how})
+    assert sentence in str(caught.value)
+
+
+def test_a_class_that_only_one_domain_has_cannot_be_held_out(hospitals):
+    x, y, domains = hospitals
+    odd = np.where((domains == "east") & (np.arange(len(y)) % 3 == 0), "rare", y)
+    with pytest.raises(UsageError, match="Only east has the class 'rare': with east held out"):
+        compared((x, odd, domains))
+    with pytest.raises(UsageError, match="There is only the domain 'all'"):
+        compared((x, y, None))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("benchmark", ["office-caltech10", "pacs-features"])
+def test_real_features_give_a_verdict_with_the_chosen_below_the_oracle(shared_data, benchmark):
+    from seqdg.benchmark import load_benchmark
+    from seqdg.data.load import load_data
+
+    data = load_data(load_benchmark(benchmark).data, shared_data, name=benchmark)
+    names = np.array(data.domains)[data.domain.numpy()]
+    rows = np.random.default_rng(0).permutation(len(names))[:1200]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = seqdg.compare(
+            data.x.numpy()[rows], data.y.numpy()[rows], names[rows], ["agg", "fo-s-mldg", "ffo-s-mldg"],
+            estimator=DomainGeneralizer(steps=60), seeds=1,
+        )  # fmt: skip
+    chance = 1 / len(data.classes)
+    assert found.expected > 2 * chance
+    assert found.scores("oracle")["chosen"]["average"] >= found.expected
