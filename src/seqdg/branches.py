@@ -60,6 +60,16 @@ def mean_of_domains(params: Params, domain: Tensor) -> Params:
     return {name: torch.tensordot(_rows(domain, w).mean(0), w, 1) for name, w in own(params).items()}
 
 
+def means_before(copies: Params) -> Params:
+    """(domain - 1, ...) of (domain, ...) copies: for each but the first, the mean of those before it."""
+
+    def means(w: Tensor) -> Tensor:
+        counts = torch.arange(1, len(w), dtype=w.dtype, device=w.device)
+        return w.cumsum(0).narrow(0, 0, len(w) - 1) / counts.reshape(-1, *(1,) * (w.dim() - 1))
+
+    return {name: means(w) for name, w in copies.items()}
+
+
 def mean(copies: Params) -> Params:
     """Over the first axis."""
     return {name: w.mean(0) for name, w in copies.items()}

@@ -49,11 +49,6 @@ def reverse(x: Tensor, factor: Number) -> Tensor:
     return x.detach() + factor * (x.detach() - x)
 
 
-def features(net: Net, params: Params, x: Tensor) -> Tensor:
-    """(domain, batch, feature) of (domain, batch, *input): what enters the head, domain by domain."""
-    return vmap(lambda inputs: net.features(params, inputs))(x)
-
-
 def label_loss(net: Net, params: Params, z: Tensor, y: Tensor) -> Tensor:
     """Of features (domain, batch, feature): the mean over the domains, as in AGG."""
     return vmap(net.criterion)(net.head(params, z), y).mean()

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.func import vmap
+from torch.func import grad_and_value, vmap
 
 from seqdg import branches, tree
 from seqdg.algorithm import Chainable, Loss, Number, Range, setting
@@ -57,13 +57,10 @@ class UndoBias(Chainable):
         return branches.split(params, branches.chosen(net, self.branches), sources)
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        common, copies = branches.shared(params), branches.of_domains(params, episode.domain)
+        copies = branches.of_domains(params, episode.domain)
         centre = branches.mean(copies)
-
-        def of_domain(copy: Params, x: Tensor, y: Tensor) -> Tensor:
-            return net.loss({**common, **copy}, (x, y)) + self.lam * self._distance(copy, centre)
-
-        return vmap(of_domain)(copies, episode.x, episode.y).sum()
+        distances = vmap(lambda copy: self._distance(copy, centre))(copies)
+        return _losses(net, branches.shared(params), copies, episode).sum() + self.lam * distances.sum()
 
     def begin(self, net: Net, episode: Episode) -> Loss:
         return lambda weights: net.loss(_weights_of(weights, episode, 0), episode.minibatch(0))
@@ -76,12 +73,34 @@ class UndoBias(Chainable):
 
         return total
 
+    def along(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        """The whole path at once: all losses in one pass, each copy beside the mean of those before it."""
+
+        def total(weights: Params) -> Tensor:
+            copies = branches.of_domains(weights, episode.domain)
+            before = branches.means_before(copies)
+            after_first = {name: w.narrow(0, 1, episode.domains - 1) for name, w in copies.items()}
+            value = _losses(net, branches.shared(weights), copies, episode).sum()
+            return value + self.lam * vmap(self._distance)(after_first, before).sum() if episode.domains > 1 else value
+
+        direction, value = grad_and_value(total)(params)
+        return direction, value
+
     def deploy(self, params: Params) -> Params:
         return {**branches.shared(params), **branches.mean(branches.own(params))}
 
     def _distance(self, copy: Params, centre: Params) -> Tensor:
         square = tree.squared_norm({name: copy[name] - w for name, w in centre.items()})
         return square if self.squared else torch.sqrt(square + EPSILON**2)
+
+
+def _losses(net: Net, common: Params, copies: Params, episode: Episode) -> Tensor:
+    """(domain,) each domain's with its own copies; all below the head in one pass where the head alone is copied."""
+    if net.has_features and set(copies) <= set(net.head_names):
+        z = net.domain_features(common, episode.x)
+        logits = vmap(lambda copy, features: net.head({**common, **copy}, features))(copies, z)
+        return vmap(net.criterion)(logits, episode.y)
+    return vmap(lambda copy, x, y: net.loss({**common, **copy}, (x, y)))(copies, episode.x, episode.y)
 
 
 def _weights_of(params: Params, episode: Episode, i: int) -> Params:

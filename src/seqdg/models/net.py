@@ -71,6 +71,13 @@ class Net:
             raise UsageError("The net does not end in a linear layer, so it has no head and no features to split at.")
         return self._run(body, params, x)
 
+    def domain_features(self, params: Params, x: Tensor) -> Tensor:
+        """(domain, batch, feature) of (domain, batch, *input), in one pass."""
+        body = self._bodies[1 if self._is_served(params) else 0]
+        with in_parts(body or self._training, len(x)):
+            z = self.features(params, x.flatten(0, 1))
+        return z.reshape(*x.shape[:2], *z.shape[1:])
+
     def head(self, params: Params, z: Tensor) -> Tensor:
         """Logits of features."""
         if self._head is None:
