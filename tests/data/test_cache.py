@@ -9,7 +9,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -159,3 +161,46 @@ def test_the_cache_lies_where_the_platform_keeps_such_files(monkeypatch, tmp_pat
     assert cache_folder() == tmp_path / "seqdg"
     monkeypatch.setattr(sys, "platform", "darwin")
     assert cache_folder() == Path.home() / "Library" / "Caches" / "seqdg"
+
+
+def test_of_several_that_want_a_set_one_decodes_it_and_the_others_wait(pictures, cache):
+    """Threads here; a lock of a file that each opens for itself keeps processes apart just the same."""
+    root = pictures()
+    together = Barrier(3)
+
+    def wanted(_: int) -> tuple[int, str, int]:
+        calls: list[int] = []
+        together.wait()
+        data = load(SPEC, root, progress=lambda done, total: (calls.append(done), time.sleep(0.01)))
+        return len(calls), data.fingerprint, int(data.x.astype(int).sum())
+
+    with ThreadPoolExecutor(3) as pool:
+        said = sorted(pool.map(wanted, range(3)))
+    assert [count for count, *_ in said] == [0, 0, 18]
+    assert len({tuple(rest) for _, *rest in said}) == 1
+    assert sorted(p.suffix for p in cache.iterdir()) == [".fingerprint", ".npy"]
+
+
+@pytest.mark.slow
+def test_whoever_waits_for_a_process_that_is_killed_decodes_the_set_itself(pictures, cache):
+    root = pictures()
+    script = f"""
+        import time
+        from pathlib import Path
+        from seqdg.data.sources import load
+        from seqdg.data.spec import DataSpec
+        def stall(done, total):
+            print("decoding", flush=True)
+            time.sleep(60)
+        load(DataSpec("mine", path=("set",)), Path({str(root)!r}), progress=stall)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first, ThreadPoolExecutor(1) as pool:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "decoding\n"
+        second = pool.submit(decoded, root)
+        time.sleep(0.2)
+        assert not second.done()
+        first.kill()
+        assert second.result(timeout=30) == [18] * 18
+    assert len(list(cache.glob("*.npy"))) == 1

@@ -16,6 +16,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -79,7 +80,11 @@ def open_pictures(
     if pixels is not None:
         return pixels, []
     need_pillow()
-    broken = _decode_all(container, [p.file for p in pictures], size, path, progress or (lambda done, total: None))
+    with _alone(path):
+        pixels = _open(path, len(pictures))  # another process may have made it meanwhile
+        if pixels is not None:
+            return pixels, []
+        broken = _decode_all(container, [p.file for p in pictures], size, path, progress or (lambda done, total: None))
     return (None, broken) if broken else (_open(path, len(pictures)), [])
 
 
@@ -147,6 +152,26 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Held by one process at a time, so that a set is decoded once however many want it. One that dies lets go."""
+    place = path.with_suffix(".lock")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = place.open("a")
+    except OSError as error:
+        raise _cannot(path, 0, error) from error
+    with lock:
+        with suppress(ImportError, OSError):  # without locks each process makes the file, and the last one's stays
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            place.unlink(missing_ok=True)
+
+
 class _replacing:
     """A file that comes to be whole or not at all: nothing where the block fails or finds something `wrong`."""
 
@@ -162,7 +187,7 @@ class _replacing:
                 raise OSError("the disk has too little room")
             self.file = self.unfinished.open("wb")
         except OSError as error:
-            raise self._cannot(error) from error
+            raise _cannot(self.path, self.needs, error) from error
         return self.file
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -174,16 +199,11 @@ class _replacing:
             if kind is None and not self.wrong:
                 self.unfinished.replace(self.path)
         except OSError as late:
-            raise self._cannot(late) from late
+            raise _cannot(self.path, self.needs, late) from late
         finally:
             self.unfinished.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise self._cannot(error) from error
-
-    def _cannot(self, error: OSError) -> UsageError:
-        room = f" ({self.needs / 2**30:.1f} GiB)" if self.needs else ""
-        place = f"The cache{room} cannot be written to {self.path.parent}: {error.strerror or error}."
-        return UsageError(f"{place} Make room there, or set SEQDG_CACHE to another folder.")
+            raise _cannot(self.path, self.needs, error) from error
 
 
 def _remove_abandoned(folder: Path) -> None:
@@ -193,3 +213,9 @@ def _remove_abandoned(folder: Path) -> None:
                 left.unlink()
         except OSError:  # another process was quicker
             continue
+
+
+def _cannot(path: Path, needs: int, error: OSError) -> UsageError:
+    room = f" ({needs / 2**30:.1f} GiB)" if needs else ""
+    place = f"The cache{room} cannot be written to {path.parent}: {error.strerror or error}."
+    return UsageError(f"{place} Make room there, or set SEQDG_CACHE to another folder.")

@@ -1,0 +1,53 @@
+"""Images are decoded by the process that starts a run; its workers only open what it made."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from seqdg.bench import fill, make_plan
+from seqdg.benchmark import Choice, load_benchmark
+from seqdg.data.load import load_data
+from seqdg.errors import UsageError
+from seqdg.executors.context import Context
+from seqdg.executors.workers import Workers
+from seqdg.store import Store
+
+FILE = """
+[data]
+path = "set.zip"
+[net]
+name = "mlp"
+[protocol]
+steps = 2
+batch = 4
+"""
+
+
+@pytest.mark.slow
+def test_workers_open_the_images_that_the_first_process_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQDG_CACHE", str(tmp_path / "cache"))
+    archive, draw = tmp_path / "set.zip", np.random.default_rng(0)
+    with zipfile.ZipFile(archive, "w") as out:
+        for name in (f"{d}/{c}/{i}.png" for d in "abc" for c in "xy" for i in range(4)):
+            picture = io.BytesIO()
+            Image.fromarray(draw.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(picture, "PNG")
+            out.writestr(name, picture.getvalue())
+    (tmp_path / "mine.toml").write_text(FILE)
+    context = Context(load_benchmark(str(tmp_path / "mine.toml")), tmp_path, "cpu")
+    made = make_plan(context, Choice(algorithms=["agg"], trials=1))
+    # The zip's directory, by which its content is known, stays as it was; its pictures cannot be decoded any more.
+    archive.write_bytes(archive.read_bytes().replace(b"IDAT", b"XXXX"))
+    with monkeypatch.context() as elsewhere, pytest.raises(UsageError, match="24 things are wrong"):
+        elsewhere.setenv("SEQDG_CACHE", str(tmp_path / "other"))
+        load_data(context.benchmark.data, tmp_path)
+    store = Store.create(tmp_path / "run", "mine")
+    assert fill(store, made, context, Workers(2)) == []
+    assert len(store.records()) == 3
