@@ -87,7 +87,7 @@ def test_with_two_domains_held_out_settings_are_fitted_to_the_shorter_path(bench
         ({"algorithms": ["fo-s-mdlg"]}, "Did you mean 'fo-s-mldg'"),
         ({"algorithms": []}, "No algorithm was named"),
         ({"held_out": ["90"]}, "no domain of rotated-mnist '90'"),
-        ({"settings": ["agg.alpha=1"]}, "no setting of AGG 'alpha'"),
+        ({"settings": ["agg.alpha=1"]}, "no setting of agg 'alpha'"),
         ({"settings": ["mldg.alhpa=1"]}, "Did you mean 'alpha'"),
         ({"settings": ["mldg.alpha=much"]}, "alpha is 'much', but it must be a number"),
         ({"settings": ["mldg.alpha=inf"]}, "alpha is inf, but it must be finite"),

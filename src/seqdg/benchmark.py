@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from seqdg.algorithm import Algorithm
+from seqdg.data.augment import recipe
 from seqdg.data.domain import Dataset
 from seqdg.errors import UsageError, unknown
-from seqdg.models.factory import NetSpec
-from seqdg.protocol import Protocol, sources
-from seqdg.registry import build
+from seqdg.models.factory import NAMES, NetSpec
+from seqdg.protocol import Protocol, sources, split
+from seqdg.registry import algorithms, build
 from seqdg.search import candidates
-from seqdg.settings import parsed, with_settings
+from seqdg.settings import flat, parsed, with_settings
+from seqdg.toml_table import fields_of, typed
 from seqdg.trial import Trial, settings_of
 
 if sys.version_info >= (3, 11):
@@ -25,6 +27,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+OWN = {  # what the tables [net] and [protocol] say beside the fields of NetSpec and Protocol
+    "net": {"policy": "str", "size": "int", "augment": "str"},
+    "protocol": {"trials": "int", "algorithms": "tuple[str, ...]", "held_out": "tuple[str, ...]"},
+}
 TRAINING = ("steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision")
 
 
@@ -42,9 +48,13 @@ class Benchmark:
     trials: int
     algorithms: tuple[str, ...]  # run where none are named
     held_out: tuple[str, ...] = ()  # empty: every domain
-    size: int = 224  # side of the images that enter the net
+    size: int = 0  # side of the images that enter the net; 0: as they are stored
     augment: str = ""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings and training, by algorithm
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise UsageError(f"{self.name}: size in [net] is {self.size}. Give the side of its images in pixels.")
 
     def with_weights(self, file: Path | None) -> Benchmark:
         """With a net that starts from this file, where one is given."""
@@ -81,33 +91,48 @@ def _read(name: str, text: str) -> Benchmark:
     for part in ("data", "net", "protocol"):
         if part not in content:
             raise UsageError(f"The benchmark file of '{name}' has no [{part}] table.")
-    net, protocol = dict(content["net"]), dict(content["protocol"])
-    batchnorm, augment, size = net.pop("policy", "none"), net.pop("augment", ""), net.pop("size", 224)
-    trials, held_out = protocol.pop("trials", 5), tuple(protocol.pop("held_out", ()))
-    chosen = tuple(protocol.pop("algorithms", ("agg",)))
+
+    def own(part: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a table says that is the benchmark's own, and what remains."""
+        table = dict(typed(content[part], "table", f"[{part}] of {name}"))
+        place = f"the [{part}] table of {name}"
+        taken = {k: typed(table.pop(k), kind, f"'{k}' in {place}") for k, kind in OWN[part].items() if k in table}
+        return taken, table
+
+    (about_net, net), (about_trials, protocol) = own("net"), own("protocol")
+    recipe(about_net.get("augment", ""))
     return Benchmark(
         name=name,
-        title=content.get("title", name),
-        source=content.get("source", ""),
-        data=content["data"],
+        title=typed(content.get("title", name), "str", f"The title of {name}"),
+        source=typed(content.get("source", ""), "str", f"The source of {name}"),
+        data=typed(content["data"], "table", f"[data] of {name}"),
         net=_net(name, net),
-        batchnorm=batchnorm,
-        protocol=Protocol().changed(protocol),
-        trials=trials,
-        algorithms=chosen,
-        held_out=held_out,
-        size=size,
-        augment=augment,
-        tables=content.get("algorithms", {}),
+        batchnorm=about_net.get("policy", "none"),
+        protocol=_protocol(Protocol(), protocol, f"the [protocol] table of {name}"),
+        trials=about_trials.get("trials", 5),
+        algorithms=about_trials.get("algorithms", ("agg",)),
+        held_out=about_trials.get("held_out", ()),
+        size=about_net.get("size", 0),
+        augment=about_net.get("augment", ""),
+        tables=_tables(name, content.get("algorithms", {})),
     )
 
 
 def _net(benchmark: str, table: dict[str, Any]) -> NetSpec:
-    names = [f.name for f in fields(NetSpec)]
-    for name in table:
-        if name not in names:
-            raise unknown(f"field of [net] in '{benchmark}'", name, (*names, "policy", "size", "augment"))
-    return NetSpec(**table)
+    place = f"the [net] table of {benchmark}"
+    values = fields_of(NetSpec, table, place, also=tuple(OWN["net"]))
+    if "name" not in values:
+        raise UsageError(f"There is no name in {place}. Choose one of: {', '.join(NAMES)}, timm:NAME.")
+    return NetSpec(**values)
+
+
+def _protocol(protocol: Protocol, table: Mapping[str, Any], place: str) -> Protocol:
+    return replace(protocol, **fields_of(Protocol, table, place, also=tuple(OWN["protocol"])))
+
+
+def _tables(name: str, tables: Any) -> dict[str, Mapping[str, Any]]:
+    found = typed(tables, "table", f"[algorithms] of {name}")
+    return {short: typed(table, "table", f"[algorithms.{short}] of {name}") for short, table in found.items()}
 
 
 @dataclass(frozen=True)
@@ -127,13 +152,16 @@ class Choice:
 def variant(benchmark: Benchmark, name: str, given: Mapping[str, str]) -> tuple[Algorithm, Protocol]:
     """An algorithm with the benchmark's settings for it, then the user's; and the protocol that it is trained by."""
     short = name.rpartition(":")[2]
-    table = dict(benchmark.tables.get(short, {}))
-    training = {k: table.pop(k) for k in TRAINING if k in table}
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-    algorithm = with_settings(build(name), values)
-    own = {k: v for k, v in given.items() if k in TRAINING}
-    algorithm = parsed(algorithm, {k: v for k, v in given.items() if k not in TRAINING})
-    return algorithm, benchmark.protocol.changed(training).changed(_training(own))
+    table, algorithm = benchmark.tables.get(short, {}), build(name)
+    known = flat(algorithm)
+    for key in (*table, *given):
+        if key not in known and key not in TRAINING:
+            raise unknown(f"setting of {short}", key, (*known, *TRAINING))
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items() if k not in TRAINING}
+    algorithm = parsed(with_settings(algorithm, values), {k: v for k, v in given.items() if k not in TRAINING})
+    training = {k: v for k, v in table.items() if k in TRAINING}
+    protocol = _protocol(benchmark.protocol, training, f"[algorithms.{short}] of {benchmark.name}")
+    return algorithm, protocol.changed(_training({k: v for k, v in given.items() if k in TRAINING}))
 
 
 def _training(texts: Mapping[str, str]) -> dict[str, Any]:
@@ -162,6 +190,25 @@ def given_settings(texts: Sequence[str], algorithms: Sequence[str]) -> dict[str,
     return found
 
 
+def _check_tables(benchmark: Benchmark, names: Sequence[str]) -> None:
+    """Settings of an algorithm that there is none of are a mistake, even where it is not run."""
+    known = dict.fromkeys((*algorithms(), *(n.rpartition(":")[2] for n in (*benchmark.algorithms, *names))))
+    for short in benchmark.tables:
+        if short not in known:
+            raise unknown("algorithm", short, known)
+
+
+def _held_out(dataset: Dataset, names: Sequence[str], leave_one_out: bool) -> list[tuple[str, ...]]:
+    """What is held out together: each of the names, and each with another where selection within the sources needs it."""
+    outs: list[tuple[str, ...]] = [(name,) for name in names]
+    if leave_one_out:
+        outs += [pair for pair in combinations(dataset.domains, 2) if set(pair) & set(names)]
+    for out in outs:
+        if not sources(dataset, out):
+            raise UsageError(f"Holding out {', '.join(out)} leaves no domain of {dataset.name} to learn from.")
+    return outs
+
+
 def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial, ...]:
     """Every trial that is asked for: algorithm x candidate settings x held-out x seed."""
     names = tuple(choice.algorithms) if choice.algorithms is not None else benchmark.algorithms
@@ -171,14 +218,10 @@ def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial,
         raise UsageError(f"{trials} trials were asked for, but at least 1 is needed.")
     if not names:
         raise UsageError("No algorithm was named. `seqdg list algorithms` shows all.")
+    _check_tables(benchmark, names)
     given = given_settings(choice.settings, names)
-    outs: list[tuple[str, ...]] = [(name,) for name in held_out]
-    if choice.leave_one_out:
-        pairs = combinations(dataset.domains, 2)
-        outs += [pair for pair in pairs if set(pair) & set(held_out)]
-    for out in outs:
-        if not sources(dataset, out):
-            raise UsageError(f"Holding out {', '.join(out)} leaves no domain of {dataset.name} to learn from.")
+    outs = _held_out(dataset, held_out, choice.leave_one_out)
+    split(dataset, benchmark.protocol, outs[0], choice.seed)  # every domain can be
     found = []
     for name in names:
         own = given.get(name.rpartition(":")[2], {})
@@ -197,7 +240,7 @@ def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial,
                 held_out=out,
                 seed=seed,
                 sources=len(dataset.domains) - 1,
-                size=benchmark.size if dataset.is_image else 0,
+                size=(benchmark.size or dataset.shape[-1]) if dataset.is_image else 0,
                 augment=benchmark.augment if dataset.is_image else "",
             )
             for candidate in candidates(algorithm, choice.search, choice.seed, fixed=own)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from seqdg.errors import UsageError, unknown
+from seqdg.toml_table import fields_of
 
 FORMATS = ("images", "features", "table")
 NORMALIZATIONS = ("none", "l1", "l2", "zscore")
@@ -21,6 +22,7 @@ class DataSpec:
 
     name: str
     path: tuple[str, ...] = (".",)  # below the root; the first that exists is read
+    get: str = ""  # where it can be had
     format: str = ""  # one of FORMATS; empty: told from the path
     domains: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
@@ -50,6 +52,13 @@ class DataSpec:
             raise UsageError(f"{self.name}: label_base is {self.label_base}. Give 0 or 1, or leave it out to find it.")
         if self.size is not None and self.size < 1:
             raise UsageError(f"{self.name}: size is {self.size}. Give the side of the stored images in pixels.")
+        for template in self.files:
+            try:
+                template.format(domain="")
+            except (KeyError, IndexError, ValueError):
+                raise UsageError(
+                    f"{self.name}: files has '{template}', in which only {{domain}} may stand for something else."
+                ) from None
         for key, names in (("domains", self.domains), ("classes", self.classes)):
             if len(set(names)) < len(names):
                 raise UsageError(f"{self.name}: {key} names one of them twice: {', '.join(names)}.")
@@ -60,29 +69,4 @@ class DataSpec:
     @classmethod
     def from_table(cls, name: str, table: Mapping[str, Any]) -> DataSpec:
         """Of a TOML `[data]` table, every key and type of it checked."""
-        allowed = {f.name: str(f.type) for f in fields(cls) if f.name != "name"}
-        values: dict[str, Any] = {}
-        for key, value in table.items():
-            if key not in allowed:
-                raise unknown(f"key in the [data] table of {name}", key, allowed)
-            values[key] = _typed(name, key, allowed[key], value)
-        return cls(name=name, **values)
-
-
-def _typed(name: str, key: str, kind: str, value: Any) -> Any:
-    if kind.startswith("tuple"):
-        value = (value,) if isinstance(value, str) else value
-        if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
-            return tuple(value)
-    elif kind.startswith("Mapping"):
-        if isinstance(value, Mapping) and all(isinstance(v, int) for v in value.values()):
-            return dict(value)
-    elif kind.startswith("int"):
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    elif type(value).__name__ == kind:
-        return value
-    wanted = {"tuple[str, ...]": "a list of strings", "Mapping[str, int]": "a table of whole numbers"}
-    raise UsageError(
-        f"{name}: {key} in [data] is {value!r}. It must be {wanted.get(kind, kind.replace(' | None', ''))}."
-    )
+        return cls(name=name, **fields_of(cls, table, f"the [data] table of {name}", but=("name",)))
