@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 
 def list_names(
-    kind: Annotated[str, typer.Argument(metavar="algorithms|benchmarks")],
+    kind: Annotated[str, typer.Argument(metavar="algorithms|benchmarks|datasets")],
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show what there is to choose from."""
     from seqdg.errors import unknown
 
-    kinds: dict[str, Callable[[], list[dict[str, object]]]] = {"algorithms": _algorithms, "benchmarks": _benchmarks}
+    kinds: dict[str, Callable[[], list[dict[str, object]]]] = {
+        "algorithms": _algorithms,
+        "benchmarks": _benchmarks,
+        "datasets": _datasets,
+    }
     if kind not in kinds:
         raise unknown("list", kind, kinds)
     entries = kinds[kind]()
     if as_json:
         typer.echo(json.dumps(entries, indent=2))
+        return
+    if kind == "datasets":
+        typer.echo("\n\n".join(map(_described, entries)))
         return
     width = max(len(str(e["name"])) for e in entries)
     for entry in entries:
@@ -48,3 +55,37 @@ def _benchmarks() -> list[dict[str, object]]:
 
     loaded = [load_benchmark(name) for name in benchmarks()]
     return [{"name": b.name, "title": b.title, "source": b.source} for b in loaded]
+
+
+def _datasets() -> list[dict[str, object]]:
+    """The data of every benchmark; those without a path come with the package."""
+    from seqdg.benchmark import benchmarks, load_benchmark
+    from seqdg.data.load import BUNDLED
+    from seqdg.data.spec import DataSpec
+
+    found: list[dict[str, object]] = []
+    for name in benchmarks():
+        table = load_benchmark(name).data
+        bundled = BUNDLED[table["format"]]() if table["format"] in BUNDLED else None
+        data = bundled or DataSpec.from_table(name, table)
+        entry: dict[str, object] = {"name": name, "domains": list(data.domains), "classes": list(data.classes)}
+        if isinstance(data, DataSpec):
+            entry |= {"format": data.format, "counts": data.counts, "path": list(data.path), "get": data.get}
+        else:
+            counts = {domain: len(data.rows(domain)) for domain in data.domains}
+            entry |= {"format": "bundled", "counts": counts, "path": [], "get": "comes with seqdg"}
+        found.append(entry)
+    return found
+
+
+def _described(entry: dict[str, Any]) -> str:
+    counts = entry["counts"]
+    domains = ", ".join(f"{name} ({counts[name]})" if name in counts else name for name in entry["domains"])
+    lines = [
+        f"{entry['name']}: {entry['format']}",
+        f"  {len(entry['domains'])} domains: {domains}",
+        f"  {len(entry['classes'])} classes: {', '.join(entry['classes'])}",
+        f"  below --data DIR: {', or '.join(entry['path'])}",
+        f"  from: {entry['get']}",
+    ]
+    return "\n".join(line for line in lines if not line.endswith("DIR: "))
