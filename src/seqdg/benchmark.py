@@ -199,7 +199,7 @@ def _check_tables(benchmark: Benchmark, names: Sequence[str]) -> None:
 
 
 def _held_out(dataset: Dataset, names: Sequence[str], leave_one_out: bool) -> list[tuple[str, ...]]:
-    """What is held out together: each of the names, and each with another where selection within the sources needs it."""
+    """What is held out together: each name by itself, and with another for selection within the sources."""
     outs: list[tuple[str, ...]] = [(name,) for name in names]
     if leave_one_out:
         outs += [pair for pair in combinations(dataset.domains, 2) if set(pair) & set(names)]

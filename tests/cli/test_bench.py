@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import subprocess
@@ -12,25 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from seqdg.cli import main
-
 QUICK = ["--trials", "2", "--steps", "6", "--held-out", "0,75"]
 
 
-def seqdg(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """In this process, as starting one takes longer than most commands."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        patch.chdir(cwd or Path.cwd())
-        patch.setattr(sys, "argv", ["seqdg", *map(str, words)])
-        try:
-            main()
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
-
-
-def test_a_run_prints_its_table_and_a_second_one_only_reads(tmp_path):
+def test_a_run_prints_its_table_and_a_second_one_only_reads(seqdg, tmp_path):
     words = ["bench", "--algorithms", "agg,fo-s-mldg", *QUICK, "--out", tmp_path / "run"]
     first = seqdg(*words)
     assert first.returncode == 0, first.stderr
@@ -52,7 +35,7 @@ def test_a_run_prints_its_table_and_a_second_one_only_reads(tmp_path):
     assert {r["select"] for r in rows} == {"last"}
 
 
-def test_a_diverged_trial_is_shown_as_such_and_the_others_go_on(tmp_path):
+def test_a_diverged_trial_is_shown_as_such_and_the_others_go_on(seqdg, tmp_path):
     words = ["bench", "--algorithms", "agg,fo-s-mldg", "--set", "agg.lr=1e30", *QUICK, "--out", tmp_path]
     done = seqdg(*words)
     assert done.returncode == 0, done.stderr
@@ -61,7 +44,7 @@ def test_a_diverged_trial_is_shown_as_such_and_the_others_go_on(tmp_path):
     assert all(float(row[2]) > 0 for row in rows)
 
 
-def test_selection_within_the_sources_trains_what_it_needs(tmp_path):
+def test_selection_within_the_sources_trains_what_it_needs(seqdg, tmp_path):
     missing = seqdg("bench", "--algorithms", "agg", *QUICK, "--out", tmp_path)
     assert missing.returncode == 0
     refused = seqdg("table", tmp_path, "--select", "leave-one-out")
@@ -78,7 +61,7 @@ def test_selection_within_the_sources_trains_what_it_needs(tmp_path):
         (["bench", "--algorithms", "mlgd"], "There is no algorithm 'mlgd'. Did you mean 'mldg'?"),
         (["bench", "rotated-mnst"], "There is no benchmark 'rotated-mnst'. Did you mean 'rotated-mnist'?"),
         (["bench", "--held-out", "thirty"], "There is no domain of rotated-mnist 'thirty'."),
-        (["bench", "--set", "mldg.gamma=1"], "There is no setting of MLDG 'gamma'."),
+        (["bench", "--set", "mldg.gamma=1"], "There is no setting of mldg 'gamma'."),
         (["bench", "--set", "s-mldg.alpha=1,2"], "alpha has 2 values, but a path of 5 domains takes 4"),
         (["bench", "--set", "s-mldg.beta=1,2,3,4,5,6"], "beta has 6 values, but a path of 5 domains takes"),
         (["bench", "--set", "s-mldg.alpha=nan"], "alpha is nan, but it must be finite."),
@@ -90,7 +73,7 @@ def test_selection_within_the_sources_trains_what_it_needs(tmp_path):
         (["table", "nowhere"], "There are no results in nowhere."),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, words, sentence):
+def test_bad_input_is_one_sentence_and_exit_code_2(seqdg, tmp_path, words, sentence):
     done = seqdg(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr
@@ -99,7 +82,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, words, sentence):
     assert not done.stdout
 
 
-def test_an_out_that_is_a_file_or_not_writable_is_refused(tmp_path):
+def test_an_out_that_is_a_file_or_not_writable_is_refused(seqdg, tmp_path):
     file = tmp_path / "file"
     file.write_text("precious")
     done = seqdg("bench", *QUICK, "--out", file)
@@ -118,7 +101,7 @@ def test_an_out_that_is_a_file_or_not_writable_is_refused(tmp_path):
     assert len(refused.stderr.strip().splitlines()) == 1
 
 
-def test_a_run_directory_of_another_benchmark_is_refused(tmp_path):
+def test_a_run_directory_of_another_benchmark_is_refused(seqdg, tmp_path):
     text = (Path(__file__).parents[2] / "src/seqdg/benchmarks/rotated-mnist.toml").read_text()
     (tmp_path / "mine.toml").write_text(text)
     assert seqdg("bench", "--algorithms", "agg", *QUICK, "--out", tmp_path / "run").returncode == 0
@@ -127,10 +110,24 @@ def test_a_run_directory_of_another_benchmark_is_refused(tmp_path):
     assert "holds a run of 'rotated-mnist', not of 'mine'" in done.stderr
 
 
-def test_lists_name_every_algorithm_and_benchmark():
+def test_lists_name_every_algorithm_and_benchmark(seqdg):
     names = {entry["name"] for entry in json.loads(seqdg("list", "algorithms", "--json").stdout)}
     assert {"agg", "mldg", "fo-mldg", "s-mldg", "fo-s-mldg", "ffo-s-mldg"} <= names
     assert "rotated-mnist" in seqdg("list", "benchmarks").stdout
+
+
+def test_the_list_of_data_sets_says_what_each_has_and_where_to_get_it(seqdg):
+    found = {entry["name"]: entry for entry in json.loads(seqdg("list", "datasets", "--json").stdout)}
+    assert found.keys() == {entry["name"] for entry in json.loads(seqdg("list", "benchmarks", "--json").stdout)}
+    assert all(entry["get"] and entry["domains"] and entry["classes"] for entry in found.values())
+    assert found["office-caltech10"]["counts"] == {"amazon": 958, "Caltech10": 1123, "dslr": 157, "webcam": 295}
+    assert found["vlcs"]["counts"] == {"VOC2007": 3376, "LabelMe": 2656, "Caltech101": 1415, "SUN09": 3282}
+    assert (found["pacs"]["format"], found["rotated-mnist"]["format"]) == ("images", "bundled")
+    assert sum(found["rotated-mnist"]["counts"].values()) == 5000
+    text = seqdg("list", "datasets").stdout
+    assert "vlcs: features\n  4 domains: VOC2007 (3376), LabelMe (2656), Caltech101 (1415), SUN09 (3282)\n" in text
+    assert "  5 domains: 0, 1, 2, 3, 4\n" in text
+    assert "rotated-mnist: bundled\n" in text
 
 
 TOY = '''

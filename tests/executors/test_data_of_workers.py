@@ -45,9 +45,10 @@ def test_workers_open_the_images_that_the_first_process_decoded(
     made = make_plan(context, Choice(algorithms=["agg"], trials=1))
     # The zip's directory, by which its content is known, stays as it was; its pictures cannot be decoded any more.
     archive.write_bytes(archive.read_bytes().replace(b"IDAT", b"XXXX"))
-    with monkeypatch.context() as elsewhere, pytest.raises(UsageError, match="24 things are wrong"):
+    with monkeypatch.context() as elsewhere:
         elsewhere.setenv("SEQDG_CACHE", str(tmp_path / "other"))
-        load_data(context.benchmark.data, tmp_path)
+        with pytest.raises(UsageError, match="24 things are wrong"):
+            load_data(context.benchmark.data, tmp_path)
     store = Store.create(tmp_path / "run", "mine")
     assert fill(store, made, context, Workers(2)) == []
     assert len(store.records()) == 3

@@ -14,7 +14,7 @@ from seqdg.cli import options as given
 
 if TYPE_CHECKING:
     from seqdg.bench import Plan
-    from seqdg.benchmark import Choice
+    from seqdg.benchmark import Benchmark, Choice
     from seqdg.executors.context import Context, Executor
     from seqdg.record import Record
     from seqdg.store import Store
@@ -64,12 +64,17 @@ def bench(
     make_directory(directory)
     runs, kind = executor_for(wish, device)
     keep = Keep(Folder(directory.resolve()), checkpoint, save_weights)
-    context = Context(chosen, data, kind, allow_partial, keep)
+    context = Context(chosen, data, kind, allow_partial, keep, _held_out(chosen, held_out))
     choice = Choice(
         algorithms=given.names(algorithms), held_out=given.names(held_out), trials=trials, steps=steps, seed=seed,
         settings=settings or (), search=search, leave_one_out=select == "leave-one-out",
     )  # fmt: skip
     _finish(directory, context, choice, wish.leaves_it_to_us, runs, select)
+
+
+def _held_out(benchmark: Benchmark, given_names: str | None) -> tuple[str, ...] | None:
+    names = given.names(given_names) or benchmark.held_out
+    return tuple(names) or None
 
 
 def _check(select: str, checkpoint: float) -> None:
@@ -123,7 +128,9 @@ def _run(
     from seqdg.files import Folder
 
     with counting("reading images") as progress:
-        context.dataset(progress)
+        notes = context.dataset(progress).notes
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     finished = store.finished()
     made = make_plan(context, choice, finished)
     remember(store, command(), made.trials)

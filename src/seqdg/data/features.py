@@ -33,7 +33,10 @@ def read(path: Path, spec: DataSpec) -> Read:
     if path.is_file():
         return _one_npz(path, spec)
     files = {d: _files(path, d, spec.files) for d in spec.domains} if spec.domains else _find(path)
-    problems = missing_domains(list(files), [d for d in files if files[d]], str(path))
+    there = {d for d in files if files[d]}
+    used = {file for names in files.values() for file in names}
+    there |= {p.stem for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p not in used}
+    problems = missing_domains(list(files), there, str(path))
     if not files:
         problems.append(Problem(f"{path} holds no feature files: expected <domain>.mat, .npz, .csv or .parquet."))
     rows = {}

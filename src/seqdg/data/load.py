@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ def load_data(
     allow_partial: bool = False,
     name: str = "data",
     progress: Progress | None = None,
+    held_out: Sequence[str] | None = None,
 ) -> Dataset:
-    """Bundled data need no root; all others lie below one."""
+    """Bundled data need no root; all others lie below one. held_out: the domains that will be; None: every one."""
     if table.get("format") in BUNDLED:
         return BUNDLED[table["format"]]()
     spec = DataSpec.from_table(name, table)
     if root is None:
         raise UsageError(f"{name} does not come with seqdg: give the folder that holds {spec.path[0]} with --data DIR.")
-    return sources.load(spec, root, allow_partial, progress)
+    return sources.load(spec, root, allow_partial, progress, held_out)

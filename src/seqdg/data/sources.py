@@ -105,7 +105,7 @@ def _locate(spec: DataSpec, root: Path) -> Path:
     if not root.is_dir():
         raise UsageError(f"There is no folder {root}. Give the one that holds {' or '.join(spec.path)}.")
     names = " nor ".join(f"'{name}'" for name in spec.path)
-    raise UsageError(f"There is {'neither' if len(spec.path) > 1 else 'no'} {names} in {root}.")
+    raise UsageError(f"There is {'neither' if len(spec.path) > 1 else 'no'} {names} in {root.absolute()}.")
 
 
 def _pictures(spec: DataSpec, root: Path, path: Path, progress: Progress | None) -> Found:

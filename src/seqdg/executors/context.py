@@ -35,6 +35,7 @@ class Context:
     device: str
     allow_partial: bool = False
     keep: Keep = field(default=Keep(), compare=False)
+    held_out: tuple[str, ...] | None = None  # the domains that will be; None: every one
     data: Dataset | None = field(default=None, compare=False)  # where it need not be loaded
 
     def dataset(self, progress: Progress | None = None) -> Dataset:
@@ -43,7 +44,7 @@ class Context:
             return self.data
         if self not in _loaded:
             b = self.benchmark
-            _loaded[self] = load_data(b.data, self.root, self.allow_partial, b.name, progress)
+            _loaded[self] = load_data(b.data, self.root, self.allow_partial, b.name, progress, self.held_out)
         return _loaded[self]
 
     def place(self) -> Place:
