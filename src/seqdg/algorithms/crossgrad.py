@@ -35,7 +35,7 @@ class CrossGrad(Algorithm):
     alpha_domain: weight of the moved inputs in the domain net's loss.
     """
 
-    epsilon: Number = setting(0.3, least=0.0, search=Range(0.01, 10.0))
+    epsilon: Number = setting(0.1, least=0.0, search=Range(0.01, 10.0))
     alpha_label: Number = setting(0.5, least=0.0, most=1.0, search=Range(0.1, 0.9, log=False))
     alpha_domain: Number = setting(0.5, least=0.0, most=1.0, search=Range(0.1, 0.9, log=False))
     needs: ClassVar[int] = 2
