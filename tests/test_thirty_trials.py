@@ -1,0 +1,40 @@
+"""Thirty trials of the bundled benchmark, all at once and one by one, in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seqdg.benchmark import Choice, load_benchmark, plan
+from seqdg.data.inputs import Inputs
+from seqdg.data.rotated_mnist import load
+from seqdg.data.sampler import torch_generator
+from seqdg.models.net import Net
+from seqdg.place import net_of
+from seqdg.protocol import split
+from seqdg.trainer import Job, Stack
+
+STEPS = 25
+
+
+def job(trial, dataset):
+    algorithm, parts = trial.built(), split(dataset, trial.protocol, trial.held_out, trial.seed)
+    net = Net(net_of(trial, dataset).module.double(), "none")
+    params = algorithm.init(net, net.params(), len(parts.train), torch_generator(trial.seed, "extra"))
+    return net, Job(algorithm, trial.protocol, parts, trial.seed, params)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["agg", "fo-s-mldg", "ffo-s-mldg", "s-undo-bias"])
+def test_a_stack_of_thirty_ends_with_the_weights_of_thirty_loops(name):
+    dataset = load()
+    trials = plan(load_benchmark("rotated-mnist"), dataset, Choice(algorithms=[name]))
+    assert len(trials) == 30
+    nets, jobs = zip(*(job(trial, dataset) for trial in trials), strict=True)
+    inputs = Inputs(dataset.x, dataset.y, torch.device("cpu"), torch.float64)
+    together = Stack(nets[0], inputs, jobs)
+    stacked = together.advance(together.start(), STEPS).params
+    for i, (net, own) in enumerate(zip(nets, jobs, strict=True)):
+        alone = Stack(net, inputs, [own])
+        for key, value in alone.advance(alone.start(), STEPS).params.items():
+            torch.testing.assert_close(stacked[key][i], value[0], rtol=0, atol=1e-9)
