@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import sys
 import time
 import warnings
 from collections import deque
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,8 +44,11 @@ class OnRay:
     most: int | None = None
 
     def __call__(self, groups: Sequence[Group], context: Context, tell: Tell) -> Results:
+        with redirect_stdout(sys.stderr):  # Ray speaks of dead workers where tables are printed
+            yield from self._results(deque((group, 1) for group in groups), context, tell)
+
+    def _results(self, waiting: deque[tuple[Group, int]], context: Context, tell: Tell) -> Results:
         driver = _Driver(context, tell, self.gpus)
-        waiting = deque((group, 1) for group in groups)
         try:
             while waiting or driver.under_way:
                 while waiting and (self.most is None or len(driver.under_way) < self.most):
@@ -61,41 +67,51 @@ class OnRay:
 def connect(workers: int | None, gpus: float | None, address: str | None, device: str) -> tuple[OnRay, str]:
     """The executor, and the kind of device that it trains on. Without an address, Ray is started on this machine."""
     ray = _ray()
-    if device.startswith("cuda:"):
-        raise UsageError(f"Ray chooses among GPUs, so --device {device} cannot be had there. Use --device cuda.")
+    if device not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"Ray chooses among a cluster's GPUs, so '{device}' cannot be asked for. Use cuda or cpu.")
+    if device == "cpu" and gpus is not None:
+        raise UsageError("Part of a GPU was asked for, and the device is the CPU. Leave out --gpus-per-worker.")
     if workers == 0:
         raise UsageError("0 workers were asked for, and Ray needs at least one. Leave out --executor ray.")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    try:
-        if address is None:
-            ray.init("local", num_cpus=workers or cores(), include_dashboard=False, **quiet)
-        else:
-            ray.init(address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        if address is None:
-            raise UsageError(f"Ray could not be started on this machine: {error}.") from None
-        raise UsageError(
-            f"There is no Ray cluster at '{address}' to connect to. `ray start --head` starts one; "
-            "without --address, one is started on this machine for the run."
-        ) from None
+    _initialize(ray, workers, address)
     found = ray.cluster_resources()
     has = found.get("GPU", 0.0)
     kind = device if device != "auto" else "cuda" if has else "cpu"
-    if kind == "cpu":
-        if gpus is not None:
-            raise UsageError("Part of a GPU was asked for, and the device is the CPU. Leave out --gpus-per-worker.")
-        slots, part = int(found.get("CPU", 1)), 0.0
-    else:
-        part = gpus or 1.0
-        slots = int(has / part + 1e-9)
-        if part * (workers or 1) > has:
-            raise UsageError(
-                f"{workers or 1} workers with {part:g} of a GPU each were asked for, and the cluster has {has:g} GPUs. "
-                "Ask for fewer, or use --device cpu."
-            )
+    part = (gpus or 1.0) if kind == "cuda" or gpus is not None else 0.0
+    if part * (workers or 1) > has:
+        raise UsageError(
+            f"{workers or 1} worker{'s' if (workers or 1) > 1 else ''} with {part:g} of a GPU each cannot be had: the "
+            f"cluster has {has:g} GPUs. Ask for less, or use --device cpu."
+        )
+    slots = int(has / part + 1e-9) if part else int(found.get("CPU", 1))
     return OnRay(max(1, min(slots, workers or slots)), part, workers), kind
+
+
+def _initialize(ray: Any, workers: int | None, address: str | None) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        ray.init("local", num_cpus=workers or cores(), include_dashboard=False, **quiet)
+        return
+    try:
+        _reach(address)
+        ray.init(address, **quiet)
+    except (OSError, RuntimeError, ValueError) as error:
+        why = "" if address == "auto" else f" ({error})"
+        raise UsageError(
+            f"There is no Ray cluster at '{address}'{why}. `ray start --head` starts one; "
+            "without --address, one is started on this machine for the run."
+        ) from None
+
+
+def _reach(address: str) -> None:
+    """Ray itself keeps trying for many minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if address != "auto":
+        if not colon or not port.isdigit():
+            raise ValueError("an address is HOST:PORT, or auto")
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _ray() -> Any:
@@ -114,7 +130,9 @@ class _Driver:
 
     def __init__(self, context: Context, tell: Tell, gpus: float) -> None:
         self.ray, self.context, self.tell = _ray(), context, tell
-        self.mailbox = self.ray.remote(num_cpus=0)(_Mailbox).remote()
+        here = self.ray.get_runtime_context().get_node_id()
+        stays = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
+        self.mailbox = self.ray.remote(num_cpus=0, scheduling_strategy=stays)(_Mailbox).remote()
         self.data = self.ray.put(_plain(context.dataset()))
         self.away = self.ray.put(replace(context, keep=replace(context.keep, files=None)))
         # max_calls=0: a worker lives on after a group, with torch imported and the data on its GPU.

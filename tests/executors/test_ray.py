@@ -1,0 +1,193 @@
+"""A real local Ray gives the records that one process gives, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from seqdg.store import Store
+
+RAY = importlib.util.find_spec("ray") is not None
+needs_ray = pytest.mark.skipif(not RAY, reason="Ray is not installed: `pip install 'seqdg[ray]'` installs it.")
+MAIN = "from seqdg.cli import main; main()"
+WORDS = ["bench", "--algorithms", "agg,fo-s-mldg,ffo-s-mldg,mldg", "--trials", "2", "--steps", "60"]
+ON_RAY = [*WORDS, "--executor", "ray", "--workers", "2", "--checkpoint", "0.2"]
+
+
+def started(*words: object, mark: str = "", code: str = MAIN) -> subprocess.Popen[str]:
+    """`mark` is in the environment of all that comes of it, so that it can be found."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, words)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "SEQDG_TEST_MARK": mark}, start_new_session=True,
+    )  # fmt: skip
+
+
+def finished(run: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = run.communicate(timeout=240)
+    return run.returncode, out, err
+
+
+def results(directory: Path) -> list[tuple[object, ...]]:
+    return [(r.key, r.status, r.weights, r.history, r.losses) for r in Store.open(directory).records()]
+
+
+def wait_for(condition: Callable[[], object], run: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + 120
+    while not condition():
+        assert run.poll() is None, "it has ended too early"
+        assert time.monotonic() < until, "it has not come so far"
+        time.sleep(0.05)
+
+
+def under_way(directory: Path) -> bool:
+    try:
+        return any(group.step > 0 for group in Store.open(directory).running())
+    except ValueError:
+        return False
+
+
+def ray_workers(mark: str) -> list[int]:
+    """Processes that Ray runs a group in, of the test with this mark."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            ours = f"SEQDG_TEST_MARK={mark}".encode() in (folder / "environ").read_bytes()
+            if ours and (folder / "cmdline").read_bytes().startswith(b"ray::_work"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[object, ...]], str]:
+    """Records and table of one process."""
+    directory = tmp_path_factory.mktemp("alone")
+    code, out, err = finished(started(*WORDS, "--workers", 0, "--out", directory))
+    assert code == 0, err
+    return results(directory), out
+
+
+@pytest.mark.ray
+@needs_ray
+def test_ray_gives_the_records_of_one_process_and_keeps_weights(tmp_path: Path, expected) -> None:
+    code, out, err = finished(started(*ON_RAY, "--save-weights", "--out", tmp_path))
+    assert code == 0, err
+    assert "with 2 workers" in err
+    assert results(tmp_path) == expected[0]
+    assert out == expected[1]
+    saved = {path.stem for path in (tmp_path / "weights").iterdir()}
+    assert saved == {key for key, *_ in expected[0]}
+    assert not list((tmp_path / "checkpoints").glob("*"))
+
+
+@pytest.mark.ray
+@needs_ray
+@pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="Ray's workers are found by /proc, which is not here."
+)
+def test_with_a_worker_killed_mid_run_it_still_does(tmp_path: Path, expected) -> None:
+    mark = uuid4().hex
+    run = started(*ON_RAY, "--out", tmp_path, mark=mark)
+    wait_for(lambda: under_way(tmp_path) and ray_workers(mark), run)
+    os.kill(ray_workers(mark)[0], signal.SIGKILL)
+    code, out, err = finished(run)
+    assert code == 0, err
+    assert results(tmp_path) == expected[0]
+    assert out == expected[1]
+
+
+@pytest.mark.ray
+@needs_ray
+def test_interrupted_on_ray_a_run_keeps_what_is_under_way_and_goes_on(tmp_path: Path, expected) -> None:
+    run = started(*ON_RAY, "--out", tmp_path)
+    wait_for(lambda: under_way(tmp_path), run)
+    os.killpg(run.pid, signal.SIGINT)
+    code, out, err = finished(run)
+    assert code == 130, err
+    assert "To go on: seqdg bench" in err
+    assert "Traceback" not in err
+    assert list((tmp_path / "checkpoints").glob("*.safetensors"))
+    code, out, err = finished(started(*WORDS, "--workers", 0, "--out", tmp_path))
+    assert code == 0, err
+    assert results(tmp_path) == expected[0]
+    assert out == expected[1]
+
+
+CLUSTER = """
+import logging, sys
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+node = cluster.add_node(num_cpus=1)
+print(cluster.address, flush=True)
+for line in sys.stdin:
+    cluster.remove_node(node, allow_graceful=False)
+    print("removed", flush=True)
+cluster.shutdown()
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A cluster of two nodes with one CPU each; a line written to it kills the second."""
+    process = started(code=CLUSTER)
+    assert process.stdout is not None
+    yield process.stdout.readline().strip(), process
+    process.communicate(timeout=60)
+
+
+@pytest.mark.ray
+@needs_ray
+def test_on_a_cluster_that_loses_a_node_the_others_take_its_groups(tmp_path: Path, expected, cluster) -> None:
+    address, nodes = cluster
+    words = [*WORDS, "--executor", "ray", "--address", address, "--checkpoint", "0.2", "--out", tmp_path]
+    run = started(*words)
+    wait_for(lambda: under_way(tmp_path), run)
+    nodes.stdin.write("kill\n")
+    nodes.stdin.flush()
+    assert nodes.stdout.readline().strip() == "removed"
+    code, out, err = finished(run)
+    assert code == 0, err
+    assert "with 2 workers" in err
+    assert results(tmp_path) == expected[0]
+    assert out == expected[1]
+
+
+@pytest.mark.ray
+@needs_ray
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--address", "auto"], "There is no Ray cluster at 'auto'. `ray start --head` starts one"),
+        (["--address", "127.0.0.1:9"], "There is no Ray cluster at '127.0.0.1:9' ("),
+        (["--address", "nowhere"], "an address is HOST:PORT, or auto"),
+        (["--device", "cuda"], "1 worker with 1 of a GPU each cannot be had: the cluster has 0 GPUs."),
+        (["--device", "cuda:1"], "Ray chooses among a cluster's GPUs, so 'cuda:1' cannot be asked for."),
+        (["--device", "cpu", "--gpus-per-worker", "0.5"], "Part of a GPU was asked for, and the device is the CPU."),
+        (["--workers", "0"], "0 workers were asked for, and Ray needs at least one."),
+    ],
+)
+def test_what_a_cluster_cannot_give_is_one_sentence(tmp_path: Path, words: list[str], sentence: str) -> None:
+    code, out, err = finished(started("bench", "--executor", "ray", *words, "--out", tmp_path))
+    assert code == 2
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+    assert not out
+
+
+def test_without_ray_its_executor_says_how_to_get_it(tmp_path: Path) -> None:
+    code = f"import sys; sys.modules['ray'] = None; {MAIN}"
+    status, _, err = finished(started("bench", "--executor", "ray", "--out", tmp_path, code=code))
+    assert status == 2
+    assert "Ray is not installed. `pip install 'seqdg[ray]'` installs it" in err
+    assert len(err.strip().splitlines()) == 1
