@@ -223,3 +223,10 @@ def test_a_full_disk_is_a_sentence_and_the_store_opens_and_goes_on(tmp_path: Pat
     again = Store.create(tmp_path, "bench")
     again.add([record(1)])
     assert [r.seed for r in Store.open(tmp_path).records()] == [0, 1]
+
+
+def test_records_for_a_table_have_its_criterion_alone_and_are_otherwise_the_same(tmp_path: Path) -> None:
+    Store.create(tmp_path, "bench").add([record(0)])
+    (found,) = Store.open(tmp_path).records("accuracy")
+    kept = [replace(e, source={"accuracy": e.source["accuracy"]}) for e in record(0).history]
+    assert found == replace(record(0), history=kept, losses=[])

@@ -17,7 +17,7 @@ COLUMNS = (
     "key", "algorithm", "held_out", "seed", "status", "seconds", "peak_memory", "stacked", "finished", "device",
     "versions", "commit_id", "weights", "notes", "error", "description", "shape", "history", "losses", "digest",
 )  # fmt: skip
-_Shape = list[tuple[int, list[tuple[str, int]], list[tuple[str, int]]]]  # per evaluation: step, criteria with counts
+_Slices = list[tuple[str, int, int]]  # criterion, start, stop
 
 
 def pack(numbers: Iterable[float]) -> bytes:
@@ -38,23 +38,32 @@ def pack_history(history: Iterable[Evaluation]) -> tuple[str, bytes]:
     return json.dumps(shape), pack(numbers)
 
 
-def unpack_history(shape: str, data: bytes) -> list[Evaluation]:
-    numbers, place, found = unpack(data), 0, []
-    for step, *parts in _shape(shape):
-        read: list[dict[str, list[float]]] = []
-        for part in parts:
-            values = {}
-            for criterion, count in part:
-                values[criterion] = numbers[place : place + count]
-                place += count
-            read.append(values)
-        found.append(Evaluation(step, *read))
-    return found
+def unpack_history(shape: str, data: bytes, criterion: str | None = None) -> list[Evaluation]:
+    """With a criterion, its values alone."""
+    numbers = unpack(data)
+    return [
+        Evaluation(
+            step,
+            {name: numbers[start:stop] for name, start, stop in source},
+            {name: numbers[start:stop] for name, start, stop in held_out},
+        )
+        for step, source, held_out in _places(shape, criterion)
+    ]
 
 
 @lru_cache(maxsize=256)
-def _shape(text: str) -> _Shape:
-    found: _Shape = json.loads(text)
+def _places(shape: str, criterion: str | None) -> list[tuple[int, _Slices, _Slices]]:
+    """Per evaluation its step, and where the numbers of its criteria lie."""
+    place, found = 0, []
+    for step, *parts in json.loads(shape):
+        slices: list[_Slices] = []
+        for part in parts:
+            slices.append([])
+            for name, count in part:
+                if criterion in (None, name):
+                    slices[-1].append((name, place, place + count))
+                place += count
+        found.append((step, slices[0], slices[1]))
     return found
 
 
@@ -77,13 +86,14 @@ def _digest(row: tuple[object, ...]) -> str:
     return hashlib.sha256(repr(row).encode()).hexdigest()
 
 
-def record_of(row: sqlite3.Row) -> Record:
+def record_of(row: sqlite3.Row, criterion: str | None = None) -> Record:
+    """With a criterion, what a table of it needs: its values alone, and no loss curve."""
     return Record(
         key=row["key"],
         description=json.loads(row["description"]),
         status=row["status"],
-        history=unpack_history(row["shape"], row["history"]),
-        losses=unpack(row["losses"]),
+        history=unpack_history(row["shape"], row["history"], criterion),
+        losses=unpack(row["losses"]) if criterion is None else [],
         seconds=row["seconds"],
         peak_memory=row["peak_memory"],
         stacked=row["stacked"],

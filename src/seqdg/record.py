@@ -8,7 +8,7 @@ from typing import Any
 DONE, DIVERGED, FAILED = "done", "diverged", "failed"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """Metrics after some number of steps: by criterion, a value per source (validation) and per held-out domain."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sqlite3
@@ -195,13 +196,20 @@ class Store:
             self._db.executemany(f"INSERT OR REPLACE INTO trials ({', '.join(COLUMNS)}) VALUES ({places})", rows)
             self._db.execute("DELETE FROM running WHERE in_group = ?", (group,))
 
-    def records(self) -> list[Record]:
-        """In the order in which they were planned, which no crash changes; unplanned ones last, as they finished."""
-        rows = self._query(
-            "SELECT trials.* FROM trials LEFT JOIN planned USING (key) "
-            "ORDER BY planned.rowid IS NULL, planned.rowid, finished, trials.rowid"
-        )
-        return [record_of(row) for row in rows]
+    def records(self, criterion: str | None = None) -> list[Record]:
+        """In the order in which they were planned, which no crash changes; unplanned ones last, as they finished.
+
+        With a criterion: only what a table of it needs, in a fraction of the time.
+        """
+        columns = ", ".join(c for c in COLUMNS if criterion is None or c != "losses")
+        with _without_collection():
+            order = self._query(
+                "SELECT trials.rowid FROM trials LEFT JOIN planned USING (key) "
+                "ORDER BY planned.rowid IS NULL, planned.rowid, finished, trials.rowid"
+            )
+            place = {row[0]: i for i, row in enumerate(order)}  # so that SQLite need not sort whole records
+            rows = sorted(self._query(f"SELECT rowid, {columns} FROM trials"), key=lambda row: place[row[0]])
+            return [record_of(row, criterion) for row in rows]
 
     def add_analysis(self, name: str, payload: Any) -> None:
         text = json.dumps(payload)
@@ -244,6 +252,18 @@ class Store:
             yield
         except sqlite3.DatabaseError as error:
             raise UsageError(_sentence(self.path, error)) from error
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Garbage collection would look through all of the new objects again and again, and find none to collect."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _sentence(path: Path, error: sqlite3.DatabaseError) -> str:

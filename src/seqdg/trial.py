@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from typing import Any
 
 from seqdg.algorithm import Algorithm
@@ -39,14 +39,14 @@ class Trial:
 
     def description(self) -> dict[str, Any]:
         """Canonical: the same for the same trial, whatever the machine."""
-        net = {k: v for k, v in asdict(self.net).items() if k != "weights"}
+        net = {k: v for k, v in _fields(self.net).items() if k != "weights"}
         return {
             "version": DESCRIPTION,
             "data": self.data,
             "net": {**net, "batchnorm_policy": self.batchnorm, "weights": self.weights},
             "algorithm": self.algorithm.rpartition(":")[2],
             "settings": dict(self.settings),
-            "protocol": asdict(self.protocol),
+            "protocol": _fields(self.protocol),
             "held_out": list(self.held_out),
             "seed": self.seed,
             "size": self.size,
@@ -60,8 +60,17 @@ class Trial:
 
     def built(self) -> Algorithm:
         """The algorithm with its settings, fitted to a shorter path where more than one domain is held out."""
-        algorithm = parsed(build(self.algorithm), dict(self.settings))
-        return for_path(algorithm, self.sources, self.sources + 1 - len(self.held_out))
+        return _built(self.algorithm, self.settings, self.sources, self.sources + 1 - len(self.held_out))
+
+
+@lru_cache(maxsize=4096)
+def _built(name: str, settings: tuple[tuple[str, str], ...], sources: int, path: int) -> Algorithm:
+    return for_path(parsed(build(name), dict(settings)), sources, path)
+
+
+def _fields(plain: NetSpec | Protocol) -> dict[str, Any]:
+    """As `asdict` of a dataclass without others in it, in a fraction of the time."""
+    return {f.name: getattr(plain, f.name) for f in fields(plain)}
 
 
 def settings_of(algorithm: Algorithm) -> tuple[tuple[str, str], ...]:

@@ -104,7 +104,7 @@ def _finish(
             _interrupted(store, directory)
             raise typer.Exit(130) from None
         wanted = {t.key for t in made.trials}
-        records = [r for r in store.records() if r.key in wanted]
+        records = [r for r in store.records("accuracy") if r.key in wanted]
         store.close()
     if any(r.status != FAILED for r in records):
         typer.echo(shown(records, "text", select, [t.key for t in made.trials]), nl=False)

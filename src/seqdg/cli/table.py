@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,8 +38,9 @@ def table(
     from seqdg.store import Store
 
     store = Store.open(directory)
-    records, benchmark = store.records(), store.benchmark
+    records, benchmark = store.records(criterion), store.benchmark
     store.close()
+    gc.freeze()  # the records are needed to the end, so looking for garbage among them is in vain
     typer.echo(shown(records, form, select, (), criterion, baseline, against, benchmark), nl=False)
 
 

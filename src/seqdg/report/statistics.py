@@ -9,7 +9,6 @@ from statistics import fmean, stdev
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from seqdg.errors import unknown
 from seqdg.report.select import Outcome
@@ -91,10 +90,12 @@ def _corrected(found: list[Paired]) -> list[Paired]:
 
 def interval(differences: Sequence[float], level: float = LEVEL) -> tuple[float | None, float | None]:
     """Student's confidence interval of the mean; none of fewer than two."""
+    from scipy.special import stdtrit  # here, as its import takes longer than a table
+
     n = len(differences)
     if n < 2:
         return None, None
-    reach = float(stats.t.ppf(1 - level / 2, n - 1)) * stdev(differences) / math.sqrt(n)
+    reach = float(stdtrit(n - 1, 1 - level / 2)) * stdev(differences) / math.sqrt(n)
     return fmean(differences) - reach, fmean(differences) + reach
 
 
