@@ -220,6 +220,8 @@ def test_a_class_of_one_domain_is_wrong_only_if_that_domain_is_held_out(seqdg, f
     words = ["bench", benchmark_file(), "--data", features, "--out", features / "run", "--held-out"]
     assert seqdg(*words, "photo,sketch").returncode == 0
     assert seqdg(*words, "art").returncode == 2
+    assert seqdg("check", benchmark_file(), "--data", features).returncode == 2
+    assert seqdg("check", benchmark_file(protocol='held_out = ["photo"]'), "--data", features).returncode == 0
 
 
 def test_a_cache_that_was_cut_short_is_made_again(seqdg, pictures, benchmark_file, cache):

@@ -33,7 +33,7 @@ def check(
     if data is None:
         raise UsageError(f"Give --data the folder that holds {' or '.join(spec.path)}.")
     with counting("reading images") as progress:
-        report = checked(spec, data, allow_partial, progress)
+        report = checked(spec, data, allow_partial, progress, chosen.held_out or None)
     typer.echo(report.text())
     if not report.ok:
         raise typer.Exit(2)
