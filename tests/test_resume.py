@@ -102,6 +102,19 @@ def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Pat
     assert resumed[0].weights
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("algorithm", ["agg", "fo-s-mldg", "s-mldg"])
+def test_on_a_gpu_an_interrupted_trial_ends_with_the_same_record(tmp_path: Path, algorithm: str) -> None:
+    on_gpu = replace(context(), device="cuda")
+    (group,) = make_plan(on_gpu, replace(CHOICE, algorithms=[algorithm])).groups
+    whole = run_group(group, on_gpu.place())
+    keep = Keep(Folder(tmp_path), 3600.0)
+    with pytest.raises(KeyboardInterrupt):
+        run_group(group, on_gpu.place(), partial(interrupt, 20), keep)
+    resumed = run_group(group, on_gpu.place(), keep=keep)
+    assert [told(r) for r in resumed] == [told(r) for r in whole]
+
+
 def test_the_time_of_a_resumed_trial_is_that_of_all_its_parts(tmp_path: Path) -> None:
     group, place, keep = the_group(), context().place(), Keep(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):

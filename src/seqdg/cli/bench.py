@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,6 +140,8 @@ def _run(
     if automatic and is_short([known.get(group.key) for group in made.missing]):
         executor = InProcess()
     _say(context.benchmark.title, made, known, executor.slots, store.path.parent)
+    if context.keep.weights:
+        _say_unsaved(made, finished, store.path.parent)
     with shown(context.benchmark.name) as show:
         return made, fill(store, made, context, executor, known, show)
 
@@ -155,6 +157,14 @@ def _say(title: str, made: Plan, costs: Mapping[str, float], slots: int, directo
         seconds = makespan([costs[g.key] for g in longest_first(made.missing, costs)], slots)
         words.append(f", {spoken(seconds)} with {slots} worker{'s' if slots > 1 else ''}")
     print(title, f"{''.join(words)}. Results in {directory}.", sep="\n", file=sys.stderr)
+
+
+def _say_unsaved(made: Plan, finished: Container[str], directory: Path) -> None:
+    """Finished trials are never repeated, not even for their weights."""
+    done = [t.key for t in made.trials if t.key in finished]
+    lost = sum(not (directory / "weights" / f"{key}.safetensors").exists() for key in done)
+    if lost:
+        print(f"Of {lost} trials that were done before, no weights were kept.", file=sys.stderr)
 
 
 def _interrupted(store: Store, directory: Path) -> None:

@@ -15,7 +15,7 @@ from rich.progress import Progress as Bar
 if TYPE_CHECKING:
     from seqdg.progress import Progress
 
-EVERY = 10.0  # seconds between plain lines
+EVERY = 10.0  # seconds between plain lines, at first; a run of hours says less
 
 
 @contextmanager
@@ -33,12 +33,13 @@ def shown(label: str) -> Iterator[Callable[[Progress], None]]:
 
 
 def _lines(label: str) -> Callable[[Progress], None]:
-    said = time.monotonic()
+    began = said = time.monotonic()
 
     def show(progress: Progress) -> None:
         nonlocal said
-        if time.monotonic() - said >= EVERY:
-            said = time.monotonic()
+        now = time.monotonic()
+        if now - said >= max(EVERY, (now - began) / 20):
+            said = now
             parts = [f"{100 * progress.share:.0f} %", _trials(progress), _left(progress)]
             print(f"{label}: {', '.join(part for part in parts if part)}", file=sys.stderr, flush=True)
 

@@ -1,0 +1,168 @@
+"""Runs that fail, meet one another, or meet what they cannot use; and what is told of them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+from safetensors import safe_open
+
+from seqdg.cli import main
+from seqdg.cli import progress as shown
+from seqdg.directory import writing
+from seqdg.store import FILE, Store
+
+QUICK = ["bench", "--algorithms", "agg", "--trials", "2", "--steps", "6", "--held-out", "0,75"]
+WRONG = '''
+from dataclasses import dataclass
+from seqdg import Algorithm, register
+
+
+@register("mistaken")
+@dataclass(frozen=True)
+class Mistaken(Algorithm):
+    """Cannot be computed."""
+
+    def gradient(self, net, params, episode):
+        raise ArithmeticError("two and two is five")
+'''
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def seqdg(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """The command line, in this process."""
+
+    def call(*words: object) -> Done:
+        out, err, code = io.StringIO(), io.StringIO(), 0
+        monkeypatch.setattr(sys, "argv", ["seqdg", *map(str, words)])
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main()
+            except SystemExit as stopped:
+                code = int(stopped.code or 0)
+        return Done(code, out.getvalue(), err.getvalue())
+
+    return call
+
+
+def refused(done: Done, sentence: str) -> None:
+    assert done.code == 2
+    assert sentence in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert not done.out
+
+
+def test_a_failed_trial_is_counted_and_the_others_make_their_table(tmp_path, seqdg):
+    (tmp_path / "mistaken.py").write_text(WRONG)
+    words = [*QUICK[:2], f"{tmp_path}/mistaken.py:mistaken,agg", *QUICK[3:], "--workers", 0, "--out", tmp_path / "run"]
+    for _ in range(2):
+        done = seqdg(*words)
+        assert done.code == 1
+        assert "4 trials failed (ArithmeticError: two and two is five)" in done.err
+        assert "4 to run" in done.err or "8 to run" in done.err
+        assert done.out.splitlines()[0].split() == ["held", "out", "agg"]
+    told = seqdg("status", tmp_path / "run", "--errors").out
+    assert "failed        4" in told
+    assert "The last failure: ArithmeticError: two and two is five" in told
+    assert told.count("Traceback (most recent call last)") == 4
+    assert "does what is left" in told
+
+
+def test_status_counts_and_speaks_to_programs(tmp_path, seqdg):
+    seqdg(*QUICK, "--out", tmp_path)
+    assert "done          4" in seqdg("status", tmp_path).out
+    found = json.loads(seqdg("status", tmp_path, "--json").out)
+    assert found["planned"] == found["done"] == 4
+    assert found["running"] == found["left"] == found["failed"] == found["diverged"] == 0
+    assert found["active"] is False
+    refused(seqdg("status", tmp_path / "elsewhere"), "There are no results in")
+
+
+def test_the_plan_is_told_beforehand_with_its_time(tmp_path, seqdg):
+    told = seqdg(*QUICK, "--out", tmp_path).err
+    assert "4 trials, 0 of them done; 4 to run in 1 groups, about 1 s with 1 worker." in told
+
+
+def test_a_second_run_on_a_directory_is_refused_while_the_first_goes_on(tmp_path, seqdg):
+    with writing(tmp_path):
+        refused(seqdg(*QUICK, "--out", tmp_path), f"Another run is writing to {tmp_path}.")
+    assert seqdg(*QUICK, "--out", tmp_path).code == 0
+
+
+def test_a_directory_in_an_older_format_is_refused(tmp_path, seqdg):
+    store = Store.create(tmp_path, "rotated-mnist")
+    store.set_meta("schema", "1")
+    store.close()
+    for words in ([*QUICK, "--out", tmp_path], ["status", tmp_path], ["table", tmp_path]):
+        refused(seqdg(*words), "was written in format 1, and this version of seqdg reads format")
+
+
+def test_a_damaged_store_is_said_to_be_and_what_can_be_read_is_saved(tmp_path, seqdg):
+    run, new = tmp_path / "run", tmp_path / "new"
+    table = seqdg(*QUICK, "--out", run).out
+    data = bytearray((run / FILE).read_bytes())
+    data[-4096:] = b"\xff" * 4096
+    (run / FILE).write_bytes(data)
+    for words in ([*QUICK, "--out", run], ["table", run], ["report", run]):
+        told = seqdg(*words)
+        assert told.code == 2
+        assert f"is damaged (database disk image is malformed). `seqdg salvage {run} NEW`" in told.err
+    told = seqdg("salvage", run, new)
+    assert told.code == 0
+    assert f"whole records are now in {new}" in told.out
+    assert int(told.out.split()[0]) == len(Store.open(new).records())
+    again = seqdg(*QUICK, "--out", new)
+    assert again.code == 0
+    assert again.out == table
+
+
+def test_deployed_weights_are_kept_where_asked_for_and_hash_to_what_the_record_says(tmp_path, seqdg):
+    assert seqdg(*QUICK, "--out", tmp_path).code == 0
+    assert not (tmp_path / "weights").exists()
+    told = seqdg(*QUICK[:2], "agg,fo-s-mldg", *QUICK[3:], "--save-weights", "--out", tmp_path).err
+    assert "Of 4 trials that were done before, no weights were kept." in told
+    records = [r for r in Store.open(tmp_path).records() if r.algorithm == "fo-s-mldg"]
+    assert len(records) == len(list((tmp_path / "weights").iterdir())) == 4
+    for record in records:
+        digest = hashlib.sha256()
+        with safe_open(tmp_path / "weights" / f"{record.key}.safetensors", "numpy") as file:
+            assert json.loads(file.metadata()["description"]) == record.description
+            for name in sorted(file.keys()):
+                digest.update(name.encode())
+                digest.update(file.get_tensor(name).tobytes())
+        assert digest.hexdigest() == record.weights
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--workers", "-1"], "-1 workers were asked for."),
+        (["--executor", "cloud"], "There is no executor 'cloud'."),
+        (["--gpus-per-worker", "3"], "A worker was to have 3 GPUs, but a trial trains on one."),
+        (["--device", "cpu", "--gpus-per-worker", "0.5"], "Part of a GPU was asked for, and the device is the CPU."),
+        (["--address", "auto"], "--address is that of a Ray cluster."),
+        (["--checkpoint", "-1"], "--checkpoint is -1 seconds."),
+        (["--checkpoint", "nan"], "--checkpoint is nan seconds."),
+    ],
+)
+def test_bad_choices_of_how_to_run_are_one_sentence(tmp_path, seqdg, words, sentence):
+    refused(seqdg(*QUICK, *words, "--out", tmp_path), sentence)
+
+
+def test_where_there_is_no_terminal_lines_say_how_far_the_run_is(tmp_path, seqdg, monkeypatch):
+    monkeypatch.setattr(shown, "EVERY", 0.0)
+    lines = seqdg(*QUICK, "--out", tmp_path).err.splitlines()
+    assert "rotated-mnist: 100 %, 4 of 4 trials" in lines
+    assert any(line.startswith("rotated-mnist: ") and "0 of 4 trials" in line for line in lines)

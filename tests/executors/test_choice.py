@@ -1,0 +1,83 @@
+"""What a user may ask of the local machine, and what that comes to."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seqdg.errors import UsageError
+from seqdg.executors.choice import Wish, device_of, executor_for, is_short
+from seqdg.executors.local import InProcess
+from seqdg.executors.process import cores, settle
+from seqdg.executors.workers import Workers
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine with two."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+def test_a_cpu_has_a_worker_for_each_core_unless_told_otherwise() -> None:
+    executor, device = executor_for(Wish(), "cpu")
+    assert device == "cpu"
+    assert executor == (Workers(cores(), ("cpu",)) if cores() > 1 else InProcess())
+    assert executor_for(Wish(workers=0), "cpu")[0] == InProcess()
+    assert executor_for(Wish(workers=3), "cpu")[0] == Workers(3, ("cpu",))
+
+
+@pytest.mark.usefixtures("gpus")
+def test_every_gpu_has_a_worker_or_as_many_as_share_it() -> None:
+    assert executor_for(Wish(), "auto") == (Workers(2, ("cuda:0", "cuda:1")), "cuda")
+    assert executor_for(Wish(), "cuda:1") == (InProcess(), "cuda:1")
+    assert executor_for(Wish(gpus=0.25), "cuda")[0] == Workers(8, ("cuda:0", "cuda:1"))
+    assert executor_for(Wish(gpus=0.3, workers=2), "cuda:0")[0] == Workers(2, ("cuda:0",))
+    assert executor_for(Wish(workers=5), "cuda")[0].slots == 5
+
+
+@pytest.mark.usefixtures("gpus")
+def test_more_gpu_than_there_is_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"5 workers with 0\.5 of a GPU each need more than the 2 GPU here"):
+        executor_for(Wish(gpus=0.5, workers=5), "cuda")
+    with pytest.raises(UsageError, match=r"'cuda:2': the last of the 2 CUDA devices is cuda:1"):
+        device_of("cuda:2")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"executor": "slurm"}, "There is no executor 'slurm'. Choose from: local, ray."),
+        ({"workers": -1}, "-1 workers were asked for. Give 0 for this process alone, or more."),
+        ({"gpus": 2.0}, "A worker was to have 2 GPUs, but a trial trains on one."),
+        ({"gpus": 0.0}, "A worker was to have 0 GPUs"),
+        ({"address": "auto"}, "--address is that of a Ray cluster. Add --executor ray, or leave it out."),
+    ],
+)
+def test_wishes_that_make_no_sense_are_one_sentence(words: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Wish(**words)  # type: ignore[arg-type]
+    assert sentence in str(error.value)
+
+
+def test_part_of_a_gpu_on_a_cpu_is_refused() -> None:
+    with pytest.raises(UsageError, match="Part of a GPU was asked for, and the device is the CPU"):
+        executor_for(Wish(gpus=0.5), "cpu")
+
+
+@pytest.mark.parametrize("name", ["tpu", "cuda:x", "cpu:"])
+def test_a_device_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="There is no device"):
+        device_of(name)
+
+
+def test_what_is_short_or_single_needs_no_workers() -> None:
+    assert is_short([100.0])
+    assert is_short([1.0, 2.0])
+    assert not is_short([6.0, 6.0])
+    assert not is_short([1.0, None])
+
+
+def test_a_process_that_trains_has_one_thread() -> None:
+    settle()
+    assert torch.get_num_threads() == 1

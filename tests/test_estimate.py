@@ -1,0 +1,106 @@
+"""What is known of the time that a run takes, before it starts and while it goes on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqdg.bench import make_plan
+from seqdg.benchmark import Choice, load_benchmark
+from seqdg.estimate import costs, longest_first, makespan
+from seqdg.executors.context import Context
+from seqdg.progress import Progress, seconds_left, spoken
+from seqdg.provenance import device_name
+from seqdg.record import DONE, FAILED, Record
+from seqdg.store import Store
+from seqdg.trial import Group, Trial
+
+CONTEXT = Context(load_benchmark("rotated-mnist"), None, "cpu")
+CHOICE = Choice(algorithms=["agg", "s-mldg"], held_out=["0", "75"], trials=2, steps=100)
+
+
+def recorded(trial: Trial, seconds: float, device: str, status: str = DONE) -> Record:
+    return Record(trial.key, trial.description(), status, seconds=seconds, device=device)
+
+
+def test_the_first_time_groups_are_timed_and_the_costly_algorithm_is_seen_to_be(tmp_path: Path) -> None:
+    plan = make_plan(CONTEXT, CHOICE)
+    found = costs(plan.missing, CONTEXT, Store.create(tmp_path, "rotated-mnist"))
+    by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
+    assert by_name["s-mldg"] > 3 * by_name["agg"] > 0
+    assert [g.trials[0].algorithm for g in longest_first(plan.missing, found)] == ["s-mldg", "agg"]
+
+
+def test_later_records_of_the_same_device_say_how_long_it_takes(tmp_path: Path) -> None:
+    plan, store = make_plan(CONTEXT, CHOICE), Store.create(tmp_path, "rotated-mnist")
+    here = device_name(torch.device("cpu"))
+    first = {trial.algorithm: trial for trial in plan.trials}
+    store.add([recorded(first["agg"], 5.0, here), recorded(first["s-mldg"], 1e6, here, FAILED)])
+    store.add([recorded(plan.trials[1], 1e6, "another device")])
+    found = costs(plan.missing, CONTEXT, store)
+    by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
+    assert by_name["agg"] == pytest.approx(4 * 5.0), "four trials of as many steps"
+    assert 0 < by_name["s-mldg"] < 1e4, "timed, as a failure says nothing"
+
+
+def test_a_group_that_cannot_be_tried_has_no_cost_and_goes_first(tmp_path: Path) -> None:
+    plan, store = make_plan(CONTEXT, CHOICE), Store.create(tmp_path, "rotated-mnist")
+    broken = Group(tuple(replace(t, held_out=("nowhere",)) for t in plan.missing[0].trials))
+    assert costs([broken], CONTEXT, store) == {}
+    assert longest_first([plan.missing[0], broken], {plan.missing[0].key: 1.0})[0] is broken
+
+
+def test_the_last_worker_decides_when_all_is_done() -> None:
+    assert makespan([5, 3, 3, 3], 2) == 8
+    assert makespan([5, 3, 3, 3], 1) == 14
+    assert makespan([5, 3, 3, 3], 9) == 5
+    assert makespan([], 2) == 0
+
+
+@dataclass(frozen=True)
+class Missing:
+    missing: tuple[Group, ...]
+
+
+def test_progress_counts_time_and_not_steps() -> None:
+    agg, dear = make_plan(CONTEXT, CHOICE).missing
+    progress = Progress(Missing((agg, dear)), {agg.key: 10.0, dear.key: 90.0})
+    assert progress.share == 0
+    progress.at(agg, 50)
+    progress.at(dear, 10)
+    assert progress.share == pytest.approx((5 + 9) / 100)
+    assert {r.step for r in progress.running()} == {10, 50}
+    progress.done(agg)
+    assert progress.share == pytest.approx((10 + 9) / 100)
+    assert (progress.trials_done, progress.trials) == (4, 8)
+    progress.done(dear)
+    assert progress.share == 1
+    assert Progress(Missing(()), {}).share == 1
+
+
+def test_without_costs_every_step_counts_alike() -> None:
+    agg, dear = make_plan(CONTEXT, CHOICE).missing
+    progress = Progress(Missing((agg, dear)), {agg.key: 10.0})
+    progress.done(agg)
+    assert progress.share == pytest.approx(0.5)
+
+
+def test_the_time_left_is_said_once_it_means_something() -> None:
+    assert seconds_left(10, 0.25) == pytest.approx(30)
+    assert seconds_left(1, 0.5) is None
+    assert seconds_left(100, 0.01) is None
+    agg, dear = make_plan(CONTEXT, CHOICE).missing
+    progress = Progress(Missing((agg, dear)), {agg.key: 1.0, dear.key: 3.0})
+    progress.started = time.time() - 100
+    progress.done(agg)
+    assert progress.left == pytest.approx(300, rel=0.01)
+
+
+def test_times_are_spoken_no_finer_than_they_are_known() -> None:
+    assert [spoken(s) for s in (0.1, 45, 200, 7200, 3e5)] == [
+        "about 1 s", "about 45 s", "about 3 min", "about 2 h", "about 3 days",
+    ]  # fmt: skip
