@@ -168,7 +168,6 @@ def test_on_a_cluster_that_loses_a_node_the_others_take_its_groups(tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--address", "auto"], "There is no Ray cluster at 'auto'. `ray start --head` starts one"),
         (["--address", "127.0.0.1:9"], "There is no Ray cluster at '127.0.0.1:9' ("),
         (["--address", "nowhere"], "an address is HOST:PORT, or auto"),
         (["--device", "cuda"], "1 worker with 1 of a GPU each cannot be had: the cluster has 0 GPUs."),
