@@ -17,31 +17,33 @@ LN3 = math.log(3)
 
 def test_features_that_know_no_domain_give_the_probe_a_loss_near_ln_n():
     rng = np.random.default_rng(0)
-    train, test = ([rng.normal(size=(400, 8)) for _ in range(3)] for _ in range(2))
-    assert probe(train, test) == pytest.approx(LN3, abs=0.02)
+    assert probe([rng.normal(size=(200, 8)) for _ in range(3)]) == pytest.approx(LN3, abs=0.02)
 
 
 def test_features_that_are_the_domain_give_the_probe_a_loss_near_0():
     rng = np.random.default_rng(0)
-    train, test = ([20 * np.eye(8)[k] + rng.normal(size=(400, 8)) for k in range(3)] for _ in range(2))
-    assert probe(train, test) < 0.1
+    assert probe([20 * np.eye(8)[k] + rng.normal(size=(200, 8)) for k in range(3)]) < 0.02
 
 
 def test_domains_of_unequal_size_still_have_ln_n_as_chance():
     rng = np.random.default_rng(0)
-    train, test = ([rng.normal(size=(n, 8)) for n in (800, 200, 100)] for _ in range(2))
-    assert probe(train, test) == pytest.approx(LN3, abs=0.05)
+    assert probe([rng.normal(size=(n, 8)) for n in (400, 100, 50)]) == pytest.approx(LN3, abs=0.03)
+
+
+def test_more_features_than_rows_do_not_make_domains_seem_told_apart_or_worse_than_chance():
+    rng = np.random.default_rng(0)
+    assert probe([rng.normal(size=(30, 100)) for _ in range(3)]) == pytest.approx(LN3, abs=0.03)
 
 
 def test_a_planted_invariant_feature_gives_a_domain_loss_near_ln_n(dataset, study):
     found = invariance(study(dataset(code=0.0), ["agg", "fo-s-mldg"], trials=2))
     assert found["chance"] == pytest.approx(LN3)
     assert found["first"]["mean"][0] == pytest.approx(LN3, abs=1e-5)  # the classifier starts at 0
-    assert found["first"]["mean"] == pytest.approx([LN3] * 5, abs=0.06)
+    assert found["first"]["mean"] == pytest.approx([LN3] * 5, abs=0.1)
     for name in ("agg", "fo-s-mldg"):
         assert found["probe"][name]["mean"] == pytest.approx(LN3, abs=0.06)
         # A classifier that stays is confused by features that move, so it may end above chance, but not below.
-        assert min(found["second"][name]["mean"]) > LN3 - 0.06
+        assert min(found["second"][name]["mean"]) > LN3 - 0.1
 
 
 def test_a_domain_coded_feature_is_told_with_a_loss_near_0(dataset, study):

@@ -7,6 +7,7 @@ import pytest
 
 from seqdg.report.page import page, report
 from seqdg.report.run import Run
+from seqdg.store import Analysis
 
 TWO = {"agg": {"V": [0.60, 0.70, 0.65], "L": [0.5, 0.6, 0.55]}, "mldg": {"V": [0.8, 0.9, 0.85], "L": [0.6, 0.7, 0.65]}}
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
@@ -50,6 +51,15 @@ def test_the_questions_are_answered_first(run):
         "Yes: mldg is 10.2 points above agg over 10 pairs, 95 % confidence interval +"
     )
     assert "1.1 times as long as one of agg" in said["What did it cost?"]
+
+
+def test_what_was_learned_is_said_where_it_was_looked_into(run, payloads):
+    plain = dict(report(Run("vlcs", run(TWO))).answers)
+    assert plain["What did it learn?"].startswith("No analysis has been run. `seqdg analyze invariance`")
+    looked = [Analysis(name, 0.0, payload) for name, payload in payloads.items()]
+    said = dict(report(Run("vlcs", run(TWO), looked)).answers)["What did it learn?"]
+    assert "By a classifier fitted anew, from hardest to easiest: fo-s-mldg, fo-mldg and agg." in said
+    assert "Classes are best separated by fo-s-mldg" in said
 
 
 def test_a_difference_that_may_be_chance_is_not_called_real(run):

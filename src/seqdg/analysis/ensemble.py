@@ -6,7 +6,6 @@ from seqdg.analysis.study import Numbers, Study
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice
 from seqdg.errors import UsageError
-from seqdg.executors.context import attempt
 from seqdg.record import FAILED
 from seqdg.report.select import outcomes
 from seqdg.report.summary import summarize
@@ -17,9 +16,9 @@ def ensemble(study: Study) -> Numbers:
     chosen = study.dataset.domains if study.everywhere else [study.held_out]
     choice = Choice(study.algorithms, chosen, study.trials, study.steps, study.seed, study.settings)
     records = []
-    for group in make_plan(study.context, choice).groups:
-        found = attempt(group, study.context, lambda step: None)
-        study.tick(sum(t.protocol.steps for t in group.trials))
+    groups = make_plan(study.context, choice).groups
+    for group, found in study.executor(groups, study.context, lambda group, step: None):
+        study.tick(group.work)
         records += found
     for record in records:
         if record.status == FAILED:

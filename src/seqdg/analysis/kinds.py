@@ -25,16 +25,16 @@ class Kind:
 
 
 KINDS = {
-    "invariance": Kind(invariance, ("agg", "fo-mldg", "fo-s-mldg"), 3),
-    "tsne": Kind(tsne, ("ensemble", "undo-bias", "s-undo-bias", "agg", "fo-mldg", "ffo-s-mldg", "fo-s-mldg"), 1),
+    "invariance": Kind(invariance, ("agg", "fo-mldg", "fo-s-mldg"), 2),
+    "tsne": Kind(tsne, ("ensemble", "undo-bias", "s-undo-bias", "agg", "fo-mldg", "ffo-s-mldg", "fo-s-mldg"), 1, 200),
     "cost": Kind(
         cost,
         ("agg", "fo-mldg", "mldg", "ffo-s-mldg", "fo-s-mldg", "s-mldg", "undo-bias", "s-undo-bias", "ensemble"),
         1,
         100,
     ),
-    "similarity": Kind(similarity, ("undo-bias", "s-undo-bias"), 1),
-    "ranks": Kind(ranks, ("agg", "fo-mldg", "fo-s-mldg"), 3),
-    "alignment": Kind(alignment, ("agg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg"), 3),
-    "ensemble": Kind(ensemble, ("ensemble", "undo-bias", "s-undo-bias"), 3, 200, True),
+    "similarity": Kind(similarity, ("undo-bias", "s-undo-bias"), 1, 200),
+    "ranks": Kind(ranks, ("agg", "fo-mldg", "fo-s-mldg"), 2, 200),
+    "alignment": Kind(alignment, ("agg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg"), 2),
+    "ensemble": Kind(ensemble, ("ensemble", "undo-bias", "s-undo-bias"), 2, 80, True),
 }

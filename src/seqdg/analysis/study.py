@@ -17,7 +17,8 @@ from seqdg.benchmark import Choice
 from seqdg.data.domain import Dataset
 from seqdg.episode import Params
 from seqdg.errors import UsageError
-from seqdg.executors.context import Context
+from seqdg.executors.context import Context, Executor
+from seqdg.executors.local import InProcess
 from seqdg.place import stack_of
 from seqdg.protocol import sources
 from seqdg.trainer import Stack, State
@@ -45,6 +46,7 @@ class Study:
     points: int = 20  # how often a curve is looked at
     domain: str | None = None  # of interest, where an analysis has one
     everywhere: bool = False  # hold out every domain in turn, where an analysis can
+    executor: Executor = field(default=InProcess())  # of whole trials, where an analysis runs such
     tick: Tick = field(default=unheard)
 
     @property

@@ -60,7 +60,7 @@ def analyze(
     from seqdg.cli.bench import command
     from seqdg.directory import make_directory, writing
     from seqdg.errors import unknown
-    from seqdg.executors.choice import device_of
+    from seqdg.executors.choice import Wish, executor_for
     from seqdg.executors.context import Context
     from seqdg.executors.process import settle
     from seqdg.report.analyses import section
@@ -71,7 +71,8 @@ def analyze(
     asked, chosen = KINDS[kind], load_benchmark(benchmark)
     directory = out or default_out(chosen)
     make_directory(directory)
-    context = Context(chosen, data, device_of(device))
+    executor, kind_of_device = executor_for(Wish("local", None, None, None), device)
+    context = Context(chosen, data, kind_of_device)
     settle()
     with writing(directory):
         store = Store.create(directory, chosen.name)
@@ -79,7 +80,8 @@ def analyze(
             study = Study(
                 context, given.names(algorithms) or asked.algorithms, held_out or context.dataset().domains[-1],
                 asked.trials if trials is None else trials, seed, asked.steps if steps is None else steps,
-                settings or (), domain=domain, everywhere=asked.everywhere and held_out is None, tick=tick,
+                settings or (), domain=domain, everywhere=asked.everywhere and held_out is None,
+                executor=executor, tick=tick,
             )  # fmt: skip
             payload = {
                 "of": {**study.described(), "domain": domain},

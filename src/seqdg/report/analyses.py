@@ -41,7 +41,16 @@ def sections(analyses: Sequence[Analysis]) -> list[Section]:
 def section(name: str, payload: Mapping[str, Any]) -> Section:
     """One analysis, with how it was made."""
     shown = PICTURES[name](payload)
-    return replace(shown, aside=[*shown.aside, _made(payload)])
+    first, *others = shown.text
+    return replace(shown, text=[" ".join([first, *shown.found]), *others], aside=[*shown.aside, _made(payload)])
+
+
+def learned(shown: Sequence[Section]) -> str:
+    """What the analyses say of what was learned, one sentence each."""
+    named = [s for s in shown if s.found and s.name in ("invariance", "alignment", "tsne", "similarity")]
+    if not named:
+        return "No analysis has been run. `seqdg analyze invariance`, `tsne` and others look into it, and show here."
+    return " ".join(s.found[-1] if s.name == "invariance" else s.found[0] for s in named[:3])
 
 
 def _made(payload: Mapping[str, Any]) -> Table:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.report import run as of_run
+from seqdg.report.analyses import learned
 from seqdg.report.analyses import sections as sections_of
 from seqdg.report.answers import answers
 from seqdg.report.draw import svg
@@ -40,8 +41,10 @@ def report(run: Run, select: str = "source-val", criterion: str = "accuracy", ba
     curves, cost = curve_figure(sheet, chosen, looks), cost_figure(sheet, chosen, looks)
     sections += [Section("training", "Training", figures=[curves])] if curves else []
     sections += [Section("cost", "Cost", figures=[cost])] if cost else []
-    sections += [*sections_of(run.analyses), *_paper(sheet), _again(run)]
-    return Report(title, sheet.footnote, answers(sheet, chosen), warnings, sections)
+    looked_into = sections_of(run.analyses)
+    sections += [*looked_into, *_paper(sheet), _again(run)]
+    said = [*answers(sheet, chosen), ("What did it learn?", learned(looked_into))]
+    return Report(title, sheet.footnote, said, warnings, sections)
 
 
 def _sheet(run: Run, chosen: Sequence[Outcome], select: str, criterion: str, baseline: str) -> Sheet:

@@ -16,7 +16,7 @@ from seqdg.report.section import Section, Table
 def shown(payload: Mapping[str, Any]) -> Section:
     numbers = payload["numbers"]
     curves = numbers["curves"]
-    text = [" ".join([about(payload), *_found(curves)]), *refusals(payload)]
+    text = [about(payload), *refusals(payload)]
     if not curves:
         return Section("alignment", "Alignment of gradients", text)
     looks = styles(list(curves))
@@ -39,7 +39,7 @@ def shown(payload: Mapping[str, Any]) -> Section:
         "the deployed weights. Gradients shrink and part as less is left to learn: compare at equal loss."
     )
     figure = Figure("alignment", "Alignment of gradients", panels, caption, [(n, looks[n]) for n in curves], lines=True)
-    return Section("alignment", "Alignment of gradients", text, (), [figure], [table])
+    return Section("alignment", "Alignment of gradients", text, (), [figure], [table], found=_found(curves))
 
 
 def _found(curves: Mapping[str, Any]) -> list[str]:

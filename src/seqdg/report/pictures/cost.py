@@ -35,11 +35,11 @@ def shown(payload: Mapping[str, Any]) -> Section:
         "Gradient evaluations: arithmetic of a step in units of one domain's minibatch gradient. Peak memory: weights, "
         "optimizer and all that a step makes, without the data."
     )
-    text = [" ".join([_where(payload), *_found(costs)]), *refusals(payload),
+    text = [_where(payload), *refusals(payload),
             "The paper's minutes are for 3,000 steps of ResNet-18 on PACS on a TITAN X (Pascal), another net, machine "
             "and implementation: only the order can be set beside ours."]  # fmt: skip
     return Section("step-cost", "Cost of a step", text, (), [Figure("step-cost", "Cost of a step", panels, caption)],
-                   [table])  # fmt: skip
+                   [table], found=_found(costs))  # fmt: skip
 
 
 def _where(payload: Mapping[str, Any]) -> str:

@@ -36,12 +36,13 @@ def shown(payload: Mapping[str, Any]) -> Section:
     )  # fmt: skip
     caption = (
         "First a domain classifier on the penultimate layer is trained, then the classes with each algorithm. Left: "
-        "that classifier, kept. Features that move also confuse a classifier that stays; so right: one fitted anew."
+        "that classifier, kept, on training rows. Features that move also confuse a classifier that stays, so right: "
+        "one fitted anew, and judged on rows that neither it nor the net has seen."
     )
     figure = Figure("invariance", "Domain invariance", panels, caption, [(s.name, s.style) for s in series], lines=True)
-    text = [" ".join([about(payload), *_found(numbers)]), *refusals(payload)]
+    text = [about(payload), *refusals(payload)]
     return Section("invariance", "Domain invariance", text, (),
-                   [figure] if second else [], [table] if second else [])  # fmt: skip
+                   [figure] if second else [], [table] if second else [], found=_found(numbers))  # fmt: skip
 
 
 def _ends(value: Mapping[str, Any]) -> tuple[float | None, float | None]:

@@ -19,7 +19,7 @@ PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "ei
 def shown(payload: Mapping[str, Any]) -> Section:
     numbers = payload["numbers"]
     interest, by_place, last = numbers["interest"], numbers["by_place"], numbers["with_it_last"]
-    text = [" ".join([about(payload), f"Domain of interest: {interest}.", *_found(numbers)]), *refusals(payload)]
+    text = [f"{about(payload)} Domain of interest: {interest}.", *refusals(payload)]
     figures, tables = [], []
     for name, curves in by_place.items():
         labels = [_place(i, len(curves)) for i in range(len(curves))]
@@ -35,7 +35,7 @@ def shown(payload: Mapping[str, Any]) -> Section:
         caption = f"{interest} last in the path, or the meta-test domain; agg knows no order."
         figures.append(_figure("ranks-last", f"With {interest} last", series, caption))
         tables.append(Table(f"Loss on {interest} with it last", HEAD, [(n, _row(c)) for n, c in last.items()]))
-    return Section("ranks", "Practice: place in the path", text, (), figures, tables)
+    return Section("ranks", "Practice: place in the path", text, (), figures, tables, found=_found(numbers))
 
 
 HEAD = ("", "mean, second half", "at the end")

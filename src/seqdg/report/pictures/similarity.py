@@ -11,12 +11,14 @@ from seqdg.report.draw.theme import styles
 from seqdg.report.pictures.about import about, plus_minus, refusals
 from seqdg.report.section import Section, Table
 
+TITLE = "Similarity of domain-specific weights"
+
 
 def shown(payload: Mapping[str, Any]) -> Section:
     curves = payload["numbers"]["curves"]
     text = [about(payload), *refusals(payload)]
     if not curves:
-        return Section("similarity", "Similarity of domain-specific weights", text)
+        return Section("similarity", TITLE, text)
     looks = styles(list(curves))
     layers = list(dict.fromkeys(layer for c in curves.values() for layer in c["layers"]))
     panels, rows = [], []
@@ -31,10 +33,20 @@ def shown(payload: Mapping[str, Any]) -> Section:
     caption = (
         "Mean cosine over all pairs of source domains between their own copies of a layer's weights; 1 is the same."
     )
-    figure = Figure("similarity", "Similarity of domain-specific weights", panels, caption,
+    figure = Figure("similarity", TITLE, panels, caption,
                     [(n, looks[n]) for n in curves], lines=True)  # fmt: skip
-    return Section("similarity", "Similarity of domain-specific weights", text, (), [figure], [table])
+    return Section("similarity", TITLE, text, (), [figure], [table], found=_found(curves))
 
 
 def _last(curve: Mapping[str, Any]) -> str:
-    return plus_minus(curve["mean"][-1], curve["spread"][-1] if curve["spread"] else None, 3)
+    return plus_minus(curve["mean"][-1], curve["spread"][-1] if curve["spread"] else None, 4)
+
+
+def _found(curves: Mapping[str, Any]) -> list[str]:
+    sentences = []
+    for name, c in curves.items():
+        ends = {layer: curve["mean"][-1] for layer, curve in c["layers"].items()}
+        low, high = min(ends, key=lambda n: ends[n]), max(ends, key=lambda n: ends[n])
+        sentences.append(f"{name}: the sources' weights end most alike in {high} ({ends[high]:.4f}) and least in {low} "
+                         f"({ends[low]:.4f}).")  # fmt: skip
+    return sentences

@@ -29,9 +29,9 @@ def shown(payload: Mapping[str, Any]) -> Section:
     )
     legend = [(c, looks[c]) for c in present]
     figure = Figure("tsne", "Embeddings of the held-out domain", panels, caption, legend)
-    text = [" ".join([about(payload), *_found(numbers)]), *refusals(payload)]
+    text = [about(payload), *refusals(payload)]
     return Section("tsne", "What it learned: embeddings", text, (),
-                   [figure], (), [table])  # fmt: skip
+                   [figure], (), [table], found=_found(numbers))  # fmt: skip
 
 
 def _score(value: float | None) -> str:
