@@ -58,7 +58,7 @@ def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals
 def test_balanced_weights_give_every_class_the_same_say():
     labels = [torch.tensor([0] * 9 + [1]), torch.tensor([0] * 7 + [1] * 3)]
     loss = loss_of("balanced", labels, ["a", "b"])
-    assert torch.allclose(loss.weight * torch.tensor([0.8, 0.2]).double(), torch.tensor([0.5, 0.5]).double())
-    logits, y = torch.randn(6, 2).double(), torch.tensor([0, 1, 0, 0, 1, 0])
+    assert torch.allclose(loss.weight * torch.tensor([0.8, 0.2]), torch.tensor([0.5, 0.5]))
+    logits, y = torch.randn(6, 2), torch.tensor([0, 1, 0, 0, 1, 0])
     each = torch.nn.functional.cross_entropy(logits, y, reduction="none")
     assert torch.allclose(loss(logits, y), (loss.weight[y] * each).mean())

@@ -36,14 +36,21 @@ class Constants(NamedTuple):
 class FoldInputs(Inputs):
     """Rows with gaps, preprocessed for every trial by constants of its own."""
 
-    def __init__(self, x: Tensor, y: Tensor, device: torch.device, constants: Constants) -> None:
+    def __init__(self, x: Tensor, y: Tensor, device: torch.device, constants: Constants, gaps: bool = True) -> None:
         super().__init__(x, y, device)
-        self.constants = Constants(*(c.to(device, torch.float32) for c in constants))
+        self.factor, self.fill, self.shift = (
+            c.to(device, torch.float32) for c in (constants.factor, constants.fill, -constants.mean * constants.factor)
+        )
+        self.gaps = gaps
 
     def _gather(self, rows: Tensor) -> Tensor:
         x = super()._gather(rows)  # (trial, ..., input)
-        fill, mean, factor = (c.reshape(len(c), *(1,) * (x.dim() - 2), -1) for c in self.constants)
-        return ((torch.where(torch.isnan(x), fill, x) - mean) * factor).clamp(-LIMIT, LIMIT)
+        fill, factor, shift = (
+            c.reshape(len(c), *(1,) * (x.dim() - 2), -1) for c in (self.fill, self.factor, self.shift)
+        )
+        if self.gaps:
+            x = torch.where(torch.isnan(x), fill, x)
+        return torch.addcmul(shift, x, factor).clamp_(-LIMIT, LIMIT)
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class FoldPlace(Place):
         """Class weights follow from the sources of the trial, which those of a stack share where it matters."""
         dataset = self.dataset
         labels = [dataset.y[dataset.rows(name)] for name in sources(dataset, trial.held_out)]
-        return loss_of(self.recipe.class_weight, labels, self.material.classes.tolist())
+        return loss_of(self.recipe.class_weight, labels, self.material.classes.tolist(), self.device)
 
     def inputs(self, trials: Sequence[Trial], transform: ImageTransform | None) -> Inputs:
         if not isinstance(self.material.input, TableInput):
@@ -79,7 +86,7 @@ class FoldPlace(Place):
             self._constants[held_out] = constants_of(self.dataset.x[rows], numbers, self._has_gaps)
         own = [self._constants[t.held_out] for t in trials]
         stacked = Constants(*(torch.stack(values) for values in zip(*own, strict=True)))
-        return FoldInputs(self.x, self.dataset.y, self.device, stacked)
+        return FoldInputs(self.x, self.dataset.y, self.device, stacked, self._has_gaps)
 
 
 @dataclass(frozen=True)

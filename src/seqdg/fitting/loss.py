@@ -19,14 +19,16 @@ from seqdg.models.net import Criterion
 class WeightedCrossEntropy:
     """Mean over rows of weight[y] * cross-entropy."""
 
-    weight: Tensor  # (class,), 1 on average over the rows that are drawn
+    weight: Tensor  # (class,), 1 on average over the rows that are drawn; on the device that trains
 
     def __call__(self, logits: Tensor, y: Tensor) -> Tensor:
-        weight = self.weight.to(logits.device, logits.dtype).index_select(0, y)
+        weight = self.weight.to(logits.dtype).index_select(0, y)
         return (weight * cross_entropy(logits, y, reduction="none")).mean()
 
 
-def loss_of(class_weight: Any, labels: Sequence[Tensor], classes: Sequence[Any]) -> Criterion:
+def loss_of(
+    class_weight: Any, labels: Sequence[Tensor], classes: Sequence[Any], device: torch.device | str = "cpu"
+) -> Criterion:
     """The loss that a class weight asks for, given every source's labels (row,) as class numbers.
 
     None: all rows weigh the same.   "balanced": every class weighs the same over minibatches of equal size from every
@@ -46,7 +48,7 @@ def loss_of(class_weight: Any, labels: Sequence[Tensor], classes: Sequence[Any])
     mean = (weight * shares).sum()
     if not float(mean) > 0:
         raise UsageError("class_weight gives no weight to any row: give at least one class a positive weight.")
-    return WeightedCrossEntropy(weight / mean)
+    return WeightedCrossEntropy((weight / mean).float().to(device))
 
 
 def _weights(given: Mapping[Any, Any], classes: Sequence[Any]) -> list[float]:

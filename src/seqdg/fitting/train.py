@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,8 @@ def trained(material: Material, recipe: Recipe, tick: Tick = lambda steps: None)
     assert dataset.validation is not None
     held = dataset.validation
     train, validation = [r[~held[r]] for r in rows], [r[held[r]] for r in rows]
-    criterion = loss_of(recipe.class_weight, [dataset.y[r] for r in train], material.classes.tolist())
+    labels = [dataset.y[r] for r in train]
+    criterion = loss_of(recipe.class_weight, labels, material.classes.tolist(), torch_device(recipe))
     net = Net(built.module, recipe.policy(built.module), criterion)
     check_net(net, material)
     recipe.algorithm.check(net, len(train))
@@ -58,7 +60,8 @@ def trained(material: Material, recipe: Recipe, tick: Tick = lambda steps: None)
     split = Split(tuple(train), tuple(r for r in validation if len(r)), ())
     job = Job(recipe.algorithm, recipe.protocol, split, recipe.seed, params)
     stack = Stack(net.to(torch_device(recipe)), _inputs(material, built, recipe), [job])
-    deployed, step, metrics = _best(stack, recipe, bool(judged_on), tick)
+    with _threads(dataset.is_image):
+        deployed, step, metrics = _best(stack, recipe, bool(judged_on), tick)
     model = Model(
         input=material.input,
         module=copy.deepcopy(built.module),
@@ -117,6 +120,17 @@ def _best(stack: Stack, recipe: Recipe, judge: bool, tick: Tick) -> tuple[Params
             best, found = score, (tree.unstack(deployed)[0], step, metrics)
     assert found is not None
     return found
+
+
+@contextmanager
+def _threads(many: bool) -> Iterator[None]:
+    """One thread for the small nets of tables, which more would only slow down; sums then run in one order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if many else 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _mean(values: list[float]) -> float:

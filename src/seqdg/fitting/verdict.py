@@ -175,7 +175,8 @@ def _gap(best: Paired, criterion: str) -> str:
     unit = UNITS[criterion]
     assert best.difference is not None
     p = f", {p_text(best.p_holm)}" if best.p_holm is not None else ""
-    return f"{best.difference:+.{unit.digits}f} {unit.points}".rstrip() + f" over {best.pairs} pairs{p}"
+    gap = round(best.difference, unit.digits) + 0.0  # no -0.0
+    return f"{gap:+.{unit.digits}f} {unit.points}".rstrip() + f" over {best.pairs} pairs{p}"
 
 
 def _by_domain(found: Comparison) -> str:

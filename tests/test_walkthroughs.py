@@ -1,0 +1,85 @@
+"""The walk-throughs of the docs, run word for word: every block in order, its output as shown but for last digits."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import seqdg
+
+DOCS = Path(__file__).parents[1] / "docs"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?")
+POINTS = 6.0  # by which a percentage may differ on another machine: rounding changes which step is chosen
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    return BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+
+
+def run(kind: str, text: str, folder: Path) -> str:
+    tools = folder / ".tools"
+    if not tools.exists():
+        tools.mkdir()
+        for name, words in (("python", ""), ("seqdg", "-c 'from seqdg.cli import main; main()' ")):
+            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n')
+            (tools / name).chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(Path(seqdg.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
+        "SEQDG_CACHE": str(folder / ".cache"),
+    }
+    command = ["sh", "-e", "-c", text] if kind == "sh" else [sys.executable, "-c", text]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, f"{text}\n{done.stderr}"
+    return done.stdout
+
+
+def words(text: str) -> list[str]:
+    """Without numbers, spaces and the names of algorithms, of which rounding may choose another."""
+    plain = re.sub(r"\b(agg|fo-s-mldg|ensemble)\b( \([^)]*\))?", "ALGORITHM", text)
+    return NUMBER.sub("#", plain).split()
+
+
+def assert_alike(shown: str, printed: str) -> None:
+    assert words(shown) == words(printed), f"shown:\n{shown}\nprinted:\n{printed}"
+    for line, other in zip(shown.splitlines(), printed.splitlines(), strict=True):
+        pairs = zip(NUMBER.findall(line), NUMBER.findall(other), strict=False)
+        if "p = " in line or "agree to" in line or "ALGORITHM was chosen" in " ".join(words(line)):
+            continue
+        for a, b in pairs:
+            assert abs(float(a) - float(b)) <= (POINTS if "." in a else 0), f"shown:\n{line}\nprinted:\n{other}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["tabular.md", "images.md"])
+def test_a_walk_through_does_what_it_says(page, tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("PIL")
+    found = blocks(page)
+    assert sum(kind == "text" for kind, _ in found) >= 4
+    printed = ""
+    for kind, text in found:
+        if kind == "text":
+            assert_alike(text, printed)
+        else:
+            assert kind in ("sh", "python")
+            printed = run(kind, text, tmp_path)
+
+
+def test_the_comparison_of_outputs_notices_differences():
+    assert_alike("agg 93.1 %\n", "fo-s-mldg 95.0 %\n")
+    with pytest.raises(AssertionError, match="shown"):
+        assert_alike("agg 93.1 %\n", "agg 80.0 %\n")
+    with pytest.raises(AssertionError, match="shown"):
+        assert_alike("rows: 129\n", "rows: 130\n")
+    with pytest.raises(AssertionError, match="shown"):
+        assert_alike("all good\n", "all bad\n")
