@@ -18,11 +18,12 @@ else:
 GUIDE = Path(__file__).parents[2] / "docs" / "bring-your-own-domains.md"
 
 
-def test_every_key_of_the_guides_data_table_is_one():
-    (block,) = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    spec = DataSpec.from_table("mine", tomllib.loads(block)["data"])
-    assert spec.path == ("mine",)
-    assert spec.counts == {"hospital_a": 812, "hospital_b": 430}
+def test_every_key_of_the_guides_data_tables_is_one():
+    blocks = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    tables = [table for block in blocks if (table := tomllib.loads(block).get("data"))]
+    assert len(tables) >= 3
+    for table in tables:
+        DataSpec.from_table("mine", table)
 
 
 @pytest.mark.parametrize("name", ["domain_column", "label_column", "x_key", "y_key", "ignore"])

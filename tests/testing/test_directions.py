@@ -11,7 +11,7 @@ from torch.func import grad_and_value
 
 from seqdg import Algorithm, tree
 from seqdg.algorithm import Number, setting
-from seqdg.algorithms.mldg import MLDG
+from seqdg.look_ahead import LookAhead
 from seqdg.testing import ContractError, check_algorithm
 
 toy = dataclass(frozen=True)
@@ -42,7 +42,7 @@ def failure(algorithm: Algorithm) -> str:
 
 
 @toy
-class MetaTestDetached(MLDG):
+class MetaTestDetached(LookAhead):
     """MLDG whose meta-test weights are cut off (nobody, 2024). alpha: step. beta: weight."""
 
     def loss(self, net, params, episode):
@@ -55,7 +55,7 @@ class MetaTestDetached(MLDG):
 
 
 @toy
-class MetaTestToACopy(MLDG):
+class MetaTestToACopy(LookAhead):
     """MLDG whose meta-test gradient goes to a copy of the net (nobody, 2024). alpha: step. beta: weight."""
 
     def init(self, net, params, sources, generator):
