@@ -9,7 +9,6 @@ Wall-clock and processor time of each, in this process: the start of Python and 
 from __future__ import annotations
 
 import argparse
-import gc
 import random
 import tempfile
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice, load_benchmark
 from seqdg.cli.table import shown
+from seqdg.collection import without_collection
 from seqdg.executors.context import Context
 from seqdg.record import DONE, Evaluation, Record
 from seqdg.status import status
@@ -86,9 +86,8 @@ def measure(directory: Path, count: int) -> None:
 
 def printed(directory: Path) -> str:
     """As the command does it."""
-    records = Store.open(directory).records("accuracy")
-    gc.freeze()
-    return shown(records, "text", "source-val")
+    with without_collection():
+        return shown(Store.open(directory).records("accuracy"), "text", "source-val")
 
 
 if __name__ == "__main__":

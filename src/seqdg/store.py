@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import sqlite3
@@ -13,6 +12,7 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from seqdg.collection import without_collection
 from seqdg.directory import make_directory
 from seqdg.errors import UsageError
 from seqdg.packing import COLUMNS, record_of, row_of
@@ -202,7 +202,7 @@ class Store:
         With a criterion: only what a table of it needs, in a fraction of the time.
         """
         columns = ", ".join(c for c in COLUMNS if criterion is None or c != "losses")
-        with _without_collection():
+        with without_collection():
             order = self._query(
                 "SELECT trials.rowid FROM trials LEFT JOIN planned USING (key) "
                 "ORDER BY planned.rowid IS NULL, planned.rowid, finished, trials.rowid"
@@ -252,18 +252,6 @@ class Store:
             yield
         except sqlite3.DatabaseError as error:
             raise UsageError(_sentence(self.path, error)) from error
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Garbage collection would look through all of the new objects again and again, and find none to collect."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _sentence(path: Path, error: sqlite3.DatabaseError) -> str:

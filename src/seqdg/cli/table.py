@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,13 +34,14 @@ def table(
 
     seqdg table runs/rotated-mnist --baseline agg
     """
+    from seqdg.collection import without_collection
     from seqdg.store import Store
 
-    store = Store.open(directory)
-    records, benchmark = store.records(criterion), store.benchmark
-    store.close()
-    gc.freeze()  # the records are needed to the end, so looking for garbage among them is in vain
-    typer.echo(shown(records, form, select, (), criterion, baseline, against, benchmark), nl=False)
+    with without_collection():  # the records are needed to the end
+        store = Store.open(directory)
+        records, benchmark = store.records(criterion), store.benchmark
+        store.close()
+        typer.echo(shown(records, form, select, (), criterion, baseline, against, benchmark), nl=False)
 
 
 def shown(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from seqdg.errors import UsageError, unknown
 from seqdg.evaluate import HIGHER_IS_BETTER
@@ -100,5 +99,8 @@ def _within_sources(record: Record, i: int, criterion: str, pairs: dict[tuple[ob
 
 def mean(values: Sequence[float]) -> float:
     """Of those that are known: where all rows of a domain are of one class it has no AUROC."""
+    total = sum(values)
+    if values and math.isfinite(total):
+        return total / len(values)
     known = [v for v in values if math.isfinite(v)]
-    return fmean(known) if known else math.nan
+    return sum(known) / len(known) if known else math.nan
