@@ -13,6 +13,11 @@ def test_identical_weights_have_similarity_1():
     assert found["layer"].tolist() == pytest.approx([1.0, 1.0, 1.0])
 
 
+def test_a_million_equal_weights_are_no_more_than_the_same():
+    w = torch.rand(1, 1_000_000, generator=torch.Generator().manual_seed(0)).expand(2, -1)
+    assert cosines({"w": w})["w"].tolist() == pytest.approx([1.0], abs=1e-12)
+
+
 def test_orthogonal_weights_have_similarity_0_and_opposite_ones_minus_1():
     assert cosines({"w": torch.eye(2)})["w"].tolist() == [0.0]
     assert cosines({"w": torch.tensor([[1.0, 2.0], [-1.0, -2.0]])})["w"].tolist() == pytest.approx([-1.0])

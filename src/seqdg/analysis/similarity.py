@@ -40,7 +40,7 @@ def cosines(copies: Params) -> dict[str, Tensor]:
         flat.setdefault(name.rpartition(".")[0] or name, []).append(w.flatten(1))
     found = {}
     for layer, parts in flat.items():
-        w = torch.cat(parts, 1)
+        w = torch.cat(parts, 1).double()  # in single precision, a million equal weights have a cosine above 1
         unit = w / w.norm(dim=1, keepdim=True).clamp(min=1e-30)
         first, second = torch.triu_indices(len(w), len(w), 1)
         found[layer] = (unit @ unit.T)[first, second]

@@ -39,7 +39,7 @@ def shown(payload: Mapping[str, Any]) -> Section:
 
 
 def _last(curve: Mapping[str, Any]) -> str:
-    return plus_minus(curve["mean"][-1], curve["spread"][-1] if curve["spread"] else None, 4)
+    return plus_minus(curve["mean"][-1], curve["spread"][-1] if curve["spread"] else None, 5)
 
 
 def _found(curves: Mapping[str, Any]) -> list[str]:
@@ -47,6 +47,6 @@ def _found(curves: Mapping[str, Any]) -> list[str]:
     for name, c in curves.items():
         ends = {layer: curve["mean"][-1] for layer, curve in c["layers"].items()}
         low, high = min(ends, key=lambda n: ends[n]), max(ends, key=lambda n: ends[n])
-        sentences.append(f"{name}: the sources' weights end most alike in {high} ({ends[high]:.4f}) and least in {low} "
-                         f"({ends[low]:.4f}).")  # fmt: skip
+        sentences.append(f"{name}: the sources' weights end most alike in {high} ({ends[high]:.5f}) and least in {low} "
+                         f"({ends[low]:.5f}).")  # fmt: skip
     return sentences
