@@ -30,6 +30,8 @@ def costs(groups: Sequence[Group], context: Context, store: Store) -> dict[str, 
             per_step[kind] = _timed(group, context)
         if per_step.get(kind):
             found[group.key] = per_step[kind] * group.work
+    if device.type == "cuda" and here:
+        torch.cuda.empty_cache()  # the workers may be other processes
     return found
 
 

@@ -92,7 +92,7 @@ def test_status_counts_and_speaks_to_programs(tmp_path, seqdg):
 
 def test_the_plan_is_told_beforehand_with_its_time(tmp_path, seqdg):
     told = seqdg(*QUICK, "--out", tmp_path).err
-    assert "4 trials, 0 of them done; 4 to run in 1 groups, about 1 s with 1 worker." in told
+    assert "4 trials, 0 of them done; 4 to run in 1 group, about 1 s with 1 worker." in told
 
 
 def test_a_second_run_on_a_directory_is_refused_while_the_first_goes_on(tmp_path, seqdg):

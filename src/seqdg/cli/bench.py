@@ -152,7 +152,7 @@ def _say(title: str, made: Plan, costs: Mapping[str, float], slots: int, directo
 
     left = sum(len(g.trials) for g in made.missing)
     done = f"{len(made.trials)} trials, {len(made.trials) - left} of them done"
-    words = [f"{done}; {left} to run in {len(made.missing)} groups"]
+    words = [f"{done}; {left} to run in {len(made.missing)} group{'' if len(made.missing) == 1 else 's'}"]
     if made.missing and len(costs) == len(made.missing):
         seconds = makespan([costs[g.key] for g in longest_first(made.missing, costs)], slots)
         words.append(f", {spoken(seconds)} with {slots} worker{'s' if slots > 1 else ''}")
