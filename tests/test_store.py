@@ -125,6 +125,16 @@ def test_a_directory_without_results_says_how_to_make_some(tmp_path: Path) -> No
         Store.open(tmp_path)
 
 
+def test_a_store_whose_writer_was_killed_at_birth_is_empty_and_made_by_the_next_one(tmp_path: Path) -> None:
+    unborn = sqlite3.connect(tmp_path / FILE)
+    unborn.execute("PRAGMA journal_mode=WAL")
+    unborn.close()
+    with pytest.raises(UsageError, match="There are no results"):
+        Store.open(tmp_path)
+    Store.create(tmp_path, "bench").add([record(0)])
+    assert Store.open(tmp_path).records() == [record(0)]
+
+
 def test_a_second_writer_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
     with writing(tmp_path), pytest.raises(UsageError, match="Another run is writing"), writing(tmp_path):
         pass

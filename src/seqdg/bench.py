@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seqdg.benchmark import Benchmark, Choice, plan
 from seqdg.checkpoint import FOLDER, header_of, name_of
 from seqdg.data.domain import Dataset
+from seqdg.errors import UsageError
 from seqdg.estimate import longest_first
 from seqdg.executors.context import Context, Executor
 from seqdg.files import Folder
@@ -89,7 +90,8 @@ def fill(
     def tell(group: Group, step: int) -> None:
         progress.at(group, step)
         if step == 0 or progress.quiet() > NOTED:
-            store.note(progress.noted(), progress.running())
+            with suppress(UsageError):  # on a full disk it is the next record that counts
+                store.note(progress.noted(), progress.running())
         show(progress)
 
     failed = []

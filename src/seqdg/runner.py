@@ -84,6 +84,10 @@ class _Run:
         while self.now.state.step < stop:
             began, first = time.perf_counter(), self.now.state.step
             self.now.state = self.stack.advance(self.now.state, min(stop, first + self.pace))
+            if self.place.device.type == "cuda":
+                torch.cuda.synchronize(
+                    self.place.device
+                )  # steps are taken when they are done, not when they are queued
             self.tick(self.now.state.step)
             now = time.perf_counter()
             if now - began < MOMENT / 2 and self.now.state.step == first + self.pace:
@@ -95,7 +99,7 @@ class _Run:
 
     @cached_property
     def _made_by(self) -> dict[str, str]:
-        return {"device": device_name(self.place.device), **versions()}
+        return {"device": device_name(self.place.device), "commit": commit(), **versions()}
 
     def _checkpoint(self) -> Snapshot | None:
         """The one that this group left, if it was made by the same device and versions: a trial has one origin."""

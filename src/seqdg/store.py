@@ -85,13 +85,12 @@ class Store:
     def create(cls, directory: Path, benchmark: str) -> Store:
         """For a run of this benchmark; a directory of another is refused."""
         make_directory(directory)
-        fresh = not (directory / FILE).exists()
         store = cls(directory / FILE)
         with store._said():
             store._db.execute("PRAGMA journal_mode=WAL")
             store._db.execute("PRAGMA synchronous=FULL")
             with store._transaction():
-                if fresh or not store._query("SELECT name FROM sqlite_master"):
+                if not store._query("SELECT name FROM sqlite_master"):
                     for statement in _TABLES.split(";"):
                         store._db.execute(statement)
                     store.set_meta("schema", str(SCHEMA))
@@ -105,9 +104,12 @@ class Store:
 
     @classmethod
     def open(cls, directory: Path) -> Store:
+        nothing = UsageError(f"There are no results in {directory}. `seqdg bench --out {directory}` makes some.")
         if not (directory / FILE).is_file():
-            raise UsageError(f"There are no results in {directory}. `seqdg bench --out {directory}` makes some.")
+            raise nothing
         store = cls(directory / FILE, readonly=not os.access(directory, os.W_OK))
+        if not store._query("SELECT name FROM sqlite_master"):  # killed before it was made
+            raise nothing
         store._check()
         return store
 

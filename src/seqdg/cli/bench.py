@@ -139,7 +139,7 @@ def _run(
     known = costs(made.missing, context, store)
     if automatic and is_short([known.get(group.key) for group in made.missing]):
         executor = InProcess()
-    _say(context.benchmark.title, made, known, executor.slots, store.path.parent)
+    _say(context.benchmark.title, made, known, min(executor.slots, len(made.missing)), store.path.parent)
     if context.keep.weights:
         _say_unsaved(made, finished, store.path.parent)
     with shown(context.benchmark.name) as show:
@@ -168,7 +168,7 @@ def _say_unsaved(made: Plan, finished: Container[str], directory: Path) -> None:
 
 
 def _interrupted(store: Store, directory: Path) -> None:
-    stored = len(store.finished() & store.planned().keys())
+    stored = len(store.finished())
     print(f"seqdg: interrupted; {stored} trials are stored in {directory}. To go on: {command()}", file=sys.stderr)
 
 
