@@ -35,7 +35,8 @@ path, drawn anew for every step), and l(D_i, w) the mean loss on one of them.
 operations, counted for {SOURCES} source domains of {BATCH} rows on a fully connected net {"-".join(map(str, WIDTHS))}.
 Aggregation takes {SOURCES}.
 
-*Search* is where `--search` looks. The paper's appendix C lists settings for {", ".join(f"`{n}`" for n in LISTED)};
+*Search* is where `--search` looks; for every algorithm, `agg` too, it also draws the learning rate, from a fifth to five
+times that of the benchmark. The paper's appendix C lists settings for {", ".join(f"`{n}`" for n in LISTED)};
 settings of other algorithms in the paper's benchmarks are ours, and those not shown are the defaults.
 """
 
@@ -144,7 +145,7 @@ def settings_table(name: str, algorithm: Algorithm, kind: type[Algorithm]) -> st
         for n, (default, rule) in rules(algorithm).items()
     ]
     if any("lr" in table for table in given.values()):
-        rows.append(["`lr`", "learning rate (of the protocol)", "", "", *(shown(t.get("lr")) for t in given.values())])
+        rows.append(["`lr`", "learning rate (of the protocol)", "", "0.2 to 5 times, log", *(shown(t.get("lr")) for t in given.values())])
     lines = ["| " + " | ".join(row) + " |" for row in [columns, ["---"] * len(columns), *rows]]
     return "\n".join(lines)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from seqdg.errors import UsageError, unknown
 from seqdg.models.factory import NAMES, NetSpec
 from seqdg.protocol import Protocol, sources, split
 from seqdg.registry import algorithms, build
-from seqdg.search import candidates
+from seqdg.search import MULTIPLES, candidates, rates
 from seqdg.settings import flat, parsed, with_settings
 from seqdg.toml_table import fields_of, typed
 from seqdg.trial import Trial, settings_of
@@ -29,8 +30,11 @@ else:
 
 OWN = {  # what the tables [net] and [protocol] say beside the fields of NetSpec and Protocol
     "net": {"policy": "str", "size": "int", "augment": "str"},
-    "protocol": {"trials": "int", "algorithms": "tuple[str, ...]", "held_out": "tuple[str, ...]"},
-}
+    "protocol": {
+        "trials": "int", "algorithms": "tuple[str, ...]", "held_out": "tuple[str, ...]",
+        "lr_search": "tuple[float, ...]",
+    },
+}  # fmt: skip
 TRAINING = ("steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision")
 
 
@@ -50,11 +54,17 @@ class Benchmark:
     held_out: tuple[str, ...] = ()  # empty: every domain
     size: int = 0  # side of the images that enter the net; 0: as they are stored
     augment: str = ""
+    lr_search: tuple[float, ...] = MULTIPLES  # of an algorithm's learning rate, between which a search draws others
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings and training, by algorithm
 
     def __post_init__(self) -> None:
         if self.size < 0:
             raise UsageError(f"{self.name}: size in [net] is {self.size}. Give the side of its images in pixels.")
+        if len(self.lr_search) != 2 or not 0 < self.lr_search[0] <= self.lr_search[1] < math.inf:
+            raise UsageError(
+                f"{self.name}: lr_search in [protocol] is {list(self.lr_search)}. Give the smallest and the largest "
+                "multiple of a learning rate to try, such as [0.2, 5.0]."
+            )
 
     def with_weights(self, file: Path | None) -> Benchmark:
         """With a net that starts from this file, where one is given."""
@@ -114,6 +124,7 @@ def _read(name: str, text: str) -> Benchmark:
         held_out=about_trials.get("held_out", ()),
         size=about_net.get("size", 0),
         augment=about_net.get("augment", ""),
+        lr_search=about_trials.get("lr_search", MULTIPLES),
         tables=_tables(name, content.get("algorithms", {})),
     )
 
@@ -145,7 +156,7 @@ class Choice:
     steps: int | None = None
     seed: int = 0
     settings: Sequence[str] = ()  # `algorithm.setting=value`
-    search: int = 1  # candidates per algorithm: the first as it is, the others drawn from the ranges of its settings
+    search: int = 1  # candidates per algorithm: the first as it is, the others with settings and learning rate drawn
     leave_one_out: bool = False  # also the trials that selection within the sources needs
 
 
@@ -209,6 +220,20 @@ def _held_out(dataset: Dataset, names: Sequence[str], leave_one_out: bool) -> li
     return outs
 
 
+def _tried(
+    benchmark: Benchmark, algorithm: Algorithm, protocol: Protocol, choice: Choice, fixed: Mapping[str, str]
+) -> tuple[tuple[Algorithm, Protocol], ...]:
+    """The candidates, the same for every held-out domain and seed: the first as it is; of the others the learning rate
+    is drawn too, so that every algorithm has as many, unless the user fixed all that could be searched."""
+    settings = candidates(algorithm, choice.search, fixed=fixed)
+    if "lr" in fixed:
+        return tuple(dict.fromkeys((candidate, protocol) for candidate in settings))
+    drawn = rates(protocol.lr, choice.search, (benchmark.lr_search[0], benchmark.lr_search[1]))
+    settings = settings if len(settings) == len(drawn) else settings * len(drawn)
+    pairs = zip(settings, drawn, strict=True)
+    return tuple(dict.fromkeys((candidate, replace(protocol, lr=lr)) for candidate, lr in pairs))
+
+
 def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial, ...]:
     """Every trial that is asked for: algorithm x candidate settings x held-out x seed."""
     names = tuple(choice.algorithms) if choice.algorithms is not None else benchmark.algorithms
@@ -236,14 +261,14 @@ def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial,
                 weights=None,
                 algorithm=name,
                 settings=settings_of(candidate),
-                protocol=protocol,
+                protocol=training,
                 held_out=out,
                 seed=seed,
                 sources=len(dataset.domains) - 1,
                 size=(benchmark.size or dataset.shape[-1]) if dataset.is_image else 0,
                 augment=benchmark.augment if dataset.is_image else "",
             )
-            for candidate in candidates(algorithm, choice.search, choice.seed, fixed=own)
+            for candidate, training in _tried(benchmark, algorithm, protocol, choice, own)
             for out in outs
             for seed in range(choice.seed, choice.seed + trials)
         ]

@@ -17,6 +17,7 @@ from seqdg.data.sampler import stream
 from seqdg.errors import UsageError
 from seqdg.settings import flat, rules, with_settings
 
+MULTIPLES = (0.2, 5.0)  # of a learning rate, between which others are drawn
 Target = tuple[str, ...]  # the held-out domain, or none for the final fit
 
 
@@ -34,6 +35,14 @@ def candidates(algorithm: Algorithm, count: int, seed: int = 0, fixed: Collectio
     if not where:
         return (algorithm,)
     return (algorithm, *(_drawn(algorithm, where, stream(seed, "search", i)) for i in range(1, count)))
+
+
+def rates(lr: float, count: int, multiples: tuple[float, float] = MULTIPLES) -> tuple[float, ...]:
+    """The learning rate as it is, and count - 1 others between these multiples of it, uniform on a log scale. Every
+    algorithm gets the same multiples; with more asked for, the first stay the same."""
+    low, high = math.log(multiples[0]), math.log(multiples[1])
+    drawn = (math.exp(low + (high - low) * float(stream(0, "search lr", i).random())) for i in range(1, count))
+    return (lr, *(lr * multiple for multiple in drawn))
 
 
 def _drawn(algorithm: Algorithm, where: Mapping[str, Any], generator: np.random.Generator) -> Algorithm:

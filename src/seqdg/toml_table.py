@@ -17,6 +17,7 @@ _WORDS = {
     "Path": "the name of a file",
     "tuple[str, ...]": "a list of texts",
     "tuple[int, ...]": "a list of whole numbers",
+    "tuple[float, ...]": "a list of numbers",
     "Mapping[str, int]": "a table of whole numbers",
     "table": "a table",
 }
@@ -41,7 +42,7 @@ def typed(value: Any, kind: str, what: str) -> Any:
     plain = kind.removesuffix(" | None")
     if plain.startswith("tuple"):
         items = [value] if isinstance(value, str) and "str" in plain else value
-        each = "str" if "str" in plain else "int"
+        each = plain.removeprefix("tuple[").partition(",")[0]
         if isinstance(items, list | tuple) and all(_is(item, each) for item in items):
             return tuple(items)
     elif plain.startswith("Mapping"):

@@ -58,12 +58,12 @@ def seen(records: Sequence[Record]) -> dict[str, list[Any]]:
 
 def missing(run: Run) -> list[str]:
     """Sentences: which trials have no result, by algorithm and held-out domain; which failed."""
-    status = {(r.algorithm, r.held_out[0], r.seed): r.status for r in run.single}
+    known = {(r.algorithm, r.held_out[0], r.seed) for r in run.single if r.status in (DONE, DIVERGED)}
     asked = wanted(run)
     sentences = []
     for name in dict.fromkeys(a for a, _, _ in asked):
         own = [(d, s) for a, d, s in asked if a == name]
-        lacking = [(d, s) for d, s in own if status.get((name, d, s)) not in (DONE, DIVERGED)]
+        lacking = [(d, s) for d, s in own if (name, d, s) not in known]
         if len(lacking) == len(own):
             sentences.append(f"{name}: no result yet ({_trials(len(own))}).")
         elif lacking:

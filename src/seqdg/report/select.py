@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from seqdg.errors import UsageError, unknown
 from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.record import DIVERGED, DONE, Record
 
+_Pairs = dict[tuple[str, int, str], list[tuple[Record, int]]]
 RULES = ("source-val", "last", "leave-one-out", "oracle")
 
 
@@ -39,15 +41,26 @@ def outcomes(records: Sequence[Record], rule: str = "source-val", criterion: str
     return [_outcome(tried, rule, criterion, pairs) for tried in candidates.values()]
 
 
-def _outcome(tried: list[Record], rule: str, criterion: str, pairs: dict[tuple[object, ...], Record]) -> Outcome:
+def candidates(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
+    """By algorithm, how many settings and rates were tried for a held-out domain and seed: at least, at most."""
+    tried: dict[str, dict[tuple[str, int], int]] = {}
+    for r in records:
+        if len(r.held_out) == 1 and r.status in (DONE, DIVERGED):
+            own = tried.setdefault(r.algorithm, {})
+            own[r.held_out[0], r.seed] = own.get((r.held_out[0], r.seed), 0) + 1
+    return {name: (min(own.values()), max(own.values())) for name, own in tried.items()}
+
+
+def _outcome(tried: list[Record], rule: str, criterion: str, pairs: _Pairs) -> Outcome:
     sign = 1.0 if HIGHER_IS_BETTER[criterion] else -1.0
     best: tuple[float, Record, int] | None = None
     for record in tried:
         if record.status == DIVERGED:
             continue
-        steps = range(len(record.history)) if rule != "last" else [len(record.history) - 1]
-        for i in steps:
-            score = sign * _score(record, i, rule, criterion, pairs)
+        last = len(record.history) - 1
+        within = _within_sources(record, pairs) if rule == "leave-one-out" else []
+        for i in [last] if rule == "last" else range(last + 1):
+            score = sign * _score(record, i, rule, criterion, within)
             if math.isfinite(score) and (best is None or score > best[0]):
                 best = (score, record, i)
     if best is None:
@@ -58,43 +71,45 @@ def _outcome(tried: list[Record], rule: str, criterion: str, pairs: dict[tuple[o
     return Outcome(record.algorithm, record.held_out[0], record.seed, value, record.history[i].step, record)
 
 
-def _score(record: Record, i: int, rule: str, criterion: str, pairs: dict[tuple[object, ...], Record]) -> float:
+def _score(record: Record, i: int, rule: str, criterion: str, within: Sequence[tuple[Record, int]]) -> float:
     """By which evaluations of the same algorithm, held-out domain and seed are compared."""
     if rule == "oracle":
         return record.history[i].held_out[criterion][0]
     if rule == "leave-one-out":
-        return _within_sources(record, i, criterion, pairs)
+        if any(pair.status == DIVERGED for pair, _ in within):
+            return math.nan
+        return mean([p.history[min(i, len(p.history) - 1)].held_out[criterion][other] for p, other in within])
     return mean(record.history[i].source[criterion])
 
 
-def _pairs(records: Sequence[Record]) -> dict[tuple[object, ...], Record]:
-    """Trials with two domains held out, by setting, seed and pair."""
-    return {
-        (r.algorithm, _settings(r), r.seed, frozenset(r.held_out)): r
-        for r in records
-        if len(r.held_out) == 2 and r.status == DONE
-    }
+def _pairs(records: Sequence[Record]) -> _Pairs:
+    """Trials with two domains held out, by candidate, seed and either of the two; with the place of the other."""
+    found: _Pairs = {}
+    for r in records:
+        if len(r.held_out) == 2 and r.status in (DONE, DIVERGED):
+            for i, domain in enumerate(r.held_out):
+                found.setdefault((_candidate(r), r.seed, domain), []).append((r, 1 - i))
+    return found
 
 
-def _settings(record: Record) -> str:
-    return str(sorted(record.description["settings"].items()))
+def _candidate(record: Record) -> str:
+    """The algorithm with its settings and all that it is trained by, the learning rate among it."""
+    about = record.description
+    return json.dumps([about["algorithm"], about["settings"], about["protocol"]], sort_keys=True)
 
 
-def _within_sources(record: Record, i: int, criterion: str, pairs: dict[tuple[object, ...], Record]) -> float:
-    """Mean over the sources s of the value on s after training without s and without the held-out domain."""
-    target = record.held_out[0]
-    name, settings, seed = record.algorithm, _settings(record), record.seed
-    values = []
-    for (algorithm, candidate, with_seed, out), pair in pairs.items():
-        if (algorithm, candidate, with_seed) == (name, settings, seed) and target in out:  # type: ignore[operator]
-            other = 1 - pair.held_out.index(target)
-            values.append(pair.history[min(i, len(pair.history) - 1)].held_out[criterion][other])
-    if not values:
+def _within_sources(record: Record, pairs: _Pairs) -> list[tuple[Record, int]]:
+    """For each source s, the trial without s and without the held-out domain, and the place of s in it: the score is
+    the mean over s of the value on s. A candidate of which one of these diverged is not chosen."""
+    found = pairs.get((_candidate(record), record.seed, record.held_out[0]), [])
+    sources = len(next(iter(record.history[0].source.values())))
+    if len(found) < sources:
         raise UsageError(
-            "Selection by leave-one-out needs trials with two domains held out, and this run has none for "
-            f"{name}. `seqdg bench --select leave-one-out` adds them."
+            "Selection by leave-one-out needs trials with two domains held out, and this run has "
+            f"{f'only {len(found)} of {sources}' if found else 'none'} for {record.algorithm} with "
+            f"{record.held_out[0]} held out. `seqdg bench --select leave-one-out` adds them."
         )
-    return mean(values)
+    return found
 
 
 def mean(values: Sequence[float]) -> float:

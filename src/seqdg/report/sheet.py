@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.record import Record
 from seqdg.report.paper import Beside, beside
-from seqdg.report.select import Outcome, outcomes
+from seqdg.report.select import Outcome, candidates, outcomes
 from seqdg.report.statistics import Paired, paired, sentence
 from seqdg.report.summary import AVERAGE, UNITS, WORST, Cell, Unit, summarize
 
@@ -28,6 +28,7 @@ class Sheet:
     criterion: str = "accuracy"
     paper: Beside | None = None
     paired: Sequence[Paired] = ()
+    candidates: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tried, by algorithm: at least, at most
 
     @property
     def higher(self) -> bool:
@@ -100,9 +101,14 @@ class Sheet:
         return f"{self.unit.title} on the held-out domain: {spread}, selected by {self.select}."
 
     @property
+    def searched(self) -> bool:
+        """Whether there were candidates to choose from."""
+        return any(count != (1, 1) for count in self.candidates.values())
+
+    @property
     def remarks(self) -> list[str]:
         """What to know of the cells."""
-        found = []
+        found = [_choice(self.candidates, self.select)] if self.searched else []
         if any(self.value(r, c) == "-" for r in self.rows for c in self.columns):
             found.append("- not run, or no seed with every domain.")
         lost = sum(c.diverged for c in self.cells if c.held_out not in (AVERAGE, WORST))
@@ -150,4 +156,21 @@ def sheet_of(
     unit, higher = UNITS[criterion], HIGHER_IS_BETTER[criterion]
     cells = summarize(chosen, unit.factor, higher)
     tests = paired(chosen, baseline, unit.factor, higher) if baseline else []
-    return Sheet(cells, select, criterion, beside(cells, records, benchmark, select) if against else None, tests)
+    paper = beside(cells, records, benchmark, select) if against else None
+    return Sheet(cells, select, criterion, paper, tests, candidates(records))
+
+
+def _choice(tried: Mapping[str, tuple[int, int]], select: str) -> str:
+    """How many candidates there were, and what chose among them."""
+    by = {
+        "last": "source validation at the last step",
+        "oracle": "the held-out domain itself",
+        "source-val": "source validation",
+        "leave-one-out": "leave-one-out within the sources",
+    }[select]
+    counts = {name: str(high) if low == high else f"{low} to {high}" for name, (low, high) in tried.items()}
+    if len(set(counts.values())) == 1:
+        many = f"{next(iter(counts.values()))} candidates of each algorithm"
+    else:
+        many = f"these candidates: {', '.join(f'{name} {count}' for name, count in counts.items())}"
+    return f"Settings and learning rate chosen by {by}, for every held-out domain and seed, among {many}."

@@ -37,6 +37,8 @@ def _entries(sheet: Sheet) -> list[dict[str, object]]:
             "trials": cell.trials,
             "select": sheet.select,
         }
+        if sheet.searched:
+            entry["candidates"] = sheet.candidates[cell.algorithm][1]
         if cell.diverged:
             entry["diverged"] = cell.diverged
         if sheet.paper:
@@ -53,6 +55,7 @@ def _json(sheet: Sheet) -> str:
 
 def _csv(sheet: Sheet) -> str:
     names = ["algorithm", "held_out", "mean", "stderr", "trials", "diverged", "select"]
+    names += ["candidates"] if sheet.searched else []
     names += ["paper"] if sheet.paper else []
     names += PAIRED if sheet.paired else ()
     out = io.StringIO()
