@@ -145,7 +145,15 @@ def settings_table(name: str, algorithm: Algorithm, kind: type[Algorithm]) -> st
         for n, (default, rule) in rules(algorithm).items()
     ]
     if any("lr" in table for table in given.values()):
-        rows.append(["`lr`", "learning rate (of the protocol)", "", "0.2 to 5 times, log", *(shown(t.get("lr")) for t in given.values())])
+        rows.append(
+            [
+                "`lr`",
+                "learning rate (of the protocol)",
+                "",
+                "0.2 to 5 times, log",
+                *(shown(t.get("lr")) for t in given.values()),
+            ]
+        )
     lines = ["| " + " | ".join(row) + " |" for row in [columns, ["---"] * len(columns), *rows]]
     return "\n".join(lines)
 

@@ -50,7 +50,8 @@ RECORDS = [
 
 
 @pytest.mark.parametrize(
-    ("rule", "lr", "step"), [("source-val", 0.2, 10), ("last", 0.3, 20), ("leave-one-out", 0.4, 10), ("oracle", 0.5, 10)]
+    ("rule", "lr", "step"),
+    [("source-val", 0.2, 10), ("last", 0.3, 20), ("leave-one-out", 0.4, 10), ("oracle", 0.5, 10)],
 )
 def test_every_rule_chooses_candidate_and_step_by_its_own_evidence(rule, lr, step):
     (found,) = outcomes(RECORDS, rule)
