@@ -79,7 +79,7 @@ def test_a_benchmark_file_can_say_between_which_multiples_rates_are_drawn(tmp_pa
     (tmp_path / "mine.toml").write_text(text.format("[0.5, 2]"))
     assert load_benchmark(str(tmp_path / "mine.toml")).lr_search == (0.5, 2)
     (tmp_path / "mine.toml").write_text(text.format('["low", "high"]'))
-    with pytest.raises(UsageError, match="'lr_search' in the .* must be a list of numbers"):
+    with pytest.raises(UsageError, match=r"'lr_search' in the .* must be a list of numbers"):
         load_benchmark(str(tmp_path / "mine.toml"))
 
 
