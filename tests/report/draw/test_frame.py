@@ -4,11 +4,12 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from seqdg.report.draw.frame import Frame, log_ticks, nice_ticks, number, padded
-from seqdg.report.draw.marks import Line, fitted, text_width
+from seqdg.report.draw.labels import emptiest
+from seqdg.report.draw.marks import Line, Text, fitted, text_width
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
@@ -22,15 +23,34 @@ def test_ticks_are_round_even_and_within_the_range(low, width):
 
 def test_ticks_by_hand():
     assert nice_ticks(0, 100) == [0, 25, 50, 75, 100]
-    assert nice_ticks(66.5, 71.2) == [68, 70]
+    assert nice_ticks(66.5, 71.2) == [67, 68, 69, 70, 71]  # by twos there would be two
     assert nice_ticks(3, 3) == [3]
     assert log_ticks(0.3, 6) == [0.5, 1, 2, 5]
     assert log_ticks(1, 1e4) == [1, 10, 100, 1000, 10000]
 
 
+@given(st.floats(-1e7, 1e7), st.integers(-6, 7), st.floats(1, 10))
+def test_no_two_ticks_of_an_axis_read_the_same(low, power, width):
+    ticks = nice_ticks(low, low + width * 10.0**power)
+    assume(len(ticks) > 1 and abs(low) < 1e6 * width * 10.0**power)
+    step = ticks[1] - ticks[0]
+    assert len({number(tick, step) for tick in ticks}) == len(ticks)
+
+
 @pytest.mark.parametrize(
     ("value", "step", "text"),
-    [(0, 1, "0"), (20, 10, "20"), (0.5, 0.25, "0.50"), (2.5, 2.5, "2.5"), (1e6, 5e5, "1e6"), (0.0002, None, "2e-4")],
+    [
+        (0, 1, "0"),
+        (125000, 25000, "1.25e5"),
+        (100000, 25000, "1e5"),
+        (0.00025, 0.00025, "2.5e-4"),
+        (1.2e-5, 1e-6, "1.2e-5"),
+        (20, 10, "20"),
+        (0.5, 0.25, "0.50"),
+        (2.5, 2.5, "2.5"),
+        (1e6, 5e5, "1e6"),
+        (0.0002, None, "2e-4"),
+    ],
 )
 def test_numbers_are_as_short_as_their_steps_allow(value, step, text):
     assert number(value, step) == text
@@ -62,3 +82,15 @@ def test_a_fitted_text_fits_and_has_no_control_characters(text, width):
     shown = fitted(text, width, 12)
     assert text_width(shown, 12) <= max(width, text_width("…", 12))
     assert shown.isprintable()
+
+
+def test_a_word_goes_where_no_curve_is():
+    curve = Line(((40.0, 30.0), (300.0, 30.0)), "c0", data=True)
+    under, over = Text(100, 34, "chance"), Text(100, 80, "chance")
+    assert emptiest([under, over], [curve]) is over
+    assert emptiest([under, over], []) is under
+
+
+def test_words_do_not_cover_each_other():
+    spots = [Text(50, 50, "one"), Text(50, 90, "one")]
+    assert emptiest(spots, [Text(45, 52, "there already")]) is spots[1]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from seqdg.report.draw.labels import emptiest
 from seqdg.report.draw.marks import Dot, Line, Mark, Picture, Text, fitted, text_width
 
 WIDTH = 340.0
@@ -18,9 +19,14 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
         return [low]
     raw = (high - low) / max(1, count - 1)
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= raw * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
+    steps = [power * m for m in (0.5, 1, 2, 2.5, 5, 10)]
+    widest = next(i for i, step in enumerate(steps) if i and step >= raw * 0.999)
+    ticks = _multiples(steps[widest], low, high)
+    return ticks if len(ticks) > 2 else _multiples(steps[widest - 1], low, high)
+
+
+def _multiples(step: float, low: float, high: float) -> list[float]:
+    return [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -38,13 +44,16 @@ def number(value: float, step: float | None = None) -> str:
     if value == 0:
         return "0"
     if abs(value) >= 1e5 or abs(value) < 1e-3:
-        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
-    if step is None:
-        return f"{value:.3g}"
-    digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    if round(step * 10**digits, 6) % 1:
-        digits += 1
-    return f"{value:.{digits}f}"
+        digits = 0 if step is None else max(0, _decimals(step) + math.floor(math.log10(abs(value)) + 1e-9))
+        shown, _, power = f"{value:.{digits}e}".partition("e")
+        return f"{shown.rstrip('0').rstrip('.') if digits else shown}e{int(power)}"
+    return f"{value:.3g}" if step is None else f"{value:.{max(0, _decimals(step))}f}"
+
+
+def _decimals(step: float) -> int:
+    """How many places after the point a multiple of the step has; negative where it ends in zeros."""
+    digits = -math.floor(math.log10(step) + 1e-9)
+    return digits + 1 if round(step * 10.0**digits, 6) % 1 else digits
 
 
 def padded(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
@@ -128,10 +137,24 @@ class Frame:
             run = []
 
     def upright(self, x: float, label: str = "") -> None:
-        at = self.px(x)
-        self.marks.append(Line(((at, self.top), (at, self.height - self.bottom)), "rule", 1.2, "4 3"))
+        """A rule at x; its word goes where it covers the least, so draw it after the data."""
+        at, base = self.px(x), self.height - self.bottom
+        self.marks.append(Line(((at, self.top), (at, base)), "rule", 1.2, "4 3"))
         if label:
-            self.marks.append(Text(at + 4, self.top + 11, label, size=SMALL, color="muted"))
+            places = [(at + 4, "start"), (at - 4, "end")]
+            self._word(label, [(x, y, anchor) for y in (self.top + 11, base - 6) for x, anchor in places])
+
+    def level(self, y: float, label: str = "") -> None:
+        """The same at y."""
+        at, left, right = self.py(y), self.left, self.width - self.right
+        self.marks.append(Line(((left, at), (right, at)), "rule", 1.2, "4 3"))
+        if label:
+            places = [(right - 3, "end"), (left + 3, "start"), ((left + right) / 2, "middle")]
+            self._word(label, [(x, y, anchor) for y in (at - 4, at + 12) for x, anchor in places])
+
+    def _word(self, label: str, places: Sequence[tuple[float, float, str]]) -> None:
+        spots = [Text(x, y, label, anchor, SMALL, "muted") for x, y, anchor in places]
+        self.marks.append(emptiest(spots, self.marks))
 
     def picture(self, title: str) -> Picture:
         return Picture(self.width, self.height, tuple(self.marks), title)

@@ -94,14 +94,12 @@ def lines_plot(
     frame.y_axis(y_label)
     frame.x_axis(x_label)
     frame.heading(heading)
+    for s in series:
+        frame.line(s.xs, s.ys, s.style.color, s.style.dash, s.name)
     if upright:
         frame.upright(*upright)
     if level:
-        at = frame.py(level[0])
-        frame.marks.append(Line(((frame.left, at), (frame.width - frame.right, at)), "rule", 1.2, "4 3"))
-        frame.marks.append(Text(frame.width - frame.right - 3, at - 4, level[1], "end", SMALL, "muted"))
-    for s in series:
-        frame.line(s.xs, s.ys, s.style.color, s.style.dash, s.name)
+        frame.level(*level)
     last = [f"{s.name} ends at {number(s.ys[-1])}" for s in series if len(s.ys) and math.isfinite(s.ys[-1])]
     return frame.picture(f"{heading}: {y_label} over {x_label}. {', '.join(last)}.")
 

@@ -54,7 +54,7 @@ def layout(figure: Figure, columns: int = 3) -> tuple[list[tuple[float, float, S
     keys: list[Mark] = []
     left, line = 0.0, 0
     for name, style in figure.legend:
-        room = 34 + text_width(name, 12)
+        room = 44 + text_width(name, 12)
         if left and left + room > width - 2 * GAP:
             left, line = 0.0, line + 1
         y = 10 + LEGEND * line

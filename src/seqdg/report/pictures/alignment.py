@@ -21,7 +21,7 @@ def shown(payload: Mapping[str, Any]) -> Section:
         return Section("alignment", "Alignment of gradients", text)
     looks = styles(list(curves))
     panels = [
-        lines_plot([Series(n, looks[n], c["at"], c[key]) for n, c in curves.items()], "step", key, heading)
+        lines_plot([Series(n, looks[n], c["at"], c[key]) for n, c in curves.items()], "step", heading.lower(), heading)
         for key, heading in (("cosine", "Cosine"), ("inner", "Inner product"))
     ]
     at_loss = [Series(n, looks[n], c["loss"], c["cosine"]) for n, c in curves.items()]
@@ -36,7 +36,8 @@ def shown(payload: Mapping[str, Any]) -> Section:
     table = Table("Gradients of different source domains", head, rows)
     caption = (
         f"Mean over {len(numbers['pairs'])} pairs of sources, gradients of the plain loss on the same training rows at "
-        "the deployed weights. Gradients shrink and part as less is left to learn: compare at equal loss."
+        "the deployed weights. Gradients shrink and part as less is left to learn, so the middle compares at equal "
+        "loss; training goes from right to left there."
     )
     figure = Figure("alignment", "Alignment of gradients", panels, caption, [(n, looks[n]) for n in curves], lines=True)
     return Section("alignment", "Alignment of gradients", text, (), [figure], [table], found=_found(curves))

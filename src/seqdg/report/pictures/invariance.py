@@ -37,12 +37,17 @@ def shown(payload: Mapping[str, Any]) -> Section:
     caption = (
         "First a domain classifier on the penultimate layer is trained, then the classes with each algorithm. Left: "
         "that classifier, kept, on training rows. Features that move also confuse a classifier that stays, so right: "
-        "one fitted anew, and judged on rows that neither it nor the net has seen."
+        f"one fitted anew, and judged on rows that neither it nor the net has seen. {_bars(probe)}"
     )
     figure = Figure("invariance", "Domain invariance", panels, caption, [(s.name, s.style) for s in series], lines=True)
     text = [about(payload), *refusals(payload)]
     return Section("invariance", "Domain invariance", text, (),
                    [figure] if second else [], [table] if second else [], found=_found(numbers))  # fmt: skip
+
+
+def _bars(probe: Mapping[str, Any]) -> str:
+    several = any(value["spread"] is not None for value in probe.values())
+    return "Bars are one standard error over seeds." if several else "One seed, so there are no error bars."
 
 
 def _ends(value: Mapping[str, Any]) -> tuple[float | None, float | None]:
