@@ -48,8 +48,9 @@ def test_the_questions_are_answered_first(run):
         "mldg is highest on average over the held-out domains: 62.2 ± 0.8, before agg"
     )
     assert said["Is that real?"].startswith(
-        "Yes: mldg is 10.2 points above agg over 10 pairs, 95 % confidence interval +"
+        "Yes, on these data and domains: mldg is 10.2 points above agg over 10 pairs, 95 % confidence interval +"
     )
+    assert said["Is that real?"].endswith("; ahead on 2 of 2 domains.")
     assert "1.1 times as long as one of agg" in said["What did it cost?"]
 
 

@@ -91,6 +91,34 @@ def test_noise_alone_is_found_different_no_more_often_than_the_level_allows(run)
     assert wrong <= 50 + 3 * np.sqrt(1000 * 0.05 * 0.95)
 
 
+def test_domains_whose_differences_cancel_are_found_different_no_more_often_than_the_level_allows():
+    """Given domains: the mean over them is 0, and what they differ by counts as noise."""
+    rng = np.random.default_rng(3)
+    effect = np.repeat([3.0, -1.0, -1.0, -1.0], 5)
+    draws = [effect + rng.normal(0, 1, 20) for _ in range(400)]
+    assert sum(sign_flip_test(d) < 0.05 for d in draws) <= 400 * 0.05
+    outside = [low > 0 or high < 0 for low, high in map(interval, draws)]
+    assert sum(outside) <= 400 * 0.05
+
+
+def test_the_interval_of_independent_pairs_holds_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(4)
+    ends = [interval(list(rng.normal(1.5, 2.0, 20))) for _ in range(1000)]
+    assert sum(low <= 1.5 <= high for low, high in ends) == pytest.approx(950, abs=3 * np.sqrt(1000 * 0.05 * 0.95))
+
+
+def test_it_is_counted_on_how_many_domains_the_algorithm_is_ahead(run):
+    values = {
+        "agg": {d: [0.5, 0.6] for d in "VLCS"},
+        "a": {"V": [0.6, 0.7], "L": [0.4, 0.9], "C": [0.5, 0.6], "S": [0.1]},
+    }
+    (found,) = paired(outcomes(run(values)), "agg")
+    assert (found.better_on, found.domains) == (2, 4)  # on C they are equal
+    (lower,) = paired(outcomes(run(values), criterion="log_loss"), "agg", 1.0, higher=False)
+    assert (lower.better_on, lower.domains) == (1, 4)
+    assert "ahead on 2 of 4 domains" in sentence(found)
+
+
 def test_a_planted_difference_is_found_under_noise_that_the_pairs_share(run):
     rng = np.random.default_rng(1)
     shared = {d: rng.uniform(0.4, 0.8, 5) for d in "VLCS"}

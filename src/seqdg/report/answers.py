@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from seqdg.report.figures import mean_seconds
 from seqdg.report.select import Outcome
 from seqdg.report.sheet import Sheet
-from seqdg.report.statistics import Paired, p_text
+from seqdg.report.statistics import Paired, ahead, p_text
 from seqdg.report.summary import AVERAGE, WORST, Cell
 
 
@@ -70,7 +70,7 @@ def _against(x: Paired, sheet: Sheet) -> str:
     ends = f", 95 % confidence interval {x.low:+.{digits}f} to {x.high:+.{digits}f}" if x.low is not None else ""
     p = f", {p_text(x.p_holm)} after Holm's correction" if x.p_holm is not None else ""
     if x.distinguishable:
-        return f"Yes: {x.algorithm} is {gap} over {x.pairs} pairs{ends}{p}."
+        return f"Yes, on these data and domains: {x.algorithm} is {gap} over {x.pairs} pairs{ends}{p}; {ahead(x)}."
     return f"That cannot be said: {x.algorithm} is {x.verdict} ({gap} over {x.pairs} pairs{ends}{p})."
 
 

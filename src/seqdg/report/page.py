@@ -92,9 +92,11 @@ def _differences(sheet: Sheet, looks: dict[str, Style]) -> list[Section]:
         ends = "-" if x.low is None else f"{x.low:+.{digits}f} to {x.high:+.{digits}f}"
         gap = "-" if x.difference is None else f"{x.difference:+.{digits}f}"
         p = "-" if x.p_holm is None else "<0.001" if x.p_holm < 0.001 else f"{x.p_holm:.3f}"
-        rows.append((x.algorithm, [gap, ends, p, str(x.pairs), x.verdict]))
+        rows.append((x.algorithm, [gap, ends, p, str(x.pairs), f"{x.better_on} of {x.domains}", x.verdict]))
     caption = f"Paired differences from {sheet.paired[0].baseline}"
-    table = Table(caption, ["algorithm", "difference", "95 % interval", "p (Holm)", "pairs", "verdict"], rows)
+    table = Table(
+        caption, ["algorithm", "difference", "95 % interval", "p (Holm)", "pairs", "domains ahead", "verdict"], rows
+    )
     return [Section("differences", "Is it real?", [PAIRING], (), [figure], [table])]
 
 

@@ -15,7 +15,8 @@ from seqdg.report.summary import AVERAGE, UNITS, WORST, Cell, Unit, summarize
 
 PAIRING = (
     "Differences are paired over seed and held-out domain; p by sign-flip permutation, Holm-corrected; the intervals "
-    "are not corrected. They are about these domains and data, not about domains in general."
+    "are not corrected. They say what other seeds would give on these data and domains, taking pairs as independent; "
+    "they cannot say what other data or domains would."
 )
 
 

@@ -14,7 +14,7 @@ from seqdg.report.summary import AVERAGE
 from seqdg.report.text import markdown, text
 
 FORMATS = ("text", "markdown", "latex", "csv", "json")
-PAIRED = ("baseline", "pairs", "difference", "low", "high", "p", "p_holm", "verdict")
+PAIRED = ("baseline", "pairs", "difference", "low", "high", "p", "p_holm", "better_on", "domains", "verdict")
 
 
 def table(sheet: Sheet, form: str = "text") -> str:
