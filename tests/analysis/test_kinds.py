@@ -6,6 +6,7 @@ import pytest
 
 import seqdg
 from seqdg.analysis.kinds import KINDS
+from seqdg.report import paper
 from seqdg.report.analyses import section
 
 
@@ -27,3 +28,7 @@ def test_every_algorithm_has_every_analysis_or_a_sentence(dataset, study, kind):
 def test_what_is_looked_at_by_default_exists():
     for kind in KINDS.values():
         assert set(kind.algorithms) <= set(seqdg.algorithms())
+
+
+def test_the_cost_is_looked_at_for_every_algorithm_of_the_papers_cost_table():
+    assert {paper.column_of(name) for name in KINDS["cost"].algorithms} >= set(paper.cost())

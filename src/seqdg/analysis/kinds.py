@@ -24,15 +24,14 @@ class Kind:
     everywhere: bool = False  # holds out every domain in turn, unless one is named
 
 
+COSTLY = (
+    "agg", "dann", "crossgrad", "metareg", "fo-mldg", "mldg", "ffo-s-mldg", "fo-s-mldg", "s-mldg", "undo-bias",
+    "s-undo-bias", "ensemble",
+)  # fmt: skip
 KINDS = {
     "invariance": Kind(invariance, ("agg", "fo-mldg", "fo-s-mldg"), 2),
     "tsne": Kind(tsne, ("ensemble", "undo-bias", "s-undo-bias", "agg", "fo-mldg", "ffo-s-mldg", "fo-s-mldg"), 1, 200),
-    "cost": Kind(
-        cost,
-        ("agg", "fo-mldg", "mldg", "ffo-s-mldg", "fo-s-mldg", "s-mldg", "undo-bias", "s-undo-bias", "ensemble"),
-        1,
-        100,
-    ),
+    "cost": Kind(cost, COSTLY, 1, 100),
     "similarity": Kind(similarity, ("undo-bias", "s-undo-bias"), 1, 200),
     "ranks": Kind(ranks, ("agg", "fo-mldg", "fo-s-mldg"), 2, 200),
     "alignment": Kind(alignment, ("agg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg"), 2),

@@ -29,7 +29,7 @@ Figures = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write the 
 OneHeldOut = Annotated[
     str | None, typer.Option(metavar="D", help="The domain to hold out. Default: the last; for ensemble, each in turn.")
 ]
-Trials = Annotated[int | None, typer.Option(help="Seeds. Default: the analysis's own, one to three.")]
+Trials = Annotated[int | None, typer.Option(help="Seeds. Default: the analysis's own, one or two.")]
 
 
 def analyze(
