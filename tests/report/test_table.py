@@ -3,13 +3,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 
 from seqdg.errors import UsageError
+from seqdg.report.page import page, report
+from seqdg.report.run import Run
 from seqdg.report.sheet import sheet
 from seqdg.report.table import FORMATS, table
 
@@ -19,6 +23,7 @@ NASTY = {
     "long": "a_very_long_name_" * 20,
     "pipe": "a|b*c`d[e]",
     "breaks": "two\nlines\tand \x1b[31mred",
+    "letters": "Zürich 漢字 α–β 😀 €",
 }
 TWO = {"agg": {"V": [0.60, 0.70], "L": [0.5, 0.6]}, "mldg": {"V": [0.8, 0.9], "L": [0.4, 0.5]}}
 
@@ -79,6 +84,33 @@ def test_what_is_missing_of_a_half_finished_run_is_a_dash(run):
     found = sheet(run({"agg": {"V": [0.6, 0.7], "L": [0.5]}, "mldg": {"V": [0.6]}}))
     assert re.search(r"^L +50\.0\* +-$", table(found), re.M)
     assert "- not run" in table(found)
+
+
+def test_a_domain_may_be_called_as_the_rows_below_the_domains_are(run):
+    found = sheet(run({"agg": {"average": [0.9, 0.9], "worst": [0.8, 0.8], "V": [0.1, 0.1]}}))
+    assert found.rows == ["average (domain)", "worst (domain)", "V", "average", "worst"]
+    assert [found.value(row, "agg") for row in found.rows] == [f"{v} ± 0.0" for v in (90.0, 80.0, 10.0, 60.0, 10.0)]
+
+
+def _with_auroc(records, undefined):
+    """Two classes; a domain that has one of them alone has no AUROC."""
+    return [
+        replace(r, history=[
+            replace(e, source={**e.source, "auroc": [0.7, 0.8]},
+                    held_out={**e.held_out, "auroc": [math.nan if r.held_out[0] == undefined else 0.6]})
+            for e in r.history
+        ])
+        for r in records
+    ]  # fmt: skip
+
+
+def test_a_criterion_that_a_domain_cannot_have_is_a_dash_and_counts_in_no_mean_and_no_pair(run):
+    records = _with_auroc(run(TWO), "L")
+    found = sheet(records, criterion="auroc", baseline="agg")
+    assert [found.value(row, "agg") for row in found.rows] == ["60.0 ± 0.0", "-", "-", "-"]
+    assert (found.paired[0].pairs, found.paired[0].left_out, found.paired[0].diverged) == (2, 2, 0)
+    assert "diverged and count" not in table(found)
+    assert "nan" not in page(report(Run("patients", records)))
 
 
 def test_an_empty_run_is_refused_in_a_sentence():
@@ -143,7 +175,8 @@ def _balanced(text):
 def test_latex_has_the_structure_of_a_booktabs_table_whatever_the_names(run):
     shown = table(_nasty(run), "latex")
     body = [line for line in shown.splitlines() if not line.startswith("%")]
-    assert shown.isascii()
+    assert "".join(ch for ch in shown if not ch.isascii()) == "ü漢字α–β😀€" * (shown.count("ü"))
+    assert r"{\ifdefined\Umathcode 漢\else(U+6F22)\fi}" in shown
     assert _balanced("\n".join(body))
     for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\begin{tabular}", r"\end{tabular}"):
         assert rule in body or any(line.startswith(rule) for line in body)
@@ -155,14 +188,16 @@ def test_latex_has_the_structure_of_a_booktabs_table_whatever_the_names(run):
     assert not [line for line in body if r"\evil" in line]
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="There is no pdflatex here to compile the table with.")
 @pytest.mark.parametrize("wrapped", [False, True], ids=["by itself", "within a document"])
-def test_latex_compiles(run, tmp_path, wrapped):
+@pytest.mark.parametrize("engine", ["pdflatex", "lualatex", "xelatex"])
+def test_latex_compiles(run, tmp_path, engine, wrapped):
+    if shutil.which(engine) is None:
+        pytest.skip(f"There is no {engine} here to compile the table with.")
     (tmp_path / "table.tex").write_text(table(_nasty(run), "latex"))
     whole = r"\documentclass{article}\usepackage{booktabs}\begin{document}Text. \input{table.tex} More.\end{document}"
     (tmp_path / "whole.tex").write_text(whole)
     done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "whole.tex" if wrapped else "table.tex"],
+        [engine, "-interaction=nonstopmode", "-halt-on-error", "whole.tex" if wrapped else "table.tex"],
         cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:]

@@ -74,8 +74,15 @@ def escaped(name: str) -> str:
         "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\char34{}",
         "[": "{[}", "]": "{]}", "`": r"\textasciigrave{}",
     }  # fmt: skip
-    text = "".join(special.get(ch, f"\\{ch}" if ch in "&%$#_{}" else ch) for ch in one_line(name))
+    text = "".join(special.get(ch, f"\\{ch}" if ch in "&%$#_{}" else _letter(ch)) for ch in one_line(name))
     return text.replace("--", "-{}-{}")  # no ligature
+
+
+def _letter(ch: str) -> str:
+    """What every engine sets as it is; of the rest its code, where an engine knows no Unicode."""
+    if ch.isascii() or ("À" <= ch <= "ÿ" and ch not in "Ð×Þð÷þ"):
+        return ch
+    return rf"{{\ifdefined\Umathcode {ch}\else(U+{ord(ch):04X})\fi}}"
 
 
 def _ascii(note: str) -> str:

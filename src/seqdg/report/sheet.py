@@ -93,8 +93,8 @@ class Sheet:
 
     @property
     def footnote(self) -> str:
-        counts = sorted({c.trials for c in self.cells if c.held_out not in (AVERAGE, WORST)})
-        if counts[-1] <= 1:
+        counts = sorted({c.trials for c in self.cells if c.held_out not in (AVERAGE, WORST) and c.trials})
+        if not counts or counts[-1] <= 1:
             spread = "one trial each, so there are no error bars"
         else:
             trials = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -111,7 +111,7 @@ class Sheet:
         """What to know of the cells."""
         found = [_choice(self.candidates, self.select)] if self.searched else []
         if any(self.value(r, c) == "-" for r in self.rows for c in self.columns):
-            found.append("- not run, or no seed with every domain.")
+            found.append("- not run, not defined, or no seed with every domain.")
         lost = sum(c.diverged for c in self.cells if c.held_out not in (AVERAGE, WORST))
         if lost:
             found.append(f"{lost} trial{'s' if lost > 1 else ''} diverged and count in no mean.")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from seqdg.errors import unknown
 from seqdg.report.select import Outcome
+from seqdg.report.summary import known
 
 LEVEL = 0.05
 EXACT = 16  # up to so many pairs, all 2^n sign patterns
@@ -30,7 +31,7 @@ class Paired:
     algorithm: str
     baseline: str
     pairs: int
-    left_out: int  # pairs of which one side is missing or diverged
+    left_out: int  # pairs of which one side is missing, diverged or undefined
     diverged: int  # of these, pairs in which this algorithm diverged
     difference: float | None
     low: float | None  # 95 % confidence interval of the mean difference
@@ -75,7 +76,7 @@ def _paired(
     higher: bool,
 ) -> Paired:
     both = {place: (values[name].get(place), values[baseline].get(place)) for place in places}
-    gaps = {place: factor * (a - b) for place, (a, b) in both.items() if a is not None and b is not None}
+    gaps = {place: factor * (a - b) for place, (a, b) in both.items() if known(a) and known(b)}
     differences, by_domain = list(gaps.values()), _by_domain(gaps)
     low, high = interval(differences)
     return Paired(
@@ -160,7 +161,7 @@ def sentence(x: Paired, unit: str = "points", digits: int = 1) -> str:
         return f"{x.algorithm}: no pair to compare with {x.baseline}."
     about = [f"95 % CI {x.low:+.{digits}f} to {x.high:+.{digits}f}"] if x.low is not None else []
     about += [p_text(x.p_holm)] if x.p_holm is not None else []
-    lost = f" {x.left_out} more left out: missing or diverged." if x.left_out else ""
+    lost = f" {x.left_out} more left out: missing, diverged or undefined." if x.left_out else ""
     over = f"over {x.pairs} pair{'s' if x.pairs != 1 else ''}"
     gap = f"{x.difference:+.{digits}f}{' ' if unit else ''}{unit}"
     return f"{x.algorithm}: {gap} {over} ({', '.join(about)}), {ahead(x)}: {x.verdict}.{lost}"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import TypeGuard
 
 from seqdg.report.select import Outcome
 
@@ -50,24 +51,34 @@ def summarize(outcomes: Sequence[Outcome], factor: float = 100.0, higher: bool =
     cells = []
     for algorithm in algorithms:
         own = [o for o in outcomes if o.algorithm == algorithm]
-        rows = [_cell(algorithm, d, [o for o in own if o.held_out == d], factor) for d in domains]
-        rows = [row for row in rows if row.trials or row.diverged]
+        by_domain = {d: [o for o in own if o.held_out == d] for d in domains}
+        rows = [_cell(algorithm, row_name(d), tried, factor) for d, tried in by_domain.items() if tried]
         cells += rows
         cells.append(_average(algorithm, own, domains, factor))
         cells.append(_worst(algorithm, rows, len(domains), higher))
     return cells
 
 
+def row_name(domain: str) -> str:
+    """A domain of the data may be called as the rows below the domains are."""
+    return f"{domain} (domain)" if domain in (AVERAGE, WORST) else domain
+
+
+def known(value: float | None) -> TypeGuard[float]:
+    """Neither diverged nor undefined, as the AUROC of a domain with one class is."""
+    return value is not None and math.isfinite(value)
+
+
 def _cell(algorithm: str, held_out: str, outcomes: Sequence[Outcome], factor: float) -> Cell:
-    values = [factor * o.value for o in outcomes if o.value is not None]
-    return Cell(algorithm, held_out, *mean_and_error(values), len(values), len(outcomes) - len(values))
+    values = [factor * o.value for o in outcomes if known(o.value)]
+    return Cell(algorithm, held_out, *mean_and_error(values), len(values), sum(o.value is None for o in outcomes))
 
 
 def _average(algorithm: str, outcomes: Sequence[Outcome], domains: Sequence[str], factor: float) -> Cell:
     """Over the seeds for which every domain has a value."""
     by_seed: dict[int, list[float]] = {}
     for o in outcomes:
-        if o.value is not None:
+        if known(o.value):
             by_seed.setdefault(o.seed, []).append(factor * o.value)
     whole = [fmean(values) for values in by_seed.values() if len(values) == len(domains)]
     diverged = sum(o.value is None for o in outcomes)
@@ -76,10 +87,10 @@ def _average(algorithm: str, outcomes: Sequence[Outcome], domains: Sequence[str]
 
 def _worst(algorithm: str, rows: Sequence[Cell], domains: int, higher: bool) -> Cell:
     """Only where every domain has a value: otherwise the worst may be one that is missing."""
-    known = [(row.mean, row) for row in rows if row.mean is not None]
-    if len(known) < domains:
+    reached = [(row.mean, row) for row in rows if row.mean is not None]
+    if len(reached) < domains:
         return Cell(algorithm, WORST, None, None, 0, sum(row.diverged for row in rows))
-    _, low = (min if higher else max)(known, key=lambda pair: pair[0])
+    _, low = (min if higher else max)(reached, key=lambda pair: pair[0])
     return Cell(algorithm, WORST, low.mean, low.stderr, low.trials, low.diverged)
 
 
