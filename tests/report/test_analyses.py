@@ -76,7 +76,7 @@ def test_alignment_compares_at_equal_loss_too(payloads):
 
 def test_the_ensemble_is_what_others_are_set_against(payloads):
     assert section("ensemble", payloads["ensemble"]).text[0] == (
-        "Each domain is held out in turn. undo-bias is 1.0 points above the naive ensemble. "
+        "Held out: V. 3 seeds, 100 steps. undo-bias is 1.0 points above the naive ensemble. "
         "s-undo-bias is 2.0 points above the naive ensemble."
     )
 

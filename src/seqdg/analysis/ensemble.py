@@ -15,15 +15,15 @@ def ensemble(study: Study) -> Numbers:
     """Accuracy on each held-out domain, selected by source validation, of every algorithm."""
     chosen = study.dataset.domains if study.everywhere else [study.held_out]
     choice = Choice(study.algorithms, chosen, study.trials, study.steps, study.seed, study.settings)
-    records = []
-    groups = make_plan(study.context, choice).groups
-    for group, found in study.executor(groups, study.context, lambda group, step: None):
+    records, asked = [], make_plan(study.context, choice)
+    for group, found in study.executor(asked.groups, study.context, lambda group, step: None):
         study.tick(group.work)
         records += found
     for record in records:
         if record.status == FAILED:
             raise UsageError(f"A trial of {record.algorithm} failed: {record.error.strip().splitlines()[-1]}")
-    cells = summarize(outcomes(records))
+    place = {trial.key: i for i, trial in enumerate(asked.trials)}  # not the order in which they were done
+    cells = summarize(outcomes(sorted(records, key=lambda record: place[record.key])))
     return {
         "cells": [
             {"algorithm": c.algorithm, "held_out": c.held_out, "mean": c.mean, "stderr": c.stderr, "trials": c.trials}

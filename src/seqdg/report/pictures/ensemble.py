@@ -8,7 +8,7 @@ from typing import Any
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.theme import styles
 from seqdg.report.figures import domain_figure
-from seqdg.report.pictures.about import refusals
+from seqdg.report.pictures.about import about, refusals
 from seqdg.report.section import Section, Table
 from seqdg.report.sheet import Sheet
 from seqdg.report.summary import AVERAGE, Cell
@@ -23,7 +23,7 @@ def shown(payload: Mapping[str, Any]) -> Section:
         shown = [("*" if sheet.place(r, name) == 0 else "") + sheet.value(r, name) for r in sheet.rows]
         rows.append((name, shown))
     table = Table(sheet.footnote, ["algorithm", *sheet.rows], rows)
-    text = ["Each domain is held out in turn.", *refusals(payload)]
+    text = [about(payload), *refusals(payload)]
     return Section("ensemble", "Against the naive ensemble", text, (), [figure], [table], found=_found(sheet))
 
 
