@@ -7,6 +7,7 @@ import pytest
 
 from seqdg.report.page import page, report
 from seqdg.report.run import Run
+from seqdg.report.section import Report
 from seqdg.store import Analysis
 
 TWO = {"agg": {"V": [0.60, 0.70, 0.65], "L": [0.5, 0.6, 0.55]}, "mldg": {"V": [0.8, 0.9, 0.85], "L": [0.6, 0.7, 0.65]}}
@@ -67,6 +68,32 @@ def test_a_difference_that_may_be_chance_is_not_called_real(run):
     values = {"agg": {"V": [0.5, 0.6, 0.7]}, "mldg": {"V": [0.6, 0.5, 0.71]}}
     said = dict(report(Run("vlcs", run(values))).answers)
     assert said["Is that real?"].startswith("That cannot be said: mldg is not distinguishable from agg")
+
+
+def test_what_else_is_better_or_worse_is_said_and_also_only_where_it_is_also(run):
+    agg = {"V": [0.5 + i / 100 for i in range(8)], "L": [0.5] * 8}
+    jitter = [0.02 * (-1) ** i for i in range(8)]
+    alike = {d: [v + j + 0.001 for v, j in zip(line, jitter, strict=True)] for d, line in agg.items()}
+    worse = {d: [v - 0.1 + j for v, j in zip(line, jitter, strict=True)] for d, line in agg.items()}
+    better = {d: [v + 0.1 + j for v, j in zip(line, jitter, strict=True)] for d, line in agg.items()}
+    said = dict(report(Run("x", run({"agg": agg, "mldg": alike, "dann": worse}))).answers)["Is that real?"]
+    assert said.startswith("That cannot be said: mldg is not distinguishable from agg")
+    assert said.endswith(" Worse than agg: dann.")
+    more = {"agg": agg, "mldg": better, "s-mldg": {d: [v + 0.001 for v in line] for d, line in better.items()}}
+    said = dict(report(Run("x", run(more))).answers)["Is that real?"]
+    assert said.startswith("Yes, on these data and domains: s-mldg")
+    assert said.endswith(" Also better than agg: mldg.")
+
+
+def test_what_correction_does_to_a_p_value_is_said(run):
+    values = {"agg": {"V": [0.5] * 8}, "a": {"V": [0.6 + i / 100 for i in range(8)]}, "b": {"V": [0.4, 0.7] * 4}}
+    said = dict(report(Run("x", run(values))).answers)["Is that real?"]
+    assert "p = 0.008, after Holm's correction for 2 comparisons p = 0.016; ahead" in said
+
+
+def test_commands_in_sentences_look_like_commands_and_are_still_escaped():
+    made = Report("t", "l", [("Why?", "Run `seqdg x <b>`; one ` alone stays.")])
+    assert "Run <code>seqdg x &lt;b&gt;</code>; one ` alone stays." in page(made)
 
 
 def test_where_the_baseline_is_best_nothing_is_claimed(run):

@@ -55,7 +55,8 @@ def _real(sheet: Sheet, best: Cell) -> str:
     for word in ("better", "worse"):
         others = [x.algorithm for x in sheet.paired if x.verdict.startswith(word) and x is not own]
         if others:
-            text.append(f"Also {word} than {baseline}: {_listed(others)}.")
+            also = f"Also {word}" if own.verdict.startswith(word) else word.capitalize()
+            text.append(f"{also} than {baseline}: {_listed(others)}.")
     unclear = [x.algorithm for x in sheet.paired if not x.distinguishable and x is not own]
     if unclear:
         text.append(f"Not distinguishable from {baseline}: {_listed(unclear)}.")
@@ -68,10 +69,18 @@ def _against(x: Paired, sheet: Sheet) -> str:
     digits, unit = sheet.unit.digits, f" {sheet.unit.points}" if sheet.unit.points else ""
     gap = f"{abs(x.difference):.{digits}f}{unit} {'above' if x.difference > 0 else 'below'} {x.baseline}"
     ends = f", 95 % confidence interval {x.low:+.{digits}f} to {x.high:+.{digits}f}" if x.low is not None else ""
-    p = f", {p_text(x.p_holm)} after Holm's correction" if x.p_holm is not None else ""
+    p = _chance(x, len(sheet.paired))
     if x.distinguishable:
         return f"Yes, on these data and domains: {x.algorithm} is {gap} over {x.pairs} pairs{ends}{p}; {ahead(x)}."
     return f"That cannot be said: {x.algorithm} is {x.verdict} ({gap} over {x.pairs} pairs{ends}{p})."
+
+
+def _chance(x: Paired, tests: int) -> str:
+    if x.p is None or x.p_holm is None:
+        return ""
+    if tests == 1 or p_text(x.p) == p_text(x.p_holm):
+        return f", {p_text(x.p_holm)}"
+    return f", {p_text(x.p)}, after Holm's correction for {tests} comparisons {p_text(x.p_holm)}"
 
 
 def _cost(sheet: Sheet, chosen: Sequence[Outcome], best: Cell) -> str | None:

@@ -26,12 +26,13 @@ def domain_figure(sheet: Sheet, looks: Looks) -> Figure:
             cell, shown = sheet.cell(domain, name), sheet.value(domain, name)
             value, error = (cell.mean, cell.stderr) if cell else (None, None)
             low, high = (value - error, value + error) if value is not None and error is not None else (None, None)
-            missing = {"diverged": "diverged", "-": "not run"}.get(shown, "")
+            missing = {"diverged": "diverged", "-": "no value" if cell else "not run"}.get(shown, "")
             rows.append(Row(name, looks[name], value, low, high, missing, f"{name}, {domain}: {shown}"))
         panels.append(rows_plot(rows, sheet.unit.title, domain))
     several = any(c.stderr is not None for c in sheet.cells)
     bars = "Bars are one standard error." if several else "One trial each, so there are no error bars."
-    return Figure("domains", "By held-out domain", panels, f"{sheet.unit.title} on the held-out domain. {bars}")
+    return Figure("domains", "By held-out domain", panels,
+                  f"{sheet.unit.title} on the held-out domain. {bars} Every panel has its own scale.")  # fmt: skip
 
 
 def difference_figure(sheet: Sheet, looks: Looks) -> Figure | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.report import run as of_run
@@ -124,6 +125,7 @@ def _again(run: Run) -> Section:
 def page(made: Report) -> str:
     """The HTML. Names from data are escaped by the template engine; drawings escape their own."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["code"] = _with_code
     source = (files("seqdg") / "report" / "page.html.jinja").read_text(encoding="utf-8")
     themes = {"light": LIGHT, "dark": DARK}
     return environment.from_string(source).render(
@@ -134,6 +136,11 @@ def page(made: Report) -> str:
         key=lambda style, line: Markup(svg.legend_key(style, line)),
         font=Markup(svg.FONT),
     )
+
+
+def _with_code(text: str) -> Markup:
+    """What stands between backticks as code; everything escaped."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _variables(theme: dict[str, Any]) -> str:
