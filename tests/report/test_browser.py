@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from seqdg.analysis.kinds import KINDS
-from seqdg.analysis.study import Study
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice, load_benchmark
+from seqdg.cli import main
 from seqdg.executors.context import Context
 from seqdg.executors.local import InProcess
 from seqdg.record import Record
 from seqdg.report.page import page, report
-from seqdg.report.run import Run
-from seqdg.store import Analysis
+from seqdg.report.run import Run, read_run
+from seqdg.store import Analysis, Store
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -78,6 +79,10 @@ def seen(browser, path: Path, width: int, scheme: str) -> dict:
 def check(browser, made, path: Path) -> None:
     """All that must hold of any report."""
     path.write_text(page(made), encoding="utf-8")
+    check_file(browser, made, path)
+
+
+def check_file(browser, made, path: Path) -> None:
     assert path.stat().st_size < 2_000_000
     expected = [p.data_marks for f in made.figures for p in f.pictures]
     looks = {}
@@ -138,14 +143,34 @@ def test_a_report_of_real_trials_shows_well(browser, tmp_path):
     check(browser, report(Run("rotated-mnist", records)), tmp_path / "report.html")
 
 
+def command(monkeypatch, *words: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["seqdg", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+
+
 @pytest.mark.slow
-def test_the_report_of_office_caltech10_with_every_analysis_shows_well(browser, shared_data, tmp_path):
-    context = Context(load_benchmark("office-caltech10"), shared_data, "cpu")
-    records = trained(context, Choice(algorithms=["agg", "fo-s-mldg"], trials=2, steps=20))
-    analyses = []
+@pytest.mark.parametrize(("benchmark", "domains"), [("rotated-mnist", 6), ("office-caltech10", 4)])
+def test_the_report_that_the_commands_make_with_every_analysis_shows_well(
+    browser, request, monkeypatch, tmp_path, benchmark, domains
+):
+    data = [] if benchmark == "rotated-mnist" else ["--data", str(request.getfixturevalue("shared_data"))]
+    where = [benchmark, *data, "--out", str(tmp_path / "run")]
+    command(monkeypatch, "bench", *where, "--algorithms", "agg,fo-s-mldg", "--trials", "2", "--steps", "20")
     for name, kind in KINDS.items():
-        study = Study(context, kind.algorithms[:3], "dslr", 1, steps=6, points=3, everywhere=kind.everywhere)
-        analyses.append(Analysis(name, 0.0, {"of": {**study.described(), "domain": None}, "numbers": kind.run(study)}))
-    made = report(Run("office-caltech10", records, analyses))
-    assert len(made.figures) == 4 + 8  # of the run; of the analyses, two of them of ranks
-    check(browser, made, tmp_path / "report.html")
+        few = ["--algorithms", ",".join(kind.algorithms[:3]), "--trials", "1", "--steps", "6"]
+        command(monkeypatch, "analyze", name, *where, *few)
+    command(monkeypatch, "report", str(tmp_path / "run"), "--figures", str(tmp_path / "figures"))
+    store = Store.open(tmp_path / "run")
+    made = report(read_run(store))
+    rows = store.analyses("tsne")[0].payload["numbers"]["labels"]
+    store.close()
+    marks = {f.name: [p.data_marks for p in f.pictures] for f in made.figures}
+    assert len(marks) == 4 + 8  # of the run; of the analyses, two of them of ranks
+    assert marks["tsne"] == [len(rows)] * 4  # raw data and three algorithms
+    assert marks["curves"] == [2, 2, 2]
+    assert len(marks["domains"]) == domains + 1  # and their average
+    assert all(2 <= n <= 4 for n in marks["domains"])  # a dot for each algorithm, a bar unless its seeds are equal
+    assert len(list((tmp_path / "figures").iterdir())) == 2 * len(marks)
+    check_file(browser, made, tmp_path / "run" / "report.html")
