@@ -9,8 +9,9 @@ import pytest
 
 from seqdg.directory import writing
 from seqdg.record import DIVERGED, DONE, FAILED, Record
+from seqdg.results import Run, Running
 from seqdg.status import status
-from seqdg.store import Run, Running, Store
+from seqdg.store import Store
 
 
 def record(key: str, state: str, error: str = "") -> Record:

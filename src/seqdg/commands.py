@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from seqdg.results import Results
 from seqdg.store import Store
 from seqdg.trial import Trial
 
@@ -26,7 +27,7 @@ def remember(store: Store, command: str, trials: Sequence[Trial]) -> None:
         store.set_meta(META, json.dumps([*known, entry]))
 
 
-def remembered(store: Store) -> list[dict[str, Any]]:
+def remembered(store: Results) -> list[dict[str, Any]]:
     """The oldest first."""
     found: list[dict[str, Any]] = json.loads(store.meta(META) or "[]")
     return found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,3 +51,9 @@ class Record:
     @property
     def seed(self) -> int:
         return int(self.description["seed"])
+
+
+def key_of(description: Mapping[str, Any]) -> str:
+    """The key of the trial that is so described."""
+    text = json.dumps(description, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -7,10 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from seqdg.archive.reading import opened
 from seqdg.directory import is_written
 from seqdg.progress import seconds_left
 from seqdg.record import DIVERGED, DONE, FAILED
-from seqdg.store import Running, Store
+from seqdg.results import Running
 
 RUNNING, LEFT = "running", "left"
 
@@ -35,7 +36,7 @@ class Status:
 
 def status(directory: Path) -> Status:
     active = is_written(directory)
-    store = Store.open(directory)
+    store = opened(directory)
     planned, statuses, under_way = store.planned(), store.statuses(), store.running() if active else []
     busy = {group.group for group in under_way}
     counts = Counter(_state(statuses.get(key, LEFT), group in busy) for key, group in planned.items())

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from seqdg.directory import make_directory
 from seqdg.errors import UsageError
 from seqdg.packing import COLUMNS, record_of, row_of
 from seqdg.record import FAILED, Record
+from seqdg.results import Analysis, Run, Running
 
 SCHEMA = 3
 FILE = "results.sqlite"
@@ -39,35 +40,6 @@ CREATE TABLE IF NOT EXISTS analyses (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, payload TEXT NOT NULL
 );
 """
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """Something else that was found out about a run, kept beside its records."""
-
-    name: str
-    created: float  # seconds since 1970
-    payload: Any  # what JSON can hold
-
-
-@dataclass(frozen=True)
-class Running:
-    """A group of trials under way."""
-
-    group: str  # its key
-    algorithm: str
-    trials: int
-    step: int
-    steps: int
-
-
-@dataclass(frozen=True)
-class Run:
-    """How far a run was when it last said so."""
-
-    started: float  # seconds since 1970
-    noted: float = 0.0
-    share: float = 0.0  # of what was missing, by time
 
 
 class Store:
@@ -171,6 +143,10 @@ class Store:
     def planned(self) -> dict[str, str]:
         """The trials of the latest run, each with its group."""
         return {row[0]: row[1] for row in self._query("SELECT key, in_group FROM planned WHERE latest")}
+
+    def groups(self) -> dict[str, str]:
+        """Every trial that was ever planned, with its latest group."""
+        return {row[0]: row[1] for row in self._query("SELECT key, in_group FROM planned")}
 
     def pace(self, device: str) -> dict[tuple[str, int], float]:
         """Seconds per step of one trial, by algorithm and number of held-out domains, from the latest records."""

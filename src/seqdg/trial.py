@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
@@ -12,6 +11,7 @@ from typing import Any
 from seqdg.algorithm import Algorithm
 from seqdg.models.factory import NetSpec
 from seqdg.protocol import Protocol
+from seqdg.record import key_of
 from seqdg.registry import build
 from seqdg.settings import for_path, parsed, printed, shape
 from seqdg.trainer import optimizer_name, stage_bounds
@@ -55,8 +55,7 @@ class Trial:
 
     @cached_property
     def key(self) -> str:
-        text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:24]
+        return key_of(self.description())
 
     def built(self) -> Algorithm:
         """The algorithm with its settings, fitted to a shorter path where more than one domain is held out."""

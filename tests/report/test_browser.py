@@ -19,7 +19,8 @@ from seqdg.executors.local import InProcess
 from seqdg.record import Record
 from seqdg.report.page import page, report
 from seqdg.report.run import Run, read_run
-from seqdg.store import Analysis, Store
+from seqdg.results import Analysis
+from seqdg.store import Store
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",

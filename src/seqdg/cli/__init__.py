@@ -12,6 +12,7 @@ from seqdg.cli.check import check
 from seqdg.cli.export import export
 from seqdg.cli.fit import fit
 from seqdg.cli.listing import list_names
+from seqdg.cli.pack import pack
 from seqdg.cli.predict import predict
 from seqdg.cli.report import report
 from seqdg.cli.salvage import salvage
@@ -31,6 +32,7 @@ app.command()(bench)
 app.command()(table)
 app.command()(report)
 app.command()(status)
+app.command()(pack)
 app.command()(salvage)
 app.command()(analyze)
 app.command("list")(list_names)

@@ -11,6 +11,12 @@ BenchmarkName = Annotated[
     str, typer.Argument(metavar="[BENCHMARK]", help="A name from `seqdg list benchmarks`, or your own .toml file.")
 ]
 RunDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, as given to `seqdg bench --out`.")]
+Results = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR", help="A run directory, as given to `seqdg bench --out`; or a run packed by `seqdg pack`."
+    ),
+]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model directory, as given to `seqdg fit --out`.")]
 Algorithms = Annotated[
     str | None,

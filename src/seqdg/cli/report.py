@@ -18,7 +18,7 @@ Baseline = Annotated[
 
 
 def report(
-    directory: given.RunDirectory,
+    directory: given.Results,
     select: given.Select = "source-val",
     criterion: given.Criterion = "accuracy",
     baseline: Baseline = None,
@@ -28,16 +28,16 @@ def report(
 
     seqdg report runs/rotated-mnist --figures figures
     """
+    from seqdg.archive.reading import opened
     from seqdg.report.page import page
     from seqdg.report.page import report as made
     from seqdg.report.run import read_run
-    from seqdg.store import Store
 
-    store = Store.open(directory)
+    store = opened(directory)
     run = read_run(store)
     store.close()
     content = made(run, select, criterion, baseline)
-    path = directory / "report.html"
+    path = (directory.parent if directory.is_file() else directory) / "report.html"
     path.write_text(page(content), encoding="utf-8")
     typer.echo(path)
     if figures is not None:

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def status(
-    directory: given.RunDirectory,
+    directory: given.Results,
     errors: Annotated[bool, typer.Option("--errors", help="The traceback of every failed trial.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Say how a run stands: trials done, running, failed, diverged and left, and when it will be done."""
+    from seqdg.archive.reading import opened
     from seqdg.status import status as found
-    from seqdg.store import Store
 
     now = found(directory)
     typer.echo(json.dumps(asdict(now), indent=2) if as_json else _told(now))
     if errors:
-        for key, error in Store.open(directory).failures():
+        for key, error in opened(directory).failures():
             typer.echo(f"\ntrial {key}\n{error.strip()}")
 
 

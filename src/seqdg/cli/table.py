@@ -23,7 +23,7 @@ Baseline = Annotated[
 
 
 def table(
-    directory: given.RunDirectory,
+    directory: given.Results,
     form: given.Format = "text",
     select: given.Select = "source-val",
     criterion: given.Criterion = "accuracy",
@@ -34,11 +34,11 @@ def table(
 
     seqdg table runs/rotated-mnist --baseline agg
     """
+    from seqdg.archive.reading import opened
     from seqdg.collection import without_collection
-    from seqdg.store import Store
 
     with without_collection():  # the records are needed to the end
-        store = Store.open(directory)
+        store = opened(directory)
         records, benchmark = store.records(criterion), store.benchmark
         store.close()
         typer.echo(shown(records, form, select, (), criterion, baseline, against, benchmark), nl=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 from seqdg.report.pictures import alignment, cost, ensemble, invariance, ranks, similarity, tsne
 from seqdg.report.section import Section, Table
-from seqdg.store import Analysis
+from seqdg.results import Analysis
 
 PICTURES: dict[str, Callable[[Mapping[str, Any]], Section]] = {
     "invariance": invariance.shown,

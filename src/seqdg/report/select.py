@@ -11,7 +11,6 @@ from seqdg.errors import UsageError, unknown
 from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.record import DIVERGED, DONE, Record
 
-_Pairs = dict[tuple[str, int, str], list[tuple[Record, int]]]
 RULES = ("source-val", "last", "leave-one-out", "oracle")
 
 
@@ -37,8 +36,8 @@ def outcomes(records: Sequence[Record], rule: str = "source-val", criterion: str
     for record in records:
         if len(record.held_out) == 1 and record.status in (DONE, DIVERGED):
             candidates.setdefault((record.algorithm, record.held_out[0], record.seed), []).append(record)
-    pairs = _pairs(records) if rule == "leave-one-out" else {}
-    return [_outcome(tried, rule, criterion, pairs) for tried in candidates.values()]
+    inner = _Inner(records if rule == "leave-one-out" else ())
+    return [_outcome(tried, rule, criterion, inner) for tried in candidates.values()]
 
 
 def candidates(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
@@ -51,14 +50,14 @@ def candidates(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
     return {name: (min(own.values()), max(own.values())) for name, own in tried.items()}
 
 
-def _outcome(tried: list[Record], rule: str, criterion: str, pairs: _Pairs) -> Outcome:
+def _outcome(tried: list[Record], rule: str, criterion: str, inner: _Inner) -> Outcome:
     sign = 1.0 if HIGHER_IS_BETTER[criterion] else -1.0
     best: tuple[float, Record, int] | None = None
     for record in tried:
         if record.status == DIVERGED:
             continue
         last = len(record.history) - 1
-        within = _within_sources(record, pairs) if rule == "leave-one-out" else []
+        within = inner.of(record) if rule == "leave-one-out" else []
         for i in [last] if rule == "last" else range(last + 1):
             score = sign * _score(record, i, rule, criterion, within)
             if math.isfinite(score) and (best is None or score > best[0]):
@@ -82,34 +81,36 @@ def _score(record: Record, i: int, rule: str, criterion: str, within: Sequence[t
     return mean(record.history[i].source[criterion])
 
 
-def _pairs(records: Sequence[Record]) -> _Pairs:
-    """Trials with two domains held out, by candidate, seed and either of the two; with the place of the other."""
-    found: _Pairs = {}
-    for r in records:
-        if len(r.held_out) == 2 and r.status in (DONE, DIVERGED):
-            for i, domain in enumerate(r.held_out):
-                found.setdefault((_candidate(r), r.seed, domain), []).append((r, 1 - i))
-    return found
-
-
 def _candidate(record: Record) -> str:
     """The algorithm with its settings and all that it is trained by, the learning rate among it."""
     about = record.description
     return json.dumps([about["algorithm"], about["settings"], about["protocol"]], sort_keys=True)
 
 
-def _within_sources(record: Record, pairs: _Pairs) -> list[tuple[Record, int]]:
-    """For each source s, the trial without s and without the held-out domain, and the place of s in it: the score is
-    the mean over s of the value on s. A candidate of which one of these diverged is not chosen."""
-    found = pairs.get((_candidate(record), record.seed, record.held_out[0]), [])
-    sources = len(next(iter(record.history[0].source.values())))
-    if len(found) < sources:
-        raise UsageError(
-            "Selection by leave-one-out needs trials with two domains held out, and this run has "
-            f"{f'only {len(found)} of {sources}' if found else 'none'} for {record.algorithm} with "
-            f"{record.held_out[0]} held out. `seqdg bench --select leave-one-out` adds them."
-        )
-    return found
+class _Inner:
+    """Trials with two domains held out: each tells how well one of the two is served, for the sake of the other."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.found: dict[tuple[str, int, str], list[tuple[Record, int]]] = {}
+        self.partners: dict[str, set[str]] = {}
+        for r in records:
+            if len(r.held_out) == 2 and r.status in (DONE, DIVERGED):
+                for i, domain in enumerate(r.held_out):
+                    self.found.setdefault((_candidate(r), r.seed, domain), []).append((r, 1 - i))
+                    self.partners.setdefault(domain, set()).add(r.held_out[1 - i])
+
+    def of(self, record: Record) -> list[tuple[Record, int]]:
+        """For each source s, the trial without s and without the held-out domain, and the place of s in it: the score
+        is the mean over s of the value on s. A candidate of which one of these diverged is not chosen."""
+        target = record.held_out[0]
+        found, sources = self.found.get((_candidate(record), record.seed, target), []), self.partners.get(target, ())
+        if not found or len(found) < len(sources):
+            raise UsageError(
+                "Selection by leave-one-out needs trials with two domains held out, and this run has "
+                f"{f'only {len(found)} of {len(sources)}' if found else 'none'} for {record.algorithm} with "
+                f"{target} held out. `seqdg bench --select leave-one-out` adds them."
+            )
+        return found
 
 
 def mean(values: Sequence[float]) -> float:

@@ -1,0 +1,162 @@
+"""A packed run, read."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from seqdg.archive.columns import decoded, decoded_numbers
+from seqdg.errors import UsageError
+from seqdg.record import Evaluation, Record, key_of
+from seqdg.results import Analysis, Results, Run, Running
+from seqdg.store import FILE as STORE
+from seqdg.store import Store
+
+FILE = "records.json.xz"
+FORMAT, VERSION = "seqdg records", 1
+PLAIN = ("status", "seconds", "peak_memory", "stacked", "device", "versions", "commit", "weights", "notes", "finished")
+_MAGIC = b"\xfd7zXZ\x00"
+
+
+def opened(path: Path) -> Results:
+    """A run directory, a packed run, or a directory that holds one."""
+    if path.is_file():
+        return Archive(path)
+    if not (path / STORE).is_file() and (path / FILE).is_file():
+        return Archive(path / FILE)
+    return Store.open(path)
+
+
+class Archive:
+    """The contents of one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._content = _content(path)
+        try:
+            self._check()
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+            raise UsageError(f"{path} is no packed run that can be read. `seqdg pack` makes one.") from None
+
+    def _check(self) -> None:
+        """What is cheap to see, so that no command fails later."""
+        for name in ("benchmark", "count", "commands", "analyses", "missing", "description", "history", "losses"):
+            self._content[name]
+        for name in (*PLAIN, "group", "latest"):
+            if len(self._columns[name]) != self._content["count"]:
+                raise ValueError(name)
+
+    @property
+    def benchmark(self) -> str:
+        return str(self._content["benchmark"])
+
+    @cached_property
+    def _columns(self) -> dict[str, list[Any]]:
+        return {name: decoded(column) for name, column in self._content["columns"].items()}
+
+    @cached_property
+    def _keys(self) -> list[str]:
+        return [str(key) for key in self._columns.get("key") or map(key_of, self._descriptions)]
+
+    @cached_property
+    def _descriptions(self) -> list[dict[str, Any]]:
+        columns = {name: decoded(column) for name, column in self._content["description"].items()}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def records(self, criterion: str | None = None) -> list[Record]:
+        c = self._columns
+        histories = self._histories(criterion)
+        lengths, points = decoded(self._content["losses"]["lengths"]), iter(self._losses)
+        return [
+            Record(
+                key=key,
+                description=self._descriptions[i],
+                history=next(histories),
+                losses=list(islice(points, lengths[i])),
+                **{name: c[name][i] for name in PLAIN},
+            )
+            for i, key in enumerate(self._keys)
+        ]
+
+    @cached_property
+    def _losses(self) -> list[float]:
+        return decoded_numbers(self._content["losses"]["values"])
+
+    def _histories(self, criterion: str | None) -> Iterator[list[Evaluation]]:
+        """Of every record in turn; with a criterion, its values alone."""
+        numbers = {
+            name: iter(decoded_numbers(column))
+            for name, column in self._content["history"]["numbers"].items()
+            if criterion in (None, name.partition(".")[0])
+        }
+
+        def taken(part: str, counts: list[tuple[str, int]]) -> dict[str, list[float]]:
+            return {c: list(islice(numbers[f"{c}.{part}"], n)) for c, n in counts if criterion in (None, c)}
+
+        for shape in decoded(self._content["history"]["shape"]):
+            yield [Evaluation(step, taken("source", inside), taken("held_out", out)) for step, inside, out in shape]
+
+    def meta(self, name: str) -> str | None:
+        return json.dumps(self._content["commands"]) if name == "commands" else None
+
+    def analyses(self, name: str | None = None) -> list[Analysis]:
+        found = [Analysis(*entry) for entry in self._content["analyses"]]
+        return [a for a in found if name in (None, a.name)]
+
+    def statuses(self) -> dict[str, str]:
+        return dict(zip(self._keys, self._columns["status"], strict=True))
+
+    def planned(self) -> dict[str, str]:
+        known = zip(self._keys, self._columns["group"], self._columns["latest"], strict=True)
+        return {**{key: group for key, group, latest in known if latest}, **dict(self._content["missing"])}
+
+    def groups(self) -> dict[str, str]:
+        known = {k: g for k, g in zip(self._keys, self._columns["group"], strict=True) if g}
+        return {**known, **dict(self._content["missing"])}
+
+    def failures(self) -> list[tuple[str, str]]:
+        return []
+
+    def run(self) -> Run | None:
+        return None
+
+    def running(self) -> list[Running]:
+        return []
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Whole and of a version that is known, or a sentence that says what is wrong."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+    stranger = UsageError(f"{path} is no packed run: `seqdg pack` makes one, and {FILE} is its usual name.")
+    if not data.startswith(_MAGIC[: len(data)]) or not data:
+        raise stranger
+    reader = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    try:
+        text = reader.decompress(data)
+    except lzma.LZMAError as error:
+        raise UsageError(f"{path} is damaged ({error}). Fetch it again, or pack the run again.") from None
+    if not reader.eof:
+        raise UsageError(f"{path} is cut short. Fetch it again, or pack the run again.")
+    try:
+        content = json.loads(text)
+    except ValueError:
+        raise stranger from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise stranger
+    if content.get("version") != VERSION:
+        raise UsageError(
+            f"{path} was written in format {content.get('version')}, and this version of seqdg reads format {VERSION}. "
+            "Use the version that wrote it."
+        )
+    return content

@@ -1,0 +1,49 @@
+"""A small real run, searched and with all that leave-one-out needs, and that run packed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seqdg.archive.reading import opened
+from seqdg.archive.writing import pack
+from seqdg.cli import main
+from seqdg.store import Store
+
+
+@pytest.fixture(scope="session")
+def called() -> Callable[..., int]:
+    """The command, in this process; its exit code."""
+
+    def run(*words: object) -> int:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["seqdg", *map(str, words)])
+            with pytest.raises(SystemExit) as stop:
+                main()
+        return int(stop.value.code or 0)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def directory(called, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("archive") / "run"
+    words = ["--held-out", "0,75", "--trials", 2, "--steps", 12, "--search", 2, "--workers", 0, "--device", "cpu"]
+    assert called("bench", "--algorithms", "agg,fo-s-mldg", *words, "--select", "leave-one-out", "--out", folder) == 0
+    store = Store.open(folder)
+    cell = {"algorithm": "ensemble", "held_out": "0", "mean": 60.0, "stderr": 0.5, "trials": 3}
+    numbers = {"cells": [cell, {**cell, "held_out": "average"}], "refused": {}}
+    of = {"algorithms": ["ensemble"], "held_out": "0", "settings": {}, "seeds": [0], "benchmark": "rotated-mnist"}
+    store.add_analysis("ensemble", {"of": of, "numbers": numbers, "command": "seqdg analyze ensemble"})
+    store.close()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def file(directory, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("packed") / "records.json.xz"
+    pack([(directory, opened(directory))], path)
+    return path
