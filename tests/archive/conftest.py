@@ -36,7 +36,10 @@ def directory(called, tmp_path_factory) -> Path:
     store = Store.open(folder)
     cell = {"algorithm": "ensemble", "held_out": "0", "mean": 60.0, "stderr": 0.5, "trials": 3}
     numbers = {"cells": [cell, {**cell, "held_out": "average"}], "refused": {}}
-    of = {"algorithms": ["ensemble"], "held_out": "0", "settings": {}, "seeds": [0], "benchmark": "rotated-mnist"}
+    of = {
+        "benchmark": "rotated-mnist", "data": "", "held_out": "0", "algorithms": ["ensemble"], "settings": {},
+        "steps": {"ensemble": 12}, "seeds": [0], "domain": None,
+    }  # fmt: skip
     store.add_analysis("ensemble", {"of": of, "numbers": numbers, "command": "seqdg analyze ensemble"})
     store.close()
     return folder
