@@ -6,7 +6,9 @@ is next, so one graph serves all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -72,6 +74,19 @@ class Captured:
                 self._once()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with _no_garbage(), torch.cuda.graph(graph):
             self._once()
         return graph
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Collected beforehand, and not while this is open: freeing what another graph held would spoil a recording."""
+    gc.collect()
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -62,9 +62,10 @@ class Stack:
         self.alone = len(jobs) == 1
         self.optimizer = OPTIMIZERS[optimizer_name(self.algorithm, self.protocol)]
         self.samplers = [Sampler(job.seed, job.split.train, job.protocol.batch) for job in jobs]
-        self.numbers = self._per_trial([numbers(job.algorithm) for job in jobs])
-        rates = [{name: getattr(job.protocol, name) for name in Rates._fields} for job in jobs]
-        self.rates = Rates(**self._per_trial(rates))
+        # One trial alone keeps its numbers as they are: with them arithmetic on all weights is a launch less.
+        self.numbers = {} if self.alone else self._per_trial([numbers(job.algorithm) for job in jobs])
+        rates = [Rates(*(getattr(job.protocol, name) for name in Rates._fields)) for job in jobs]
+        self.rates = rates[0] if self.alone else Rates(**self._per_trial([r._asdict() for r in rates]))
         self.bounds = stage_bounds(self.algorithm, self.protocol.steps)
         self.captures = capture and inputs.device.type == "cuda" and inputs.resident
         self._graphs: dict[int, Captured] = {}
@@ -227,7 +228,7 @@ def stage_bounds(algorithm: Algorithm, steps: int) -> list[int]:
 
 
 def _without_axis(value: Any) -> Any:
-    return torch.utils._pytree.tree_map(lambda t: t.squeeze(0), value)
+    return torch.utils._pytree.tree_map(lambda t: t.squeeze(0) if isinstance(t, Tensor) else t, value)
 
 
 def _with_axis(value: Any) -> Any:

@@ -28,8 +28,12 @@ def add(a: Tree, b: Tree, scale: float | Tensor = 1.0) -> dict[str, Tensor]:
 
 def _added_together(a: Tree, b: Tree, scale: float | Tensor) -> dict[str, Tensor]:
     """The same in a launch or two for all names, where no transform of torch.func is at work."""
-    steps = torch._foreach_mul([b[name] for name in a], scale)
-    return dict(zip(a, torch._foreach_add(list(a.values()), steps), strict=True))
+    steps = [b[name] for name in a]
+    if isinstance(scale, Tensor):
+        sums = torch._foreach_add(list(a.values()), torch._foreach_mul(steps, scale))
+    else:
+        sums = torch._foreach_add(list(a.values()), steps, alpha=scale)
+    return dict(zip(a, sums, strict=True))
 
 
 def scale(a: Tree, factor: float | Tensor) -> dict[str, Tensor]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 from torch import nn
@@ -24,6 +26,16 @@ def with_statistics(module):
 
 
 @pytest.mark.parametrize("make", [resnet18, efficientnet_lite0])
+def test_a_net_on_batch_statistics_is_the_module_in_training(make):
+    module = with_statistics(make(5))
+    net, x, y = Net(module, "recalibrate"), torch.randn(4, 3, 40, 40).double(), torch.tensor([1, 3, 0, 2])
+    got = torch.func.grad(net.loss)(net.params(), (x, y))
+    want = torch.autograd.grad(nn.functional.cross_entropy(module.train()(x), y), list(module.parameters()))
+    for (name, _), gradient in zip(module.named_parameters(), want, strict=True):
+        torch.testing.assert_close(got[name], gradient, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("make", [resnet18, efficientnet_lite0])
 def test_a_folded_net_is_the_same_function_with_the_same_gradient_of_every_weight(make):
     module = with_statistics(make(5))
     net, x, y = Net(module, "frozen"), torch.randn(2, 3, 40, 40).double(), torch.tensor([1, 3])
@@ -35,12 +47,19 @@ def test_a_folded_net_is_the_same_function_with_the_same_gradient_of_every_weigh
         torch.testing.assert_close(got[name], gradient, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_every_pair_of_a_resnet_is_folded_and_batch_statistics_are_not():
-    assert not any(isinstance(m, PureBatchNorm) for m in folded(purified(resnet18(3), on_batch=False)).children())
-    frozen = folded(purified(resnet18(3), on_batch=False))
-    assert sum(node.op == "call_module" and "bn" in str(node.target) for node in frozen.graph.nodes) == 0
-    training = purified(resnet18(3), on_batch=True)
-    assert folded(training) is training
+def operations(module):
+    """How often each layer or function is called."""
+    return Counter(str(node.target) if node.op == "call_module" else node.op for node in module.graph.nodes)
+
+
+def test_all_that_follows_a_convolution_goes_with_it():
+    frozen = operations(folded(purified(resnet18(3), on_batch=False)))
+    assert sum(frozen[name] for name in frozen if "bn" in name or "conv" in name or "downsample" in name) == 0
+    assert frozen["call_function"] == 20 + 1  # the convolutions, and the mean over the image
+    training = folded(purified(resnet18(3), on_batch=True))
+    assert operations(training)["call_function"] == 1
+    assert sum(isinstance(layer, PureBatchNorm) for layer in training.modules()) == 20
+    assert operations(folded(purified(efficientnet_lite0(3), on_batch=False)))["call_function"] == 49 + 1
 
 
 def test_a_convolution_with_a_bias_and_one_that_is_used_twice():

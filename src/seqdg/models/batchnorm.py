@@ -19,6 +19,8 @@ from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from seqdg.models import fused
+
 POLICIES = ("frozen", "recalibrate", "none")
 
 
@@ -40,14 +42,19 @@ class PureBatchNorm(nn.Module):
         self.recording = False
         self.parts = 1  # domains that follow each other in a batch, each normalized by itself
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rest: Tensor | None = None, act: str = "none") -> Tensor:
+        """The activation of what is normalized, with something added to it where that is given."""
         if self.recording:
             others = [d for d in range(x.dim()) if d != 1]
             self.seen = x.mean(others), x.var(others, unbiased=False)
         if not self.on_batch:
-            return self._normalized(x, self.running_mean, self.running_var)
+            return fused.finish(self._normalized(x, self.running_mean, self.running_var), rest, act)
+        if self.weight is not None and self.bias is not None and len(x) % self.parts == 0:
+            whole = fused.norm_act(x, self.weight, self.bias, rest, self.parts, self.eps, act)
+            if whole is not None:
+                return whole
         normal = [self._by_batch(part) for part in torch.chunk(x, self.parts)]
-        return torch.cat(normal) if self.parts > 1 else normal[0]
+        return fused.finish(torch.cat(normal) if self.parts > 1 else normal[0], rest, act)
 
     def _by_batch(self, x: Tensor) -> Tensor:
         if x.is_cuda and x.dim() > 3 and _in_vmap():  # torch has no batch_norm for it

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqdg.errors import UsageError
+from seqdg.models.convolution import SameConv2d
 
 # kernel, stride of the first block, expansion, output channels, blocks
 STAGES = (
@@ -25,25 +26,6 @@ STAGES = (
     (5, 2, 6, 192, 4),
     (3, 1, 6, 320, 1),
 )
-
-
-class SameConv2d(nn.Conv2d):
-    """Convolution with TensorFlow's "SAME" padding: an odd pixel of padding goes below and to the right."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        top, bottom = _same(x.shape[-2], self.kernel_size[0], self.stride[0])
-        left, right = _same(x.shape[-1], self.kernel_size[1], self.stride[1])
-        if top == bottom and left == right:
-            return F.conv2d(x, self.weight, self.bias, self.stride, (top, left), groups=self.groups)
-        x = F.pad(x, (left, right, top, bottom))
-        return F.conv2d(x, self.weight, self.bias, self.stride, groups=self.groups)
-
-
-def _same(length: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Padding before and after, such that the output has ceil(length / stride) values."""
-    outputs = -(-length // stride)
-    total = max((outputs - 1) * stride + kernel - length, 0)
-    return total // 2, total - total // 2
 
 
 class Block(nn.Module):

@@ -44,7 +44,7 @@ class Net:
         self._statistics = frozenset(n for n in self._buffers if n.endswith(("running_mean", "running_var")))
         self._head = _last_linear(pure)
         self._serving = folded(purified(module, on_batch=False).eval())
-        self._training = pure if self.on_batch else self._serving
+        self._training = folded(pure) if self.on_batch else self._serving
         self._bodies = tuple(_without_head(m, self._head) for m in (self._training, self._serving))
 
     def params(self) -> Params:

@@ -1,0 +1,218 @@
+"""Triton kernels on activations (image, channel, height, width) that lie in memory as (row, channel).
+
+Sums are taken in an order that depends on shapes alone, so the same inputs give the same bits.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _act(x, ACT: tl.constexpr):
+    if ACT > 0:
+        x = tl.maximum(x, 0.0)
+    if ACT == 2:
+        x = tl.minimum(x, 6.0)
+    return x
+
+
+@triton.jit
+def _through(g, out, ACT: tl.constexpr):
+    """What of a gradient passes back through the activation whose output is known."""
+    if ACT == 1:
+        g = tl.where(out > 0.0, g, 0.0)
+    if ACT == 2:
+        g = tl.where((out > 0.0) & (out < 6.0), g, 0.0)
+    return g
+
+
+@triton.jit
+def _tile(part, rows, channels, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Channels of this program, places in memory and which of them there are, of one tile of rows of a part."""
+    c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = (r < rows)[:, None] & (c < channels)[None, :]
+    return c, (part * rows + r)[:, None].to(tl.int64) * channels + c[None, :], inside
+
+
+@triton.jit
+def shift_act(
+    y, shift, rest, out, rows, channels, REST: tl.constexpr, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
+    c, at, inside = _tile(0, rows, channels, ROWS, WIDTH)
+    value = tl.load(y + at, inside).to(tl.float32) + tl.load(shift + c, c < channels)[None, :]
+    if REST:
+        value += tl.load(rest + at, inside).to(tl.float32)
+    tl.store(out + at, _act(value, ACT), inside)
+
+
+@triton.jit
+def shift_act_back(g, out, m, sums, rows, channels, per, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """The masked gradient, and its sum over `per` rows by channel."""
+    c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    first = tl.program_id(0).to(tl.int64) * per
+    total = tl.zeros((ROWS, WIDTH), tl.float32)
+    for step in range(0, per, ROWS):
+        r = first + step + tl.arange(0, ROWS)
+        inside = ((r < rows) & (r < first + per))[:, None] & (c < channels)[None, :]
+        at = r[:, None] * channels + c[None, :]
+        value = tl.load(g + at, inside, 0.0).to(tl.float32)
+        if ACT > 0:
+            value = _through(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
+            tl.store(m + at, value, inside)
+        total += value
+    tl.store(sums + tl.program_id(0) * channels + c, tl.sum(total, 0), c < channels)
+
+
+@triton.jit
+def fold(w, gain, offset, mean, var, out, shift, length, eps, LINE: tl.constexpr):
+    o = tl.program_id(0)
+    scale = tl.load(gain + o) / tl.sqrt(tl.load(var + o) + eps)
+    tl.store(shift + o, tl.load(offset + o) - tl.load(mean + o) * scale)
+    for step in range(0, length, LINE):
+        at = step + tl.arange(0, LINE)
+        inside = at < length
+        here = o.to(tl.int64) * length + at
+        tl.store(out + here, tl.load(w + here, inside) * scale, inside)
+
+
+@triton.jit
+def fold_back(
+    d, pieces, w, gain, mean, var, d_w, d_gain, d_offset, length, count, eps, PIECES: tl.constexpr, LINE: tl.constexpr
+):
+    """The gradient of the shift comes in pieces (piece, channel), which are summed here."""
+    o = tl.program_id(0)
+    i = tl.arange(0, PIECES)
+    d_shift = tl.sum(tl.load(pieces + i * tl.num_programs(0) + o, i < count, 0.0), 0)
+    back = 1.0 / tl.sqrt(tl.load(var + o) + eps)
+    scale = tl.load(gain + o) * back
+    total = tl.zeros((LINE,), tl.float32)
+    for step in range(0, length, LINE):
+        at = step + tl.arange(0, LINE)
+        inside = at < length
+        here = o.to(tl.int64) * length + at
+        value = tl.load(d + here, inside, 0.0).to(tl.float32)
+        total += value * tl.load(w + here, inside, 0.0)
+        tl.store(d_w + here, value * scale, inside)
+    tl.store(d_gain + o, (tl.sum(total, 0) - tl.load(mean + o) * d_shift) * back)
+    tl.store(d_offset + o, d_shift)
+
+
+@triton.jit
+def moments(x, means, squares, rows, channels, per, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Mean, and sum of squares about it, of every stretch of `per` rows of every part, by channel.
+
+    Sums are taken about the first row of the stretch, so that a mean far from 0 costs no digits."""
+    c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    known = c < channels
+    part = tl.program_id(2).to(tl.int64) * rows
+    first = tl.program_id(0).to(tl.int64) * per
+    about = tl.load(x + (part + first) * channels + c, known, 0.0).to(tl.float32)
+    total = tl.zeros((ROWS, WIDTH), tl.float32)
+    square = tl.zeros((ROWS, WIDTH), tl.float32)
+    for step in range(0, per, ROWS):
+        r = first + step + tl.arange(0, ROWS)
+        inside = ((r < rows) & (r < first + per))[:, None] & known[None, :]
+        value = tl.load(x + (part + r[:, None]) * channels + c[None, :], inside, 0.0).to(tl.float32)
+        away = tl.where(inside, value - about[None, :], 0.0)
+        total += away
+        square += away * away
+    count = tl.minimum(rows - first, per).to(tl.float32)
+    mean = tl.sum(total, 0) / count
+    at = (tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)) * channels + c
+    tl.store(means + at, about + mean, known)
+    tl.store(squares + at, tl.sum(square, 0) - count * mean * mean, known)
+
+
+@triton.jit
+def merge(
+    means, squares, mean_of, rstd_of, rows, channels, per, pieces, eps, PIECES: tl.constexpr, WIDTH: tl.constexpr
+):
+    """Mean and 1 / standard deviation of every part from those of its stretches (Chan et al.)."""
+    c = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    i = tl.arange(0, PIECES)
+    inside = (i < pieces)[:, None] & (c < channels)[None, :]
+    at = (tl.program_id(1) * pieces + i)[:, None] * channels + c[None, :]
+    weight = tl.where(i < pieces, tl.minimum(rows - i * per, per), 0).to(tl.float32) / rows
+    own = tl.load(means + at, inside, 0.0)
+    mean = tl.sum(own * weight[:, None], 0)
+    away = own - mean[None, :]
+    spread = tl.load(squares + at, inside, 0.0) / rows + away * away * weight[:, None]
+    to = tl.program_id(1) * channels + c
+    tl.store(mean_of + to, mean, c < channels)
+    tl.store(rstd_of + to, 1.0 / tl.sqrt(tl.sum(spread, 0) + eps), c < channels)
+
+
+@triton.jit
+def column_sums(pieces, sums, count, columns, PIECES: tl.constexpr, WIDTH: tl.constexpr):
+    c = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    i = tl.arange(0, PIECES)
+    inside = (i < count)[:, None] & (c < columns)[None, :]
+    value = tl.load(pieces + i[:, None] * columns + c[None, :], inside, 0.0)
+    tl.store(sums + c, tl.sum(value, 0), c < columns)
+
+
+@triton.jit
+def norm_act(
+    x, mean, rstd, gain, offset, rest, out, rows, channels, REST: tl.constexpr, ACT: tl.constexpr, ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    p = tl.program_id(2)
+    c, at, inside = _tile(p, rows, channels, ROWS, WIDTH)
+    known, own = c < channels, p * channels + c
+    centred = tl.load(x + at, inside).to(tl.float32) - tl.load(mean + own, known)[None, :]
+    scale = tl.load(rstd + own, known) * tl.load(gain + c, known)
+    value = centred * scale[None, :] + tl.load(offset + c, known)[None, :]
+    if REST:
+        value += tl.load(rest + at, inside).to(tl.float32)
+    tl.store(out + at, _act(value, ACT), inside)
+
+
+@triton.jit
+def norm_act_sums(
+    g, x, out, mean, rstd, sums, rows, channels, per, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
+    """Of the masked gradient, and of it times the normalized input, by stretch, part and channel."""
+    c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    parts, p = tl.num_programs(2), tl.program_id(2)
+    part = p.to(tl.int64) * rows
+    first = tl.program_id(0).to(tl.int64) * per
+    centre = tl.load(mean + p * channels + c, c < channels, 0.0)
+    total = tl.zeros((ROWS, WIDTH), tl.float32)
+    leaning = tl.zeros((ROWS, WIDTH), tl.float32)
+    for step in range(0, per, ROWS):
+        r = first + step + tl.arange(0, ROWS)
+        inside = ((r < rows) & (r < first + per))[:, None] & (c < channels)[None, :]
+        at = (part + r[:, None]) * channels + c[None, :]
+        value = tl.load(g + at, inside, 0.0).to(tl.float32)
+        if ACT > 0:
+            value = _through(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
+        total += value
+        leaning += value * (tl.load(x + at, inside, 0.0).to(tl.float32) - centre[None, :])
+    to = (tl.program_id(0) * 2 * parts + p) * channels + c
+    back = tl.load(rstd + p * channels + c, c < channels, 0.0)
+    tl.store(sums + to, tl.sum(total, 0), c < channels)
+    tl.store(sums + to + parts * channels, tl.sum(leaning, 0) * back, c < channels)
+
+
+@triton.jit
+def norm_act_back(
+    g, x, out, mean, rstd, gain, sums, d_x, m, rows, channels, KEEP: tl.constexpr, ACT: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    p, parts = tl.program_id(2), tl.num_programs(2)
+    c, at, inside = _tile(p, rows, channels, ROWS, WIDTH)
+    known, own = c < channels, p * channels + c
+    value = tl.load(g + at, inside, 0.0).to(tl.float32)
+    if ACT > 0:
+        value = _through(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
+    if KEEP:
+        tl.store(m + at, value, inside)
+    back = tl.load(rstd + own, known)
+    normal = (tl.load(x + at, inside).to(tl.float32) - tl.load(mean + own, known)[None, :]) * back[None, :]
+    level = tl.load(sums + own, known) / rows
+    slope = tl.load(sums + parts * channels + own, known) / rows
+    scale = back * tl.load(gain + c, known)
+    tl.store(d_x + at, (value - level[None, :] - normal * slope[None, :]) * scale[None, :], inside)

@@ -1,0 +1,146 @@
+"""The kernels against the formulas that they stand for; without a GPU, in the interpreter of Triton where that is."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch.func import grad, grad_and_value, vmap
+from torch.nn.functional import batch_norm
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+
+from seqdg.models import fused
+from seqdg.models.efficientnet_lite import efficientnet_lite0
+from seqdg.models.net import Net
+from seqdg.models.resnet import resnet18
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Switches the kernels on and off."""
+    pytest.importorskip("triton", reason="The kernels are Triton's, and it is not installed here.")
+    return lambda on: monkeypatch.setattr(fused, "_kernels_run", lambda x: on)
+
+
+def draws(*shape, generator=torch.Generator().manual_seed(0)):  # noqa: B008 - one stream for all draws
+    x = torch.randn(shape, generator=generator)
+    return (x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x).to(DEVICE)
+
+
+def close(got, want):
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * float(b.abs().max()))
+
+
+@pytest.mark.parametrize("act", fused.ACTIVATIONS)
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize(("inputs", "outputs"), [(3, 24), (24, 40), (8, 144)])
+def test_a_folded_convolution(kernels, inputs, outputs, added, act):
+    weight, x, probe = draws(outputs, inputs, 3, 3), draws(4, inputs, 5, 5), 3 * draws(4, outputs, 5, 5)
+    gain, offset, mean, var = 1 + draws(outputs) / 4, draws(outputs), draws(outputs), draws(outputs) ** 2 + 0.1
+
+    def loss(weight, gain, offset, x, rest):
+        shape = ((1, 1), (1, 1), (1, 1), 1)
+        rest = rest if added else None
+        y = fused.conv_act(x, weight, None, gain, offset, mean, var, 1e-3, rest, act, shape)
+        return (y * probe).mean(), y
+
+    found = []
+    for on in (True, False):
+        kernels(on)
+        gradients, (value, y) = grad_and_value(loss, (0, 1, 2, 3, 4), has_aux=True)(
+            weight, gain, offset, x, probe.flip(0)
+        )
+        found.append((*gradients, value, y))
+    close(*found)
+
+
+@pytest.mark.parametrize("act", fused.ACTIVATIONS)
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize(("parts", "channels", "size"), [(1, 24, 5), (2, 40, 5), (3, 144, 2), (2, 8, 40)])
+def test_normalization_of_each_part_by_itself(kernels, parts, channels, size, added, act):
+    x, probe = 20 + draws(6, channels, size, size), draws(6, channels, size, size)
+    gain, offset = 1 + draws(channels) / 4, draws(channels)
+
+    def by_kernels(x, gain, offset, rest):
+        y = fused.norm_act(x, gain, offset, rest if added else None, parts, 1e-3, act)
+        return (y * probe).mean(), y
+
+    def by_torch(x, gain, offset, rest):
+        x, gain, offset, rest = (t.double() for t in (x, gain, offset, rest))
+        normal = [batch_norm(part, None, None, gain, offset, True, eps=1e-3) for part in x.chunk(parts)]
+        y = fused.finish(torch.cat(normal), rest if added else None, act).float()
+        return (y * probe).mean(), y
+
+    kernels(True)
+    found = []
+    for loss in (by_kernels, by_torch):
+        gradients, (value, y) = grad_and_value(loss, (0, 1, 2, 3), has_aux=True)(x, gain, offset, probe.flip(0))
+        found.append((*gradients, value, y))
+    close(*found)
+
+
+@pytest.mark.parametrize("act", fused.ACTIVATIONS)
+def test_the_gradient_of_an_activation_is_that_of_torch_where_it_bends(kernels, act):
+    x = torch.tensor([-1.0, 0.0, 3.0, 6.0, 7.0]).reshape(1, 1, 1, 5).to(DEVICE)
+    one = torch.ones(1, device=DEVICE)
+    shape = ((1, 1), (0, 0), (1, 1), 1)
+
+    def loss(x):
+        return fused.conv_act(x, one.reshape(1, 1, 1, 1), None, one, 0 * one, 0 * one, one, 0.0, None, act, shape).sum()
+
+    found = []
+    for on in (True, False):
+        kernels(on)
+        found.append([grad(loss)(x)])
+    close(*found)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("policy", ["frozen", "recalibrate"])
+@pytest.mark.parametrize("make", [resnet18, efficientnet_lite0])
+@pytest.mark.parametrize("half", [False, True])
+def test_the_gradient_of_a_whole_net(kernels, make, policy, half):
+    torch.manual_seed(0)
+    torch.backends.cudnn.allow_tf32 = False
+    module = make(5)
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.running_var.uniform_(0.5, 1.5)
+            layer.weight.data.uniform_(0.5, 1.5)
+            layer.bias.data.normal_()
+    net = Net(module, policy).to("cuda")
+    params = net.params()
+    x = torch.randn(3 * 8, 3, 96, 96, device="cuda").contiguous(memory_format=torch.channels_last)
+    y = torch.arange(3 * 8, device="cuda") % 5
+    found = []
+    for on in (True, False):
+        kernels(on)
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            gradient, value = grad_and_value(net.loss)(params, (x, y))
+        found.append(torch.cat([g.float().flatten() for g in gradient.values()] + [value.float().reshape(1)]))
+    cosine = torch.nn.functional.cosine_similarity(found[0].double(), found[1].double(), dim=0)
+    assert cosine > (0.99 if half else 1 - 1e-6)
+    assert abs(found[0].norm() / found[1].norm() - 1) < (0.05 if half else 1e-3)
+
+
+@pytest.mark.gpu
+def test_a_stack_and_a_gradient_of_a_gradient_do_without_kernels():
+    seen = []
+    x = torch.randn(2, 4, 3, 5, 5, device="cuda")
+
+    def look(x):
+        seen.append(fused._kernels_run(x))
+        return (x**3).sum()
+
+    look(x[0])
+    grad(look)(x[0])
+    vmap(look)(x)
+    grad(lambda x: grad(look)(x).sum())(x[0])
+    torch.func.jvp(look, (x[0],), (x[0],))
+    assert seen == [True, True, False, False, False]
