@@ -15,6 +15,7 @@ from seqdg.cli.listing import list_names
 from seqdg.cli.pack import pack
 from seqdg.cli.predict import predict
 from seqdg.cli.report import report
+from seqdg.cli.rerun import rerun
 from seqdg.cli.salvage import salvage
 from seqdg.cli.show import show
 from seqdg.cli.status import status
@@ -33,6 +34,7 @@ app.command()(table)
 app.command()(report)
 app.command()(status)
 app.command()(pack)
+app.command()(rerun)
 app.command()(salvage)
 app.command()(analyze)
 app.command("list")(list_names)

@@ -1,0 +1,144 @@
+"""A published trial, trained again from its record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from seqdg.archive.reading import opened
+from seqdg.archive.writing import pack
+from seqdg.benchmark import load_benchmark
+from seqdg.data import rotated_mnist
+from seqdg.errors import UsageError
+from seqdg.executors.context import Context
+from seqdg.record import DIVERGED, FAILED, Evaluation
+from seqdg.rerun import Comparison, picked, rerun, stack_with, trial_of
+from seqdg.store import Store
+
+
+@pytest.fixture(scope="module")
+def records(file):
+    return opened(file).records()
+
+
+@pytest.fixture(scope="module")
+def context():
+    return Context(load_benchmark("rotated-mnist"), None, "cpu")
+
+
+def shifted(record, points, step=None):
+    """With another accuracy on the held-out domain, at one step or all of them."""
+
+    def moved(e):
+        if step not in (None, e.step):
+            return e
+        return Evaluation(
+            e.step, e.source, {**e.held_out, "accuracy": [v + points / 100 for v in e.held_out["accuracy"]]}
+        )
+
+    return replace(record, history=[moved(e) for e in record.history])
+
+
+def published(records, tmp_path):
+    store = Store.create(tmp_path / "run", "rotated-mnist")
+    store.add(records)
+    pack([(tmp_path / "run", store)], tmp_path / "records.json.xz", exact=True)
+    return tmp_path / "records.json.xz"
+
+
+def test_every_record_gives_back_the_trial_that_made_it(records):
+    dataset = rotated_mnist.load()
+    assert [trial_of(r, dataset).key for r in records] == [r.key for r in records]
+
+
+def test_the_stack_of_a_trial_is_found_in_its_order(directory, records):
+    groups = Store.open(directory).groups()
+    for record in records:
+        stack = stack_with(record, records)
+        assert stack is not None
+        assert [r.key for r in stack] == [r.key for r in records if groups[r.key] == groups[record.key]]
+    assert stack_with(records[0], records[1:]) is None
+
+
+def test_in_its_stack_a_trial_has_the_same_bits(called, file, capsys):
+    assert called("rerun", file, "--sample", 2, "--device", "cpu") == 0
+    shown = capsys.readouterr().out
+    assert shown.count("same  agrees") == 2
+    assert "2 trained in the stack of the record, on the same kind of device" in shown
+    assert "2 of 2 agree." in shown
+
+
+def test_a_number_that_was_changed_is_found_whatever_the_step(called, records, tmp_path, capsys):
+    first = records[0]
+    for step in (first.history[0].step, first.history[-1].step):
+        changed = [shifted(r, 0.5, step) if r is first else r for r in records]
+        (tmp_path / str(step)).mkdir()
+        path = published(changed, tmp_path / str(step))
+        assert called("rerun", path, first.key[:12], "--device", "cpu") == 1
+        shown = capsys.readouterr().out
+        assert "same  DIFFERS" in shown
+        assert "0 of 1 agree." in shown
+
+
+def test_what_another_device_recorded_may_differ_by_a_point_and_no_more(called, records, tmp_path, capsys):
+    own = replace(records[0], device="NVIDIA H200", stacked=128)
+    for points, code in ((0.9, 0), (-0.9, 0), (1.5, 1)):
+        (tmp_path / str(points)).mkdir()
+        path = published([shifted(own, points)], tmp_path / str(points))
+        assert called("rerun", path, "--device", "cpu") == code
+        shown = capsys.readouterr().out
+        assert "1 trained alone on cpu" in shown
+        assert "NVIDIA H200" in shown
+        assert "within 1.0 points at the chosen and at the last step" in shown
+
+
+def test_alone_on_the_same_device_the_number_is_near(records, context):
+    (found,) = rerun(records, [records[0]], context, alone=True)
+    assert not found.stacked
+    assert found.allowed == 1.0
+    assert found.agrees
+
+
+def test_two_of_a_stack_are_trained_once(records, context):
+    taken = []
+    found = list(rerun(records, stack_with(records[0], records)[:2], context, tick=taken.append))
+    assert [c.agrees for c in found] == [True, True]
+    assert taken.count(12) == 1
+
+
+def test_a_trial_that_diverged_must_diverge_again(records):
+    lost = replace(records[0], status=DIVERGED)
+    assert Comparison(lost, lost, True, True, 0.0).agrees
+    assert not Comparison(lost, records[0], True, True, 0.0).agrees
+    assert not Comparison(records[0], lost, False, True, 1.0).agrees
+
+
+def test_a_sample_is_of_trials_that_tables_show_and_repeatable(records):
+    sample = picked(records, (), 5)
+    assert len({r.key for r in sample}) == 5
+    assert all(len(r.held_out) == 1 for r in sample)
+    assert picked(records, (), 5) == sample
+    assert picked(records, (), 5, seed=1) != sample
+    assert len(picked(records, (), 10**6)) == sum(len(r.held_out) == 1 for r in records)
+
+
+def test_bad_input_is_one_sentence(called, records, directory, context, tmp_path, capsys):
+    foreign = replace(records[0], description={**records[0].description, "data": "0" * 64})
+    with pytest.raises(UsageError, match="these are not the same rows"):
+        list(rerun([foreign], [foreign], context))
+    other = replace(records[0], key="0" * 24)
+    with pytest.raises(UsageError, match="cannot be rebuilt from its description"):
+        list(rerun([other], [other], context))
+    with pytest.raises(UsageError, match="holds no finished trial to train again"):
+        picked([replace(records[0], status=FAILED)], (), 3)
+    for words, sentence in (
+        (["zzz"], "No finished trial has a key that begins with 'zzz'."),
+        ([""], "trials have keys that begin with ''. Give more of it."),
+        (["--sample", 0], "0 trials were asked for, but at least 1 is needed."),
+        (["--device", "tpu"], "There is no device 'tpu'."),
+    ):
+        assert called("rerun", directory, *words) == 2
+        assert sentence in capsys.readouterr().err
+    assert called("rerun", directory, "--list") == 0
+    assert capsys.readouterr().out.count(" seed ") == len(records)
