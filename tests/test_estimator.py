@@ -153,6 +153,35 @@ def test_a_net_of_one_s_own_is_trained_and_left_as_it_was():
         quick(net=own).fit(x[:, :, :3], y, domains=domains)
 
 
+def frozen_backbone() -> nn.Module:
+    body = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(body.requires_grad_(False), nn.Linear(6 * 16, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+@pytest.mark.parametrize("algorithm", ["agg", "fo-s-mldg", "undo-bias", "ensemble", "crossgrad"])
+def test_layers_that_the_user_froze_stay_as_they_are_and_are_saved(algorithm, tmp_path):
+    draw = np.random.default_rng(0)
+    y, domains = np.arange(90) % 2, np.arange(90) // 30
+    x = (draw.random((90, 1, 6, 6)) * (1 + y[:, None, None, None]) / 2).astype(np.float32)
+    torch.manual_seed(0)
+    own = frozen_backbone()
+    model = quick(algorithm, net=own, lr=0.02).fit(x, y, domains=domains)
+    assert model.score(x, y) > 0.8
+    assert model.model_.batchnorm == "frozen"
+    assert not any(name.endswith(("0.0.weight", "0.0.bias", "0.1.weight", "0.1.bias")) for name in model.model_.params)
+    model.save(tmp_path / "m")
+    other = frozen_backbone().requires_grad_()
+    before = other[0][0].weight.detach().clone()
+    loaded = seqdg.DomainGeneralizer.load(tmp_path / "m", net=other)
+    np.testing.assert_array_equal(loaded.predict_proba(x), model.predict_proba(x))
+    for name, weight in loaded.model_.module.state_dict().items():
+        if name.startswith("0."):
+            assert torch.equal(weight, own.state_dict()[name])
+    assert torch.equal(other[0][0].weight, before)
+    with pytest.raises(UsageError, match="its constants differ"):
+        seqdg.DomainGeneralizer.load(tmp_path / "m", net=nn.Sequential(nn.Flatten(), nn.Linear(36, 2)))
+
+
 def test_images_of_other_sizes_are_resized():
     draw = np.random.default_rng(0)
     y, domains = np.arange(48) % 2, np.arange(48) // 16

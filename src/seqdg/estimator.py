@@ -33,9 +33,11 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     bytes or floats in [0, 1], or arrays of any other shape for a net of your own.
 
     algorithm: a name of `seqdg.algorithms()`, or what `seqdg.build` gives.   settings: of the algorithm, by name.
-    net: 'mlp', 'resnet18', ... or your own nn.Module, which gives a logit per class; None: an mlp for tables,
-        EfficientNet-Lite0 with its ImageNet weights for images.   hidden: widths of the mlp.
-    batchnorm: 'frozen', 'recalibrate', 'none'; 'auto' freezes nets that start from ImageNet weights.
+    net: 'mlp', 'resnet18', ... or your own nn.Module, which gives a logit per class and whose weights are the start,
+        those with requires_grad=False to stay as they are; None: an mlp for tables, EfficientNet-Lite0 with its
+        ImageNet weights for images.   hidden: widths of the mlp.
+    batchnorm: 'frozen', 'recalibrate', 'none'; 'auto' freezes nets that start from ImageNet weights, and yours where
+        no BatchNorm has weights to train.
     steps, batch: of training; a step sees `batch` rows of every domain.
     optimizer, lr, momentum, weight_decay: 'adam', 'momentum', 'sgd', or 'auto' for the algorithm's own. Adam does not
         mind whether a loss is a sum or a mean over domains, so one lr serves all algorithms.

@@ -213,3 +213,31 @@ def test_the_loss_is_the_one_given():
     assert_close(net.loss(net.params(), (x, y)), ((net(net.params(), x).squeeze(-1) - y) ** 2).mean())
     episode = Episode(x.reshape(1, 7, 5), y.reshape(1, 7), torch.zeros(1, dtype=torch.int64), torch.zeros(()))
     assert_close(net.losses(net.params(), episode), net.loss(net.params(), (x, y)).reshape(1))
+
+
+@pytest.mark.parametrize("policy", ["frozen", "recalibrate"])
+def test_weights_that_require_no_gradient_are_constants(policy):
+    torch.manual_seed(0)
+    module = mlp().double()
+    for p in module[:2].parameters():
+        p.requires_grad_(False)
+    net, x = Net(module, policy), torch.randn(6, 5, dtype=torch.float64)
+    whole = Net(copy.deepcopy(module).requires_grad_(), policy)
+    assert net.names == net.head_names == ("4.weight", "4.bias")
+    assert not net.has_features
+    assert_close(net(net.params(), x), whole(whole.params(), x))
+    assert_close(net.features(net.params(), x), whole.features(whole.params(), x))
+    as_floats = net.to(dtype=torch.float32)
+    assert_close(as_floats(as_floats.params(), x.float()), net(net.params(), x).float(), atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        module[0].weight.zero_()
+    assert_close(net(net.params(), x), whole(whole.params(), x))  # its own copies
+
+
+def test_a_net_that_leaves_nothing_to_train_or_no_head_is_refused():
+    with pytest.raises(UsageError, match="All weights of the net are frozen"):
+        Net(nn.Linear(5, 4).requires_grad_(False))
+    module = mlp()
+    module[4].bias.requires_grad_(False)
+    with pytest.raises(UsageError, match=r"The last layer of the net is frozen \(4.bias has requires_grad=False\)"):
+        Net(module)

@@ -129,6 +129,9 @@ def test_a_net_of_one_s_own_is_needed_again_to_load(tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(x), model.predict_proba(x))
     with pytest.raises(UsageError, match="not the one that the model was trained with"):
         seqdg.DomainGeneralizer.load(tmp_path / "m", net=nn.Linear(3, 2))
+    deeper = nn.Sequential(*fresh, nn.ReLU(), nn.Linear(2, 2))
+    with pytest.raises(UsageError, match="not the one that the model was trained with: its weights do not fit"):
+        seqdg.DomainGeneralizer.load(tmp_path / "m", net=deeper)
 
 
 def test_an_ensemble_that_predicts_in_its_own_way_loads_too(hospitals, tmp_path):

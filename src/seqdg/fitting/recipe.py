@@ -16,7 +16,7 @@ from seqdg.data.sampler import torch_generator
 from seqdg.errors import UsageError, unknown
 from seqdg.evaluate import CRITERIA
 from seqdg.executors.choice import device_of
-from seqdg.models.batchnorm import POLICIES, has_batchnorm
+from seqdg.models.batchnorm import POLICIES, batchnorm_is_frozen, has_batchnorm
 from seqdg.models.factory import BACKBONES, BuiltNet, NetSpec, build
 from seqdg.models.normalization import Normalization
 from seqdg.protocol import Protocol
@@ -80,13 +80,15 @@ class Recipe:
         return replace(built, normalization=CENTERED) if spec.name == "mlp" and len(shape) == 3 else built
 
     def policy(self, module: nn.Module) -> str:
-        """Of BatchNorm: a net that starts from ImageNet weights keeps their statistics."""
+        """Of BatchNorm: a net that starts from ImageNet weights keeps their statistics, as frozen layers do."""
         if self.batchnorm != AUTO:
             return self.batchnorm
         if not has_batchnorm(module):
             return "none"
         spec = self.spec(is_image=True)
-        return "frozen" if spec is not None and (spec.pretrained or spec.weights is not None) else "recalibrate"
+        if spec is None:
+            return "frozen" if batchnorm_is_frozen(module) else "recalibrate"
+        return "frozen" if spec.pretrained or spec.weights is not None else "recalibrate"
 
     def with_algorithm(self, name: str, algorithm: Algorithm) -> Recipe:
         return replace(self, name=name, algorithm=algorithm)

@@ -81,6 +81,12 @@ def has_batchnorm(module: nn.Module) -> bool:
     return any(isinstance(m, _BatchNorm) for m in module.modules())
 
 
+def batchnorm_is_frozen(module: nn.Module) -> bool:
+    """Whether some BatchNorm has weights and none of these are trained."""
+    own = [p for m in module.modules() if isinstance(m, _BatchNorm) for p in m.parameters()]
+    return bool(own) and without_statistics(module) is None and not any(p.requires_grad for p in own)
+
+
 def without_statistics(module: nn.Module) -> str | None:
     """Name of the first BatchNorm that keeps no running statistics, if there is one."""
     layers = ((name, m) for name, m in module.named_modules() if isinstance(m, _BatchNorm))

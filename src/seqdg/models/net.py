@@ -23,7 +23,7 @@ class Net:
 
     Weights that carry BatchNorm statistics (`statistics` adds them to deployed weights) are served with these;
     weights without are in training, and normalize by the policy. The head is the module's last linear layer; what
-    enters it are the features.
+    enters it are the features. Weights that do not require a gradient are constants: not among `params`, never trained.
     """
 
     def __init__(self, module: nn.Module, batchnorm: str = "frozen", loss: Criterion = cross_entropy) -> None:
@@ -38,24 +38,33 @@ class Net:
         self.policy, self.criterion = batchnorm, loss
         self.on_batch = batchnorm == "recalibrate" and has_batchnorm(module)
         pure = purified(module, on_batch=self.on_batch).eval()
-        self._buffers = {name: b.detach().clone() for name, b in pure.named_buffers()}
-        self._initial = {name: p.detach().clone() for name, p in pure.named_parameters()}
+        own = dict(pure.named_parameters())
+        self._initial = {name: p.detach().clone() for name, p in own.items() if p.requires_grad}
+        fixed = {name: p for name, p in own.items() if not p.requires_grad}
+        self._constants = {name: b.detach().clone() for name, b in (*pure.named_buffers(), *fixed.items())}
         self.names = tuple(self._initial)
-        self._statistics = frozenset(n for n in self._buffers if n.endswith(("running_mean", "running_var")))
+        self._statistics = frozenset(n for n in self._constants if n.endswith(("running_mean", "running_var")))
         self._head = _last_linear(pure)
         self._serving = folded(purified(module, on_batch=False).eval())
         self._training = folded(pure) if self.on_batch else self._serving
         self._bodies = tuple(_without_head(m, self._head) for m in (self._training, self._serving))
+        if not self.names and fixed:
+            raise UsageError("All weights of the net are frozen (requires_grad=False): there is nothing to train.")
+        if self._head is not None and (stuck := fixed.keys() & self._head_names().values()):
+            raise UsageError(
+                f"The last layer of the net is frozen ({min(stuck)} has requires_grad=False), but it makes the logits: "
+                "let it be trained."
+            )
 
     def params(self) -> Params:
-        """The weights that the module came with; a fresh copy."""
+        """The weights that are trained, as the module came with them; a fresh copy."""
         return {name: p.clone() for name, p in self._initial.items()}
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Net:
-        """The same net whose own constants (BatchNorm statistics) and initial weights are on a device, of a type."""
+        """The same net whose constants (BatchNorm statistics, frozen weights) and initial weights are on a device."""
         other = copy.copy(self)
-        other._buffers = {
-            name: b.to(device, dtype if b.is_floating_point() else None) for name, b in self._buffers.items()
+        other._constants = {
+            name: b.to(device, dtype if b.is_floating_point() else None) for name, b in self._constants.items()
         }
         other._initial = {name: p.to(device, dtype) for name, p in self._initial.items()}
         return other
@@ -124,9 +133,8 @@ class Net:
         return self.on_batch and any(name in params for name in self._statistics)
 
     def _run(self, module: nn.Module, params: Params, x: Tensor) -> Tensor:
-        state = {name: params[name] for name, _ in module.named_parameters()}
-        for name, _ in module.named_buffers():
-            state[name] = params[name] if name in params else self._buffers[name]
+        names = (name for own in (module.named_parameters(), module.named_buffers()) for name, _ in own)
+        state = {name: params[name] if name in params else self._constants[name] for name in names}
         out: Tensor = functional_call(module, state, (x,))
         return out
 

@@ -6,6 +6,7 @@ that a directory that was cut short or changed is noticed.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import shutil
@@ -97,8 +98,8 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") ->
     classes = _classes(text["classes"])
     spec = None if text["net"] is None else NetSpec(**text["net"])
     module = _module(path, spec, text, read, len(classes), net)
-    _fill(module, under_prefix(tensors, "buffer."))
-    return Model(
+    _fill(module, under_prefix(tensors, "buffer."), under_prefix(tensors, "frozen."))
+    found = Model(
         input=read,
         module=module,
         spec=spec,
@@ -110,13 +111,18 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") ->
         facts=text["facts"],
         device=device,
     )
+    if spec is None:
+        _check_net(found)
+    return found
 
 
 def _tensors(model: Model) -> dict[str, Tensor]:
     buffers = {name: b.detach().cpu() for name, b in model.module.named_buffers()}
+    frozen = {name: p.detach().cpu() for name, p in model.module.named_parameters() if not p.requires_grad}
     parts = (
         with_prefix(model.params, "param."),
         with_prefix(buffers, "buffer."),
+        with_prefix(frozen, "frozen."),
         with_prefix(model.input.tensors(), "input."),
     )
     return {name: t.clone().contiguous() for part in parts for name, t in part.items()}
@@ -161,18 +167,45 @@ def _module(
                 f"{path} was trained with a net of the user's own ({text['module']}), whose code is not in it: "
                 "load it with DomainGeneralizer.load(path, net=...)."
             )
-        return net
+        return copy.deepcopy(net)
     bare = replace(spec, pretrained=False, weights=None)
     return build_net(bare, read.shape, classes, torch.Generator()).module
 
 
-def _fill(module: nn.Module, stored: Mapping[str, Tensor]) -> None:
+def _fill(module: nn.Module, buffers: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:
+    """Constants as they were in training; the other weights are not the module's but the model's."""
     own = dict(module.named_buffers())
-    if {n: b.shape for n, b in own.items()} != {n: b.shape for n, b in stored.items()}:
-        raise UsageError("The net given is not the one that the model was trained with: its buffers differ.")
+    weights = dict(module.named_parameters())
+    if _shapes(own) != _shapes(buffers) or _shapes(frozen) != _shapes(
+        {n: w for n, w in weights.items() if n in frozen}
+    ):
+        raise UsageError("The net given is not the one that the model was trained with: its constants differ.")
     with torch.no_grad():
         for name, buffer in own.items():
-            buffer.copy_(stored[name])
+            buffer.copy_(buffers[name])
+        for name, weight in weights.items():
+            weight.requires_grad_(name not in frozen)
+            if name in frozen:
+                weight.copy_(frozen[name])
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(t.shape) for name, t in tensors.items()}
+
+
+def _check_net(model: Model) -> None:
+    """Whether a net that the user gives takes the weights that were saved."""
+    try:
+        net, params = model.net
+        with torch.no_grad():
+            x = torch.zeros(1, *model.input.shape, dtype=model.input.dtype, device=model.device)
+            model.algorithm.predict(net, params, x)
+    except Exception as error:  # whatever a foreign module may raise
+        why = str(error).strip().splitlines()
+        raise UsageError(
+            "The net given is not the one that the model was trained with: its weights do not fit "
+            f"({why[0] if why else type(error).__name__})."
+        ) from error
 
 
 def _algorithm(text: Mapping[str, Any]) -> Algorithm:
