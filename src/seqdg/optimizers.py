@@ -43,14 +43,16 @@ def _adam(params: Params, direction: Params, slots: Slots, rates: Rates) -> tupl
     """Adam (Kingma and Ba, 2015) with decoupled weight decay; `momentum` is its first decay rate."""
     new = dict(params)
     first, second, count = dict(slots["first"]), dict(slots["second"]), dict(slots["count"])
+    kept = 1 - rates.lr * rates.weight_decay
     for name, d in direction.items():
         count[name] = count[name] + 1
-        first[name] = rates.momentum * first[name] + (1 - rates.momentum) * d
-        second[name] = 0.999 * second[name] + 0.001 * d * d
-        first_mean = first[name] / (1 - rates.momentum ** count[name])
-        second_mean = second[name] / (1 - 0.999 ** count[name])
-        step = first_mean / (second_mean.sqrt() + 1e-8) + rates.weight_decay * params[name]
-        new[name] = params[name] - rates.lr * step
+        first[name] = (rates.momentum * first[name]).add_((1 - rates.momentum) * d)
+        second[name] = (0.999 * second[name]).add_((0.001 * d).mul_(d))
+        # The corrections for starting from zero are one number each: they need not pass over all weights.
+        spread = (1 - 0.999 ** count[name]).sqrt()
+        length = rates.lr * spread / (1 - rates.momentum ** count[name])
+        step = (length * first[name]).div_(second[name].sqrt().add_(1e-8 * spread))
+        new[name] = (kept * params[name]).sub_(step)
     return new, {"first": first, "second": second, "count": count}
 
 

@@ -44,13 +44,13 @@ class FoldInputs(Inputs):
         self.gaps = gaps
 
     def _gather(self, rows: Tensor) -> Tensor:
-        x = super()._gather(rows)  # (trial, ..., input)
+        x = super()._gather(rows)  # (trial, ..., input), a copy: what follows may change it
         fill, factor, shift = (
             c.reshape(len(c), *(1,) * (x.dim() - 2), -1) for c in (self.fill, self.factor, self.shift)
         )
         if self.gaps:
             x = torch.where(torch.isnan(x), fill, x)
-        return torch.addcmul(shift, x, factor).clamp_(-LIMIT, LIMIT)
+        return x.mul_(factor).add_(shift).clamp_(-LIMIT, LIMIT)
 
 
 @dataclass(frozen=True)
