@@ -14,16 +14,16 @@ from seqdg.errors import UsageError
 _LOCK = "lock"
 
 
-def make_directory(directory: Path) -> None:
+def make_directory(directory: Path, option: str = "--out") -> None:
     """Makes it where it is not there, and sees that it can be written to."""
     if directory.exists() and not directory.is_dir():
-        raise UsageError(f"{directory} is a file. Give --out a directory.")
+        raise UsageError(f"{directory} is a file. Give {option} a directory.")
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{directory} cannot be made: {error.strerror}. Give --out another directory.") from None
+        raise UsageError(f"{directory} cannot be made: {error.strerror}. Give {option} another directory.") from None
     if not os.access(directory, os.W_OK):
-        raise UsageError(f"{directory} cannot be written to. Give --out another directory.")
+        raise UsageError(f"{directory} cannot be written to. Give {option} another directory.")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
@@ -54,6 +55,28 @@ def test_figures_are_written_as_files_where_asked_for(call, directory, tmp_path,
 def test_a_directory_without_results_is_one_sentence_and_exit_code_2(call, tmp_path, capsys):
     assert call("report", str(tmp_path)) == 2
     assert capsys.readouterr().err.startswith(f"seqdg: There are no results in {tmp_path}.")
+
+
+@pytest.mark.parametrize("word", ["table", "report"])
+def test_a_criterion_that_the_run_has_not_is_one_sentence_and_exit_code_2(call, directory, capsys, word):
+    assert call(word, str(directory), "--criterion", "auroc") == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "seqdg: This run has no auroc: it is recorded for two classes alone. Choose one of: accuracy,"
+    )
+    assert said.count("\n") == 1
+
+
+def test_a_page_or_a_figure_that_cannot_be_written_is_one_sentence_and_exit_code_2(call, directory, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(directory, copy)
+    (copy / "report.html").unlink(missing_ok=True)
+    (copy / "report.html").mkdir()
+    assert call("report", str(copy)) == 2
+    assert capsys.readouterr().err.startswith(f"seqdg: {copy / 'report.html'} cannot be written: Is a directory.")
+    (tmp_path / "file").touch()
+    assert call("report", str(directory), "--figures", str(tmp_path / "file")) == 2
+    assert capsys.readouterr().err == f"seqdg: {tmp_path / 'file'} is a file. Give --figures a directory.\n"
 
 
 def test_a_run_that_was_stopped_says_what_it_lacks(call, directory, tmp_path):

@@ -71,6 +71,8 @@ def analyze(
     asked, chosen = KINDS[kind], load_benchmark(benchmark)
     directory = out or default_out(chosen)
     make_directory(directory)
+    if figures is not None:
+        make_directory(figures, "--figures")  # now, not after the training
     executor, kind_of_device = executor_for(Wish("local", None, None, None), device)
     context = Context(chosen, data, kind_of_device)
     settle()

@@ -29,6 +29,7 @@ def report(
     seqdg report runs/rotated-mnist --figures figures
     """
     from seqdg.archive.reading import opened
+    from seqdg.errors import UsageError
     from seqdg.report.page import page
     from seqdg.report.page import report as made
     from seqdg.report.run import read_run
@@ -38,7 +39,10 @@ def report(
     store.close()
     content = made(run, select, criterion, baseline)
     path = (directory.parent if directory.is_file() else directory) / "report.html"
-    path.write_text(page(content), encoding="utf-8")
+    try:
+        path.write_text(page(content), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}. Make room for it, or free its name.") from None
     typer.echo(path)
     if figures is not None:
         from seqdg.report.draw.files import write_figures

@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
+from seqdg.errors import UsageError
 from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.report import run as of_run
 from seqdg.report.analyses import learned
@@ -70,7 +71,7 @@ def _criteria(run: Run, select: str) -> Table:
     for criterion in HIGHER_IS_BETTER:
         try:
             chosen = outcomes(run.records, select, criterion)
-        except KeyError:  # AUROC is there for two classes alone
+        except UsageError:  # AUROC is there for two classes alone
             continue
         unit, higher = UNITS[criterion], HIGHER_IS_BETTER[criterion]
         sheet = Sheet(summarize(chosen, unit.factor, higher), select, criterion)

@@ -36,6 +36,7 @@ def outcomes(records: Sequence[Record], rule: str = "source-val", criterion: str
     for record in records:
         if len(record.held_out) == 1 and record.status in (DONE, DIVERGED):
             candidates.setdefault((record.algorithm, record.held_out[0], record.seed), []).append(record)
+    _check_criterion([r for tried in candidates.values() for r in tried], criterion)
     inner = _Inner(records if rule == "leave-one-out" else ())
     return [_outcome(tried, rule, criterion, inner) for tried in candidates.values()]
 
@@ -48,6 +49,12 @@ def candidates(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
             own = tried.setdefault(r.algorithm, {})
             own[r.held_out[0], r.seed] = own.get((r.held_out[0], r.seed), 0) + 1
     return {name: (min(own.values()), max(own.values())) for name, own in tried.items()}
+
+
+def _check_criterion(records: Sequence[Record], criterion: str) -> None:
+    if any(r.history and criterion not in r.history[-1].held_out for r in records):
+        others = ", ".join(name for name in HIGHER_IS_BETTER if name != criterion)
+        raise UsageError(f"This run has no {criterion}: it is recorded for two classes alone. Choose one of: {others}.")
 
 
 def _outcome(tried: list[Record], rule: str, criterion: str, inner: _Inner) -> Outcome:

@@ -13,7 +13,7 @@ from seqdg.report.draw.pdf import write_pdf
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
     """Each as NAME.svg and NAME.pdf; what was written."""
-    make_directory(folder)
+    make_directory(folder, "--figures")
     found: list[Path] = []
     for figure in figures:
         name = "".join(ch if ch.isalnum() or ch in "-_." else "-" for ch in figure.name).strip(".")
