@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import seqdg
 from seqdg.analysis.kinds import KINDS
+from seqdg.errors import UsageError
 from seqdg.report import paper
 from seqdg.report.analyses import section
 
@@ -23,6 +25,29 @@ def test_every_algorithm_has_every_analysis_or_a_sentence(dataset, study, kind):
     for name in names:
         told = name in payload["numbers"].get("refused", {}) or any(name in title for title in titled)
         assert told or name in words, f"{kind} says nothing of {name}"
+
+
+@pytest.mark.parametrize("kind", [name for name in KINDS if name != "cost"])
+def test_an_algorithm_that_diverges_is_named_and_no_number_is_made_up(dataset, study, kind):
+    lost, sound = ("undo-bias", "s-undo-bias") if kind in ("similarity", "ensemble") else ("fo-s-mldg", "agg")
+    made = study(dataset(), [lost, sound], steps=30, points=3, trials=2, settings=[f"{lost}.lr=1e9"])
+    payload = {"of": made.described(), "numbers": KINDS[kind].run(made)}
+    json.dumps(payload, allow_nan=False)
+    shown = section(kind, payload)
+    words = " ".join([*shown.text, *(" ".join(cells) for t in shown.tables for _, cells in t.rows)])
+    if kind == "ensemble":
+        assert "2 trials diverged and count in no mean." in words
+    else:
+        assert f"{lost} is not shown: 2 of its 2 trials diverged by step" in words
+    assert shown.figures
+    assert any(sound in p.title for f in shown.figures for p in f.pictures)
+
+
+def test_a_first_phase_that_diverges_is_a_sentence(dataset, study):
+    made = study(dataset(), ["agg"], steps=30)
+    wild = replace(made.context.benchmark, protocol=replace(made.context.benchmark.protocol, lr=1e9))
+    with pytest.raises(UsageError, match=r"^The domain classifier is not shown: its one trial diverged by step"):
+        KINDS["invariance"].run(replace(made, context=replace(made.context, benchmark=wild)))
 
 
 def test_what_is_looked_at_by_default_exists():

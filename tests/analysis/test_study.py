@@ -17,7 +17,7 @@ def test_a_curve_is_looked_at_from_start_to_end_at_even_distances():
 def test_a_walk_ends_at_the_weights_that_a_run_of_the_same_trial_deploys(dataset, study):
     made = study(dataset(), ["fo-s-mldg"], trials=2)
     stack = made.stack("fo-s-mldg")
-    *_, state = walk(stack, 5)
+    *_, state = walk(stack, "agg", 5)
     records = run_group(Group(made.plan["fo-s-mldg"]), made.context.place())
     logits, y = stack.predict(stack.deploy(state), torch.stack([j.split.test[0] for j in stack.jobs]))
     accuracy = (logits.argmax(-1) == y).double().mean(1).tolist()

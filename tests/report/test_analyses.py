@@ -37,7 +37,7 @@ def test_invariance_names_the_hardest_and_the_easiest(payloads):
     text = section("invariance", payloads["invariance"]).text[0]
     assert "hardest to tell from the features of agg (loss 0.50) and easiest from those of fo-s-mldg (0.30)" in text
     assert "guessing costs 1.10" in text
-    assert "from hardest to easiest: fo-s-mldg, fo-mldg and agg." in text
+    assert "from hardest to easiest: fo-s-mldg, fo-mldg and agg (loss 1.20 to 1.00)." in text
 
 
 def test_cost_has_ratios_and_the_papers_minutes(payloads):
@@ -79,6 +79,15 @@ def test_the_ensemble_is_what_others_are_set_against(payloads):
         "Held out: V. 3 seeds, 100 steps. undo-bias is 1.0 points above the naive ensemble. "
         "s-undo-bias is 2.0 points above the naive ensemble."
     )
+
+
+def test_similarity_says_where_weights_part_on_the_way_and_not_only_where_they_end(payloads):
+    layers = payloads["similarity"]["numbers"]["curves"]["undo-bias"]["layers"]
+    layers["one"] = {"mean": [1.0, 0.99, 1.0], "spread": None}
+    layers["head"] = {"mean": [1.0, 0.5, 1.0], "spread": [0.0, 0.1, 0.01]}
+    shown = section("similarity", payloads["similarity"])
+    assert "part most in head (cosine down to 0.500000) and least in one (0.990000)." in shown.text[0]
+    assert shown.tables[0].rows[0][1][1] == "1.000000 ± 0.010000, lowest 0.500000"
 
 
 @pytest.mark.parametrize("name", ["similarity", "alignment", "invariance"])

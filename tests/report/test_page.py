@@ -60,7 +60,9 @@ def test_what_was_learned_is_said_where_it_was_looked_into(run, payloads):
     assert plain["What did it learn?"].startswith("No analysis has been run. `seqdg analyze invariance`")
     looked = [Analysis(name, 0.0, payload) for name, payload in payloads.items()]
     said = dict(report(Run("vlcs", run(TWO), looked)).answers)["What did it learn?"]
-    assert "By a classifier fitted anew, from hardest to easiest: fo-s-mldg, fo-mldg and agg." in said
+    assert (
+        "By a classifier fitted anew, from hardest to easiest: fo-s-mldg, fo-mldg and agg (loss 1.20 to 1.00)." in said
+    )
     assert "Classes are best separated by fo-s-mldg" in said
 
 

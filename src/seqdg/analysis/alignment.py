@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from seqdg.analysis.study import Numbers, Study, in_training, is_one_net, mean_and_spread, walk
+from seqdg.analysis.study import Diverged, Numbers, Study, in_training, is_one_net, mean_and_spread, walk
 from seqdg.episode import Params
 from seqdg.models.net import Net
 from seqdg.trainer import Stack
@@ -30,15 +30,22 @@ def alignment(study: Study) -> Numbers:
         if not is_one_net(stack, stack.deploy(stack.start())):
             numbers["refused"][name] = f"{name} deploys several nets, so there is no one gradient of a domain."
             continue
-        steps, seen = [], []
-        for state in walk(stack, study.points, study.tick):
-            steps.append(state.step)
-            seen.append(_of_stack(stack, in_training(stack, state)))
-        curves: Numbers = {"at": steps}
-        for what, values in zip(("inner", "cosine", "loss"), zip(*seen, strict=True), strict=True):
-            curves[what], curves[f"{what}_spread"] = mean_and_spread(torch.stack(values, 1))
-        numbers["curves"][name] = curves
+        try:
+            numbers["curves"][name] = _curves(study, name, stack)
+        except Diverged as reason:
+            numbers["refused"][name] = str(reason)
     return numbers
+
+
+def _curves(study: Study, name: str, stack: Stack) -> Numbers:
+    steps, seen = [], []
+    for state in walk(stack, name, study.points, study.tick):
+        steps.append(state.step)
+        seen.append(_of_stack(stack, in_training(stack, state)))
+    curves: Numbers = {"at": steps}
+    for what, values in zip(("inner", "cosine", "loss"), zip(*seen, strict=True), strict=True):
+        curves[what], curves[f"{what}_spread"] = mean_and_spread(torch.stack(values, 1))
+    return curves
 
 
 def _of_stack(stack: Stack, weights: Params) -> tuple[Tensor, Tensor, Tensor]:

@@ -26,7 +26,14 @@ def ensemble(study: Study) -> Numbers:
     cells = summarize(outcomes(sorted(records, key=lambda record: place[record.key])))
     return {
         "cells": [
-            {"algorithm": c.algorithm, "held_out": c.held_out, "mean": c.mean, "stderr": c.stderr, "trials": c.trials}
+            {
+                "algorithm": c.algorithm,
+                "held_out": c.held_out,
+                "mean": c.mean,
+                "stderr": c.stderr,
+                "trials": c.trials,
+                "diverged": c.diverged,
+            }
             for c in cells
         ],
         "refused": {},

@@ -14,9 +14,10 @@ from torch.func import grad_and_value, vmap
 from torch.nn.functional import cross_entropy, linear
 
 from seqdg.algorithm import Algorithm
-from seqdg.analysis.study import Numbers, Study, deployed, embed, is_one_net, mean_and_spread, need, walk
+from seqdg.analysis.study import Diverged, Numbers, Study, deployed, embed, is_one_net, mean_and_spread, need, walk
 from seqdg.data.sampler import stream, torch_generator
 from seqdg.episode import Episode, Params
+from seqdg.errors import UsageError
 from seqdg.models.net import Net
 from seqdg.trainer import Stack
 
@@ -68,7 +69,12 @@ def invariance(study: Study) -> Numbers:
     """
     first = study.stack(study.names[0])
     need(first.net.has_features, "This net has no layer below its head, so there is no invariance to look at.")
-    at, before, taught = _first_phase(study, first)
+    try:
+        at, before, taught = _first_phase(study, first)
+    except Diverged as reason:
+        raise UsageError(
+            f"{reason} Lower the benchmark's learning rate, by which the first phase is trained."
+        ) from None
     numbers: Numbers = {
         "chance": math.log(len(study.sources)),
         "first": {"at": at, "mean": before[0], "spread": before[1]},
@@ -81,7 +87,10 @@ def invariance(study: Study) -> Numbers:
         if not is_one_net(stack, stack.deploy(stack.start())):
             numbers["refused"][name] = f"{name} deploys several nets, so it has no one penultimate layer to look at."
             continue
-        numbers["second"][name], numbers["probe"][name] = _second_phase(study, stack, taught)
+        try:
+            numbers["second"][name], numbers["probe"][name] = _second_phase(study, name, stack, taught)
+        except Diverged as reason:
+            numbers["refused"][name] = str(reason)
     return numbers
 
 
@@ -97,7 +106,7 @@ def _first_phase(study: Study, stack: Stack) -> tuple[list[int], tuple[list[floa
         jobs.append(replace(job, algorithm=learner, protocol=protocol, params=params))
     trained = Stack(stack.net, stack.inputs, jobs)
     steps, losses, taught = [], [], {}
-    for state in walk(trained, study.points, study.tick):
+    for state in walk(trained, "The domain classifier", study.points, study.tick):
         taught = state.params
         steps.append(state.step)
         losses.append(_on_training_rows(trained, deployed(trained, state), taught))
@@ -108,15 +117,15 @@ def _plain(stack: Stack) -> bool:
     return all(name in stack.jobs[0].params for name in stack.net.names)
 
 
-def _second_phase(study: Study, stack: Stack, taught: Params) -> tuple[Numbers, Numbers]:
+def _second_phase(study: Study, name: str, stack: Stack, taught: Params) -> tuple[Numbers, Numbers]:
     sources, jobs = len(study.sources), []
     for i, job in enumerate(stack.jobs):
-        weights = {name: taught[name][i].cpu() for name in stack.net.names}
+        weights = {w: taught[w][i].cpu() for w in stack.net.names}
         params = job.algorithm.init(stack.net, weights, sources, torch_generator(job.seed, "extra"))
         jobs.append(replace(job, params=params))
     trained = Stack(stack.net, stack.inputs, jobs)
     steps, losses, weights = [], [], {}
-    for state in walk(trained, study.points, study.tick):
+    for state in walk(trained, name, study.points, study.tick):
         weights = deployed(trained, state)
         steps.append(state.step)
         losses.append(_on_training_rows(trained, weights, taught))

@@ -10,6 +10,7 @@ from torch import Tensor
 from seqdg.algorithm import Algorithm
 from seqdg.algorithms.agg import AGG
 from seqdg.analysis.study import (
+    Diverged,
     Numbers,
     Study,
     algorithm_of,
@@ -70,11 +71,16 @@ def ranks(study: Study) -> Numbers:
             numbers["refused"][name] = (
                 f"{name} judges no domain after its past, so a domain's place in the path means nothing to it."
             )
-        elif kind == "sequential":
-            numbers["by_place"][name] = [_curve(study, name, source, place) for place in range(last + 1)]
-            numbers["with_it_last"][name] = numbers["by_place"][name][last]
-        else:
-            numbers["with_it_last"][name] = _curve(study, name, source, last)
+            continue
+        places = range(last + 1) if kind == "sequential" else [last]
+        try:
+            curves = [_curve(study, name, source, place) for place in places]
+        except Diverged as reason:
+            numbers["refused"][name] = str(reason)
+            continue
+        numbers["with_it_last"][name] = curves[-1]
+        if kind == "sequential":
+            numbers["by_place"][name] = curves
     return numbers
 
 
@@ -91,7 +97,7 @@ def _curve(study: Study, name: str, source: int, place: int) -> Numbers:
     fresh = [Placed(j.seed + ELSEWHERE, j.split.train, j.protocol.batch, source, place) for j in stack.jobs]
     drawn = [sampler.draw(0, EPISODES) for sampler in fresh]
     steps, losses = [], []
-    for state in walk(stack, study.points, study.tick):
+    for state in walk(stack, name, study.points, study.tick):
         steps.append(state.step)
         losses.append(_judged(stack, state.params, drawn, place))
     mean, spread = mean_and_spread(torch.stack(losses, 1))

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from seqdg import branches
-from seqdg.analysis.study import Numbers, Study, mean_and_spread, walk
+from seqdg.analysis.study import Diverged, Numbers, Study, mean_and_spread, walk
 from seqdg.episode import Params
+from seqdg.trainer import Stack
 
 
 def similarity(study: Study) -> Numbers:
@@ -21,16 +22,23 @@ def similarity(study: Study) -> Numbers:
                 "s-undo-bias and ensemble have one."
             )
             continue
-        steps, found = [], []
-        for state in walk(stack, study.points, study.tick):
-            steps.append(state.step)
-            found.append(stack.over_trials(lambda params: cosines(branches.own(params)))(state.params))
-        layers = {}
-        for layer in found[0]:
-            mean, spread = mean_and_spread(torch.stack([f[layer].mean(-1) for f in found], 1))
-            layers[layer] = {"mean": mean, "spread": spread}
-        numbers["curves"][name] = {"at": steps, "layers": layers}
+        try:
+            numbers["curves"][name] = _curves(study, name, stack)
+        except Diverged as reason:
+            numbers["refused"][name] = str(reason)
     return numbers
+
+
+def _curves(study: Study, name: str, stack: Stack) -> Numbers:
+    steps, found = [], []
+    for state in walk(stack, name, study.points, study.tick):
+        steps.append(state.step)
+        found.append(stack.over_trials(lambda params: cosines(branches.own(params)))(state.params))
+    layers = {}
+    for layer in found[0]:
+        mean, spread = mean_and_spread(torch.stack([f[layer].mean(-1) for f in found], 1))
+        layers[layer] = {"mean": mean, "spread": spread}
+    return {"at": steps, "layers": layers}
 
 
 def cosines(copies: Params) -> dict[str, Tensor]:

@@ -97,12 +97,20 @@ def looks(steps: int, points: int) -> list[int]:
     return [round(steps * i / count) for i in range(count + 1)]
 
 
-def walk(stack: Stack, points: int, tick: Tick = unheard) -> Iterator[State]:
-    """The state at the start and at even distances up to the end."""
+class Diverged(Exception):
+    """Training left the finite numbers, so there is nothing to look at."""
+
+
+def walk(stack: Stack, name: str, points: int, tick: Tick = unheard) -> Iterator[State]:
+    """The state at the start and at even distances up to the end; raises Diverged where any trial has."""
     state = stack.start()
     for step in looks(stack.protocol.steps, points):
         state = stack.advance(state, step, tick)
         state.losses = []
+        finite = torch.stack([w.isfinite().flatten(1).all(1) for w in state.params.values()]).all(0)
+        if lost := int((~finite).sum()):
+            trials = "its one trial" if len(finite) == 1 else f"{lost} of its {len(finite)} trials"
+            raise Diverged(f"{name} is not shown: {trials} diverged by step {step}.")
         yield state
 
 

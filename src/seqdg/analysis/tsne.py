@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.analysis.study import Numbers, Study, embed, walk, why_no_features
+from seqdg.analysis.study import Diverged, Numbers, Study, embed, walk, why_no_features
 from seqdg.data.sampler import stream
 
 MOST = 400  # points in a panel
@@ -26,7 +26,11 @@ def tsne(study: Study) -> Numbers:
         if sentence := why_no_features(stack, name):
             refused[name] = sentence
             continue
-        *_, state = walk(stack, 1, study.tick)
+        try:
+            *_, state = walk(stack, name, 1, study.tick)
+        except Diverged as reason:
+            refused[name] = str(reason)
+            continue
         shown[name] = embed(stack, stack.deploy(state), rows.expand(len(stack.jobs), -1))[0].cpu().double().numpy()
     panels = {
         name: {"points": np.round(layout(z, study.seed), 2).tolist(), "score": separability(z, labels)}

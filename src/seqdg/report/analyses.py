@@ -50,7 +50,8 @@ def learned(shown: Sequence[Section]) -> str:
     named = [s for s in shown if s.found and s.name in ("invariance", "alignment", "tsne", "similarity")]
     if not named:
         return "No analysis has been run. `seqdg analyze invariance`, `tsne` and others look into it, and show here."
-    return " ".join(s.found[-1] if s.name == "invariance" else s.found[0] for s in named[:3])
+    said = [s.found[-1] if s.name == "invariance" else s.found[0] for s in named[:3]]
+    return " ".join([*said, "Of how many seeds that is stands below, with each."])
 
 
 def _made(payload: Mapping[str, Any]) -> Table:

@@ -23,7 +23,7 @@ def shown(payload: Mapping[str, Any]) -> Section:
         shown = [("*" if sheet.place(r, name) == 0 else "") + sheet.value(r, name) for r in sheet.rows]
         rows.append((name, shown))
     table = Table(sheet.footnote, ["algorithm", *sheet.rows], rows)
-    text = [about(payload), *refusals(payload)]
+    text = [about(payload), *sheet.remarks, *refusals(payload)]
     return Section("ensemble", "Against the naive ensemble", text, (), [figure], [table], found=_found(sheet))
 
 

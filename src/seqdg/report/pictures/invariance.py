@@ -61,10 +61,11 @@ def _found(numbers: Mapping[str, Any]) -> list[str]:
     if len(kept) < 2:
         return []
     most, least = max(kept, key=lambda n: kept[n]), min(kept, key=lambda n: kept[n])
-    sentences = [
-        f"The domain is hardest to tell from the features of {most} (loss {kept[most]:.2f}) and easiest from those of "
-        f"{least} ({kept[least]:.2f}); guessing costs {numbers['chance']:.2f}."
-    ]
     order = sorted(anew, key=lambda n: -anew[n])
-    sentences.append(f"By a classifier fitted anew, from hardest to easiest: {listed(order)}.")
-    return sentences
+    return [
+        f"By the classifier of the first phase, the domain is hardest to tell from the features of {most} (loss "
+        f"{kept[most]:.2f}) and easiest from those of {least} ({kept[least]:.2f}); guessing costs "
+        f"{numbers['chance']:.2f}.",
+        f"By a classifier fitted anew, from hardest to easiest: {listed(order)} (loss {anew[order[0]]:.2f} to "
+        f"{anew[order[-1]]:.2f}).",
+    ]

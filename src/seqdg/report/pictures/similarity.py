@@ -11,6 +11,7 @@ from seqdg.report.draw.theme import styles
 from seqdg.report.pictures.about import about, plus_minus, refusals
 from seqdg.report.section import Section, Table
 
+DIGITS = 6
 TITLE = "Similarity of domain-specific weights"
 
 
@@ -29,7 +30,8 @@ def shown(payload: Mapping[str, Any]) -> Section:
     for name, c in curves.items():
         ends = [c["layers"].get(layer) for layer in layers]
         rows.append((name, [_last(end) if end else "-" for end in ends]))
-    table = Table("Mean cosine between the sources' weights at the end", ["algorithm", *layers], rows)
+    table = Table("Mean cosine between the sources' weights at the end, and its lowest over the training",
+                  ["algorithm", *layers], rows)  # fmt: skip
     caption = (
         "Mean cosine over all pairs of source domains between their own copies of a layer's weights; 1 is the same."
     )
@@ -39,14 +41,17 @@ def shown(payload: Mapping[str, Any]) -> Section:
 
 
 def _last(curve: Mapping[str, Any]) -> str:
-    return plus_minus(curve["mean"][-1], curve["spread"][-1] if curve["spread"] else None, 5)
+    end = plus_minus(curve["mean"][-1], curve["spread"][-1] if curve["spread"] else None, DIGITS)
+    return f"{end}, lowest {min(curve['mean']):.{DIGITS}f}"
 
 
 def _found(curves: Mapping[str, Any]) -> list[str]:
     sentences = []
     for name, c in curves.items():
-        ends = {layer: curve["mean"][-1] for layer, curve in c["layers"].items()}
-        low, high = min(ends, key=lambda n: ends[n]), max(ends, key=lambda n: ends[n])
-        sentences.append(f"{name}: the sources' weights end most alike in {high} ({ends[high]:.5f}) and least in {low} "
-                         f"({ends[low]:.5f}).")  # fmt: skip
+        lowest = {layer: min(curve["mean"]) for layer, curve in c["layers"].items()}
+        most, least = min(lowest, key=lambda n: lowest[n]), max(lowest, key=lambda n: lowest[n])
+        sentences.append(
+            f"{name}: the sources' weights part most in {most} (cosine down to {lowest[most]:.{DIGITS}f}) and least in "
+            f"{least} ({lowest[least]:.{DIGITS}f})."
+        )
     return sentences
