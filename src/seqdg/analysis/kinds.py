@@ -35,5 +35,5 @@ KINDS = {
     "similarity": Kind(similarity, ("undo-bias", "s-undo-bias"), 1, 200),
     "ranks": Kind(ranks, ("agg", "fo-mldg", "fo-s-mldg"), 2, 200),
     "alignment": Kind(alignment, ("agg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg"), 2),
-    "ensemble": Kind(ensemble, ("ensemble", "undo-bias", "s-undo-bias"), 1, 250, True),
+    "ensemble": Kind(ensemble, ("ensemble", "undo-bias", "s-undo-bias"), 1, 200, True),
 }
