@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,6 +58,8 @@ def pack(runs: Sequence[tuple[Path, Results]], file: Path, exact: bool = False) 
         said.append(
             f"Criteria other than accuracy have {digits} digits, and on source validation their mean over the sources."
         )
+        if any(len(e.record.held_out) > 1 for e in entries):
+            said.append("Of trials with two domains held out, these means and the loss curves are left out.")
     points = max(len(e.record.losses) for e in entries)
     if points > CURVE:
         said.append(f"Loss curves have {CURVE} points of {CURVE_DIGITS} digits, means of up to {points}.")
@@ -81,8 +84,8 @@ def _gathered(runs: Sequence[tuple[Path, Results]]) -> tuple[list[_Entry], dict[
             if record.status != FAILED and record.key not in found:
                 found[record.key] = _Entry(record, groups.get(record.key, ""), record.key in latest)
         missing.update({key: group for key, group in latest.items() if key not in found})
-        commands += [c for c in remembered(run) if c not in commands]
-        analyses += [[a.name, round(a.created), a.payload] for a in run.analyses()]
+        commands += [c for c in map(_without_places, remembered(run)) if c not in commands]
+        analyses += [[a.name, round(a.created), _without_places(a.payload)] for a in run.analyses()]
     data = dict.fromkeys(e.record.description["data"] for e in found.values())
     if len(data) > 1:
         raise UsageError(
@@ -93,6 +96,14 @@ def _gathered(runs: Sequence[tuple[Path, Results]]) -> tuple[list[_Entry], dict[
     said += [f"{twice} trials are in more than one run; the first is kept."] if twice else []
     left = [[key, group] for key, group in missing.items() if key not in found]
     return list(found.values()), _about(benchmark, commands, analyses, left), said
+
+
+def _without_places(made: dict[str, Any]) -> dict[str, Any]:
+    """Of paths in its command that start at the root of a machine's disk, the last part."""
+    if not isinstance(made, dict) or "command" not in made:
+        return made
+    words = [Path(word).name or word if word.startswith(("/", "~")) else word for word in shlex.split(made["command"])]
+    return {**made, "command": shlex.join(words)}
 
 
 def _about(benchmark: str, commands: list[Any], analyses: list[Any], missing: list[Any]) -> dict[str, Any]:
@@ -108,7 +119,7 @@ def _bytes(entries: Sequence[_Entry], content: dict[str, Any], digits: int | Non
     columns |= {"group": coded([e.group for e in entries]), "latest": coded([e.latest for e in entries])}
     if any(r.key != key_of(r.description) for r in records):
         columns["key"] = coded([r.key for r in records])
-    curves = [thinned(r.losses, CURVE) for r in records]
+    curves = [thinned(r.losses, CURVE) if digits is None or len(r.held_out) == 1 else [] for r in records]
     whole = {
         **content,
         "count": len(records),
@@ -133,11 +144,14 @@ def _described(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _shortened(record: Record) -> list[Evaluation]:
-    """On source validation, criteria other than accuracy as their mean."""
-    return [
-        Evaluation(e.step, {c: v if c == "accuracy" else [mean(v)] for c, v in e.source.items()}, e.held_out)
-        for e in record.history
-    ]
+    """On source validation, criteria other than accuracy as their mean; not at all for trials that hold out two
+    domains, of which selection looks at these alone."""
+    inner = len(record.held_out) > 1
+
+    def kept(source: dict[str, list[float]]) -> dict[str, list[float]]:
+        return {c: v if c == "accuracy" else [mean(v)] for c, v in source.items() if c == "accuracy" or not inner}
+
+    return [Evaluation(e.step, kept(e.source), e.held_out) for e in record.history]
 
 
 def _history(histories: Sequence[Sequence[Evaluation]], digits: int | None) -> dict[str, Any]:

@@ -21,6 +21,11 @@ Baseline = Annotated[
     typer.Option(metavar="ALGORITHM", help="Test every other algorithm against this one, paired over seed and domain."),
 ]
 
+Cost = Annotated[
+    bool,
+    typer.Option("--cost", help="Instead, what the run took: time and memory of every algorithm, from its records."),
+]
+
 
 def table(
     directory: given.Results,
@@ -29,6 +34,7 @@ def table(
     criterion: given.Criterion = "accuracy",
     against: Against = None,
     baseline: Baseline = None,
+    cost: Cost = False,
 ) -> None:
     """Print the table of a run: mean ± standard error over trials, the best of every held-out domain marked.
 
@@ -41,6 +47,11 @@ def table(
         store = opened(directory)
         records, benchmark = store.records(criterion), store.benchmark
         store.close()
+        if cost:
+            from seqdg.report.spent import spent_table
+
+            typer.echo(spent_table(records, form, baseline or "agg"), nl=False)
+            return
         typer.echo(shown(records, form, select, (), criterion, baseline, against, benchmark), nl=False)
 
 

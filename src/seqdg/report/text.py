@@ -63,7 +63,7 @@ def markdown(sheet: Sheet) -> str:
     rows, columns, paper = sheet.rows, sheet.columns, sheet.paper
     head = []
     for c in columns:
-        head.append(_escaped(c))
+        head.append(escaped(c))
         if paper and c in paper.columns:
             head.append(f"paper: {paper.columns[c]}")
     lines = [f"| held out | {' | '.join(head)} |", "|---" + "|---:" * len(head) + "|"]
@@ -74,12 +74,12 @@ def markdown(sheet: Sheet) -> str:
             shown.append(f"**{value}**" if sheet.place(r, c) == 0 else value)
             if paper and c in paper.columns:
                 shown.append(sheet.published(r, c))
-        lines.append(f"| {_escaped(r)} | {' | '.join(shown)} |")
+        lines.append(f"| {escaped(r)} | {' | '.join(shown)} |")
     notes = [sheet.footnote, *sheet.notes]
     return "\n".join([*lines, "", *(f"{_prose(note)}  " for note in notes)]) + "\n"
 
 
-def _escaped(name: str) -> str:
+def escaped(name: str) -> str:
     return "".join(f"\\{ch}" if ch in "\\|*`[]" else _ENTITIES.get(ch, ch) for ch in one_line(name))
 
 

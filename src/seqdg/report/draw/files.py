@@ -16,10 +16,19 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
     make_directory(folder, "--figures")
     found: list[Path] = []
     for figure in figures:
-        name = "".join(ch if ch.isalnum() or ch in "-_." else "-" for ch in figure.name).strip(".")
-        columns = 4 if figure.pictures[0].width < 300 else 3
-        drawn, printed = folder / f"{name}.svg", folder / f"{name}.pdf"
-        drawn.write_text(svg.file(figure, columns), encoding="utf-8")
-        write_pdf(figure, printed, columns)
+        name, content = as_svg(figure)
+        drawn, printed = folder / name, (folder / name).with_suffix(".pdf")
+        drawn.write_text(content, encoding="utf-8")
+        write_pdf(figure, printed, _columns(figure))
         found += [drawn, printed]
     return found
+
+
+def as_svg(figure: Figure) -> tuple[str, str]:
+    """Name of its file, and contents."""
+    name = "".join(ch if ch.isalnum() or ch in "-_." else "-" for ch in figure.name).strip(".")
+    return f"{name}.svg", svg.file(figure, _columns(figure))
+
+
+def _columns(figure: Figure) -> int:
+    return 4 if figure.pictures[0].width < 300 else 3

@@ -1,0 +1,140 @@
+"""Writes all that is published of a packed run, from its records alone:
+
+    seqdg pack runs/NAME --out docs/results/NAME
+    python scripts/publish.py docs/results/NAME
+
+Tables (docs/results/NAME/tables/*.md; the first line of each is the command that prints the rest), the figures of the
+report as SVG (figures/), and a page with all of them, hardware, versions, commit and commands (README.md). Run it from
+the root of the repository. A test checks that every file is what the records say.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from seqdg.archive.reading import opened
+from seqdg.cli.table import shown
+from seqdg.errors import UsageError
+from seqdg.evaluate import HIGHER_IS_BETTER
+from seqdg.record import Record
+from seqdg.report import run as of_run
+from seqdg.report.draw.files import as_svg
+from seqdg.report.page import report
+from seqdg.report.paper import table_for
+from seqdg.report.run import Run, read_run
+from seqdg.report.select import RULES, outcomes
+from seqdg.report.spent import spent_table
+from seqdg.report.summary import UNITS
+
+BASELINE = "agg"
+BY = {
+    "source-val": "Selected by source validation",
+    "last": "At the last step",
+    "leave-one-out": "Selected by leave-one-out within the sources",
+    "oracle": "Oracle: selected by the held-out domain itself. What could have been reached, not what can be expected",
+}
+
+
+def files(directory: Path) -> dict[str, str]:
+    """By name below the directory, the contents of every file that is made from its records."""
+    results = opened(directory)
+    records, run, name = results.records(), read_run(results), results.benchmark
+    tables = _tables(records, name, directory)
+    made = report(run)
+    figures = {f"figures/{name}": content for name, content in map(as_svg, made.figures)}
+    titles = {f"figures/{as_svg(f)[0]}": f"{f.title}. {f.caption}" for f in made.figures}
+    page = _page(run, directory, tables, titles, made.answers, made.warnings)
+    return {**{file: f"<!-- {command} -->\n\n{text}" for file, (_, command, text) in tables.items()}, **figures,
+            "README.md": page}  # fmt: skip
+
+
+def _tables(records: list[Record], benchmark: str, directory: Path) -> dict[str, tuple[str, str, str]]:
+    """Title, command and what it prints, by file."""
+    place = directory.as_posix()
+    baseline = BASELINE if len({r.algorithm for r in records}) > 1 and _ran(records, BASELINE) else None
+    tested = f" --baseline {baseline}" if baseline else ""
+    found = {}
+    for rule in _rules(records):
+        command = f"seqdg table {place} --format markdown --select {rule}{tested}"
+        text = shown(records, "markdown", rule, (), "accuracy", baseline)
+        found[f"tables/accuracy-{rule}.md"] = (BY[rule], command, text)
+    if table_for(benchmark, records) is not None:
+        command = f"seqdg table {place} --format markdown --against paper"
+        text = shown(records, "markdown", "source-val", (), "accuracy", None, "paper", benchmark)
+        found["tables/beside-the-paper.md"] = ("Beside the paper", command, text)
+    for criterion in [c for c in _criteria(records) if c != "accuracy"]:
+        command = f"seqdg table {place} --format markdown --criterion {criterion}{tested}"
+        text = shown(records, "markdown", "source-val", (), criterion, baseline)
+        file = f"tables/{criterion.replace('_', '-')}.md"
+        found[file] = (f"{UNITS[criterion].title}, selected by itself on source validation", command, text)
+    command = f"seqdg table {place} --format markdown --cost"
+    found["tables/cost.md"] = ("Cost", command, spent_table(records, "markdown"))
+    return found
+
+
+def _ran(records: list[Record], algorithm: str) -> bool:
+    return any(o.algorithm == algorithm for o in outcomes(records))
+
+
+def _rules(records: list[Record]) -> list[str]:
+    """Those that the run has the trials for."""
+    found = []
+    for rule in RULES:
+        try:
+            outcomes(records, rule)
+        except UsageError:
+            continue
+        found.append(rule)
+    return found
+
+
+def _criteria(records: list[Record]) -> list[str]:
+    known = {c for r in records for e in r.history for c in e.held_out}
+    return [c for c in HIGHER_IS_BETTER if c in known]
+
+
+def _page(run: Run, directory: Path, tables: dict, figures: dict, answers: list, warnings: list) -> str:
+    """All of it on one page."""
+    place = directory.as_posix()
+    made = f"Made by `python scripts/publish.py {place}` from [the records](records.json.xz): do not edit."
+    lines = [f"# {run.benchmark}", "", f"{made} The line above each table is the command that prints it.", ""]
+    lines += [f"- **{question}** {answer}" for question, answer in answers]
+    lines += [f"- Note: {text}" for text in warnings]
+    for title, command, text in tables.values():
+        lines += ["", f"## {title}", "", "```", command, "```", "", text.rstrip("\n")]
+    lines += ["", "## Figures"]
+    for file, caption in figures.items():
+        lines += ["", f"![{caption.partition('.')[0]}]({file})", "", caption]
+    lines += ["", "## What these results are of", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in of_run.facts(run)]
+    lines += ["", "The trials were made by", "", "```", *of_run.commands(run), "```"]
+    lines += ["", "and any of them can be trained again and compared with its record by", "", "```",
+              f"seqdg rerun {place} --sample 3 --data DATA", "```"]  # fmt: skip
+    lines += ["", "## Settings", "", "Every candidate of every algorithm:", ""]
+    for name, candidates in of_run.settings(run):
+        lines += [f"- `{name}`", *(f"  - {text}" for text in candidates)]
+    return "\n".join(lines) + "\n"
+
+
+def publish(directory: Path) -> list[Path]:
+    """Writes them, and removes tables and figures that are no longer made."""
+    made = files(directory)
+    for folder in ("tables", "figures"):
+        (directory / folder).mkdir(exist_ok=True)
+        for old in (directory / folder).iterdir():
+            if f"{folder}/{old.name}" not in made:
+                old.unlink()
+    for name, content in made.items():
+        (directory / name).write_text(content, encoding="utf-8")
+    return [directory / name for name in made]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python scripts/publish.py docs/results/NAME")
+    try:
+        for path in publish(Path(sys.argv[1])):
+            print(path)
+    except UsageError as error:
+        raise SystemExit(f"publish: {error}") from None

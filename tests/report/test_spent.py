@@ -1,0 +1,51 @@
+"""What a run took, from its records."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from seqdg.errors import UsageError
+from seqdg.record import FAILED
+from seqdg.report.spent import spent, spent_table
+
+ONE = {"V": [0.6, 0.7]}
+
+
+def test_time_is_summed_and_a_step_is_set_against_the_baselines(run):
+    records = [
+        *run({"agg": ONE}, seconds=2.0, stacked=4, peak_memory=2**20),
+        *run({"mldg": ONE}, seconds=3.0, peak_memory=3 * 2**20),
+    ]
+    agg, mldg = spent(records)
+    assert (agg.trainings, agg.seconds, agg.per_step, agg.times, agg.stacked) == (2, 4.0, 20.0, 1.0, 4)
+    assert (mldg.seconds, mldg.per_step, mldg.times, mldg.memory) == (6.0, 30.0, 1.5, 3 * 2**20)
+    assert "4 trainings in 10 s on cpu (x86_64): 24 per minute." in spent_table(records)
+
+
+def test_devices_are_kept_apart_and_failed_trials_left_out(run):
+    records = [
+        *run({"agg": ONE, "mldg": ONE}, seconds=1.0),
+        *run({"mldg": ONE}, seconds=0.1, device="NVIDIA H200"),
+        *run({"agg": ONE}, seconds=9.0, status=FAILED),
+    ]
+    found = {(s.algorithm, s.device): s for s in spent(records)}
+    assert len(found) == 3
+    assert found["agg", "cpu (x86_64)"].seconds == 2.0
+    assert found["mldg", "NVIDIA H200"].times is None  # no baseline there
+
+
+def test_every_format_has_the_same_numbers(run):
+    records = run({"agg": ONE, "a|b": ONE}, seconds=2.0)
+    entries = json.loads(spent_table(records, "json"))
+    assert [e["seconds"] for e in entries] == [4.0, 4.0]
+    rows = list(csv.DictReader(io.StringIO(spent_table(records, "csv"))))
+    assert [float(row["per_step"]) for row in rows] == [20.0, 20.0]
+    assert "| a\\|b | 2 | 4.0 | 20 | 1.00 |" in spent_table(records, "markdown")
+    with pytest.raises(UsageError, match="There is no format of the cost table 'latex'"):
+        spent_table(records, "latex")
+    with pytest.raises(UsageError, match="holds no finished trial yet"):
+        spent_table([])
