@@ -60,14 +60,13 @@ def mean_of_domains(params: Params, domain: Tensor) -> Params:
     return {name: torch.tensordot(_rows(domain, w).mean(0), w, 1) for name, w in own(params).items()}
 
 
-def means_before(copies: Params) -> Params:
-    """(domain - 1, ...) of (domain, ...) copies: for each but the first, the mean of those before it."""
-
-    def means(w: Tensor) -> Tensor:
-        counts = torch.arange(1, len(w), dtype=w.dtype, device=w.device)
-        return w.cumsum(0).narrow(0, 0, len(w) - 1) / counts.reshape(-1, *(1,) * (w.dim() - 1))
-
-    return {name: means(w) for name, w in copies.items()}
+def from_past(domain: Tensor, dtype: torch.dtype) -> Tensor:
+    """(domain - 1, source) the matrix that takes the copies of all sources to those of the domains of a path, but for
+    the first, each less the mean of those before it."""
+    sources = torch.arange(len(domain), device=domain.device)
+    met = (domain.unsqueeze(1) == sources).to(dtype)  # (domain, source) 1 where the domain is the source
+    before = met.cumsum(0).narrow(0, 0, len(domain) - 1) / (sources.narrow(0, 1, len(domain) - 1).unsqueeze(1))
+    return met.narrow(0, 1, len(domain) - 1) - before
 
 
 def mean(copies: Params) -> Params:

@@ -35,3 +35,9 @@ class Episode(NamedTuple):
             y=self.y.narrow(0, start, stop - start),
             domain=self.domain.narrow(0, start, stop - start),
         )
+
+    def by_source(self) -> Episode:
+        """The same step with the domains in the order of the sources, each of which must be met once."""
+        order = self.domain.argsort()
+        x, y, domain = (t.index_select(0, order) for t in (self.x, self.y, self.domain))
+        return self._replace(x=x, y=y, domain=domain)

@@ -21,6 +21,7 @@ from seqdg.algorithm import Algorithm, Number
 from seqdg.capture import Captured, Draws
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import Sampler
+from seqdg.data.upcoming import Upcoming
 from seqdg.episode import Episode, Params
 from seqdg.models.net import Net
 from seqdg.optimizers import OPTIMIZERS, Rates, Slots
@@ -61,7 +62,7 @@ class Stack:
         self.algorithm, self.protocol = jobs[0].algorithm, jobs[0].protocol
         self.alone = len(jobs) == 1
         self.optimizer = OPTIMIZERS[optimizer_name(self.algorithm, self.protocol)]
-        self.samplers = [Sampler(job.seed, job.split.train, job.protocol.batch) for job in jobs]
+        self.upcoming = Upcoming([Sampler(job.seed, job.split.train, job.protocol.batch) for job in jobs])
         # One trial alone keeps its numbers as they are: with them arithmetic on all weights is a launch less.
         self.numbers = {} if self.alone else self._per_trial([numbers(job.algorithm) for job in jobs])
         rates = [Rates(*(getattr(job.protocol, name) for name in Rates._fields)) for job in jobs]
@@ -124,6 +125,7 @@ class Stack:
         graph = self._captured(state, draws)
         if graph is not None:
             state.params, state.slots, losses = graph.run(state.params, state.slots, draws)
+            self.upcoming.prepare(last, min(last + DRAWN_AHEAD, self.bounds[-1]))  # while the device is at work
         else:
             losses = self._eager(state, draws)
         state.losses.append(losses)
@@ -132,8 +134,7 @@ class Stack:
     def _draws(self, stage: int, first: int, last: int) -> Draws:
         """Of every trial, (step, trial, ...), on the device."""
         device, start = self.inputs.device, self.bounds[stage - 1] if stage else 0
-        drawn = [sampler.draw(first, last) for sampler in self.samplers]
-        domain, rows, key = (torch.stack(column, 1) for column in zip(*drawn, strict=True))
+        domain, rows, key = self.upcoming.take(first, last)
         share = (torch.arange(first, last) - start).double() / (self.bounds[stage] - start)
         progress = share.to(self.inputs.dtype)[:, None].expand(last - first, len(self.jobs))
         found = {"domain": domain, "rows": rows, "key": key, "progress": progress}
@@ -200,8 +201,8 @@ class Stack:
         one = self.over_trials(lambda given, params, x: self._own(given).statistics(self.net, params, x))
         mean: Params = {}
         square: Params = {}
-        draws = torch.stack([sampler.draw(0, count).rows for sampler in self.samplers], 2).to(self.inputs.device)
-        parts = draws.flatten(0, 1)  # (step x source, trial, batch)
+        drawn = Upcoming(self.upcoming.samplers).take(0, count).rows.to(self.inputs.device)
+        parts = drawn.transpose(1, 2).flatten(0, 1)  # (step x source, trial, batch)
         for rows in parts:
             found = one(self.numbers, deployed, self.inputs.serve(rows)[0])
             for name, value in found.items():

@@ -192,3 +192,18 @@ def test_lambda_must_be_finite_and_not_negative(lam):
 def test_undo_bias_of_a_single_domain_is_refused(net):
     with pytest.raises(UsageError, match="at least 2 source domains"):
         build("undo-bias").check(net, 1)
+
+
+@pytest.mark.parametrize("name", ["undo-bias", "s-undo-bias"])
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("which", ["all", "head"])
+@pytest.mark.parametrize("sources", [2, 4])
+def test_the_direction_is_the_gradient_of_the_loss_in_every_weight(
+    net, weights, episode_of, name, squared, which, sources
+):
+    settings = {"lam": 0.7, "squared": squared, "branches": which}
+    algorithm, episode = build(name, **settings), episode_of(sources)
+    params = untied(algorithm, net, weights, sources)
+    direction, value = algorithm.gradient(net, params, episode)
+    assert_close(direction, grad(lambda w: algorithm.loss(net, w, episode))(params))
+    assert_close(value, algorithm.loss(net, params, episode))

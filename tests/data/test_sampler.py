@@ -16,6 +16,13 @@ def test_any_stretch_of_steps_is_the_same_as_in_one_go():
         assert torch.equal(all_of_it[7:13], some)
 
 
+def test_one_sampler_may_be_asked_for_stretches_in_any_order():
+    whole, same = Sampler(3, ROWS, batch=4).draw(0, 60), Sampler(3, ROWS, batch=4)
+    for start, stop in [(0, 7), (7, 13), (20, 31), (31, 60), (5, 9), (9, 9 + 1), (0, 60)]:
+        for got, want in zip(same.draw(start, stop), whole, strict=True):
+            assert torch.equal(got, want[start:stop])
+
+
 def test_rows_come_in_the_order_of_the_path_and_from_its_domains():
     draws = Sampler(0, ROWS, batch=4).draw(0, 50)
     assert all(sorted(path.tolist()) == [0, 1, 2] for path in draws.domain)

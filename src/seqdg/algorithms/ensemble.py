@@ -32,8 +32,8 @@ class Ensemble(Algorithm):
         return branches.split(params, net.names, sources)
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        nets = branches.of_domains(params, episode.domain)
-        return vmap(lambda weights, x, y: net.loss(weights, (x, y)))(nets, episode.x, episode.y).sum()
+        step = episode.by_source()
+        return vmap(lambda weights, x, y: net.loss(weights, (x, y)))(branches.own(params), step.x, step.y).sum()
 
     def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
         each = vmap(lambda weights: net.statistics(weights, x))(branches.own(deployed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from seqdg.episode import Episode, Params
 from seqdg.models.net import Net
 from seqdg.registry import register
 
+Linear = Callable[[Tensor], Tensor]
 EPSILON = 1e-6  # the norm is sqrt(s + EPSILON^2), so that equal copies (the start) give no kick
 
 
@@ -73,18 +75,44 @@ class UndoBias(Chainable):
 
         return total
 
+    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        def from_mean(copies: Tensor) -> Tensor:
+            return copies - copies.mean(0, keepdim=True)
+
+        return self._gradient(net, params, episode, from_mean, from_mean)
+
     def along(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        """The whole path at once: all losses in one pass, each copy beside the mean of those before it."""
+        """The whole path at once."""
+        past = branches.from_past(episode.domain, episode.x.dtype)
+        return self._gradient(
+            net, params, episode, lambda copies: torch.tensordot(past, copies, 1),
+            lambda pulls: torch.tensordot(past.transpose(0, 1), pulls, 1),
+        )  # fmt: skip
 
-        def total(weights: Params) -> Tensor:
-            copies = branches.of_domains(weights, episode.domain)
-            before = branches.means_before(copies)
-            after_first = {name: w.narrow(0, 1, episode.domains - 1) for name, w in copies.items()}
-            value = _losses(net, branches.shared(weights), copies, episode).sum()
-            return value + self.lam * vmap(self._distance)(after_first, before).sum() if episode.domains > 1 else value
+    def _gradient(
+        self, net: Net, params: Params, episode: Episode, contrast: Linear, transposed: Linear
+    ) -> tuple[Params, Tensor]:
+        """That of the losses, all in one pass, and that of the pull in closed form: contrasts C w of the copies have
 
-        direction, value = grad_and_value(total)(params)
-        return direction, value
+        d/dw of lam * sum over i of || (C w)_i ||  =  C' (lam / || (C w)_i || * (C w)_i)
+        """
+        step = episode.by_source()
+
+        def losses(weights: Params) -> Tensor:
+            return _losses(net, branches.shared(weights), branches.own(weights), step).sum()
+
+        direction, value = grad_and_value(losses)(params)
+        away = {name: contrast(w) for name, w in branches.own(params).items()}
+        square = torch.stack([(w * w).flatten(1).sum(1) for w in away.values()]).sum(0)
+        if self.squared:
+            pull, distance = 2.0 * self.lam * torch.ones_like(square), square
+        else:
+            distance = torch.sqrt(square + EPSILON**2)
+            pull = self.lam / distance
+        for name, w in away.items():
+            pulled = transposed(pull.reshape(-1, *(1,) * (w.dim() - 1)) * w)
+            direction[branches.PREFIX + name] = direction[branches.PREFIX + name] + pulled
+        return direction, value + self.lam * distance.sum()
 
     def deploy(self, params: Params) -> Params:
         return {**branches.shared(params), **branches.mean(branches.own(params))}

@@ -107,7 +107,7 @@ def gradients(stack: Stack, state: State) -> float:
     step = FlopCounterMode(display=False)
     with step, _uncaptured(stack):
         stack.advance(state, state.step + 1)
-    draws = stack.samplers[0].draw(0, 1)
+    draws = stack.upcoming.samplers[0].draw(0, 1)
     x, y = stack.inputs.serve(draws.rows[0, 0].to(stack.inputs.device))
     weights = {name: w.to(stack.inputs.device) for name, w in stack.net.params().items()}
     one = FlopCounterMode(display=False)

@@ -19,6 +19,7 @@ from seqdg.analysis.study import (
     walk,
 )
 from seqdg.data.sampler import Draws, Sampler
+from seqdg.data.upcoming import Upcoming
 from seqdg.episode import Episode, Params
 from seqdg.look_ahead import LookAhead
 from seqdg.models.net import Net
@@ -93,7 +94,7 @@ def _kind(algorithm: Algorithm) -> str | None:
 def _curve(study: Study, name: str, source: int, place: int) -> Numbers:
     """Trained with the domain at its place, and judged on other episodes that have it there too."""
     stack = study.stack(name)
-    stack.samplers = [Placed(j.seed, j.split.train, j.protocol.batch, source, place) for j in stack.jobs]
+    stack.upcoming = Upcoming([Placed(j.seed, j.split.train, j.protocol.batch, source, place) for j in stack.jobs])
     fresh = [Placed(j.seed + ELSEWHERE, j.split.train, j.protocol.batch, source, place) for j in stack.jobs]
     drawn = [sampler.draw(0, EPISODES) for sampler in fresh]
     steps, losses = [], []

@@ -6,8 +6,9 @@ Any stretch of steps can be drawn without those before it, so a resumed trial me
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,19 +40,48 @@ class Sampler:
     def __init__(self, seed: int, rows: Sequence[Tensor], batch: int) -> None:
         self.seed, self.batch = seed, batch
         self.rows = [r.numpy() for r in rows]  # the training rows of every source
+        self._places = _Series(lambda: stream(seed, "order"), lambda g, count: g.random((count, len(rows))))
+        self._keys = _Series(lambda: stream(seed, "key"), lambda g, count: g.integers(2**62, size=count))
+        self._epochs: list[dict[int, NDArray[np.int64]]] = [{} for _ in rows]  # the last ones used
+
+    @cached_property
+    def identity(self) -> tuple[object, ...]:
+        """Samplers with the same one draw the same."""
+        return self.seed, self.batch, *(rows.tobytes() for rows in self.rows)
 
     def draw(self, start: int, stop: int) -> Draws:
-        """Steps start, ..., stop - 1."""
-        order = np.argsort(stream(self.seed, "order").random((stop, len(self.rows))), axis=1)[start:]
+        """Steps start, ..., stop - 1; quickest where the last stretch ended at the start."""
+        order = np.argsort(self._places(start, stop), axis=1)
         by_source = np.stack([self._minibatches(d, start, stop) for d in range(len(self.rows))], axis=1)
         rows = np.take_along_axis(by_source, order[:, :, None], axis=1)
-        key = stream(self.seed, "key").integers(2**62, size=stop)[start:]
-        return Draws(torch.from_numpy(order), torch.from_numpy(rows), torch.from_numpy(key))
+        return Draws(torch.from_numpy(order), torch.from_numpy(rows), torch.from_numpy(self._keys(start, stop)))
 
     def _minibatches(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
         rows, first, last = self.rows[source], start * self.batch, stop * self.batch
         epochs = range(first // len(rows), (last - 1) // len(rows) + 1)
-        shuffled = [rows[stream(self.seed, "epoch", source, epoch).permutation(len(rows))] for epoch in epochs]
+        old = self._epochs[source]
+        self._epochs[source] = {e: old[e] if e in old else self._shuffled(source, e) for e in epochs}
         skip = first - epochs[0] * len(rows)
-        drawn: NDArray[np.int64] = np.concatenate(shuffled)[skip : skip + last - first]
+        drawn: NDArray[np.int64] = np.concatenate(list(self._epochs[source].values()))[skip : skip + last - first]
         return drawn.reshape(stop - start, self.batch)
+
+    def _shuffled(self, source: int, epoch: int) -> NDArray[np.int64]:
+        rows = self.rows[source]
+        return rows[stream(self.seed, "epoch", source, epoch).permutation(len(rows))]
+
+
+class _Series:
+    """The numbers of one stream, of which any stretch may be asked for; one that follows the last is the quickest."""
+
+    def __init__(
+        self, begin: Callable[[], np.random.Generator], draw: Callable[[np.random.Generator, int], NDArray[Any]]
+    ) -> None:
+        self._begin, self._draw = begin, draw
+        self._generator, self._at = begin(), 0
+
+    def __call__(self, start: int, stop: int) -> NDArray[Any]:
+        if start < self._at:
+            self._generator, self._at = self._begin(), 0
+        self._draw(self._generator, start - self._at)
+        self._at = stop
+        return self._draw(self._generator, stop - start)
