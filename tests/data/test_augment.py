@@ -103,7 +103,7 @@ def test_the_window_lies_inside_has_the_area_asked_for_and_a_ratio_within_bounds
     draws = torch.rand(4, 5000, generator=generator, dtype=torch.float64)
     for height, width in ((20, 20), (20, 26), (40, 20)):
         x = torch.zeros(1, 3, height, width)
-        top, left, h, w = _window(x, Augment(scale=(0.3, 0.9)), draws)
+        top, left, h, w = _window(x.shape, Augment(scale=(0.3, 0.9)), draws)
         assert min(top.min(), left.min()) >= 0
         assert max((top + h).max(), (left + w).max()) <= 1 + 1e-12
         torch.testing.assert_close(h * w, 0.3 + 0.6 * draws[0])
@@ -114,7 +114,7 @@ def test_the_window_lies_inside_has_the_area_asked_for_and_a_ratio_within_bounds
 
 def test_places_of_the_window_are_uniform():
     draws = torch.rand(4, 4000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    top, left, h, w = _window(torch.zeros(1, 3, 9, 9), Augment(), draws)
+    top, left, h, w = _window((1, 3, 9, 9), Augment(), draws)
     check_uniform(top / (1 - h))
     check_uniform(left / (1 - w))
     check_uniform((h * w - 0.8) / 0.2)
@@ -233,3 +233,22 @@ def test_a_gpu_gives_the_same_images_also_when_captured(images: Tensor):
     at.copy_(key(8))
     graph.replay()
     torch.testing.assert_close(got.cpu(), IMAGENET(augment(images, key(8), Augment(), 16)), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "recipe", [Augment(), Augment(hue=0.0, contrast=0.0), Augment(flip=1.0, grayscale=1.0, brightness=0.0)]
+)
+def test_the_kernels_give_the_same_images(monkeypatch, recipe: Augment):
+    """Without a GPU, in the interpreter of Triton where that is installed."""
+    if not torch.cuda.is_available():
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    pytest.importorskip("triton", reason="The kernels are Triton's, and it is not installed here.")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (2, 3, 3, 45, 37), generator=generator, dtype=torch.uint8).to(device)
+    transform, key = ImageTransform(33, IMAGENET, recipe), torch.tensor(5).to(device)
+    found = []
+    for on in (True, False):
+        monkeypatch.setattr("seqdg.data.augment.kernels_run", lambda x, on=on: on)
+        found.append(transform.train(images, key))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=2e-4)

@@ -24,6 +24,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 def kernels(monkeypatch):
     """Switches the kernels on and off."""
     pytest.importorskip("triton", reason="The kernels are Triton's, and it is not installed here.")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     return lambda on: monkeypatch.setattr(fused, "_kernels_run", lambda x: on)
 
 
@@ -107,7 +108,6 @@ def test_the_gradient_of_an_activation_is_that_of_torch_where_it_bends(kernels, 
 @pytest.mark.parametrize("half", [False, True])
 def test_the_gradient_of_a_whole_net(kernels, make, policy, half):
     torch.manual_seed(0)
-    torch.backends.cudnn.allow_tf32 = False
     module = make(5)
     for layer in module.modules():
         if isinstance(layer, torch.nn.BatchNorm2d):

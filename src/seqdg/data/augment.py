@@ -8,6 +8,7 @@ step, so a trial sees the same images alone and in a stack.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -17,7 +18,8 @@ from torch.nn.functional import interpolate
 from seqdg.data import pixels
 from seqdg.draw import fold, uniform
 from seqdg.errors import UsageError, unknown
-from seqdg.models.normalization import Normalization
+from seqdg.models.fused import kernels_run
+from seqdg.models.normalization import Normalization, per_channel
 
 _STREAM = 0x696D6167  # sets these draws apart from what an algorithm draws from the same key
 
@@ -81,7 +83,8 @@ class ImageTransform:
     def train(self, x: Tensor, key: Tensor) -> Tensor:
         if self.recipe is None:
             return self.serve(x)
-        return self.normalization(augment(x, key, self.recipe, self.size))
+        whole = _by_kernels(x, key, self.recipe, self.size, self.normalization)
+        return self.normalization(augment(x, key, self.recipe, self.size)) if whole is None else whole
 
     def serve(self, x: Tensor) -> Tensor:
         return prepare(x, self.size, self.normalization)
@@ -107,25 +110,55 @@ def augment(images: Tensor, key: Tensor, recipe: Augment, size: int = 224) -> Te
             f"Changes of color need images of 3 channels, and these have {images.shape[-3]}. Set them to 0."
         )
     x = pixels.as_unit(images).reshape(-1, *images.shape[-3:])
-    # Each kind of change has its own row of draws, so leaving one out of the recipe leaves the others as they were.
-    draws = uniform(fold(key, _STREAM), (10, x.shape[0]), dtype=x.dtype)
-    window = _window(x, recipe, draws[:4])
-    mirror, brightness, contrast, saturation, hue, gray = draws[4:].unbind(0)
-    x = pixels.crop(x, size, window, mirror=mirror < recipe.flip)
+    window, (mirror, brightness, contrast, saturation, hue, gray) = _amounts(x.shape, key, recipe, x.dtype)
+    x = pixels.crop(x, size, window, mirror=mirror)
     if recipe.brightness:
-        x = pixels.brightness(x, _factor(recipe.brightness, brightness))
+        x = pixels.brightness(x, brightness)
     if recipe.contrast:
-        x = pixels.contrast(x, _factor(recipe.contrast, contrast))
+        x = pixels.contrast(x, contrast)
     if recipe.saturation:
-        x = pixels.saturation(x, _factor(recipe.saturation, saturation))
+        x = pixels.saturation(x, saturation)
     if recipe.hue:
-        x = pixels.hue(x, recipe.hue * (2 * hue - 1))
+        x = pixels.hue(x, hue)
     if recipe.grayscale:
-        x = pixels.grayscale(x, gray < recipe.grayscale)
+        x = pixels.grayscale(x, gray)
     return x.reshape(*images.shape[:-2], size, size)
 
 
-def _window(x: Tensor, recipe: Augment, draws: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _amounts(
+    shape: Sequence[int], key: Tensor, recipe: Augment, dtype: torch.dtype
+) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, ...]]:
+    """For images of a shape (image, channel, height, width): the window, and how much of every change."""
+    # Each kind of change has its own row of draws, so leaving one out of the recipe leaves the others as they were.
+    draws = uniform(fold(key, _STREAM), (10, shape[0]), dtype=dtype)
+    mirror, brightness, contrast, saturation, hue, gray = draws[4:].unbind(0)
+    changes = (
+        mirror < recipe.flip,
+        _factor(recipe.brightness, brightness),
+        _factor(recipe.contrast, contrast),
+        _factor(recipe.saturation, saturation),
+        recipe.hue * (2 * hue - 1),
+        gray < recipe.grayscale,
+    )
+    return _window(shape, recipe, draws[:4]), changes
+
+
+def _by_kernels(images: Tensor, key: Tensor, recipe: Augment, size: int, scale: Normalization) -> Tensor | None:
+    """Augmented and normalized in two passes over memory; None where no kernel is at hand."""
+    if images.dtype != torch.uint8 or images.shape[-3] != 3 or not kernels_run(images):
+        return None
+    from seqdg.data.pixel_kernels import changed
+
+    flat = images.reshape(-1, *images.shape[-3:]).contiguous()
+    window, changes = _amounts(flat.shape, key, recipe, torch.float32)
+    amounts = torch.stack([*window, *(c.to(torch.float32) for c in changes)])
+    scales = torch.cat([per_channel(values, amounts).flatten().expand(3) for values in (scale.mean, scale.std)])
+    makes = (recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue, recipe.grayscale)
+    out = changed(flat, amounts, scales, size, tuple(bool(m) for m in makes))
+    return out.reshape(*images.shape[:-2], size, size)
+
+
+def _window(of: Sequence[int], recipe: Augment, draws: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Crops that lie inside the image: top, left, height, width (image,), as parts of its sides.
 
     The area is uniform, and the logarithm of the ratio is uniform among those that fit. (torchvision draws both again
@@ -135,7 +168,7 @@ def _window(x: Tensor, recipe: Augment, draws: Tensor) -> tuple[Tensor, Tensor, 
     low, high = recipe.scale
     part = low + (high - low) * area
     fits = -torch.log(part)  # the logarithm of width over height, in parts of the sides, is from -fits to fits
-    bound, tall = math.log(recipe.ratio), math.log(x.shape[-2] / x.shape[-1])
+    bound, tall = math.log(recipe.ratio), math.log(of[-2] / of[-1])
     lower = torch.minimum((-fits).clamp(min=tall - bound), fits)
     upper = torch.maximum(fits.clamp(max=tall + bound), -fits)
     ratio = torch.exp(lower + (upper - lower) * shape)

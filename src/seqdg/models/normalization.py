@@ -16,10 +16,10 @@ class Normalization:
     std: tuple[float, ...] = (1.0,)
 
     def __call__(self, images: Tensor) -> Tensor:  # (..., channel, height, width)
-        return (images - _per_channel(self.mean, images)) / _per_channel(self.std, images)
+        return (images - per_channel(self.mean, images)) / per_channel(self.std, images)
 
 
-def _per_channel(values: tuple[float, ...], like: Tensor) -> Tensor:
+def per_channel(values: tuple[float, ...], like: Tensor) -> Tensor:
     """(channel, 1, 1), written on the device: a copy from the host cannot be captured in a CUDA graph."""
     return torch.stack([torch.full((1, 1), v, dtype=like.dtype, device=like.device) for v in values])
 

@@ -64,12 +64,17 @@ def finish(x: Tensor, rest: Tensor | None, act: str) -> Tensor:
     return relu(x) if act == "relu" else relu6(x) if act == "relu6" else x
 
 
-def _kernels_run(x: Tensor) -> bool:
-    """Kernels have no second derivative and know nothing of stacks."""
-    if not x.is_cuda or x.dim() != 4 or x.dtype not in _TYPES or x.numel() >= 2**31 or not _has_triton():
+def kernels_run(x: Tensor) -> bool:
+    """Whether Triton is there and nothing but one gradient is taken: kernels have no second derivative, and know
+    nothing of stacks."""
+    if not x.is_cuda or x.numel() >= 2**31 or not _has_triton():
         return False
     levels: list[Any] = [level.key() for level in retrieve_all_functorch_interpreters()]
     return levels in ([], [TransformType.Grad])
+
+
+def _kernels_run(x: Tensor) -> bool:
+    return x.dim() == 4 and x.dtype in _TYPES and kernels_run(x)
 
 
 @cache
