@@ -102,4 +102,9 @@ def payloads() -> dict[str, dict]:
             "sources": 3, "device": "cpu", "stacked": 1, "refused": {},
         },
     }  # fmt: skip
-    return {name: {"of": of, "numbers": n, "command": f"seqdg analyze {name} vlcs"} for name, n in numbers.items()}
+    others = {"similarity": ["undo-bias", "agg"], "ensemble": ["ensemble", "undo-bias", "s-undo-bias"]}
+    return {
+        name: {"of": {**of, "algorithms": others.get(name, names)}, "numbers": n,
+               "command": f"seqdg analyze {name} vlcs"}
+        for name, n in numbers.items()
+    }  # fmt: skip

@@ -66,6 +66,18 @@ def test_what_was_learned_is_said_where_it_was_looked_into(run, payloads):
     assert "Classes are best separated by fo-s-mldg" in said
 
 
+def test_an_algorithm_looks_the_same_in_every_figure(run, payloads):
+    looked = [Analysis(name, 0.0, payload) for name, payload in payloads.items()]
+    made = report(Run("vlcs", run({"fo-s-mldg": TWO["agg"], "dann": TWO["mldg"]}), looked))
+    keys = {
+        (name, style)
+        for f in made.figures for name, style in f.legend
+        if name in ("agg", "fo-mldg", "fo-s-mldg", "dann", "undo-bias", "ensemble")
+    }  # fmt: skip
+    assert sorted(name for name, _ in keys) == ["agg", "dann", "fo-mldg", "fo-s-mldg", "undo-bias"]
+    assert len({style for _, style in keys}) == 5
+
+
 def test_a_difference_that_may_be_chance_is_not_called_real(run):
     values = {"agg": {"V": [0.5, 0.6, 0.7]}, "mldg": {"V": [0.6, 0.5, 0.71]}}
     said = dict(report(Run("vlcs", run(values))).answers)

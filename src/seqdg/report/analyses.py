@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from seqdg.report.draw.theme import Looks, styles
 from seqdg.report.pictures import alignment, cost, ensemble, invariance, ranks, similarity, tsne
 from seqdg.report.section import Section, Table
 from seqdg.results import Analysis
 
-PICTURES: dict[str, Callable[[Mapping[str, Any]], Section]] = {
+PICTURES: dict[str, Callable[[Mapping[str, Any], Looks], Section]] = {
     "invariance": invariance.shown,
     "tsne": tsne.shown,
     "similarity": similarity.shown,
@@ -25,8 +26,14 @@ PICTURES: dict[str, Callable[[Mapping[str, Any]], Section]] = {
 HOW = "How this was made"
 
 
-def sections(analyses: Sequence[Analysis]) -> list[Section]:
-    """The newest of each kind and subject, in a fixed order, with its command."""
+def looked_at(analyses: Sequence[Analysis]) -> list[str]:
+    """All algorithms that they are of."""
+    return list(dict.fromkeys(n for a in analyses if a.name in PICTURES for n in a.payload["of"]["algorithms"]))
+
+
+def sections(analyses: Sequence[Analysis], looks: Looks | None = None) -> list[Section]:
+    """The newest of each kind and subject, in a fixed order, with its command; an algorithm looks the same in all."""
+    looks = looks or styles(looked_at(analyses))
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for analysis in analyses:
         if analysis.name in PICTURES:
@@ -34,13 +41,13 @@ def sections(analyses: Sequence[Analysis]) -> list[Section]:
     found: list[Section] = []
     for name in PICTURES:
         for i, payload in enumerate(p for (kind, _), p in newest.items() if kind == name):
-            found.append(_numbered(section(name, payload), i))
+            found.append(_numbered(section(name, payload, looks), i))
     return found
 
 
-def section(name: str, payload: Mapping[str, Any]) -> Section:
+def section(name: str, payload: Mapping[str, Any], looks: Looks | None = None) -> Section:
     """One analysis, with how it was made."""
-    shown = PICTURES[name](payload)
+    shown = PICTURES[name](payload, looks or styles(payload["of"]["algorithms"]))
     first, *others = shown.text
     return replace(shown, text=[" ".join([first, *shown.found]), *others], aside=[*shown.aside, _made(payload)])
 

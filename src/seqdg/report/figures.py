@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from seqdg.report.draw.frame import padded
 from seqdg.report.draw.marks import Figure, Picture
 from seqdg.report.draw.plots import Point, Row, Series, lines_plot, rows_plot, scatter_plot
-from seqdg.report.draw.theme import Style
+from seqdg.report.draw.theme import Looks
 from seqdg.report.select import Outcome
 from seqdg.report.sheet import Sheet
 from seqdg.report.summary import AVERAGE, WORST, mean_and_error
-
-Looks = Mapping[str, Style]
 
 
 def domain_figure(sheet: Sheet, looks: Looks) -> Figure:

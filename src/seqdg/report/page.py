@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from seqdg.errors import UsageError
 from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.report import run as of_run
-from seqdg.report.analyses import learned
+from seqdg.report.analyses import learned, looked_at
 from seqdg.report.analyses import sections as sections_of
 from seqdg.report.answers import answers
 from seqdg.report.draw import svg
@@ -36,14 +36,14 @@ def report(run: Run, select: str = "source-val", criterion: str = "accuracy", ba
         lead = "No trial has finished yet, so there is nothing to compare."
         return Report(title, lead, (), lacking, [*sections_of(run.analyses), _again(run)])
     names = list(dict.fromkeys(o.algorithm for o in chosen))
-    looks = styles(names)
+    looks = styles([*names, *looked_at(run.analyses)])
     sheet = _sheet(run, chosen, select, criterion, baseline if baseline else "agg" if "agg" in names else names[0])
     warnings = [*lacking, *(f"Diverged: {text}." for text in of_run.diverged(run))]
     sections = [_results(sheet, run, looks), *_differences(sheet, looks)]
     curves, cost = curve_figure(sheet, chosen, looks), cost_figure(sheet, chosen, looks)
     sections += [Section("training", "Training", figures=[curves])] if curves else []
     sections += [Section("cost", "Cost", figures=[cost])] if cost else []
-    looked_into = sections_of(run.analyses)
+    looked_into = sections_of(run.analyses, looks)
     sections += [*looked_into, *_paper(sheet), _again(run)]
     said = [*answers(sheet, chosen), ("What did it learn?", learned(looked_into))]
     return Report(title, sheet.footnote, said, warnings, sections)

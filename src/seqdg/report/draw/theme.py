@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LIGHT = {
@@ -27,6 +27,9 @@ class Style:
     color: str
     shape: str = "circle"
     dash: str = ""
+
+
+Looks = Mapping[str, Style]
 
 
 def styles(names: Sequence[str]) -> dict[str, Style]:

@@ -8,18 +8,17 @@ from typing import Any
 
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import Series, lines_plot
-from seqdg.report.draw.theme import styles
+from seqdg.report.draw.theme import Looks
 from seqdg.report.pictures.about import about, listed, plus_minus, refusals
 from seqdg.report.section import Section, Table
 
 
-def shown(payload: Mapping[str, Any]) -> Section:
+def shown(payload: Mapping[str, Any], looks: Looks) -> Section:
     numbers = payload["numbers"]
     curves = numbers["curves"]
     text = [about(payload), *refusals(payload)]
     if not curves:
         return Section("alignment", "Alignment of gradients", text)
-    looks = styles(list(curves))
     panels = [
         lines_plot([Series(n, looks[n], c["at"], c[key]) for n, c in curves.items()], "step", heading.lower(), heading)
         for key, heading in (("cosine", "Cosine"), ("inner", "Inner product"))

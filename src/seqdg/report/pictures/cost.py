@@ -8,17 +8,17 @@ from typing import Any
 from seqdg.report import paper
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import Row, rows_plot
-from seqdg.report.draw.theme import styles
+from seqdg.report.draw.theme import Looks
 from seqdg.report.pictures.about import about, refusals
 from seqdg.report.section import Section, Table
 
 BASE = "agg"
 
 
-def shown(payload: Mapping[str, Any]) -> Section:
+def shown(payload: Mapping[str, Any], looks: Looks) -> Section:
     numbers = payload["numbers"]
     costs = numbers["costs"]
-    looks, base = styles(list(costs)), costs.get(BASE)
+    base = costs.get(BASE)
     parts = (("seconds", "time of a step"), ("gradients", "gradient evaluations"), ("memory", "peak memory"))
     panels = []
     for key, heading in parts:

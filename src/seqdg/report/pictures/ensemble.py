@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.theme import styles
+from seqdg.report.draw.theme import Looks
 from seqdg.report.figures import domain_figure
 from seqdg.report.pictures.about import about, refusals
 from seqdg.report.section import Section, Table
@@ -14,9 +14,9 @@ from seqdg.report.sheet import Sheet
 from seqdg.report.summary import AVERAGE, Cell
 
 
-def shown(payload: Mapping[str, Any]) -> Section:
+def shown(payload: Mapping[str, Any], looks: Looks) -> Section:
     sheet = Sheet([Cell(**cell) for cell in payload["numbers"]["cells"]])
-    drawn = domain_figure(sheet, styles(sheet.columns))
+    drawn = domain_figure(sheet, looks)
     figure = Figure("ensemble", "Against the naive ensemble", drawn.pictures, drawn.caption)
     rows = []
     for name in sheet.columns:

@@ -7,15 +7,14 @@ from typing import Any
 
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import Row, Series, lines_plot, rows_plot
-from seqdg.report.draw.theme import Style, styles
+from seqdg.report.draw.theme import Looks, Style
 from seqdg.report.pictures.about import about, listed, plus_minus, refusals
 from seqdg.report.section import Section, Table
 
 
-def shown(payload: Mapping[str, Any]) -> Section:
+def shown(payload: Mapping[str, Any], looks: Looks) -> Section:
     numbers = payload["numbers"]
     second, probe, chance = numbers["second"], numbers["probe"], numbers["chance"]
-    looks = styles(list(second))
     first, turn = numbers["first"], numbers["first"]["at"][-1]
     series = [Series("domain classifier alone", Style("muted"), first["at"], first["mean"])]
     series += [

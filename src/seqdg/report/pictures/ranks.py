@@ -9,28 +9,27 @@ from typing import Any
 
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import Series, lines_plot
-from seqdg.report.draw.theme import Style, styles
+from seqdg.report.draw.theme import Looks, Style, styles
 from seqdg.report.pictures.about import about, refusals
 from seqdg.report.section import Section, Table
 
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 
-def shown(payload: Mapping[str, Any]) -> Section:
+def shown(payload: Mapping[str, Any], looks: Looks) -> Section:
     numbers = payload["numbers"]
     interest, by_place, last = numbers["interest"], numbers["by_place"], numbers["with_it_last"]
     text = [f"{about(payload)} Domain of interest: {interest}.", *refusals(payload)]
     figures, tables = [], []
     for name, curves in by_place.items():
         labels = [_place(i, len(curves)) for i in range(len(curves))]
-        looks = styles(labels)
-        series = [Series(n, looks[n], c["at"], c["mean"]) for n, c in zip(labels, curves, strict=True)]
+        by_label = styles(labels)
+        series = [Series(n, by_label[n], c["at"], c["mean"]) for n, c in zip(labels, curves, strict=True)]
         caption = f"Loss that {name} takes on {interest}, at the weights that the domains before it lead to."
         figures.append(_figure(f"ranks-{name}", f"{name} by place of {interest}", series, caption))
         rows = [(n, _row(c)) for n, c in zip(labels, curves, strict=True)]
         tables.append(Table(f"{name}: loss on {interest} by its place", HEAD, rows))
     if last:
-        looks = styles(list(last))
         series = [Series(n, looks[n], c["at"], c["mean"]) for n, c in last.items()]
         caption = f"{interest} last in the path, or the meta-test domain; agg knows no order."
         figures.append(_figure("ranks-last", f"With {interest} last", series, caption))

@@ -7,7 +7,7 @@ from typing import Any
 
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import Series, lines_plot
-from seqdg.report.draw.theme import styles
+from seqdg.report.draw.theme import Looks
 from seqdg.report.pictures.about import about, plus_minus, refusals
 from seqdg.report.section import Section, Table
 
@@ -15,12 +15,11 @@ DIGITS = 6
 TITLE = "Similarity of domain-specific weights"
 
 
-def shown(payload: Mapping[str, Any]) -> Section:
+def shown(payload: Mapping[str, Any], looks: Looks) -> Section:
     curves = payload["numbers"]["curves"]
     text = [about(payload), *refusals(payload)]
     if not curves:
         return Section("similarity", TITLE, text)
-    looks = styles(list(curves))
     layers = list(dict.fromkeys(layer for c in curves.values() for layer in c["layers"]))
     panels, rows = [], []
     for layer in layers:

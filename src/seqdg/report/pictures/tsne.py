@@ -7,27 +7,27 @@ from typing import Any
 
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import points_plot
-from seqdg.report.draw.theme import styles
+from seqdg.report.draw.theme import Looks, styles
 from seqdg.report.pictures.about import about, refusals
 from seqdg.report.section import Section, Table
 
 
-def shown(payload: Mapping[str, Any]) -> Section:
+def shown(payload: Mapping[str, Any], looks: Looks) -> Section:
     numbers = payload["numbers"]
     classes = [numbers["classes"][k] for k in numbers["labels"]]
     present = [c for c in numbers["classes"] if c in set(classes)]
-    looks = styles(present)
+    by_class = styles(present)
     panels = []
     for name, panel in numbers["panels"].items():
         points = [(float(x), float(y)) for x, y in panel["points"]]
-        panels.append(points_plot(points, classes, looks, name, f"silhouette {_score(panel['score'])}"))
+        panels.append(points_plot(points, classes, by_class, name, f"silhouette {_score(panel['score'])}"))
     scores = [(name, [_score(panel["score"])]) for name, panel in numbers["panels"].items()]
     table = Table("Mean silhouette of the classes", ["", "silhouette"], scores)
     caption = (
         f"t-SNE of the held-out rows with the same settings for all (perplexity {numbers['perplexity']:g}); color and "
         "shape are the class. The silhouette is of the features, not of their picture: 1 apart, 0 mixed."
     )
-    legend = [(c, looks[c]) for c in present]
+    legend = [(c, by_class[c]) for c in present]
     figure = Figure("tsne", "Embeddings of the held-out domain", panels, caption, legend)
     text = [about(payload), *refusals(payload)]
     return Section("tsne", "What it learned: embeddings", text, (),
