@@ -35,8 +35,8 @@ def shown(payload: Mapping[str, Any], looks: Looks) -> Section:
     table = Table("Gradients of different source domains", head, rows)
     caption = (
         f"Mean over {len(numbers['pairs'])} pairs of sources, gradients of the plain loss on the same training rows at "
-        "the deployed weights. Gradients shrink and part as less is left to learn, so the middle compares at equal "
-        "loss; training goes from right to left there."
+        "the deployed weights. Gradients shrink and part as less is left to learn, so the second panel compares at "
+        "equal loss; training goes from right to left there."
     )
     figure = Figure("alignment", "Alignment of gradients", panels, caption, [(n, looks[n]) for n in curves], lines=True)
     return Section("alignment", "Alignment of gradients", text, (), [figure], [table], found=_found(curves))

@@ -34,9 +34,10 @@ def shown(payload: Mapping[str, Any], looks: Looks) -> Section:
          for name in second],
     )  # fmt: skip
     caption = (
-        "First a domain classifier on the penultimate layer is trained, then the classes with each algorithm. Left: "
-        "that classifier, kept, on training rows. Features that move also confuse a classifier that stays, so right: "
-        f"one fitted anew, and judged on rows that neither it nor the net has seen. {_bars(probe)}"
+        "First a domain classifier on the penultimate layer is trained, then the classes with each algorithm. The "
+        "first panel has that classifier, kept, on training rows. Features that move also confuse a classifier that "
+        "stays, so the second has one fitted anew, and judged on rows that neither it nor the net has seen. "
+        f"{_bars(probe)}"
     )
     figure = Figure("invariance", "Domain invariance", panels, caption, [(s.name, s.style) for s in series], lines=True)
     text = [about(payload), *refusals(payload)]
