@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import subprocess
@@ -27,10 +28,11 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """Of the source tree that runs, where it is a git checkout; marked + where it has changes."""
+    """Of the source tree that runs, where it is a git checkout; marked + where it has changes. Of a copy of one without
+    its history, what SEQDG_COMMIT says."""
     folder = Path(seqdg.__file__).resolve().parent
     if not (folder.parent.parent / ".git").exists():
-        return ""
+        return os.environ.get("SEQDG_COMMIT", "")
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],

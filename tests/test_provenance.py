@@ -1,0 +1,17 @@
+"""Where numbers come from."""
+
+from __future__ import annotations
+
+import seqdg
+from seqdg import provenance
+
+
+def test_a_copy_without_its_history_has_the_commit_that_it_is_told(tmp_path, monkeypatch):
+    package = tmp_path / "src" / "seqdg"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(seqdg, "__file__", str(package / "__init__.py"))
+    commit = provenance.commit.__wrapped__  # what it says is kept
+    monkeypatch.delenv("SEQDG_COMMIT", raising=False)
+    assert commit() == ""
+    monkeypatch.setenv("SEQDG_COMMIT", "0123456789ab")
+    assert commit() == "0123456789ab"
