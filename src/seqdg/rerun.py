@@ -143,7 +143,7 @@ def rerun(
     done: dict[str, Record] = {}
     for record in wanted:
         alike = (record.device, record.versions.get("torch")) == (device, versions()["torch"])
-        members = None if alone or not alike else stack_with(record, records)
+        members = stack_with(record, records) if alike and (record.stacked == 1 or not alone) else None
         if record.key not in done or members is None:
             group = Group(tuple(trial_of(r, dataset, weights, names) for r in members or [record]))
             new = attempt(group, context, tick)

@@ -100,6 +100,13 @@ def test_alone_on_the_same_device_the_number_is_near(records, context):
     assert found.agrees
 
 
+def test_a_trial_that_was_trained_alone_is_compared_exactly_alone(records, context):
+    (first,) = rerun(records, [records[0]], context, alone=True)
+    single = first.again
+    (found,) = rerun([single], [single], context, alone=True)
+    assert (found.allowed, found.agrees, found.same_weights) == (0.0, True, True)
+
+
 def test_two_of_a_stack_are_trained_once(records, context):
     taken = []
     found = list(rerun(records, stack_with(records[0], records)[:2], context, tick=taken.append))
