@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +60,15 @@ def test_what_is_looked_at_by_default_exists():
 
 def test_the_cost_is_looked_at_for_every_algorithm_of_the_papers_cost_table():
     assert {paper.column_of(name) for name in KINDS["cost"].algorithms} >= set(paper.cost())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_analysis_is_described_with_a_picture(kind):
+    docs = Path(__file__).parents[2] / "docs"
+    _, _, rest = (docs / "report.md").read_text(encoding="utf-8").partition(f"\n### `{kind}`: ")
+    own, _, _ = rest.partition("\n### ")
+    shown = re.findall(r"!\[([^]]{20,})\]\((pictures/[a-z-]+\.svg)\)", own)
+    assert shown
+    for _, picture in shown:
+        drawn = ET.parse(docs / picture).findall(".//*[@class='mark']")
+        assert len(drawn) > 2
