@@ -64,6 +64,7 @@ def test_what_was_learned_is_said_where_it_was_looked_into(run, payloads):
         "By a classifier fitted anew, from hardest to easiest: fo-s-mldg, fo-mldg and agg (loss 1.20 to 1.00)." in said
     )
     assert "Classes are best separated by fo-s-mldg" in said
+    assert said.startswith("Gradients of different sources point most alike")
 
 
 def test_an_algorithm_looks_the_same_in_every_figure(run, payloads):
@@ -112,7 +113,10 @@ def test_commands_in_sentences_look_like_commands_and_are_still_escaped():
 
 def test_where_the_baseline_is_best_nothing_is_claimed(run):
     said = dict(report(Run("vlcs", run({"agg": {"V": [0.9, 0.9]}, "mldg": {"V": [0.5, 0.6]}}))).answers)
-    assert said["Is that real?"] == "No algorithm has a higher average than the baseline, agg."
+    nothing = "No algorithm has a higher average than the baseline, agg."
+    assert said["Is that real?"] == f"{nothing} Not distinguishable from agg: mldg."
+    more = {"agg": {"V": [0.9] * 8}, "mldg": {"V": [0.5 + i / 100 for i in range(8)]}}
+    assert dict(report(Run("x", run(more))).answers)["Is that real?"] == f"{nothing} Worse than agg: mldg."
 
 
 def test_the_page_has_every_part_and_is_one_file(run):

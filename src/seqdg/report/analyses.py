@@ -54,7 +54,9 @@ def section(name: str, payload: Mapping[str, Any], looks: Looks | None = None) -
 
 def learned(shown: Sequence[Section]) -> str:
     """What the analyses say of what was learned, one sentence each."""
-    named = [s for s in shown if s.found and s.name in ("invariance", "alignment", "tsne", "similarity")]
+    named = [
+        s for name in ("alignment", "invariance", "tsne", "similarity") for s in shown if s.name == name and s.found
+    ]
     if not named:
         return "No analysis has been run. `seqdg analyze invariance`, `tsne` and others look into it, and show here."
     said = [s.found[-1] if s.name == "invariance" else s.found[0] for s in named[:3]]

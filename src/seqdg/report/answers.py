@@ -46,16 +46,13 @@ def _which(sheet: Sheet, best: Cell) -> str:
 
 def _real(sheet: Sheet, best: Cell) -> str:
     baseline = sheet.paired[0].baseline
-    if best.algorithm == baseline:
-        better = [x.algorithm for x in sheet.paired if x.verdict.startswith("better")]
-        none = f"No algorithm has a higher average than the baseline, {baseline}." if sheet.higher else ""
-        return f"{_listed(better)} can be told from {baseline}." if better else none or f"{baseline} is the baseline."
-    own = next(x for x in sheet.paired if x.algorithm == best.algorithm)
-    text = [_against(own, sheet)]
-    for word in ("better", "worse"):
-        others = [x.algorithm for x in sheet.paired if x.verdict.startswith(word) and x is not own]
+    own = next((x for x in sheet.paired if x.algorithm == best.algorithm), None)
+    word = "higher" if sheet.higher else "lower"
+    text = [_against(own, sheet) if own else f"No algorithm has a {word} average than the baseline, {baseline}."]
+    for verdict in ("better", "worse"):
+        others = [x.algorithm for x in sheet.paired if x.verdict.startswith(verdict) and x is not own]
         if others:
-            also = f"Also {word}" if own.verdict.startswith(word) else word.capitalize()
+            also = f"Also {verdict}" if own and own.verdict.startswith(verdict) else verdict.capitalize()
             text.append(f"{also} than {baseline}: {_listed(others)}.")
     unclear = [x.algorithm for x in sheet.paired if not x.distinguishable and x is not own]
     if unclear:

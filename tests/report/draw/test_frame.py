@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -88,6 +89,8 @@ def test_a_word_goes_where_no_curve_is():
     curve = Line(((40.0, 30.0), (300.0, 30.0)), "c0", data=True)
     under, over = Text(100, 34, "chance"), Text(100, 80, "chance")
     assert emptiest([under, over], [curve]) is over
+    assert emptiest([under, over], [replace(curve, data=False, color="rule")]) is over
+    assert emptiest([under, over], [replace(curve, data=False, color="grid")]) is under
     assert emptiest([under, over], []) is under
 
 

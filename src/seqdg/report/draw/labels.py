@@ -10,8 +10,8 @@ GRAIN = 16  # points along each piece of a curve that count where a word covers 
 
 
 def emptiest(spots: Sequence[Text], marks: Sequence[Mark]) -> Text:
-    """The first of the spots that cover the least of the curves and of the words that are there already."""
-    curves = [p for m in marks if isinstance(m, Line) and m.data for p in _along(m)]
+    """The first of the spots that cover the least of the curves, rules and words that are there already."""
+    curves = [p for m in marks if isinstance(m, Line) and (m.data or m.color == "rule") for p in _along(m)]
     boxes = [_box(m) for m in marks if isinstance(m, Text) and not m.turned]
     return min(spots, key=lambda spot: _covered(_box(spot), curves, boxes))
 

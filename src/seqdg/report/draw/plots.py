@@ -96,10 +96,10 @@ def lines_plot(
     frame.heading(heading)
     for s in series:
         frame.line(s.xs, s.ys, s.style.color, s.style.dash, s.name)
-    if upright:
-        frame.upright(*upright)
     if level:
         frame.level(*level)
+    if upright:
+        frame.upright(*upright)
     last = [f"{s.name} ends at {number(s.ys[-1])}" for s in series if len(s.ys) and math.isfinite(s.ys[-1])]
     return frame.picture(f"{heading}: {y_label} over {x_label}. {', '.join(last)}.")
 
