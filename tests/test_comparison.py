@@ -14,6 +14,7 @@ from seqdg.estimator import DomainGeneralizer, checked_input
 from seqdg.executors.local import InProcess
 from seqdg.fitting.material import prepared
 from seqdg.fitting.sweep import Candidate, Sweep
+from seqdg.fitting.verdict import prediction_interval
 from seqdg.search import Fixed
 
 QUICK = {"steps": 20, "hidden": (8,), "evaluations": 3}
@@ -55,6 +56,44 @@ def test_the_expectation_is_that_of_the_choice_and_never_the_oracle_s(found):
     assert low <= found.expected <= high <= 1
     assert found.scores()["chosen"]["worst"] == min(chosen)
     assert f"{100 * found.expected:.1f} %" in found.sentence()
+
+
+@pytest.mark.parametrize("domains", [3, 4, 5])
+def test_of_normal_domains_the_interval_holds_the_next_one_as_often_as_it_says(domains):
+    draw = np.random.default_rng(domains)
+    worlds = 0.8 + 0.05 * draw.standard_normal((4000, domains + 1))
+    inside = [low <= new <= high for *known, new in worlds.tolist() for low, high in [prediction_interval(known)]]
+    assert abs(np.mean(inside) - 0.95) < 0.011  # three standard errors
+
+
+def test_no_label_of_a_held_out_domain_informs_what_is_chosen_for_it(hospitals):
+    """With that domain's labels exchanged, all that changes for it is how well the same choice does, and the oracle."""
+    x, y, domains = hospitals
+    wrong = np.where(domains == "east", np.where(y == "ill", "healthy", "ill"), y)
+    how = {"settings": {"fo-s-mldg": {"alpha": [0.01, 0.3, 1.0]}}, "refit": False, "estimator": quick(evaluations=5)}
+    one, other = compared(hospitals, **how), compared((x, wrong, domains), **how)
+
+    def choices(found, rule):
+        both = (*found.outcomes[rule], *found.chosen[rule])
+        return [(o.record.key, o.seed, o.step) for o in both if o.held_out == "east"]
+
+    for rule in ("source-val", "leave-one-out"):
+        assert choices(one, rule) == choices(other, rule)
+    assert choices(one, "oracle") != choices(other, "oracle")
+
+
+def test_the_oracle_is_nowhere_but_under_its_name(hospitals):
+    """What is expected, told, warned of and written on the card is the same where the oracle is not even computed."""
+    x, _, _ = hospitals
+    how = {"settings": {"fo-s-mldg": {"alpha": [0.01, 0.3, 1.0]}}, "seeds": 2, "estimator": quick(evaluations=5)}
+    one, other = compared(hospitals, **how), compared(hospitals, rules=["source-val"], **how)
+    assert one.scores("oracle")["chosen"]["average"] > one.expected  # else there would be nothing to mix up
+    assert other.rules == ("source-val",)
+    assert (one.winner, one.expected, one.interval) == (other.winner, other.expected, other.interval)
+    assert one.facts() == other.facts()
+    assert one.scores() == other.scores()
+    assert "oracle" not in str(other)
+    np.testing.assert_array_equal(one.estimator.predict_proba(x), other.estimator.predict_proba(x))
 
 
 def test_the_same_call_twice_gives_the_same_answer(hospitals, found):

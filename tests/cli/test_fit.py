@@ -101,6 +101,14 @@ def test_choosing_prints_the_comparison_and_keeps_the_winner(table, tmp_path):
     assert "was chosen among 2 candidates" in (tmp_path / "m" / "card.md").read_text()
 
 
+def test_a_column_that_looks_like_an_identifier_is_noted(table, tmp_path):
+    done = seqdg("fit", table, "--label", "diagnosis", "--domain", "hospital", *QUICK, "--out", tmp_path / "m")
+    assert done.returncode == 0, done.stderr
+    assert "note: Column 'id' has 240 different words in 240 rows: is it an identifier?" in done.stderr
+    assert "identifier" not in seqdg("show", tmp_path / "m").stdout.partition("## Notes")[0]
+    assert "identifier" in seqdg("show", tmp_path / "m").stdout
+
+
 def test_a_table_without_domains_is_fitted_without_an_estimate(table, tmp_path):
     done = seqdg("fit", table, "--label", "diagnosis", "--ignore", "id,hospital", *QUICK, "--out", tmp_path / "m")
     assert done.returncode == 0, done.stderr
@@ -214,6 +222,15 @@ def test_folders_of_images_from_fit_to_predictions(tmp_path, monkeypatch):
     broken = seqdg("predict", tmp_path / "m", tmp_path / "pictures", "--out", tmp_path / "q.csv")
     assert broken.returncode == 2
     assert "'day/dark/0.png' cannot be decoded as an image" in broken.stderr
+
+
+def test_predicting_shows_a_bar_on_a_terminal_and_nowhere_else(fitted_model, table, tmp_path, monkeypatch):
+    words = ["predict", fitted_model, table, "--out", tmp_path / "p.csv"]
+    assert "left:" not in seqdg(*words).stderr
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what makes rich take anything for a terminal
+    said = seqdg(*words).stderr
+    assert "left:" in said
+    assert "100%" in said
 
 
 @pytest.mark.slow

@@ -58,6 +58,7 @@ def test_batches_hold_all_rows_in_order_and_count_them(tmp_path, monkeypatch):
     assert frames[0].names == ("i", "w")
     size = (tmp_path / "t.csv").stat().st_size
     assert heard[-1] == (size, size)
+    assert heard[:3] == [(4096, size), (8192, size), (12288, size)]  # though all of it is read ahead
     assert heard == sorted(heard)
 
 

@@ -1,4 +1,4 @@
-"""A bar that appears when a data set has to be decoded, which happens once."""
+"""A bar that appears while files are read: pictures that are decoded, a table that is predicted."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 
 @contextmanager
 def counting(label: str) -> Iterator[Callable[[int, int], None]]:
     """Yields what to call with how many are done, of how many."""
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("left:"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("left:"))
     shown = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
     with shown as progress:
         task = progress.add_task(label, visible=False)

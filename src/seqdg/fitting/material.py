@@ -19,7 +19,7 @@ from seqdg.errors import UsageError
 from seqdg.fitting.recipe import Recipe
 from seqdg.serve.frame import Frame, frame_of, is_dataframe, is_missing, text
 from seqdg.serve.inputs import ArrayInput, ImageInput, Input, TableInput
-from seqdg.serve.preprocessing import learn
+from seqdg.serve.preprocessing import identifiers, learn
 
 LARGEST_FOUND_SIZE = 224
 
@@ -47,6 +47,8 @@ def prepared(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: bool =
         raise UsageError(f"X, y and domains have {len(rows)}, {len(codes)} and {len(domain)} rows: they must agree.")
     labels = {name: codes[domain == i] for i, name in enumerate(names)}
     _, notes = checks.class_coverage(labels, [str(c) for c in classes], held_out=())
+    if isinstance(read, TableInput):
+        notes = [*notes, *identifiers(read.preprocessing, len(rows))]
     dataset = Dataset(
         name="the data",
         domains=names,

@@ -10,6 +10,7 @@ from typing import Any
 
 from scipy import stats
 
+from seqdg.data.checks import count
 from seqdg.evaluate import CRITERIA, HIGHER_IS_BETTER
 from seqdg.report.select import Outcome
 from seqdg.report.statistics import Paired, p_text, paired
@@ -73,10 +74,8 @@ class Comparison:
         values = [v for d in self.domains if (v := self.scores()[CHOSEN][d]) is not None]
         if len(values) < 2:
             return None
-        n = len(values)
-        reach = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * stdev(values) * math.sqrt(1 + 1 / n)
-        low, high = max(0.0, fmean(values) - reach), fmean(values) + reach
-        return low, high if self.criterion == "log_loss" else min(1.0, high)
+        low, high = prediction_interval(values)
+        return max(0.0, low), high if self.criterion == "log_loss" else min(1.0, high)
 
     @property
     def paired(self) -> list[Paired]:
@@ -119,16 +118,16 @@ class Comparison:
     def how(self) -> list[str]:
         """In which way the winner was chosen."""
         settings = ", ".join(f"{k} = {v}" for k, v in self.winner.settings.items()) or "no settings"
-        count = sum(self.algorithms.values())
+        tried = sum(self.algorithms.values())
         rules = {
             "source-val": "by validation rows of the source domains",
             "leave-one-out": "by how well it served each domain after training on the others",
         }
-        if count == 1:
-            return [f"{self.winner.algorithm} ({settings}) was given, not chosen; {self.seeds} seeds."]
+        if tried == 1:
+            return [f"{self.winner.algorithm} ({settings}) was given, not chosen; {count(self.seeds, 'seed')}."]
         return [
-            f"{self.winner.algorithm} ({settings}) was chosen among {count} candidates of {len(self.algorithms)} "
-            f"algorithms {rules[self.select]}; {self.seeds} seeds.",
+            f"{self.winner.algorithm} ({settings}) was chosen among {tried} candidates of {len(self.algorithms)} "
+            f"algorithms {rules[self.select]}; {count(self.seeds, 'seed')}.",
             "The expectation is that of this choice as a whole, made anew for every held-out domain without it.",
         ]
 
@@ -159,6 +158,14 @@ class Comparison:
         return {**row, AVERAGE: fmean(known) if known else None, WORST: worst(known) if known else None}
 
 
+def prediction_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Where one more value lies with a probability of LEVEL, were all drawn from one normal distribution whose mean and
+    deviation are known from these n values alone:  mean +- t(n - 1) * deviation * sqrt(1 + 1 / n)."""
+    n = len(values)
+    reach = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * stdev(values) * math.sqrt(1 + 1 / n)
+    return fmean(values) - reach, fmean(values) + reach
+
+
 def measured(outcome: Outcome, criterion: str) -> float | None:
     """On the held-out domain, at the step that was chosen; None where training diverged or nothing can be said."""
     if outcome.value is None:
@@ -184,9 +191,10 @@ def _by_domain(found: Comparison) -> str:
     columns = [*found.domains, AVERAGE, WORST]
     lines = [["algorithm", "candidates", *columns]]
     for name, row in scores.items():
-        count = str(sum(found.algorithms.values()) if name == CHOSEN else found.algorithms[name])
-        lines.append([name, count, *(_shown(row[c], found.criterion) for c in columns)])
-    title = f"{unit.title} on each domain, held out in turn: mean over {found.seeds} seeds, chosen by {found.select}"
+        tried = str(sum(found.algorithms.values()) if name == CHOSEN else found.algorithms[name])
+        lines.append([name, tried, *(_shown(row[c], found.criterion) for c in columns)])
+    over = f"mean over {count(found.seeds, 'seed')}, chosen by {found.select}"
+    title = f"{unit.title} on each domain, held out in turn: {over}"
     return "\n".join([title, *_aligned(lines)])
 
 

@@ -23,6 +23,7 @@ Vector = NDArray[np.float64]  # (column of numbers,)
 
 LIMIT = 1000.0
 MOST_WORDS = 1000  # of one column; more is an identifier
+MANY_WORDS = 20  # above which a column may be one where most rows have a word of their own
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,15 @@ def learn(frame: Frame) -> Preprocessing:
     constants = [_constants(finite(name, values)) for name, values in numeric]
     fill, mean, factor = np.array(constants, dtype=np.float64).reshape(-1, 3).T.copy()
     return Preprocessing(frame.names, frame.named, tuple(n for n, _ in numeric), vocabulary, fill, mean, factor)
+
+
+def identifiers(preprocessing: Preprocessing, rows: int) -> list[str]:
+    """Notes on columns of words that are different in most rows: a new row's word will hardly be among them."""
+    return [
+        f"Column '{name}' has {len(known)} different words in {rows} rows: is it an identifier? Then leave it out."
+        for name, known in preprocessing.vocabulary.items()
+        if len(known) > max(MANY_WORDS, rows // 2)
+    ]
 
 
 def _constants(values: Column) -> tuple[float, float, float]:

@@ -18,7 +18,7 @@ from seqdg.serve.frame import Column, Frame, column
 from seqdg.serve.preprocessing import GAPS
 
 SUFFIXES = (".csv", ".parquet")
-BLOCK = 2**23  # bytes of a CSV that are read at once
+BLOCK = 2**21  # bytes of a CSV that become one batch; some more are read ahead
 BATCH = 2**16  # rows of a Parquet file that are read at once
 Progress = Callable[[int, int], None]  # done, of how much
 Batches = Iterator[dict[str, NDArray[Any]]]
@@ -110,9 +110,10 @@ def _csv(path: Path, names: Sequence[str], numeric: Collection[str], progress: P
             if "Empty CSV" in str(error):
                 return
             raise
-        for batch in reader:
+        for i, batch in enumerate(reader, 1):
             yield {name: _cells(batch.column(name), name in numeric) for name in names}
-            progress(min(file.tell(), total), total)
+            progress(min(i * BLOCK, total), total)  # not how far the file was read, which is far ahead
+        progress(total, total)
 
 
 def _cells(array: Any, numeric: bool) -> NDArray[Any]:
