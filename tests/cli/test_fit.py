@@ -224,6 +224,32 @@ def test_folders_of_images_from_fit_to_predictions(tmp_path, monkeypatch):
     assert "'day/dark/0.png' cannot be decoded as an image" in broken.stderr
 
 
+@pytest.mark.slow
+def test_pictures_give_the_same_in_the_estimator_once_loaded_by_the_command_and_in_onnxruntime(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    draw = np.random.default_rng(0)
+    for i in range(12):
+        (tmp_path / "new" / f"{i % 3}").mkdir(parents=True, exist_ok=True)
+        pixels = draw.integers(0, 100, (32, 32, 3)) + 70 * (i % 2)
+        image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "new" / f"{i % 3}" / f"{i}.png")
+    files = sorted((tmp_path / "new").rglob("*.png"))
+    x = np.stack([np.asarray(image.open(file)).transpose(2, 0, 1) for file in files])
+    y, domains = [int(file.stem) % 2 for file in files], [file.parent.name for file in files]
+    model = package.DomainGeneralizer(net="resnet18", steps=3, batch=4).fit(x, y, domains=domains)
+    own = model.predict_proba(x)
+    assert np.ptp(own) > 0.01
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(package.DomainGeneralizer.load(tmp_path / "m").predict_proba(x), own)
+    assert seqdg("predict", tmp_path / "m", tmp_path / "new", "--out", tmp_path / "p.csv").returncode == 0
+    written = pd.read_csv(tmp_path / "p.csv").set_index("file")
+    by_file = written.loc[[str(file.relative_to(tmp_path / "new")) for file in files], ["p_0", "p_1"]]
+    np.testing.assert_allclose(by_file, own, atol=1e-5)
+    assert seqdg("export", tmp_path / "m", "--onnx", tmp_path / "m.onnx").returncode == 0
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(["probabilities"], {"images": x})[0], own, atol=1e-5)
+
+
 def test_predicting_shows_a_bar_on_a_terminal_and_nowhere_else(fitted_model, table, tmp_path, monkeypatch):
     words = ["predict", fitted_model, table, "--out", tmp_path / "p.csv"]
     assert "left:" not in seqdg(*words).stderr

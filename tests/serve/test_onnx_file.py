@@ -53,10 +53,12 @@ def test_a_matrix_of_numbers_under_any_algorithm(algorithm, tmp_path):
 
 
 @pytest.mark.slow
-def test_images_enter_as_bytes(tmp_path):
+@pytest.mark.parametrize("frozen", [False, True])
+def test_images_enter_as_bytes(frozen, tmp_path):
     draw = np.random.default_rng(3)
     x, y = draw.integers(0, 256, (24, 3, 12, 12), dtype=np.uint8), np.arange(24) % 2
     own = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(400, 2))
+    own[:2].requires_grad_(not frozen)
     model = seqdg.DomainGeneralizer("fo-s-mldg", net=own, steps=4, batch=4).fit(x, y, domains=np.arange(24) // 12)
     export(model.model_, tmp_path / "m.onnx")
     found = session(tmp_path / "m.onnx").run(["probabilities"], {"images": x})[0]

@@ -106,7 +106,8 @@ def test_pandas_categories_are_words_even_where_they_are_numbers():
     ("table", "sentence"),
     [
         (pd.DataFrame({"when": pd.to_datetime(["2020-01-01", "2021-01-01"])}), "Column 'when' holds dates or times"),
-        (pd.DataFrame({"when": [datetime.date(2020, 1, 1), None]}), "Column 'when' holds a date"),
+        (pd.DataFrame({"when": [datetime.date(2020, 1, 1), None]}), "Column 'when' holds dates or times"),
+        (pd.DataFrame({"when": [pd.Timestamp("2020", tz="UTC")] * 2}), "Column 'when' holds dates or times"),
         (pd.DataFrame({"a": [1.0, np.inf]}), "contains infinity: column 'a' in 1 row"),
         (pd.DataFrame({"a": [[1], [2]]}), "Column 'a' holds a list"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "Several columns have the same name: a"),

@@ -69,7 +69,7 @@ def trained(material: Material, recipe: Recipe, tick: Tick = lambda steps: None)
         batchnorm=net.policy,
         algorithm=recipe.algorithm,
         name=recipe.name,
-        params={name: p.cpu() for name, p in deployed.items()},
+        params={name: p.cpu().contiguous() for name, p in deployed.items()},  # in memory as they will be in a file
         classes=material.classes,
         device=recipe.device,
     )

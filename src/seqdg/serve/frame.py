@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -73,9 +74,7 @@ def column(name: str, values: NDArray[Any]) -> Column:
     if kind == "c":
         raise UsageError(f"Complex data not supported: column '{name}' holds complex numbers.")
     if kind in "mM":
-        raise UsageError(
-            f"Column '{name}' holds dates or times: turn them into numbers, such as days since some date, or drop it."
-        )
+        raise _dates(name)
     if kind not in "OUST":
         raise NotAValue(f"Column '{name}' is of type {values.dtype}, but every argument must be a string or a number.")
     return _mixed(name, values.astype(object).tolist())
@@ -85,6 +84,8 @@ def _mixed(name: str, values: Sequence[Any]) -> Column:
     """Numbers where all that is there are numbers, else words."""
     present = [v for v in values if not is_missing(v)]
     strange = next((v for v in present if not isinstance(v, str | bytes | numbers.Number | np.generic)), None)
+    if isinstance(strange, datetime.date | datetime.time | datetime.timedelta):
+        raise _dates(name)
     if strange is not None:
         raise NotAValue(
             f"Column '{name}' holds a {type(strange).__name__} ({str(strange)[:40]!r}), "
@@ -95,6 +96,12 @@ def _mixed(name: str, values: Sequence[Any]) -> Column:
     if not any(isinstance(v, str | bytes) for v in present):
         return np.array([_number(name, v) for v in values], dtype=np.float64)
     return np.array([None if is_missing(v) else text(v) for v in values], dtype=object)
+
+
+def _dates(name: str) -> UsageError:
+    return UsageError(
+        f"Column '{name}' holds dates or times: turn them into numbers, such as days since some date, or drop it."
+    )
 
 
 def _number(name: str, value: Any) -> float:
