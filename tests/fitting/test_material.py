@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import torch
 
+from seqdg.comparison import compare
 from seqdg.estimator import DomainGeneralizer, checked_input
-from seqdg.fitting.folds import FoldInputs, constants_of
+from seqdg.fitting import folds
+from seqdg.fitting.folds import FoldInputs, ReadyFolds, constants_of
 from seqdg.fitting.loss import loss_of
 from seqdg.fitting.material import prepared, validation_mask
 from seqdg.serve.preprocessing import learn
@@ -53,6 +57,41 @@ def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals
         rest = [j for j in range(got.shape[-1]) if j not in places]
         assert len(rest) == (name == "west")
         assert not got[i][:, rest].any()
+
+
+def test_rows_that_are_preprocessed_beforehand_are_those_that_are_preprocessed_as_they_are_drawn(hospitals):
+    x, y, domains = hospitals
+    material = prepared(checked_input(x), y, domains, DomainGeneralizer().recipe(), gaps=True)
+    data, numbers = material.dataset, len(material.input.preprocessing.numeric)
+    assert torch.isnan(data.x).any()
+    own = [constants_of(data.x[torch.from_numpy(np.flatnonzero(domains != d))], numbers) for d in ("west", "east")]
+    constants = type(own[0])(*(torch.stack(c) for c in zip(*own, strict=True)))
+    kind, device = torch.tensor([1, 0, 1]), torch.device("cpu")
+    drawn = FoldInputs(data.x, data.y, device, type(own[0])(*(c[kind] for c in constants)))
+    ready = ReadyFolds(data.x, data.y, device, constants, kind, gaps=True)
+    rows = torch.randint(
+        len(y), (4, 3, 2, 5), generator=torch.Generator().manual_seed(0)
+    )  # (step, trial, domain, batch)
+    for one, other in zip(drawn.train(rows, rows), ready.train(rows, rows), strict=True):
+        assert torch.equal(one[0], other[0])
+        assert torch.equal(one[1], other[1])
+    for one, other in zip(drawn.serve(rows[0, :, 0]), ready.serve(rows[0, :, 0]), strict=True):
+        assert torch.equal(one, other)
+    assert drawn.size == ready.size
+
+
+def test_a_table_too_large_to_be_preprocessed_beforehand_gives_the_same_comparison(hospitals, monkeypatch):
+    x, y, domains = hospitals
+    how = {"estimator": DomainGeneralizer(steps=6, hidden=(4,), evaluations=2), "seeds": 1, "refit": False}
+
+    def found():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compare(x, y, domains, ["agg", "fo-s-mldg"], **how)
+
+    ready = found()
+    monkeypatch.setattr(folds, "READY", 0)
+    assert str(found()) == str(ready)
 
 
 def test_balanced_weights_give_every_class_the_same_say():

@@ -24,6 +24,8 @@ from seqdg.serve.inputs import TableInput
 from seqdg.serve.preprocessing import LIMIT
 from seqdg.trial import Trial
 
+READY = 2**26  # numbers: a quarter of a GiB, for rows that are preprocessed before training
+
 
 class Constants(NamedTuple):
     """What a table is preprocessed with, (input,) of one trial or (trial, input) of several."""
@@ -51,6 +53,22 @@ class FoldInputs(Inputs):
         if self.gaps:
             x = torch.where(torch.isnan(x), fill, x)
         return x.mul_(factor).add_(shift).clamp_(-LIMIT, LIMIT)
+
+
+class ReadyFolds(Inputs):
+    """The same, preprocessed beforehand for every kind of trial: those with the same domains held out are of a kind."""
+
+    def __init__(
+        self, x: Tensor, y: Tensor, device: torch.device, constants: Constants, kind: Tensor, gaps: bool
+    ) -> None:
+        kinds, rows = len(constants.fill), len(x)
+        every = torch.arange(rows, device=x.device).expand(kinds, rows)
+        ready = FoldInputs(x, y, device, constants, gaps)._gather(every)  # (kind, row, input)
+        super().__init__(ready.flatten(0, 1), y, device)
+        self.first = (kind * rows).to(device)  # (trial,) its first row
+
+    def _gather(self, rows: Tensor) -> Tensor:
+        return super()._gather(rows + self.first.reshape(-1, *(1,) * (rows.dim() - 1)))
 
 
 @dataclass(frozen=True)
@@ -84,9 +102,13 @@ class FoldPlace(Place):
         for held_out in {t.held_out for t in trials} - self._constants.keys():
             rows = torch.cat([self.dataset.rows(name) for name in sources(self.dataset, held_out)])
             self._constants[held_out] = constants_of(self.dataset.x[rows], numbers, self._has_gaps)
-        own = [self._constants[t.held_out] for t in trials]
-        stacked = Constants(*(torch.stack(values) for values in zip(*own, strict=True)))
-        return FoldInputs(self.x, self.dataset.y, self.device, stacked, self._has_gaps)
+        kinds = list(dict.fromkeys(t.held_out for t in trials))
+        kind = torch.tensor([kinds.index(t.held_out) for t in trials])
+        constants = Constants(*(torch.stack(c) for c in zip(*(self._constants[k] for k in kinds), strict=True)))
+        if len(kinds) * self.dataset.x.numel() <= READY:
+            return ReadyFolds(self.x, self.dataset.y, self.device, constants, kind, self._has_gaps)
+        each = Constants(*(c.index_select(0, kind) for c in constants))
+        return FoldInputs(self.x, self.dataset.y, self.device, each, self._has_gaps)
 
 
 @dataclass(frozen=True)
