@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from itertools import product
 from statistics import median
 
 import torch
@@ -31,8 +32,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--hidden", default="1024,128", help="of an mlp")
     parser.add_argument("--inputs", type=int, default=4096, help="of an mlp")
     parser.add_argument("--size", type=int, default=224, help="side of the images")
-    parser.add_argument("--policy", default="frozen")
-    parser.add_argument("--precision", default="tf32")
+    parser.add_argument("--policy", default="frozen", help="of BatchNorm; several, with commas between them, in turn")
+    parser.add_argument("--precision", default="tf32", help="several, with commas between them, in turn")
     parser.add_argument("--domains", type=int, default=3, help="source domains")
     parser.add_argument("--batch", type=int, default=32, help="per domain")
     parser.add_argument("--trials", type=int, default=1, help="stacked")
@@ -95,21 +96,26 @@ def milliseconds(name: str, options: argparse.Namespace, place: Place) -> tuple[
 def main() -> None:
     options = parsed()
     device = torch.device(options.device)
-    where = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
+    place = Place(random_data(options), device)
+    for policy, precision in product(options.policy.split(","), options.precision.split(",")):
+        table(argparse.Namespace(**{**vars(options), "policy": policy, "precision": precision}), place)
+
+
+def table(options: argparse.Namespace, place: Place) -> None:
+    where = torch.cuda.get_device_name() if place.device.type == "cuda" else "cpu"
     shape = f"{options.domains} domains x {options.batch}" + (
         f", {options.trials} trials" if options.trials > 1 else ""
     )
     how = ("eager" if options.eager else "captured") + (", a fixed batch" if options.fixed else "")
     what = f"{options.net}, {shape}, BatchNorm {options.policy}, {options.precision}, {how}"
     print(f"{what}; {where}, torch {torch.__version__}", flush=True)
-    place = Place(random_data(options), device)
     base = None
     for name in options.algorithms.split(","):
         time_of, memory = milliseconds(name, options, place)
         base = base or (time_of, memory)
         print(f"  {name:24} {time_of:8.2f} ms  {time_of / base[0]:5.2f} x  {memory:8.0f} MiB  "
               f"{memory / base[1]:5.2f} x", flush=True)  # fmt: skip
-        if device.type == "cuda":
+        if place.device.type == "cuda":
             torch.cuda.empty_cache()
 
 
