@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sqlite3
 import struct
 from dataclasses import replace
@@ -133,6 +134,15 @@ def test_a_store_whose_writer_was_killed_at_birth_is_empty_and_made_by_the_next_
         Store.open(tmp_path)
     Store.create(tmp_path, "bench").add([record(0)])
     assert Store.open(tmp_path).records() == [record(0)]
+
+
+def test_the_file_alone_holds_all_that_was_added_while_the_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "copy").mkdir()
+    store = Store.create(tmp_path / "run", "bench")
+    store.add([record(0)])
+    shutil.copy(tmp_path / "run" / FILE, tmp_path / "copy" / FILE)  # without the files that SQLite keeps beside it
+    assert Store.open(tmp_path / "copy").records() == [record(0)]
 
 
 def test_a_second_writer_is_refused_until_the_first_is_done(tmp_path: Path) -> None:

@@ -173,6 +173,8 @@ class Store:
             places = ", ".join("?" * len(COLUMNS))
             self._db.executemany(f"INSERT OR REPLACE INTO trials ({', '.join(COLUMNS)}) VALUES ({places})", rows)
             self._db.execute("DELETE FROM running WHERE in_group = ?", (group,))
+        # The one file is whole by itself, should someone copy it alone from under a run that goes on.
+        self._query("PRAGMA wal_checkpoint(PASSIVE)")
 
     def records(self, criterion: str | None = None) -> list[Record]:
         """In the order in which they were planned, which no crash changes; unplanned ones last, as they finished.

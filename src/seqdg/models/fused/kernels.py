@@ -1,6 +1,7 @@
 """Triton kernels on activations (image, channel, height, width) that lie in memory as (row, channel).
 
-Sums are taken in an order that depends on shapes alone, so the same inputs give the same bits.
+Sums are taken in an order that depends on shapes alone, so the same inputs give the same bits. Sizes that differ from
+layer to layer are not specialized: every variant of a kernel takes a while to compile.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _tile(part, rows, channels, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     return c, (part * rows + r)[:, None].to(tl.int64) * channels + c[None, :], inside
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def shift_act(
     y, shift, rest, out, rows, channels, REST: tl.constexpr, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
@@ -48,7 +49,7 @@ def shift_act(
     tl.store(out + at, _act(value, ACT), inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "per"])
 def shift_act_back(g, out, m, sums, rows, channels, per, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     """The masked gradient, and its sum over `per` rows by channel."""
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
@@ -78,7 +79,7 @@ def fold(w, gain, offset, mean, var, out, shift, length, eps, LINE: tl.constexpr
         tl.store(out + here, tl.load(w + here, inside) * scale, inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def fold_back(
     d, pieces, w, gain, mean, var, d_w, d_gain, d_offset, length, count, eps, PIECES: tl.constexpr, LINE: tl.constexpr
 ):
@@ -100,7 +101,7 @@ def fold_back(
     tl.store(d_offset + o, d_shift)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "per"])
 def moments(x, means, squares, rows, channels, per, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     """Mean, and sum of squares about it, of every stretch of `per` rows of every part, by channel.
 
@@ -126,7 +127,7 @@ def moments(x, means, squares, rows, channels, per, ROWS: tl.constexpr, WIDTH: t
     tl.store(squares + at, tl.sum(square, 0) - count * mean * mean, known)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "per", "pieces"])
 def merge(
     means, squares, mean_of, rstd_of, rows, channels, per, pieces, eps, PIECES: tl.constexpr, WIDTH: tl.constexpr
 ):
@@ -145,7 +146,7 @@ def merge(
     tl.store(rstd_of + to, 1.0 / tl.sqrt(tl.sum(spread, 0) + eps), c < channels)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "columns"])
 def column_sums(pieces, sums, count, columns, PIECES: tl.constexpr, WIDTH: tl.constexpr):
     c = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
     i = tl.arange(0, PIECES)
@@ -154,7 +155,7 @@ def column_sums(pieces, sums, count, columns, PIECES: tl.constexpr, WIDTH: tl.co
     tl.store(sums + c, tl.sum(value, 0), c < columns)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def norm_act(
     x, mean, rstd, gain, offset, rest, out, rows, channels, REST: tl.constexpr, ACT: tl.constexpr, ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -170,7 +171,7 @@ def norm_act(
     tl.store(out + at, _act(value, ACT), inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "per"])
 def norm_act_sums(
     g, x, out, mean, rstd, sums, rows, channels, per, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
@@ -197,7 +198,7 @@ def norm_act_sums(
     tl.store(sums + to + parts * channels, tl.sum(leaning, 0) * back, c < channels)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def norm_act_back(
     g, x, out, mean, rstd, gain, sums, d_x, m, rows, channels, KEEP: tl.constexpr, ACT: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,

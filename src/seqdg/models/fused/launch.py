@@ -31,7 +31,7 @@ def fold_back(
     """The gradients of the weights, the gain and the offset; that of the shift comes in pieces (piece, channel)."""
     d_w, d_gain, d_offset = torch.empty_like(w), torch.empty_like(gain), torch.empty_like(gain)
     length, count = w.numel() // w.shape[0], len(pieces)
-    size = triton.next_power_of_2(count)
+    size = _pieces(count)
     kernels.fold_back[(w.shape[0],)](
         d, pieces, w, gain, mean, var, d_w, d_gain, d_offset, length, count, eps, size, _line(length)
     )
@@ -70,7 +70,7 @@ def norm_act(
     cells = (*grid, parts)
     kernels.moments[cells](x, means, squares, rows, channels, per, *tile, num_warps=WARPS)
     mean, rstd = (x.new_empty((parts, channels), dtype=torch.float32) for _ in range(2))
-    size = triton.next_power_of_2(count)
+    size = _pieces(count)
     columns = (triton.cdiv(channels, 16), parts)
     kernels.merge[columns](means, squares, mean, rstd, rows, channels, per, count, eps, size, 16)
     out, adds = torch.empty_like(x), rest is not None
@@ -109,12 +109,18 @@ def _column_sums(pieces: Tensor) -> Tensor:
     """Over the first axis."""
     sums = torch.empty_like(pieces[0])
     grid = (triton.cdiv(sums.numel(), 16),)
-    kernels.column_sums[grid](pieces, sums, len(pieces), sums.numel(), triton.next_power_of_2(len(pieces)), 16)
+    kernels.column_sums[grid](pieces, sums, len(pieces), sums.numel(), _pieces(len(pieces)), 16)
     return sums
 
 
 def _line(length: int) -> int:
-    return int(min(1024, triton.next_power_of_2(length)))
+    """Of weights: those of a convolution of each channel by itself are few."""
+    return 32 if length <= 32 else 1024
+
+
+def _pieces(count: int) -> int:
+    """A power of two that holds as many; few different ones, as each is a variant to compile."""
+    return 32 if count <= 32 else int(triton.next_power_of_2(PROGRAMS))
 
 
 def _width(channels: int) -> int:
