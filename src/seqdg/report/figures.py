@@ -43,8 +43,7 @@ def difference_figure(sheet: Sheet, looks: Looks) -> Figure | None:
     if not rows:
         return None
     baseline = sheet.paired[0].baseline
-    unit = f" in {sheet.unit.points}" if sheet.unit.points else ""
-    label = f"difference from {baseline}{unit}"
+    label = f"{sheet.unit.points} above {baseline}".strip()
     caption = (
         f"Algorithm minus {baseline} at the same seed and held-out domain: mean and 95 % confidence interval. The "
         "words are the verdict of a sign-flip permutation test after Holm's correction."

@@ -1,0 +1,96 @@
+"""Ways to train many trials on a CPU: one stack, one trial after the other, or a process of one thread for each core.
+
+    python benchmarks/speed/cpu.py --data DIR [--benchmark office-caltech10] [--trials 5] [--steps 20]
+
+All train the same trials of the benchmark's first algorithms. `seqdg bench` takes the packing that it would take for
+these data, in one process of one thread for each core. Times are of training alone; that of several processes is the
+longest of theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from seqdg.bench import capacity
+from seqdg.benchmark import Choice, load_benchmark, plan
+from seqdg.data.load import load_data
+from seqdg.executors.process import settle
+from seqdg.place import Place, stack_of
+from seqdg.trial import Group, group
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--benchmark", default="office-caltech10")
+    parser.add_argument("--algorithms", default="agg,fo-s-mldg,undo-bias")
+    parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--way", default="", help=argparse.SUPPRESS)  # packing, threads, part, parts
+    return parser.parse_args()
+
+
+def seconds(options: argparse.Namespace) -> float:
+    """Of one process of one way."""
+    packing, threads, part, parts = options.way.split(",")
+    settle()
+    torch.set_num_threads(int(threads))
+    benchmark = load_benchmark(options.benchmark)
+    dataset = load_data(benchmark.data, options.data, name=benchmark.name)
+    place = Place(dataset, torch.device("cpu"))
+    total = 0.0
+    for name in options.algorithms.split(","):
+        trials = plan(benchmark, dataset, Choice(algorithms=[name], trials=options.trials))
+        weights = sum(p.numel() for p in place.net(trials[0]).module.parameters())
+        size = {"stack": len(trials), "alone": 1}.get(packing) or capacity(weights, dataset, "cpu")
+        for own in group(trials, size)[int(part) :: int(parts)]:
+            total += trained(own, place, options.steps)
+    return total
+
+
+def trained(own: Group, place: Place, steps: int) -> float:
+    stack = stack_of(own, place)
+    state = stack.advance(stack.start(), 1)
+    began = time.perf_counter()
+    stack.advance(state, 1 + steps)
+    return time.perf_counter() - began
+
+
+def longest(options: argparse.Namespace, packing: str, threads: int, parts: int) -> float:
+    """Of so many processes at once."""
+    words = [sys.executable, __file__, "--benchmark", options.benchmark, "--algorithms", options.algorithms]
+    words += ["--trials", str(options.trials), "--steps", str(options.steps)]
+    words += ["--data", str(options.data)] if options.data else []
+    started = [
+        subprocess.Popen([*words, "--way", f"{packing},{threads},{i},{parts}"], stdout=subprocess.PIPE, text=True)
+        for i in range(parts)
+    ]
+    return max(float(process.communicate()[0]) for process in started)
+
+
+def main() -> None:
+    options = parsed()
+    if options.way:
+        print(seconds(options))
+        return
+    cores = os.cpu_count() or 1
+    ways = {
+        f"one stack, {cores} threads": ("stack", cores, 1),
+        f"one after the other, {cores} threads": ("alone", cores, 1),
+        f"one after the other, {cores} processes of one thread": ("alone", 1, cores),
+        "as `seqdg bench` packs them": ("bench", 1, cores),
+    }
+    print(f"{options.benchmark}, {options.algorithms}, {options.trials} trials, torch {torch.__version__}")
+    for name, way in ways.items():
+        print(f"  {name:48} {longest(options, *way):6.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
