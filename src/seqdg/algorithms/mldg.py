@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from seqdg.algorithm import Loss, setting
 from seqdg.episode import Episode, Params
 from seqdg.look_ahead import LookAhead, exact_by_products, halves, second_order
 from seqdg.models.net import Net
+from seqdg.recompute import Recomputing
 from seqdg.registry import register
 
 
@@ -38,11 +40,15 @@ class MLDG(LookAhead):
     alpha: length of the look-ahead step, one for all positions or alpha_1, ..., alpha_{N-1}.
     beta: weight of the new domain, one for all positions or the last few of beta_2, ..., beta_N (1 where missing).
     order: how often the look-ahead is differentiated through; 0 is exact.
+    recompute: forget activations and compute them again on the way back: less memory, more time.
     """
 
     order: int = setting(0, least=0)
+    recompute: bool = setting(False)
+    inert: ClassVar[tuple[str, ...]] = (*LookAhead.inert, "recompute")
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
+        net = self._trained(net)
         before, last = halves(episode)
         alpha, beta = self.coefficients(1, 2)
         step, so_far = grad_and_value(lambda weights: net.losses(weights, before).mean())(params)
@@ -50,7 +56,11 @@ class MLDG(LookAhead):
         total: Tensor = so_far + beta * net.loss(ahead, episode.minibatch(last))
         return total
 
+    def begin(self, net: Net, episode: Episode) -> Loss:
+        return super().begin(self._trained(net), episode)
+
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
+        net = self._trained(net)
         alpha, beta = self.coefficients(i, episode.domains)
 
         def total(weights: Params) -> Tensor:
@@ -64,20 +74,23 @@ class MLDG(LookAhead):
 
     def along(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         """The whole path at once, by the cheapest way to its order."""
-        n = episode.domains
-        if self.order == 2 and n > 2:
+        net, n = self._trained(net), episode.domains
+        if self.order == 2 and n > 2 and not self.recompute:
             return second_order(self, net, params, episode)
         if 0 < self.order < n:
             terms = self._terms(net, episode, self.order, n)
             direction, value = grad_and_value(lambda weights: terms(weights).sum())(params)
             return direction, value
-        if episode.x.is_cuda and 1 < n <= 3:
+        if episode.x.is_cuda and 1 < n <= 3 and not self.recompute:
             return exact_by_products(self, net, params, episode)
         exact, total = replace(self, order=0), self.begin(net, episode)
         for i in range(1, n):
             total = exact.extend(net, total, episode, i)
         direction, value = grad_and_value(total)(params)
         return direction, value
+
+    def _trained(self, net: Net) -> Net:
+        return Recomputing(net) if self.recompute and not isinstance(net, Recomputing) else net
 
     def _terms(self, net: Net, episode: Episode, order: int, count: int) -> Callable[[Params], Tensor]:
         """(domain,) what each of the first `count` domains adds to the loss."""
