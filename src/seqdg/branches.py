@@ -7,9 +7,10 @@ from fnmatch import fnmatch
 
 import torch
 from torch import Tensor
+from torch.func import grad_and_value
 
 from seqdg import tree
-from seqdg.episode import Params
+from seqdg.episode import Episode, Params
 from seqdg.errors import UsageError
 from seqdg.models.net import Net
 
@@ -67,6 +68,22 @@ def from_past(domain: Tensor, dtype: torch.dtype) -> Tensor:
     met = (domain.unsqueeze(1) == sources).to(dtype)  # (domain, source) 1 where the domain is the source
     before = met.cumsum(0).narrow(0, 0, len(domain) - 1) / (sources.narrow(0, 1, len(domain) - 1).unsqueeze(1))
     return met.narrow(0, 1, len(domain) - 1) - before
+
+
+def gradient_of_losses(net: Net, params: Params, step: Episode) -> tuple[Params, Tensor]:
+    """Of the sum of all domains' losses, each with its own copies, and that sum; domains in the order of the sources.
+
+    One by one: products of stacks of matrices would give gradients whose order in memory is not that of the weights.
+    """
+    common, copies = shared(params), own(params)
+    each = [
+        grad_and_value(net.loss)({**common, **{name: w.select(0, i) for name, w in copies.items()}}, step.minibatch(i))
+        for i in range(step.domains)
+    ]
+    stacked = {name: torch.stack([gradient[name] for gradient, _ in each]) for name in (*common, *copies)}
+    found = {name: g.sum(0) if name in common else g for name, g in stacked.items()}
+    value = torch.stack([loss for _, loss in each]).sum()
+    return {name: found[name.removeprefix(PREFIX)] for name in params}, value
 
 
 def mean(copies: Params) -> Params:

@@ -35,6 +35,9 @@ class Ensemble(Algorithm):
         step = episode.by_source()
         return vmap(lambda weights, x, y: net.loss(weights, (x, y)))(branches.own(params), step.x, step.y).sum()
 
+    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        return branches.gradient_of_losses(net, params, episode.by_source())
+
     def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
         each = vmap(lambda weights: net.statistics(weights, x))(branches.own(deployed))
         return tree.with_prefix(each, branches.PREFIX)

@@ -96,14 +96,9 @@ class UndoBias(Chainable):
 
         d/dw of lam * sum over i of || (C w)_i ||  =  C' (lam / || (C w)_i || * (C w)_i)
         """
-        step = episode.by_source()
-
-        def losses(weights: Params) -> Tensor:
-            return _losses(net, branches.shared(weights), branches.own(weights), step).sum()
-
-        direction, value = grad_and_value(losses)(params)
+        direction, value = _fitted(net, params, episode.by_source())
         away = {name: contrast(w) for name, w in branches.own(params).items()}
-        square = torch.stack([(w * w).flatten(1).sum(1) for w in away.values()]).sum(0)
+        square = torch.stack([torch.linalg.vector_norm(w.flatten(1), dim=1) ** 2 for w in away.values()]).sum(0)
         if self.squared:
             pull, distance = 2.0 * self.lam * torch.ones_like(square), square
         else:
@@ -120,6 +115,13 @@ class UndoBias(Chainable):
     def _distance(self, copy: Params, centre: Params) -> Tensor:
         square = tree.squared_norm({name: copy[name] - w for name, w in centre.items()})
         return square if self.squared else torch.sqrt(square + EPSILON**2)
+
+
+def _fitted(net: Net, params: Params, step: Episode) -> tuple[Params, Tensor]:
+    """The gradient of the sum of all domains' losses, domains in the order of the sources, and that sum."""
+    if net.has_features and set(branches.own(params)) <= set(net.head_names):
+        return grad_and_value(lambda w: _losses(net, branches.shared(w), branches.own(w), step).sum())(params)
+    return branches.gradient_of_losses(net, params, step)
 
 
 def _losses(net: Net, common: Params, copies: Params, episode: Episode) -> Tensor:
