@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,10 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+
+# What is started in the background ignores Ctrl-C, and so would all that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples every time, however busy the machine is.
 settings.register_profile("repeatable", deadline=None, derandomize=True)

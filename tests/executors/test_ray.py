@@ -50,6 +50,9 @@ def wait_for(condition: Callable[[], object], run: subprocess.Popen[str]) -> Non
 
 
 def under_way(directory: Path) -> bool:
+    """By its checkpoints, which come sooner than notes in the store: a short run may end without any of those."""
+    if any((directory / "checkpoints").glob("*.safetensors")):
+        return True
     try:
         return any(group.step > 0 for group in Store.open(directory).running())
     except ValueError:
