@@ -85,9 +85,7 @@ class _Run:
             began, first = time.perf_counter(), self.now.state.step
             self.now.state = self.stack.advance(self.now.state, min(stop, first + self.pace))
             if self.place.device.type == "cuda":
-                torch.cuda.synchronize(
-                    self.place.device
-                )  # steps are taken when they are done, not when they are queued
+                torch.cuda.synchronize(self.place.device)  # steps count when they are done, not when they are queued
             self.tick(self.now.state.step)
             now = time.perf_counter()
             if now - began < MOMENT / 2 and self.now.state.step == first + self.pace:

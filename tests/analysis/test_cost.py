@@ -54,7 +54,7 @@ def test_a_copy_of_the_net_for_each_source_takes_more_memory(dataset, study):
 
     weights = sum(p.numel() for p in study(dataset(), ["agg"]).stack("agg").net.params().values()) * 4
     assert of("agg") > 3 * weights  # weights, velocity, gradient
-    assert of("undo-bias") > 1.1 * of("agg")
+    assert of("undo-bias") > max(3 * 3 * weights, of("agg"))  # the same, of three sources
 
 
 def test_every_stack_is_timed_from_where_it_is_and_none_is_changed(dataset, study):

@@ -92,7 +92,7 @@ class UndoBias(Chainable):
     def _gradient(
         self, net: Net, params: Params, episode: Episode, contrast: Linear, transposed: Linear
     ) -> tuple[Params, Tensor]:
-        """That of the losses, all in one pass, and that of the pull in closed form: contrasts C w of the copies have
+        """That of the losses and that of the pull in closed form: contrasts C w of the copies have
 
         d/dw of lam * sum over i of || (C w)_i ||  =  C' (lam / || (C w)_i || * (C w)_i)
         """
