@@ -39,8 +39,10 @@ def folded(module: nn.Module) -> nn.Module:
     norms = [node for node in graph.nodes if _follows_convolution(node, layers)]
     if not norms:
         return module
-    for node in norms:
-        _rewrite(graph, node, layers)
+    with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
+        ready = graph.call_function(_prepare, ([_weights(graph, node, layers) for node in norms],))
+    for i, node in enumerate(norms):
+        _rewrite(graph, node, layers, (ready, i))
     return fx.GraphModule(module, graph)
 
 
@@ -61,21 +63,31 @@ def _follows_convolution(node: fx.Node, layers: dict[str, nn.Module]) -> bool:
     convolution = _layer(before, layers)
     if type(convolution) not in (nn.Conv2d, SameConv2d) or len(before.users) != 1:  # type: ignore[union-attr]
         return False
+    if any(_calls(node.graph, target) > 1 for target in (node.target, before.target)):  # type: ignore[union-attr]
+        return False
     return convolution.padding_mode == "zeros"  # type: ignore[union-attr]
 
 
-def _rewrite(graph: fx.Graph, node: fx.Node, layers: dict[str, nn.Module]) -> None:
+def _calls(graph: fx.Graph, target: Any) -> int:
+    return sum(node.op == "call_module" and node.target == target for node in graph.nodes)
+
+
+def _rewrite(graph: fx.Graph, node: fx.Node, layers: dict[str, nn.Module], own: tuple[fx.Node, int]) -> None:
     rest, act, chain = _what_follows(node, layers)
-    norm = _layer(node, layers)
+    before, norm = node.args[0], _layer(node, layers)
+    assert isinstance(before, fx.Node)
     assert isinstance(norm, PureBatchNorm)
+    convolution = _layer(before, layers)
+    assert isinstance(convolution, nn.Conv2d)
+    padding = "same" if isinstance(convolution, SameConv2d) else convolution.padding
+    what = (*own, before.args[0], (convolution.stride, padding, convolution.dilation, convolution.groups))
     with graph.inserting_before(chain[-1]):
         if norm.on_batch:
-            new = graph.call_module(str(node.target), (node.args[0], rest, act))
+            new = graph.call_module(str(node.target), (graph.call_function(_convolve, what), rest, act))
         else:
-            new = _as_one(graph, node, layers, rest, act)
-            chain = [node.args[0], *chain]  # type: ignore[list-item]
+            new = graph.call_function(_convolve_and_finish, (*what, rest, act))
     chain[-1].replace_all_uses_with(new)
-    for old in reversed(chain):
+    for old in reversed([before, *chain]):
         graph.erase_node(old)
 
 
@@ -106,25 +118,37 @@ def _activation(node: fx.Node, layers: dict[str, nn.Module]) -> str | None:
     return _RELU_LAYERS.get(type(layer)) if layer is not None else None
 
 
-def _as_one(graph: fx.Graph, node: fx.Node, layers: dict[str, nn.Module], rest: fx.Node | None, act: str) -> fx.Node:
-    before = node.args[0]
+def _weights(graph: fx.Graph, node: fx.Node, layers: dict[str, nn.Module]) -> tuple[Any, Any]:
+    """Of the convolution before a BatchNorm, and of the latter where it is folded: as `fused.Layer` takes them."""
+    before, norm = node.args[0], _layer(node, layers)
     assert isinstance(before, fx.Node)
-    convolution, norm = layers[str(before.target)], layers[str(node.target)]
-    assert isinstance(convolution, nn.Conv2d)
     assert isinstance(norm, PureBatchNorm)
-    weight = graph.get_attr(f"{before.target}.weight")
+    convolution = layers[str(before.target)]
     bias = None if convolution.bias is None else graph.get_attr(f"{before.target}.bias")
-    of_norm = [graph.get_attr(f"{node.target}.{n}") for n in ("weight", "bias", "running_mean", "running_var")]
-    padding = "same" if isinstance(convolution, SameConv2d) else convolution.padding
-    shape = (convolution.stride, padding, convolution.dilation, convolution.groups)
-    return graph.call_function(_convolve, (before.args[0], weight, bias, *of_norm, norm.eps, rest, act, *shape))
+    found = (graph.get_attr(f"{before.target}.weight"), bias)
+    if norm.on_batch:
+        return found, None
+    names = ("weight", "bias", "running_mean", "running_var")
+    return found, (*(graph.get_attr(f"{node.target}.{name}") for name in names), norm.eps)
 
 
-def _convolve(
-    x: Tensor, weight: Tensor, bias: Tensor | None, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float,
-    rest: Tensor | None, act: str, stride: Any, padding: Any, dilation: Any, groups: int,
-) -> Tensor:  # fmt: skip
+def _prepare(weights: list[tuple[Any, Any]]) -> list[fused.Ready]:
+    return fused.prepare([fused.Layer(w, b, norm and fused.Frozen(*norm)) for (w, b), norm in weights])
+
+
+def _convolve(ready: list[fused.Ready], i: int, x: Tensor, shape: fused.Shape) -> Tensor:
+    return fused.conv(*_padded(x, ready[i], shape))
+
+
+def _convolve_and_finish(
+    ready: list[fused.Ready], i: int, x: Tensor, shape: fused.Shape, rest: Tensor | None, act: str
+) -> Tensor:
+    x, own, shape = _padded(x, ready[i], shape)
+    return fused.conv_act(x, own, rest, act, shape)
+
+
+def _padded(x: Tensor, ready: fused.Ready, shape: fused.Shape) -> tuple[Tensor, fused.Ready, fused.Shape]:
+    stride, padding, dilation, groups = shape
     if padding == "same":
-        x, padding = same_padding(x, weight, stride)
-    shape = (stride, padding, dilation, groups)
-    return fused.conv_act(x, weight, bias, gain, offset, mean, var, eps, rest, act, shape)
+        x, padding = same_padding(x, ready.layer.weight, stride)
+    return x, ready, (stride, padding, dilation, groups)

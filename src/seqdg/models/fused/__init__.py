@@ -7,8 +7,9 @@ gradients, no Triton) the same formulas in torch.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,22 +23,98 @@ _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 log = logging.getLogger("seqdg")
 
 
-def conv_act(
-    x: Tensor, weight: Tensor, bias: Tensor | None, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float,
-    rest: Tensor | None, act: str, shape: Shape,
-) -> Tensor:  # fmt: skip
+class Frozen(NamedTuple):
+    """A BatchNorm by statistics that stay as they are."""
+
+    gain: Tensor
+    offset: Tensor
+    mean: Tensor
+    var: Tensor
+    eps: float
+
+
+class Layer(NamedTuple):
+    """A convolution, and the BatchNorm that is folded into it, where one is."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+    norm: Frozen | None = None
+
+    def trained(self) -> tuple[Tensor, ...]:
+        return (self.weight,) if self.norm is None else (self.weight, *self.norm[:2])
+
+    def with_trained(self, weight: Tensor, *of_norm: Tensor) -> Layer:
+        norm = self.norm and self.norm._replace(gain=of_norm[0], offset=of_norm[1])
+        return self._replace(weight=weight, norm=norm)
+
+
+class Ready(NamedTuple):
+    """A layer for one pass through a net: with kernels, `used` are the weights in the type that the convolution takes,
+    the BatchNorm folded in and `shift` left of it. Both are made aside, and there after `made`."""
+
+    layer: Layer
+    aside: Any = None
+    used: Tensor | None = None
+    shift: Tensor | None = None
+    made: Any = None
+
+
+def prepare(layers: Sequence[Layer]) -> list[Ready]:
+    """All convolutions of a net whose weights this pass uses once, before the first of them."""
+    if not layers or not all(_kernels_run(layer.weight) for layer in layers):
+        return [Ready(layer) for layer in layers]
+    from seqdg.models.fused.aside import Aside
+    from seqdg.models.fused.functions import Enter
+
+    aside = Aside(layers[0].weight.device)
+    weights = iter(Enter.apply(aside, *(w for layer in layers for w in layer.trained())))
+    return [_made(layer.with_trained(*(next(weights) for _ in layer.trained())), aside) for layer in layers]
+
+
+def _made(layer: Layer, aside: Any) -> Ready:
+    from seqdg.models.fused.functions import Cast, Fold
+
+    dtype = _type_of(layer.weight)
+    if layer.bias is not None:
+        return Ready(layer)
+    if layer.norm is not None:
+        (used, shift), made = aside.do(lambda: Fold.apply(layer.weight, *layer.norm, dtype))
+        return Ready(layer, aside, used, shift, made)
+    if layer.weight.dtype == dtype:
+        return Ready(layer, aside)
+    used, made = aside.do(lambda: Cast.apply(layer.weight, dtype))
+    return Ready(layer, aside, used, None, made)
+
+
+def conv(x: Tensor, ready: Ready, shape: Shape) -> Tensor:
+    """A convolution."""
+    layer = ready.layer
+    if ready.aside is not None:
+        ready.aside.wait_for(ready.made)
+        x = x.to(_type_of(x))
+        if _kernels_run(x) and x.dtype == (layer.weight if ready.used is None else ready.used).dtype:
+            from seqdg.models.fused.functions import Conv
+
+            out: Tensor = Conv.apply(x, layer.weight, ready.used, shape, ready.aside)
+            return out
+    return conv2d(x, layer.weight, layer.bias, *shape)
+
+
+def conv_act(x: Tensor, ready: Ready, rest: Tensor | None, act: str, shape: Shape) -> Tensor:
     """act(frozen BatchNorm of a convolution + rest), the BatchNorm folded into the convolution's weights."""
-    kind = x.device.type
-    if bias is None and _kernels_run(x):
-        if torch.is_autocast_enabled(kind):
-            x = x.to(torch.get_autocast_dtype(kind))
-        if rest is None or rest.dtype == x.dtype:
+    weight, bias, norm = ready.layer
+    assert norm is not None
+    if ready.used is not None:
+        ready.aside.wait_for(ready.made)
+        x = x.to(_type_of(x))
+        if _kernels_run(x) and all(t.dtype == ready.used.dtype for t in (x, rest) if t is not None):
             from seqdg.models.fused.functions import ConvAct
 
-            out: Tensor = ConvAct.apply(x, weight, gain, offset, mean, var, rest, eps, ACTIVATIONS.index(act), shape)[0]
+            how = (ACTIVATIONS.index(act), shape, ready.aside)
+            out: Tensor = ConvAct.apply(x, weight, *norm, ready.used, ready.shift, rest, *how)
             return out
-    scale = gain * torch.rsqrt(var + eps)
-    shift = offset - mean * scale
+    scale = norm.gain * torch.rsqrt(norm.var + norm.eps)
+    shift = norm.offset - norm.mean * scale
     if bias is not None:
         shift = shift + bias * scale
     y = conv2d(x, weight * scale.reshape(-1, 1, 1, 1), None, *shape)
@@ -56,6 +133,12 @@ def norm_act(
 
     out: Tensor = NormAct.apply(x, gain, offset, rest, parts, eps, ACTIVATIONS.index(act))[0]
     return out
+
+
+def _type_of(x: Tensor) -> torch.dtype:
+    """That autocast, where it is on, gives to what a convolution takes."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def finish(x: Tensor, rest: Tensor | None, act: str) -> Tensor:

@@ -3,6 +3,7 @@ what it tracks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from seqdg.models.fused import launch
+from seqdg.models.fused.aside import Aside
 
 Shape = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]  # stride, padding, dilation, groups
 
@@ -24,53 +26,152 @@ def _as(x: Tensor, like: Tensor) -> Tensor:
     return x if x.stride() == like.stride() else torch.empty_like(like, dtype=x.dtype).copy_(x)
 
 
-class ConvAct(Function):
-    """act(frozen BatchNorm of a convolution + rest). Gives the folded weights too, for the way back."""
+def _convolve(x: Tensor, weight: Tensor, shape: Shape) -> Tensor:
+    stride, padding, dilation, groups = shape
+    y: Tensor = torch.ops.aten.convolution(x, weight, None, stride, padding, dilation, False, (0, 0), groups)
+    return y
+
+
+def _back(g: Tensor, x: Tensor, weight: Tensor, shape: Shape, wanted: tuple[bool, bool]) -> tuple[Tensor, Tensor]:
+    """The gradients of a convolution's input and of its weights, as far as they are wanted."""
+    stride, padding, dilation, groups = shape
+    d_x, d_weight, _ = torch.ops.aten.convolution_backward(
+        g, x, weight, None, stride, padding, dilation, False, (0, 0), groups, (*wanted, False)
+    )
+    return d_x, d_weight
+
+
+def _both_back(
+    g: Tensor, x: Tensor, weight: Tensor, shape: Shape, wanted: tuple[bool, bool], aside: Aside,
+    finish: Callable[[Tensor], tuple[Tensor, ...]], count: int,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """The gradient of the input, and what is made, aside, of the weights', so many tensors; empty what nobody wants."""
+    below, own = wanted
+    if own:
+        found = aside.leave(lambda: finish(_back(g, x, weight, shape, (False, True))[1]))
+    else:
+        found = tuple(g.new_empty(0) for _ in range(count))
+    return (_back(g, x, weight, shape, (True, False))[0] if below else g.new_empty(0), *found)
+
+
+class Enter(Function):
+    """The weights as they are. On the way back their gradients come out of here, and nothing is under way any more."""
 
     @staticmethod
-    def forward(
-        x: Tensor, weight: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, rest: Tensor | None,
-        eps: float, act: int, shape: Shape,
-    ) -> Any:  # fmt: skip
-        folded, shift = launch.fold(_rows(weight), gain, offset, mean, var, eps, x.dtype)
-        stride, padding, dilation, groups = shape
-        y = _rows(torch.ops.aten.convolution(x, folded, None, stride, padding, dilation, False, (0, 0), groups))
-        return launch.shift_act(y, shift, None if rest is None else _rows(rest), act), folded
+    def forward(aside: Aside, *weights: Tensor) -> Any:
+        return tuple(w.view_as(w) for w in weights)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, weight, gain, _, mean, var, rest, ctx.eps, ctx.act, ctx.shape = inputs
-        out, folded = output
-        ctx.adds = rest is not None
-        ctx.mark_non_differentiable(folded)
+        ctx.aside = inputs[0]
         ctx.set_materialize_grads(False)
-        kept = [out] if ctx.act != launch.NONE else []
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.aside.wait()
+        return None, *gradients
+
+
+class Cast(Function):
+    """Weights in another type, for a convolution."""
+
+    @staticmethod
+    def forward(weight: Tensor, dtype: torch.dtype) -> Tensor:
+        return _rows(weight).to(dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(output)
+
+
+class Fold(Function):
+    """A frozen BatchNorm in the weights of the convolution before it, in another type, and the shift that is left."""
+
+    @staticmethod
+    def forward(
+        weight: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float, dtype: torch.dtype
+    ) -> Any:
+        return launch.fold(_rows(weight), gain, offset, mean, var, eps, dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(*output)
+
+
+class Conv(Function):
+    """A convolution. Its weights may be given twice: those that are trained, and these in the type of the input."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, cast: Tensor | None, shape: Shape, aside: Aside) -> Tensor:
+        return _convolve(x, weight if cast is None else cast, shape)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, weight, cast, ctx.shape, ctx.aside = inputs
+        ctx.save_for_backward(x, weight, *(() if cast is None else (cast,)))
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        below, own = (bool(n) for n in ctx.needs_input_grad[:2])
+        d_x, d_weight = ConvBack.apply(g, ctx.shape, (below, own), ctx.aside, *ctx.saved_tensors)
+        return d_x if below else None, d_weight if own else None, None, None, None
+
+
+class ConvBack(Function):
+    @staticmethod
+    def forward(
+        g: Tensor, shape: Shape, wanted: tuple[bool, bool], aside: Aside, x: Tensor, weight: Tensor, *cast: Tensor
+    ) -> Any:
+        used = cast[0] if cast else weight
+        return _both_back(_rows(g), x, used, shape, wanted, aside, lambda d: (_as(d.to(weight.dtype), weight),), 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept: it is not differentiated again."""
+
+
+class ConvAct(Function):
+    """act(frozen BatchNorm of a convolution + rest), the BatchNorm being folded into weights and a shift."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, weight: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float, folded: Tensor,
+        shift: Tensor, rest: Tensor | None, act: int, shape: Shape, aside: Aside,
+    ) -> Tensor:  # fmt: skip
+        y = _rows(_convolve(x, folded, shape))
+        return launch.shift_act(y, shift, None if rest is None else _rows(rest), act)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, weight, gain, _, mean, var, ctx.eps, folded, _, rest, ctx.act, ctx.shape, ctx.aside = inputs
+        ctx.adds = rest is not None
+        kept = [output] if ctx.act != launch.NONE else []
         ctx.save_for_backward(x, weight, gain, mean, var, folded, *kept)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor, _: Any) -> Any:
-        below = bool(ctx.needs_input_grad[0])
+    def backward(ctx: Any, g: Tensor) -> Any:
+        below, own = bool(ctx.needs_input_grad[0]), any(ctx.needs_input_grad[1:4])
         d_x, d_weight, d_gain, d_offset, *masked = ConvActBack.apply(
-            g, ctx.eps, ctx.act, ctx.shape, below, *ctx.saved_tensors
+            g, ctx.eps, ctx.act, ctx.shape, (below, own), ctx.aside, *ctx.saved_tensors
         )
         d_rest = (masked[0] if masked else g) if ctx.adds else None
-        return d_x if below else None, d_weight, d_gain, d_offset, None, None, d_rest, None, None, None
+        found = (d_weight, d_gain, d_offset) if own else (None,) * 3
+        return d_x if below else None, *found, *(None,) * 5, d_rest, *(None,) * 3
 
 
 class ConvActBack(Function):
     @staticmethod
     def forward(
-        g: Tensor, eps: float, act: int, shape: Shape, below: bool, x: Tensor, weight: Tensor, gain: Tensor,
-        mean: Tensor, var: Tensor, folded: Tensor, *kept: Tensor,
+        g: Tensor, eps: float, act: int, shape: Shape, wanted: tuple[bool, bool], aside: Aside, x: Tensor,
+        weight: Tensor, gain: Tensor, mean: Tensor, var: Tensor, folded: Tensor, *kept: Tensor,
     ) -> Any:  # fmt: skip
         g, weight = _rows(g), _rows(weight)
         masked, pieces = launch.shift_act_back(g, kept[0] if kept else g, act)
-        stride, padding, dilation, groups = shape
-        d_x, d_folded, _ = torch.ops.aten.convolution_backward(
-            masked, x, folded, None, stride, padding, dilation, False, (0, 0), groups, (below, True, False)
-        )
-        found = launch.fold_back(_as(d_folded, weight), pieces, weight, gain, mean, var, eps)
-        return (d_x if below else g.new_empty(0), *found, *((masked,) if act != launch.NONE else ()))
+        found = _both_back(
+            masked, x, folded, shape, wanted, aside,
+            lambda d: launch.fold_back(_as(d, weight), pieces, weight, gain, mean, var, eps), 3,
+        )  # fmt: skip
+        return (*found, *((masked,) if act != launch.NONE else ()))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
