@@ -15,6 +15,7 @@ from seqdg.data.domain import Dataset
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import torch_generator
 from seqdg.data.stream import fits, resident
+from seqdg.episode import Params
 from seqdg.models.factory import BuiltNet
 from seqdg.models.factory import build as build_net
 from seqdg.models.net import Criterion, Net
@@ -58,7 +59,11 @@ def stack_of(group: Group, place: Place) -> Stack:
     _set_precision(group.trials[0].protocol.precision)
     first = place.net(group.trials[0])
     net = Net(first.module, group.trials[0].batchnorm, place.loss(group.trials[0]))
-    jobs = [_job(trial, net, place) for trial in group.trials]
+    weights = {  # many trials differ in their settings or held-out domain alone, and begin alike
+        trial.seed: {name: p.detach() for name, p in place.net(trial).module.named_parameters()}
+        for trial in {trial.seed: trial for trial in group.trials}.values()
+    }
+    jobs = [_job(trial, net, weights[trial.seed], place) for trial in group.trials]
     transform = None
     if place.dataset.is_image:
         trial = group.trials[0]
@@ -66,11 +71,10 @@ def stack_of(group: Group, place: Place) -> Stack:
     return Stack(net.to(place.device), place.inputs(group.trials, transform), jobs)
 
 
-def _job(trial: Trial, net: Net, place: Place) -> Job:
+def _job(trial: Trial, net: Net, weights: Params, place: Place) -> Job:
     algorithm = trial.built()
     parts = split(place.dataset, trial.protocol, trial.held_out, trial.seed)
     algorithm.check(net, len(parts.train))
-    weights = {name: p.detach() for name, p in place.net(trial).module.named_parameters()}
     params = algorithm.init(net, weights, len(parts.train), torch_generator(trial.seed, "extra"))
     return Job(algorithm, trial.protocol, parts, trial.seed, params)
 

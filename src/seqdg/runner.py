@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 from torch.nn.functional import pad
 
-from seqdg import checkpoint
+from seqdg import checkpoint, tree
 from seqdg.checkpoint import Snapshot
 from seqdg.episode import Params
 from seqdg.evaluate import metrics
@@ -78,7 +79,10 @@ class _Run:
             raise
         curve = torch.cat(self.now.state.losses).T.cpu()  # (trial, step)
         self.now.seconds = time.perf_counter() - self.began
-        return [self._record(i, curve[i], deployed) for i in range(len(self.group.trials))]
+        own = tree.unstack({name: value.detach().cpu() for name, value in deployed.items()})
+        with ThreadPoolExecutor(1 if self.place.device.type == "cpu" else None) as threads:
+            hashes = list(threads.map(_hash, own))
+        return [self._record(i, curve[i], own[i], hashes[i]) for i in range(len(self.group.trials))]
 
     def _train(self, stop: int) -> None:
         while self.now.state.step < stop:
@@ -120,12 +124,11 @@ class _Run:
             print(f"seqdg: no checkpoint could be written ({error}).", file=sys.stderr)
         self.kept = time.perf_counter()
 
-    def _record(self, i: int, curve: Tensor, deployed: Params) -> Record:
+    def _record(self, i: int, curve: Tensor, own: Params, weights: str) -> Record:
         trial, size, device = self.group.trials[i], len(self.group.trials), self.place.device
-        own = {name: value[i].detach().cpu().contiguous() for name, value in deployed.items()}
         if self.keep.weights and self.keep.files is not None:
             about = {"trial": trial.key, "description": json.dumps(trial.description())}
-            plain = {name: value.clone() for name, value in own.items()}
+            plain = {name: value.contiguous().clone() for name, value in own.items()}
             self.keep.files.write(f"weights/{trial.key}.safetensors", save(plain, about))
         return Record(
             key=trial.key,
@@ -139,7 +142,7 @@ class _Run:
             device=device_name(device),
             versions=versions(),
             commit=commit(),
-            weights=_hash(own),
+            weights=weights,
             notes=list(self.place.dataset.notes),
         )
 
@@ -181,5 +184,5 @@ def _hash(params: Params) -> str:
     digest = hashlib.sha256()
     for name in sorted(params):
         digest.update(name.encode())
-        digest.update(params[name].detach().cpu().contiguous().numpy().tobytes())
+        digest.update(params[name].contiguous().numpy().data)
     return digest.hexdigest()

@@ -72,7 +72,8 @@ class Stack:
         self._graphs: dict[int, Captured] = {}
 
     def start(self) -> State:
-        params = {name: p.to(self.inputs.device) for name, p in tree.stack([j.params for j in self.jobs]).items()}
+        names = self.jobs[0].params
+        params = {name: _stacked([job.params[name] for job in self.jobs], self.inputs.device) for name in names}
         if self.alone:
             params = {name: _channels_last(p) for name, p in params.items()}
         return State(0, -1, params, {})
@@ -234,6 +235,14 @@ def _without_axis(value: Any) -> Any:
 
 def _with_axis(value: Any) -> Any:
     return torch.utils._pytree.tree_map(lambda t: t.unsqueeze(0), value)
+
+
+def _stacked(values: Sequence[Tensor], device: torch.device) -> Tensor:
+    """On the device, with a first axis; what several trials share travels once."""
+    shared = {id(v): v for v in values}
+    place = {key: i for i, key in enumerate(shared)}
+    once = torch.stack(list(shared.values())).to(device)
+    return once if len(once) == len(values) else once[torch.tensor([place[id(v)] for v in values], device=device)]
 
 
 def _channels_last(p: Tensor) -> Tensor:
