@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import torch
 from torch import Tensor
-from torch.func import grad, grad_and_value, vjp
+from torch.func import grad_and_value
 
 from seqdg import tree
 from seqdg.algorithm import Loss, setting
 from seqdg.episode import Episode, Params
-from seqdg.look_ahead import LookAhead, exact_by_products, halves, second_order
+from seqdg.look_ahead import LookAhead, directions, exact_by_products, halves, of_order, second_order
 from seqdg.models.net import Net
 from seqdg.recompute import Recomputing
 from seqdg.registry import register
@@ -66,7 +64,7 @@ class MLDG(LookAhead):
         def total(weights: Params) -> Tensor:
             step, so_far = grad_and_value(past)(weights)
             if self.order:
-                step = self._directions(net, episode, self.order - 1, i)(weights)[-1]
+                step = directions(self, net, episode, self.order - 1, i)(weights)[-1]
             extended: Tensor = so_far + beta * net.loss(tree.add(weights, step, -alpha), episode.minibatch(i))
             return extended
 
@@ -78,9 +76,7 @@ class MLDG(LookAhead):
         if self.order == 2 and n > 2 and not self.recompute:
             return second_order(self, net, params, episode)
         if 0 < self.order < n:
-            terms = self._terms(net, episode, self.order, n)
-            direction, value = grad_and_value(lambda weights: terms(weights).sum())(params)
-            return direction, value
+            return of_order(self, net, params, episode, self.order)
         if episode.x.is_cuda and 1 < n <= 3 and not self.recompute:
             return exact_by_products(self, net, params, episode)
         exact, total = replace(self, order=0), self.begin(net, episode)
@@ -91,39 +87,3 @@ class MLDG(LookAhead):
 
     def _trained(self, net: Net) -> Net:
         return Recomputing(net) if self.recompute and not isinstance(net, Recomputing) else net
-
-    def _terms(self, net: Net, episode: Episode, order: int, count: int) -> Callable[[Params], Tensor]:
-        """(domain,) what each of the first `count` domains adds to the loss."""
-
-        def terms(weights: Params) -> Tensor:
-            found = [net.loss(weights, episode.minibatch(0))]
-            pasts = self._directions(net, episode, order - 1, count - 1)(weights) if count > 1 else []
-            for i, past in enumerate(pasts, 1):
-                alpha, beta = self.coefficients(i, episode.domains)
-                found.append(beta * net.loss(tree.add(weights, past, -alpha), episode.minibatch(i)))
-            return torch.stack(found)
-
-        return terms
-
-    def _directions(self, net: Net, episode: Episode, order: int, count: int) -> Callable[[Params], list[Params]]:
-        """Of that order over the first domain, the first two, ..., the first `count`."""
-        if order == 0:
-            return lambda weights: [tree.detach(d) for d in self._walked(net, episode, count, weights)]
-        if order == 1 or count == 1:
-            return lambda weights: self._walked(net, episode, count, weights)
-
-        def directions(weights: Params) -> list[Params]:
-            values, pull, *_ = vjp(self._terms(net, episode, order, count), weights)
-            parts = [pull(one)[0] for one in torch.eye(count, dtype=values.dtype, device=values.device)]
-            return [{n: torch.stack([p[n] for p in parts[: k + 1]]).sum(0) for n in weights} for k in range(count)]
-
-        return directions
-
-    def _walked(self, net: Net, episode: Episode, count: int, weights: Params) -> list[Params]:
-        """The first-order directions d_i = d_{i-1} + beta * grad l(D_i, .) at w - alpha * d_{i-1}."""
-        found = [grad(net.loss)(weights, episode.minibatch(0))]
-        for i in range(1, count):
-            alpha, beta = self.coefficients(i, episode.domains)
-            new = grad(net.loss)(tree.add(weights, found[-1], -alpha), episode.minibatch(i))
-            found.append(tree.add(found[-1], new, beta))
-        return found
