@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 
 import torch
 from torch import Tensor
-from torch.func import grad_and_value
+from torch.func import grad_and_value, vmap
 
 from seqdg import tree
 from seqdg.episode import Episode, Params
@@ -61,6 +61,16 @@ def mean_of_domains(params: Params, domain: Tensor) -> Params:
     return {name: torch.tensordot(_rows(domain, w).mean(0), w, 1) for name, w in own(params).items()}
 
 
+def weights_of(params: Params, episode: Episode, i: int) -> Params:
+    """Those with which the i-th domain of the path is met: what is shared, and its own copies."""
+    return {**shared(params), **mean_of_domains(params, episode.domain.narrow(0, i, 1))}
+
+
+def from_mean(copies: Tensor) -> Tensor:
+    """(source, ...) each less the mean of all: a linear map that is its own transpose."""
+    return copies - copies.mean(0, keepdim=True)
+
+
 def from_past(domain: Tensor, dtype: torch.dtype) -> Tensor:
     """(domain - 1, source) the matrix that takes the copies of all sources to those of the domains of a path, but for
     the first, each less the mean of those before it."""
@@ -70,12 +80,24 @@ def from_past(domain: Tensor, dtype: torch.dtype) -> Tensor:
     return met.narrow(0, 1, len(domain) - 1) - before
 
 
+def losses(net: Net, common: Params, copies: Params, episode: Episode) -> Tensor:
+    """(domain,) each domain's with its own copies; all below the head in one pass where the head alone is copied."""
+    if _in_head_alone(net, copies):
+        z = net.domain_features(common, episode.x)
+        logits = vmap(lambda copy, features: net.head({**common, **copy}, features))(copies, z)
+        return vmap(net.criterion)(logits, episode.y)
+    return vmap(lambda copy, x, y: net.loss({**common, **copy}, (x, y)))(copies, episode.x, episode.y)
+
+
 def gradient_of_losses(net: Net, params: Params, step: Episode) -> tuple[Params, Tensor]:
     """Of the sum of all domains' losses, each with its own copies, and that sum; domains in the order of the sources.
 
-    One by one: products of stacks of matrices would give gradients whose order in memory is not that of the weights.
+    Where more than the head is copied, one by one: products of stacks of matrices would give gradients whose order in
+    memory is not that of the weights.
     """
     common, copies = shared(params), own(params)
+    if _in_head_alone(net, copies):
+        return grad_and_value(lambda w: losses(net, shared(w), own(w), step).sum())(params)
     each = [
         grad_and_value(net.loss)({**common, **{name: w.select(0, i) for name, w in copies.items()}}, step.minibatch(i))
         for i in range(step.domains)
@@ -89,6 +111,10 @@ def gradient_of_losses(net: Net, params: Params, step: Episode) -> tuple[Params,
 def mean(copies: Params) -> Params:
     """Over the first axis."""
     return {name: w.mean(0) for name, w in copies.items()}
+
+
+def _in_head_alone(net: Net, copies: Params) -> bool:
+    return net.has_features and set(copies) <= set(net.head_names)
 
 
 def _rows(domain: Tensor, copies: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class Ensemble(Algorithm):
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         step = episode.by_source()
-        return vmap(lambda weights, x, y: net.loss(weights, (x, y)))(branches.own(params), step.x, step.y).sum()
+        return branches.losses(net, {}, branches.own(params), step).sum()
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         return branches.gradient_of_losses(net, params, episode.by_source())

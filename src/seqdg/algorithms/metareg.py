@@ -92,12 +92,8 @@ class LearnRegularizer(Algorithm):
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         def tasks(weights: Params) -> Tensor:
-            body = tree.under_prefix(weights, "task.")
-
-            def of_domain(head: Params, x: Tensor, y: Tensor) -> Tensor:
-                return net.loss({**body, **head}, (x, y))
-
-            return vmap(of_domain)(branches.of_domains(weights, episode.domain), episode.x, episode.y).sum()
+            body, heads = tree.under_prefix(weights, "task."), branches.of_domains(weights, episode.domain)
+            return vmap(lambda head, x, y: net.loss({**body, **head}, (x, y)))(heads, episode.x, episode.y).sum()
 
         trained = {name: w for name, w in params.items() if name.startswith(("task.", branches.PREFIX))}
         direction, value = grad_and_value(tasks)(trained)

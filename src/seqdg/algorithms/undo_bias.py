@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.func import grad_and_value, vmap
+from torch.func import vmap
 
 from seqdg import branches, tree
 from seqdg.algorithm import Chainable, Loss, Number, Range, setting
@@ -62,24 +62,21 @@ class UndoBias(Chainable):
         copies = branches.of_domains(params, episode.domain)
         centre = branches.mean(copies)
         distances = vmap(lambda copy: self._distance(copy, centre))(copies)
-        return _losses(net, branches.shared(params), copies, episode).sum() + self.lam * distances.sum()
+        return branches.losses(net, branches.shared(params), copies, episode).sum() + self.lam * distances.sum()
 
     def begin(self, net: Net, episode: Episode) -> Loss:
-        return lambda weights: net.loss(_weights_of(weights, episode, 0), episode.minibatch(0))
+        return lambda weights: net.loss(branches.weights_of(weights, episode, 0), episode.minibatch(0))
 
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
         def total(weights: Params) -> Tensor:
-            here = _weights_of(weights, episode, i)
+            here = branches.weights_of(weights, episode, i)
             before = branches.mean_of_domains(weights, episode.domain.narrow(0, 0, i))
             return past(weights) + net.loss(here, episode.minibatch(i)) + self.lam * self._distance(here, before)
 
         return total
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        def from_mean(copies: Tensor) -> Tensor:
-            return copies - copies.mean(0, keepdim=True)
-
-        return self._gradient(net, params, episode, from_mean, from_mean)
+        return self._gradient(net, params, episode, branches.from_mean, branches.from_mean)
 
     def along(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         """The whole path at once."""
@@ -96,14 +93,11 @@ class UndoBias(Chainable):
 
         d/dw of lam * sum over i of || (C w)_i ||  =  C' (lam / || (C w)_i || * (C w)_i)
         """
-        direction, value = _fitted(net, params, episode.by_source())
+        direction, value = branches.gradient_of_losses(net, params, episode.by_source())
         away = {name: contrast(w) for name, w in branches.own(params).items()}
         square = torch.stack([torch.linalg.vector_norm(w.flatten(1), dim=1) ** 2 for w in away.values()]).sum(0)
-        if self.squared:
-            pull, distance = 2.0 * self.lam * torch.ones_like(square), square
-        else:
-            distance = torch.sqrt(square + EPSILON**2)
-            pull = self.lam / distance
+        distance = square if self.squared else torch.sqrt(square + EPSILON**2)
+        pull = 2.0 * self.lam * torch.ones_like(square) if self.squared else self.lam / distance
         for name, w in away.items():
             pulled = transposed(pull.reshape(-1, *(1,) * (w.dim() - 1)) * w)
             direction[branches.PREFIX + name] = direction[branches.PREFIX + name] + pulled
@@ -115,24 +109,3 @@ class UndoBias(Chainable):
     def _distance(self, copy: Params, centre: Params) -> Tensor:
         square = tree.squared_norm({name: copy[name] - w for name, w in centre.items()})
         return square if self.squared else torch.sqrt(square + EPSILON**2)
-
-
-def _fitted(net: Net, params: Params, step: Episode) -> tuple[Params, Tensor]:
-    """The gradient of the sum of all domains' losses, domains in the order of the sources, and that sum."""
-    if net.has_features and set(branches.own(params)) <= set(net.head_names):
-        return grad_and_value(lambda w: _losses(net, branches.shared(w), branches.own(w), step).sum())(params)
-    return branches.gradient_of_losses(net, params, step)
-
-
-def _losses(net: Net, common: Params, copies: Params, episode: Episode) -> Tensor:
-    """(domain,) each domain's with its own copies; all below the head in one pass where the head alone is copied."""
-    if net.has_features and set(copies) <= set(net.head_names):
-        z = net.domain_features(common, episode.x)
-        logits = vmap(lambda copy, features: net.head({**common, **copy}, features))(copies, z)
-        return vmap(net.criterion)(logits, episode.y)
-    return vmap(lambda copy, x, y: net.loss({**common, **copy}, (x, y)))(copies, episode.x, episode.y)
-
-
-def _weights_of(params: Params, episode: Episode, i: int) -> Params:
-    """Those of the i-th domain of the path."""
-    return {**branches.shared(params), **branches.mean_of_domains(params, episode.domain.narrow(0, i, 1))}
