@@ -79,3 +79,26 @@ def fitted(hospitals: tuple[Any, Any, Any]) -> Any:
 
     x, y, domains = hospitals
     return seqdg.DomainGeneralizer(steps=60, hidden=(16, 8)).fit(x, y, domains=domains)
+
+
+MISTAKEN = '''
+from dataclasses import dataclass
+from seqdg import Algorithm, register
+
+
+@register("mistaken")
+@dataclass(frozen=True)
+class Mistaken(Algorithm):
+    """Cannot be computed."""
+
+    def gradient(self, net, params, episode):
+        raise ArithmeticError("two and two is five")
+'''
+
+
+@pytest.fixture(scope="session")
+def mistaken(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """By its file and name, an algorithm all of whose trials fail; one file, as a process registers a name once."""
+    file = tmp_path_factory.mktemp("algorithms") / "mistaken.py"
+    file.write_text(MISTAKEN)
+    return f"{file}:mistaken"

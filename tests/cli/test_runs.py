@@ -19,19 +19,6 @@ from seqdg.directory import writing
 from seqdg.store import FILE, Store
 
 QUICK = ["bench", "--algorithms", "agg", "--trials", "2", "--steps", "6", "--held-out", "0,75"]
-WRONG = '''
-from dataclasses import dataclass
-from seqdg import Algorithm, register
-
-
-@register("mistaken")
-@dataclass(frozen=True)
-class Mistaken(Algorithm):
-    """Cannot be computed."""
-
-    def gradient(self, net, params, episode):
-        raise ArithmeticError("two and two is five")
-'''
 
 
 class Done(NamedTuple):
@@ -64,9 +51,8 @@ def refused(done: Done, sentence: str) -> None:
     assert not done.out
 
 
-def test_a_failed_trial_is_counted_and_the_others_make_their_table(tmp_path, seqdg):
-    (tmp_path / "mistaken.py").write_text(WRONG)
-    words = [*QUICK[:2], f"{tmp_path}/mistaken.py:mistaken,agg", *QUICK[3:], "--workers", 0, "--out", tmp_path / "run"]
+def test_a_failed_trial_is_counted_and_the_others_make_their_table(tmp_path, seqdg, mistaken):
+    words = [*QUICK[:2], f"{mistaken},agg", *QUICK[3:], "--workers", 0, "--out", tmp_path / "run"]
     for _ in range(2):
         done = seqdg(*words)
         assert done.code == 1

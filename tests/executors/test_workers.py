@@ -89,19 +89,6 @@ class Deadly(Algorithm):
 
 
 '''
-WRONG = '''
-from dataclasses import dataclass
-from seqdg import Algorithm, register
-
-
-@register("wrong")
-@dataclass(frozen=True)
-class Wrong(Algorithm):
-    """Cannot be computed."""
-
-    def gradient(self, net, params, episode):
-        raise ArithmeticError("two and two is five")
-'''
 
 
 @pytest.mark.slow
@@ -115,9 +102,8 @@ def test_a_group_over_which_all_workers_die_is_recorded_as_failed_and_the_others
     assert sorted(r.status for r in records) == ["done"] * 4 + [FAILED] * 4
 
 
-def test_a_failed_trial_keeps_its_traceback_and_is_tried_again(tmp_path: Path) -> None:
-    (tmp_path / "wrong.py").write_text(WRONG)
-    choice = replace(CHOICE, algorithms=[f"{tmp_path}/wrong.py:wrong", "agg"])
+def test_a_failed_trial_keeps_its_traceback_and_is_tried_again(tmp_path: Path, mistaken: str) -> None:
+    choice = replace(CHOICE, algorithms=[mistaken, "agg"])
     records, failed = run(tmp_path, InProcess(), choice)
     assert len(failed) == 4
     assert sum(r.status == "done" for r in records) == 4
