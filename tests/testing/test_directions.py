@@ -3,42 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 import pytest
 import torch
 from torch.func import grad_and_value
 
 from seqdg import Algorithm, tree
-from seqdg.algorithm import Number, setting
 from seqdg.look_ahead import LookAhead
-from seqdg.testing import ContractError, check_algorithm
-
-toy = dataclass(frozen=True)
-
-
-@toy
-class Sound(Algorithm):
-    """Weighted aggregation, for these tests (nobody, 2024).
-
-    strength: of the weight decay.   power: of the loss.
-    """
-
-    strength: Number = setting(0.1, least=0.0)
-    power: Number = setting(1.0, above=0.0, most=1.0)
-
-    def loss(self, net, params, episode):
-        total = torch.stack([net.loss(params, episode.minibatch(i)) for i in range(episode.domains)]).sum()
-        return total**self.power + 0.5 * self.strength * tree.squared_norm(params)
-
-
-def failure(algorithm: Algorithm) -> str:
-    with pytest.raises(ContractError) as caught:
-        check_algorithm(algorithm)
-    message = str(caught.value)
-    assert message.startswith(f"{type(algorithm).__name__} on an MLP")
-    assert "\n" not in message
-    return message
+from toys import Sound, failure, toy
 
 
 @toy

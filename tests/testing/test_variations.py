@@ -2,85 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
 import torch
-from torch.func import grad, grad_and_value
 
-from seqdg import Algorithm, UsageError, tree
+from seqdg import UsageError, tree
 from seqdg.algorithm import Number, Numbers, setting
-from seqdg.testing import ContractError, check_algorithm
-
-toy = dataclass(frozen=True)
-
-
-@toy
-class Sound(Algorithm):
-    """Weighted aggregation, for these tests (nobody, 2024).
-
-    strength: of the weight decay.   power: of the loss.
-    """
-
-    strength: Number = setting(0.1, least=0.0)
-    power: Number = setting(1.0, above=0.0, most=1.0)
-
-    def loss(self, net, params, episode):
-        total = torch.stack([net.loss(params, episode.minibatch(i)) for i in range(episode.domains)]).sum()
-        return total**self.power + 0.5 * self.strength * tree.squared_norm(params)
-
-
-def failure(algorithm: Algorithm) -> str:
-    with pytest.raises(ContractError) as caught:
-        check_algorithm(algorithm)
-    message = str(caught.value)
-    assert message.startswith(f"{type(algorithm).__name__} on an MLP")
-    assert "\n" not in message
-    return message
-
-
-@toy
-class _Pull(Algorithm):
-    """The first stage of TwoStages (nobody, 2024).
-
-    goal: where the weights of the pull go.
-    """
-
-    goal: Number = 0.0
-
-    def loss(self, net, params, episode):
-        return 0.5 * (params["pull"] - self.goal - net.loss(params, episode.minibatch(0)).detach()) ** 2
-
-    def gradient(self, net, params, episode):
-        value = self.loss(net, params, episode)
-        return {"pull": grad(lambda w: self.loss(net, params | {"pull": w}, episode))(params["pull"])}, value
-
-
-@toy
-class _Pulled(Algorithm):
-    """The second stage of TwoStages (nobody, 2024)."""
-
-    def gradient(self, net, params, episode):
-        total = lambda w: net.losses(w, episode).mean() + params["pull"].detach() * tree.squared_norm(w)  # noqa: E731
-        return grad_and_value(total)({name: params[name] for name in net.names})
-
-
-@toy
-class TwoStages(Algorithm):
-    """Learns a weight decay, then trains with it (nobody, 2024).
-
-    goal: of the weight decay.   share: of the first stage.
-    """
-
-    goal: Number = setting(0.3)
-    share: float = setting(0.2, above=0.0, most=0.9, static=True)
-
-    def init(self, net, params, sources, generator):
-        return params | {"pull": torch.zeros((), dtype=next(iter(params.values())).dtype)}
-
-    def stages(self):
-        return ((self.share, _Pull(self.goal)), (1 - self.share, _Pulled()))
+from seqdg.testing import check_algorithm
+from toys import Pull, Pulled, Sound, TwoStages, failure, toy
 
 
 @toy
@@ -143,7 +73,7 @@ class TwoStagesWithoutGoal(TwoStages):
     """Two stages, none of which uses the goal (nobody, 2024). goal: nothing. share: of the first."""
 
     def stages(self):
-        return ((self.share, _Pull()), (1 - self.share, _Pulled()))
+        return ((self.share, Pull()), (1 - self.share, Pulled()))
 
 
 @pytest.mark.parametrize(
