@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 # Before torch and numpy are imported, as their thread pools read it once.
@@ -35,6 +38,21 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"The real data are not in {folder}: set SEQDG_DATA to the folder that holds them.")
     return folder
+
+
+@pytest.fixture(scope="session")
+def script() -> Callable[[str], ModuleType]:
+    """A program of scripts/, by its name, as a module."""
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "scripts" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 def has_cuda() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -30,11 +29,8 @@ APPENDIX_C = {
 
 
 @pytest.fixture(scope="module")
-def make_docs():
-    spec = importlib.util.spec_from_file_location("make_docs", ROOT / "scripts" / "make_docs.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def make_docs(script):
+    return script("make_docs")
 
 
 def test_the_page_of_algorithms_is_current(make_docs):

@@ -4,10 +4,10 @@ figures as `scripts/publish.py` makes them."""
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -22,13 +22,8 @@ OPENING, CLOSING = "<!-- ", " -->\n\n"
 
 
 @pytest.fixture(scope="module")
-def publish() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("publish", ROOT / "scripts" / "publish.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def publish(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("publish")
 
 
 def printed(command: str) -> str:

