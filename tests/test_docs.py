@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import seqdg
 from seqdg.benchmark import load_benchmark
 from seqdg.settings import rules
-
-ROOT = Path(__file__).parents[1]
 
 APPENDIX_C = {
     ("ixmas", "fo-s-mldg"): {"alpha": 0.9, "lr": 0.001, "beta": [2.0]},

@@ -3,18 +3,15 @@ figures as `scripts/publish.py` makes them."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from command import seqdg
 from seqdg.archive.reading import FILE
-from seqdg.cli import main
 
 ROOT = Path(__file__).parents[1]
 RUNS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "docs" / "results").glob(f"*/{FILE}"))
@@ -30,13 +27,9 @@ def printed(command: str) -> str:
     """What the command prints, run in this process."""
     program, *words = shlex.split(command)
     assert program == "seqdg", command
-    out = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
-        patch.setattr(sys, "argv", [program, *words])
-        with pytest.raises(SystemExit) as stop:
-            main()
-    assert not stop.value.code, f"{command} ended with exit code {stop.value.code}"
-    return out.getvalue()
+    done = seqdg(*words)
+    assert not done.returncode, f"{command} ended with exit code {done.returncode}: {done.stderr}"
+    return done.stdout
 
 
 def stale_tables(directory: Path, pattern: str = "*.md") -> list[str]:

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from seqdg.cli import main
+from command import seqdg
 from seqdg.store import Store
 
 
-@pytest.fixture
-def call(monkeypatch, capsys):
-    def called(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["seqdg", *words])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        return int(stop.value.code or 0), shown.out, shown.err
-
-    return called
-
-
-def test_numbers_are_printed_and_kept_and_the_report_shows_them(call, tmp_path):
+def test_numbers_are_printed_and_kept_and_the_report_shows_them(tmp_path):
     folder, figures = str(tmp_path / "run"), str(tmp_path / "figures")
     words = ("--algorithms", "agg,fo-s-mldg", "--steps", "4", "--trials", "1", "--out", folder)
-    code, out, err = call("analyze", "alignment", *words, "--figures", figures)
+    code, out, err = seqdg("analyze", "alignment", *words, "--figures", figures)
     assert code == 0
     assert out.startswith("Alignment of gradients\nHeld out: 75. One seed, 4 steps.")
     assert f"`seqdg report {folder}` shows the picture." in err
@@ -35,14 +21,14 @@ def test_numbers_are_printed_and_kept_and_the_report_shows_them(call, tmp_path):
     store.close()
     assert kept.payload["numbers"]["curves"]["agg"]["at"] == [0, 1, 2, 3, 4]
     assert kept.payload["command"].startswith("seqdg analyze alignment")
-    assert call("report", folder)[0] == 0
+    assert seqdg("report", folder).returncode == 0
     html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert 'id="alignment"' in html
     assert "No trial has finished yet" in html
 
 
-def test_an_analysis_that_an_algorithm_cannot_have_is_a_sentence(call, tmp_path):
-    code, out, _ = call("analyze", "similarity", "--algorithms", "agg", "--steps", "2", "--out", str(tmp_path))
+def test_an_analysis_that_an_algorithm_cannot_have_is_a_sentence(tmp_path):
+    code, out, _ = seqdg("analyze", "similarity", "--algorithms", "agg", "--steps", "2", "--out", str(tmp_path))
     assert code == 0
     assert "agg has no domain-specific weights, so there is no similarity to look at." in out
 
@@ -57,7 +43,7 @@ def test_an_analysis_that_an_algorithm_cannot_have_is_a_sentence(call, tmp_path)
         (("cost", "--trials", "0"), "0 trials were asked for, but at least 1 is needed."),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(call, tmp_path, words, message):
-    code, out, err = call("analyze", *words, "--out", str(tmp_path))
+def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, words, message):
+    code, out, err = seqdg("analyze", *words, "--out", str(tmp_path))
     assert (code, out) == (2, "")
     assert err.startswith(f"seqdg: {message}")

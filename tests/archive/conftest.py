@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from command import seqdg
 from seqdg.archive.reading import opened
 from seqdg.archive.writing import pack
-from seqdg.cli import main
 from seqdg.store import Store
 
 
 @pytest.fixture(scope="session")
-def called() -> Callable[..., int]:
-    """The command, in this process; its exit code."""
-
-    def run(*words: object) -> int:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["seqdg", *map(str, words)])
-            with pytest.raises(SystemExit) as stop:
-                main()
-        return int(stop.value.code or 0)
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def directory(called, tmp_path_factory) -> Path:
+def directory(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("archive") / "run"
     words = ["--held-out", "0,75", "--trials", 2, "--steps", 12, "--search", 2, "--workers", 0, "--device", "cpu"]
-    assert called("bench", "--algorithms", "agg,fo-s-mldg", *words, "--select", "leave-one-out", "--out", folder) == 0
+    words += ["--select", "leave-one-out", "--out", folder]
+    assert seqdg("bench", "--algorithms", "agg,fo-s-mldg", *words).returncode == 0
     store = Store.open(folder)
     cell = {"algorithm": "ensemble", "held_out": "0", "mean": 60.0, "stderr": 0.5, "trials": 3}
     numbers = {"cells": [cell, {**cell, "held_out": "average"}], "refused": {}}

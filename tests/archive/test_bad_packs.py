@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from command import seqdg
 from seqdg.archive.reading import FILE, opened
 from seqdg.archive.writing import pack
 from seqdg.cli.table import shown
@@ -69,7 +70,7 @@ def test_runs_of_other_benchmarks_or_data_are_not_mixed(directory, tmp_path):
     assert not (tmp_path / FILE).exists()
 
 
-def test_a_run_without_results_and_a_place_that_cannot_be_written_are_sentences(called, directory, tmp_path, capsys):
+def test_a_run_without_results_and_a_place_that_cannot_be_written_are_sentences(directory, tmp_path):
     Store.create(tmp_path / "empty", "rotated-mnist").close()
     (tmp_path / "taken").write_text("")
     for words, sentence in (
@@ -77,18 +78,23 @@ def test_a_run_without_results_and_a_place_that_cannot_be_written_are_sentences(
         ((tmp_path / "nowhere", "--out", tmp_path), "There are no results in"),
         ((directory, "--out", tmp_path / "taken" / "x"), "cannot be written"),
     ):
-        assert called("pack", *words) == 2
-        assert sentence in capsys.readouterr().err
+        done = seqdg("pack", *words)
+        assert done.returncode == 2
+        assert sentence in done.stderr
 
 
-def test_the_commands_say_what_was_packed_and_read_it(called, directory, tmp_path, capsys):
-    assert called("pack", directory, "--out", tmp_path / "place") == 0
-    said = capsys.readouterr().out
+def test_the_commands_say_what_was_packed_and_read_it(directory, tmp_path):
+    done = seqdg("pack", directory, "--out", tmp_path / "place")
+    assert done.returncode == 0
+    said = done.stdout
     assert said.startswith(f"88 trials of rotated-mnist in {tmp_path / 'place' / FILE}, 0.0")
     assert "Criteria other than accuracy have" in said
-    assert called("table", tmp_path / "place") == 0
-    assert capsys.readouterr().out == shown(Store.open(directory).records("accuracy"), "text", "source-val")
-    assert called("status", tmp_path / "place" / FILE) == 0
-    assert "done         88" in capsys.readouterr().out
-    assert called("report", tmp_path / "place" / FILE) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'place' / 'report.html'}\n"
+    done = seqdg("table", tmp_path / "place")
+    assert done.returncode == 0
+    assert done.stdout == shown(Store.open(directory).records("accuracy"), "text", "source-val")
+    done = seqdg("status", tmp_path / "place" / FILE)
+    assert done.returncode == 0
+    assert "done         88" in done.stdout
+    done = seqdg("report", tmp_path / "place" / FILE)
+    assert done.returncode == 0
+    assert done.stdout == f"{tmp_path / 'place' / 'report.html'}\n"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from command import seqdg
 from seqdg.archive.reading import opened
 from seqdg.archive.writing import pack
 from seqdg.benchmark import load_benchmark
@@ -61,33 +62,36 @@ def test_the_stack_of_a_trial_is_found_in_its_order(directory, records):
     assert stack_with(records[0], records[1:]) is None
 
 
-def test_in_its_stack_a_trial_has_the_same_bits(called, file, capsys):
-    assert called("rerun", file, "--sample", 2, "--device", "cpu") == 0
-    shown = capsys.readouterr().out
+def test_in_its_stack_a_trial_has_the_same_bits(file):
+    done = seqdg("rerun", file, "--sample", 2, "--device", "cpu")
+    assert done.returncode == 0
+    shown = done.stdout
     assert shown.count("same  agrees") == 2
     assert "2 trained in the stack of the record, on the same kind of device" in shown
     assert "2 of 2 agree." in shown
 
 
-def test_a_number_that_was_changed_is_found_whatever_the_step(called, records, tmp_path, capsys):
+def test_a_number_that_was_changed_is_found_whatever_the_step(records, tmp_path):
     first = records[0]
     for step in (first.history[0].step, first.history[-1].step):
         changed = [shifted(r, 0.5, step) if r is first else r for r in records]
         (tmp_path / str(step)).mkdir()
         path = published(changed, tmp_path / str(step))
-        assert called("rerun", path, first.key[:12], "--device", "cpu") == 1
-        shown = capsys.readouterr().out
+        done = seqdg("rerun", path, first.key[:12], "--device", "cpu")
+        assert done.returncode == 1
+        shown = done.stdout
         assert "same  DIFFERS" in shown
         assert "0 of 1 agree." in shown
 
 
-def test_what_another_device_recorded_may_differ_by_a_point_and_no_more(called, records, tmp_path, capsys):
+def test_what_another_device_recorded_may_differ_by_a_point_and_no_more(records, tmp_path):
     own = replace(records[0], device="NVIDIA H200", stacked=128)
     for points, code in ((0.9, 0), (-0.9, 0), (1.5, 1)):
         (tmp_path / str(points)).mkdir()
         path = published([shifted(own, points)], tmp_path / str(points))
-        assert called("rerun", path, "--device", "cpu") == code
-        shown = capsys.readouterr().out
+        done = seqdg("rerun", path, "--device", "cpu")
+        assert done.returncode == code
+        shown = done.stdout
         assert "1 trained alone on cpu" in shown
         assert "NVIDIA H200" in shown
         assert "within 1.0 points at the chosen and at the last step" in shown
@@ -130,7 +134,7 @@ def test_a_sample_is_of_trials_that_tables_show_and_repeatable(records):
     assert len(picked(records, (), 10**6)) == sum(len(r.held_out) == 1 for r in records)
 
 
-def test_bad_input_is_one_sentence(called, records, directory, context, tmp_path, capsys):
+def test_bad_input_is_one_sentence(records, directory, context, tmp_path):
     foreign = replace(records[0], description={**records[0].description, "data": "0" * 64})
     with pytest.raises(UsageError, match="these are not the same rows"):
         list(rerun([foreign], [foreign], context))
@@ -145,7 +149,9 @@ def test_bad_input_is_one_sentence(called, records, directory, context, tmp_path
         (["--sample", 0], "0 trials were asked for, but at least 1 is needed."),
         (["--device", "tpu"], "There is no device 'tpu'."),
     ):
-        assert called("rerun", directory, *words) == 2
-        assert sentence in capsys.readouterr().err
-    assert called("rerun", directory, "--list") == 0
-    assert capsys.readouterr().out.count(" seed ") == len(records)
+        done = seqdg("rerun", directory, *words)
+        assert done.returncode == 2
+        assert sentence in done.stderr
+    done = seqdg("rerun", directory, "--list")
+    assert done.returncode == 0
+    assert done.stdout.count(" seed ") == len(records)

@@ -1,11 +1,7 @@
-"""The command line, run in this process, and small data for it."""
+"""The command line, and small data for it."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from seqdg.cli import main
+import command
+from command import Done
 
 DOMAINS, CLASSES = ("art", "photo", "sketch"), ("cat", "dog")
 
@@ -26,21 +23,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def seqdg() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """In this process, as starting one takes longer than most commands."""
-
-    def run(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        out, err, code = io.StringIO(), io.StringIO(), 0
-        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            patch.chdir(cwd or Path.cwd())
-            patch.setattr(sys, "argv", ["seqdg", *map(str, words)])
-            try:
-                main()
-            except SystemExit as stopped:
-                code = int(stopped.code or 0)
-        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
-
-    return run
+def seqdg() -> Callable[..., Done]:
+    return command.seqdg
 
 
 @pytest.fixture

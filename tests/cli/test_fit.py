@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import subprocess
 import sys
@@ -14,20 +12,9 @@ import pandas as pd
 import pytest
 
 import seqdg as package
-from seqdg.cli import main
+from command import Done, seqdg
 
 QUICK = ["--steps", "20", "--hidden", "8", "--seeds", "1", "--workers", "0"]
-
-
-def seqdg(*given: object) -> subprocess.CompletedProcess[str]:
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        patch.setattr(sys, "argv", ["seqdg", *map(str, given)])
-        try:
-            main()
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-    return subprocess.CompletedProcess(given, code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +105,7 @@ def test_a_table_without_domains_is_fitted_without_an_estimate(table, tmp_path):
     assert "MLDG needs at least 2 source domains" in refused.stderr
 
 
-def fit_of(frame: pd.DataFrame, folder: Path, *more: object) -> subprocess.CompletedProcess[str]:
+def fit_of(frame: pd.DataFrame, folder: Path, *more: object) -> Done:
     frame.to_csv(folder / "t.csv", index=False)
     return seqdg("fit", folder / "t.csv", "--label", "y", "--domain", "d", *QUICK, "--out", folder / "m", *more)
 
@@ -176,7 +163,7 @@ def test_what_is_not_there_or_not_a_table_is_a_sentence(fitted_model, tmp_path):
 def test_predicting_tables_that_differ_from_the_training_data(fitted_model, hospitals, tmp_path):
     x, _, _ = hospitals
 
-    def predicted(frame: pd.DataFrame) -> subprocess.CompletedProcess[str]:
+    def predicted(frame: pd.DataFrame) -> Done:
         frame.to_csv(tmp_path / "new.csv", index=False)
         return seqdg("predict", fitted_model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
-import sys
-from collections.abc import Callable
-from typing import NamedTuple
 
 import pytest
 from safetensors import safe_open
 
-from seqdg.cli import main
+from command import Done
 from seqdg.cli import progress as shown
 from seqdg.directory import writing
 from seqdg.store import FILE, Store
@@ -21,45 +16,22 @@ from seqdg.store import FILE, Store
 QUICK = ["bench", "--algorithms", "agg", "--trials", "2", "--steps", "6", "--held-out", "0,75"]
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def seqdg(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
-    """The command line, in this process."""
-
-    def call(*words: object) -> Done:
-        out, err, code = io.StringIO(), io.StringIO(), 0
-        monkeypatch.setattr(sys, "argv", ["seqdg", *map(str, words)])
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                main()
-            except SystemExit as stopped:
-                code = int(stopped.code or 0)
-        return Done(code, out.getvalue(), err.getvalue())
-
-    return call
-
-
 def refused(done: Done, sentence: str) -> None:
-    assert done.code == 2
-    assert sentence in done.err
-    assert len(done.err.strip().splitlines()) == 1
-    assert not done.out
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not done.stdout
 
 
 def test_a_failed_trial_is_counted_and_the_others_make_their_table(tmp_path, seqdg, mistaken):
     words = [*QUICK[:2], f"{mistaken},agg", *QUICK[3:], "--workers", 0, "--out", tmp_path / "run"]
     for _ in range(2):
         done = seqdg(*words)
-        assert done.code == 1
-        assert "4 trials failed (ArithmeticError: two and two is five)" in done.err
-        assert "4 to run" in done.err or "8 to run" in done.err
-        assert done.out.splitlines()[0].split() == ["held", "out", "agg"]
-    told = seqdg("status", tmp_path / "run", "--errors").out
+        assert done.returncode == 1
+        assert "4 trials failed (ArithmeticError: two and two is five)" in done.stderr
+        assert "4 to run" in done.stderr or "8 to run" in done.stderr
+        assert done.stdout.splitlines()[0].split() == ["held", "out", "agg"]
+    told = seqdg("status", tmp_path / "run", "--errors").stdout
     assert "failed        4" in told
     assert "The last failure: ArithmeticError: two and two is five" in told
     assert told.count("Traceback (most recent call last)") == 4
@@ -68,8 +40,8 @@ def test_a_failed_trial_is_counted_and_the_others_make_their_table(tmp_path, seq
 
 def test_status_counts_and_speaks_to_programs(tmp_path, seqdg):
     seqdg(*QUICK, "--out", tmp_path)
-    assert "done          4" in seqdg("status", tmp_path).out
-    found = json.loads(seqdg("status", tmp_path, "--json").out)
+    assert "done          4" in seqdg("status", tmp_path).stdout
+    found = json.loads(seqdg("status", tmp_path, "--json").stdout)
     assert found["planned"] == found["done"] == 4
     assert found["running"] == found["left"] == found["failed"] == found["diverged"] == 0
     assert found["active"] is False
@@ -77,14 +49,14 @@ def test_status_counts_and_speaks_to_programs(tmp_path, seqdg):
 
 
 def test_the_plan_is_told_beforehand_with_its_time(tmp_path, seqdg):
-    told = seqdg(*QUICK, "--out", tmp_path).err
+    told = seqdg(*QUICK, "--out", tmp_path).stderr
     assert "4 trials, 0 of them done; 4 to run in 1 group, about 1 s with 1 worker." in told
 
 
 def test_a_second_run_on_a_directory_is_refused_while_the_first_goes_on(tmp_path, seqdg):
     with writing(tmp_path):
         refused(seqdg(*QUICK, "--out", tmp_path), f"Another run is writing to {tmp_path}.")
-    assert seqdg(*QUICK, "--out", tmp_path).code == 0
+    assert seqdg(*QUICK, "--out", tmp_path).returncode == 0
 
 
 def test_a_directory_in_an_older_format_is_refused(tmp_path, seqdg):
@@ -97,27 +69,27 @@ def test_a_directory_in_an_older_format_is_refused(tmp_path, seqdg):
 
 def test_a_damaged_store_is_said_to_be_and_what_can_be_read_is_saved(tmp_path, seqdg):
     run, new = tmp_path / "run", tmp_path / "new"
-    table = seqdg(*QUICK, "--out", run).out
+    table = seqdg(*QUICK, "--out", run).stdout
     data = bytearray((run / FILE).read_bytes())
     data[-4096:] = b"\xff" * 4096
     (run / FILE).write_bytes(data)
     for words in ([*QUICK, "--out", run], ["table", run], ["report", run]):
         told = seqdg(*words)
-        assert told.code == 2
-        assert f"is damaged (database disk image is malformed). `seqdg salvage {run} NEW`" in told.err
+        assert told.returncode == 2
+        assert f"is damaged (database disk image is malformed). `seqdg salvage {run} NEW`" in told.stderr
     told = seqdg("salvage", run, new)
-    assert told.code == 0
-    assert f"whole records are now in {new}" in told.out
-    assert int(told.out.split()[0]) == len(Store.open(new).records())
+    assert told.returncode == 0
+    assert f"whole records are now in {new}" in told.stdout
+    assert int(told.stdout.split()[0]) == len(Store.open(new).records())
     again = seqdg(*QUICK, "--out", new)
-    assert again.code == 0
-    assert again.out == table
+    assert again.returncode == 0
+    assert again.stdout == table
 
 
 def test_deployed_weights_are_kept_where_asked_for_and_hash_to_what_the_record_says(tmp_path, seqdg):
-    assert seqdg(*QUICK, "--out", tmp_path).code == 0
+    assert seqdg(*QUICK, "--out", tmp_path).returncode == 0
     assert not (tmp_path / "weights").exists()
-    told = seqdg(*QUICK[:2], "agg,fo-s-mldg", *QUICK[3:], "--save-weights", "--out", tmp_path).err
+    told = seqdg(*QUICK[:2], "agg,fo-s-mldg", *QUICK[3:], "--save-weights", "--out", tmp_path).stderr
     assert "Of 4 trials that were done before, no weights were kept." in told
     records = [r for r in Store.open(tmp_path).records() if r.algorithm == "fo-s-mldg"]
     assert len(records) == len(list((tmp_path / "weights").iterdir())) == 4
@@ -149,6 +121,6 @@ def test_bad_choices_of_how_to_run_are_one_sentence(tmp_path, seqdg, words, sent
 
 def test_where_there_is_no_terminal_lines_say_how_far_the_run_is(tmp_path, seqdg, monkeypatch):
     monkeypatch.setattr(shown, "EVERY", 0.0)
-    lines = seqdg(*QUICK, "--out", tmp_path).err.splitlines()
+    lines = seqdg(*QUICK, "--out", tmp_path).stderr.splitlines()
     assert "rotated-mnist: 100 %, 4 of 4 trials" in lines
     assert any(line.startswith("rotated-mnist: ") and "0 of 4 trials" in line for line in lines)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from command import seqdg
 from seqdg.analysis.kinds import KINDS
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice, load_benchmark
-from seqdg.cli import main
 from seqdg.executors.context import Context
 from seqdg.executors.local import InProcess
 from seqdg.record import Record
@@ -144,25 +143,18 @@ def test_a_report_of_real_trials_shows_well(browser, tmp_path):
     check(browser, report(Run("rotated-mnist", records)), tmp_path / "report.html")
 
 
-def command(monkeypatch, *words: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["seqdg", *words])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert not stop.value.code
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("benchmark", "domains"), [("rotated-mnist", 6), ("office-caltech10", 4)])
 def test_the_report_that_the_commands_make_with_every_analysis_shows_well(
-    browser, request, monkeypatch, tmp_path, benchmark, domains
+    browser, request, tmp_path, benchmark, domains
 ):
     data = [] if benchmark == "rotated-mnist" else ["--data", str(request.getfixturevalue("shared_data"))]
     where = [benchmark, *data, "--out", str(tmp_path / "run")]
-    command(monkeypatch, "bench", *where, "--algorithms", "agg,fo-s-mldg", "--trials", "2", "--steps", "20")
+    assert seqdg("bench", *where, "--algorithms", "agg,fo-s-mldg", "--trials", "2", "--steps", "20").returncode == 0
     for name, kind in KINDS.items():
         few = ["--algorithms", ",".join(kind.algorithms[:3]), "--trials", "1", "--steps", "6"]
-        command(monkeypatch, "analyze", name, *where, *few)
-    command(monkeypatch, "report", str(tmp_path / "run"), "--figures", str(tmp_path / "figures"))
+        assert seqdg("analyze", name, *where, *few).returncode == 0
+    assert seqdg("report", str(tmp_path / "run"), "--figures", str(tmp_path / "figures")).returncode == 0
     store = Store.open(tmp_path / "run")
     made = report(read_run(store))
     rows = store.analyses("tsne")[0].payload["numbers"]["labels"]

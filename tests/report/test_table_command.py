@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from seqdg.cli import main
+from command import seqdg
 from seqdg.store import Store
-
-
-@pytest.fixture
-def seqdg(monkeypatch, capsys):
-    """Runs the command in this process; its exit code, output and errors."""
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["seqdg", *words])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        return int(stop.value.code or 0), shown.out, shown.err
-
-    return call
 
 
 @pytest.fixture
@@ -35,7 +20,7 @@ def directory(run, tmp_path):
     return str(tmp_path / "vlcs")
 
 
-def test_the_baseline_is_tested_against_below_the_table(seqdg, directory):
+def test_the_baseline_is_tested_against_below_the_table(directory):
     code, out, _ = seqdg("table", directory, "--baseline", "agg")
     assert code == 0
     assert (
@@ -43,7 +28,7 @@ def test_the_baseline_is_tested_against_below_the_table(seqdg, directory):
     )
 
 
-def test_the_papers_numbers_come_with_what_differs(seqdg, directory):
+def test_the_papers_numbers_come_with_what_differs(directory):
     code, out, _ = seqdg("table", directory, "--against", "paper")
     assert code == 0
     assert "paper: S-MLDG" in out
@@ -51,7 +36,7 @@ def test_the_papers_numbers_come_with_what_differs(seqdg, directory):
     assert "Average: the paper's is over all its domains; this run did not hold out C, S." in out
 
 
-def test_both_together_as_json_stay_a_list_of_cells(seqdg, directory):
+def test_both_together_as_json_stay_a_list_of_cells(directory):
     code, out, _ = seqdg("table", directory, "--against", "paper", "--baseline", "agg", "--format", "json")
     assert code == 0
     cells = {(c["algorithm"], c["held_out"]): c for c in json.loads(out)}
@@ -68,7 +53,7 @@ def test_both_together_as_json_stay_a_list_of_cells(seqdg, directory):
         (("--select", "test"), "There is no selection rule 'test'."),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(seqdg, directory, words, message):
+def test_bad_input_is_one_sentence_and_exit_code_2(directory, words, message):
     code, out, err = seqdg("table", directory, *words)
     assert (code, out) == (2, "")
     assert err.startswith(f"seqdg: {message}")

@@ -1,0 +1,31 @@
+"""The command line, run in this process, as starting one takes longer than most commands."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from seqdg.cli import main
+
+
+class Done(NamedTuple):
+    """What a command left, by the names that `subprocess` has for it."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def seqdg(*words: object, cwd: Path | None = None) -> Done:
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.chdir(cwd or Path.cwd())
+        patch.setattr(sys, "argv", ["seqdg", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+    return Done(int(stop.value.code or 0), out.getvalue(), err.getvalue())
