@@ -15,3 +15,8 @@ def test_a_copy_without_its_history_has_the_commit_that_it_is_told(tmp_path, mon
     assert commit() == ""
     monkeypatch.setenv("SEQDG_COMMIT", "0123456789ab")
     assert commit() == "0123456789ab"
+
+
+def test_what_a_checkout_is_told_wins_over_its_history(monkeypatch):
+    monkeypatch.setenv("SEQDG_COMMIT", "0123456789ab")
+    assert provenance.commit.__wrapped__() == "0123456789ab"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ class Captured:
         self._counter.add_(1).remainder_(len(self._losses))
 
     def _recorded(self) -> Any:
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside = _warm_up_stream(self._counter.device)
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(WARM_UP):
@@ -77,6 +78,12 @@ class Captured:
         with _no_garbage(), torch.cuda.graph(graph):
             self._once()
         return graph
+
+
+@cache
+def _warm_up_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all graphs: libraries keep a workspace for every stream that they have seen."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -28,11 +28,13 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """Of the source tree that runs, where it is a git checkout; marked + where it has changes. Of a copy of one without
-    its history, what SEQDG_COMMIT says."""
+    """What SEQDG_COMMIT says, for copies of a source tree without its history or with another; else that of the source
+    tree that runs, where it is a git checkout, marked + where it has changes."""
+    if "SEQDG_COMMIT" in os.environ:
+        return os.environ["SEQDG_COMMIT"]
     folder = Path(seqdg.__file__).resolve().parent
     if not (folder.parent.parent / ".git").exists():
-        return os.environ.get("SEQDG_COMMIT", "")
+        return ""
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],

@@ -33,8 +33,10 @@ class Comparison:
 
     @property
     def step(self) -> int:
-        """That source validation chose in the record: the accuracy there is what tables show of the trial."""
-        return outcomes([self.recorded])[0].step if len(self.recorded.held_out) == 1 else self.last
+        """That source validation chose in the record: the accuracy there is what tables show of the trial. The last one
+        where it chose none."""
+        shown = len(self.recorded.held_out) == 1 and self.recorded.status != DIVERGED
+        return outcomes([self.recorded])[0].step if shown else self.last
 
     @property
     def last(self) -> int:

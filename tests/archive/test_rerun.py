@@ -122,6 +122,7 @@ def test_a_trial_that_diverged_must_diverge_again(records):
     lost = replace(records[0], status=DIVERGED)
     assert Comparison(lost, lost, True, True, 0.0).agrees
     assert not Comparison(lost, records[0], True, True, 0.0).agrees
+    assert Comparison(lost, records[0], True, True, 0.0).step == records[0].history[-1].step  # what is shown of it
     assert not Comparison(records[0], lost, False, True, 1.0).agrees
 
 

@@ -92,3 +92,41 @@ def test_a_module_that_depends_on_values_runs_unfolded():
     module = with_statistics(Wilful())
     x = torch.randn(3, 1, 2, 2).double()
     torch.testing.assert_close(Net(module, "frozen")(dict(module.named_parameters()), x), module(x))
+
+
+@pytest.mark.parametrize("policy", ["frozen", "recalibrate"])
+def test_tied_weights_stay_tied(policy):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 3, 3, bias=False), nn.Conv2d(3, 3, 3, bias=False)
+            self.b.weight = self.a.weight
+            self.norm, self.head = nn.BatchNorm2d(3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.head(self.norm(self.b(self.a(x))).mean((-2, -1)))
+
+    module = with_statistics(Tied())
+    module.train(policy == "recalibrate")
+    net, x = Net(module, policy), torch.randn(3, 3, 6, 6).double()
+    params = {name: p + 0.1 for name, p in net.params().items()}
+    assert "b.weight" not in params
+    torch.testing.assert_close(net(params, x), torch.func.functional_call(module, params, (x,)))
+
+
+@pytest.mark.parametrize("policy", ["frozen", "recalibrate"])
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_paddings_by_name_are_those_of_torch(policy, padding):
+    class Padded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(2, 4, 3, padding=padding, dilation=2, bias=False), nn.BatchNorm2d(4)
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head(self.norm(self.conv(x)).square().mean((-2, -1)))
+
+    module = with_statistics(Padded())
+    module.train(policy == "recalibrate")
+    x = torch.randn(3, 2, 9, 9).double()
+    torch.testing.assert_close(Net(module, policy)(dict(module.named_parameters()), x), module(x))

@@ -12,6 +12,7 @@ from torch.nn.functional import batch_norm
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
+from seqdg import tree
 from seqdg.models import fused
 from seqdg.models.efficientnet_lite import efficientnet_lite0
 from seqdg.models.net import Net
@@ -151,19 +152,63 @@ def test_the_gradient_of_a_whole_net(kernels, make, policy, half):
     assert (plain - exact).norm() < (1.0 if half else 0.01) * exact.norm()  # and the comparison means something
 
 
+def test_weights_that_are_not_trained_ask_for_no_gradient(kernels):
+    kernels(on=True)
+    trained, frozen, x = draws(8, 3, 3, 3), draws(8, 8, 3, 3), draws(4, 3, 5, 5)
+    seen = []
+
+    def loss(weight):
+        first, second = fused.prepare([fused.Layer(weight), fused.Layer(frozen)])
+        seen.extend(ready.layer.weight.requires_grad for ready in (first, second))
+        shape = ((1, 1), (1, 1), (1, 1), 1)
+        return fused.conv(fused.conv(x, first, shape), second, shape).square().mean()
+
+    found = [grad(loss)(trained)]
+    kernels(on=False)
+    assert seen == [True, False]
+    close(found, [grad(loss)(trained)])
+
+
+def test_the_gradient_of_the_input_alone(kernels):
+    weight, x, ones = draws(8, 3, 3, 3), draws(4, 3, 5, 5), torch.ones(8, device=DEVICE)
+    shape = ((1, 1), (1, 1), (1, 1), 1)
+
+    def loss(x):
+        layers = [fused.Layer(weight, None, fused.Frozen(ones, ones, ones, ones, 0.0)), fused.Layer(weight)]
+        one, other = fused.prepare(layers)
+        return (fused.conv_act(x, one, None, "relu", shape) * fused.conv(x, other, shape)).mean()
+
+    found = []
+    for on in (True, False):
+        kernels(on)
+        found.append([grad(loss)(x)])
+    close(*found)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("policy", ["frozen", "recalibrate"])
-def test_a_recorded_gradient_is_the_gradient_to_the_bit(policy, monkeypatch):
+@pytest.mark.parametrize("half", [False, True])
+def test_recorded_gradients_one_after_the_other_are_the_gradients_to_the_bit(policy, half, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     net = Net(resnet18(5), policy).to("cuda")
     params = {name: p.to("cuda") for name, p in net.params().items()}
-    x = torch.randn(16, 3, 96, 96, device="cuda").contiguous(memory_format=torch.channels_last)
+    x = torch.randn(3, 16, 3, 96, 96, device="cuda")
     y = torch.arange(16, device="cuda") % 5
-    want = grad(net.loss)(params, (x, y))
+
+    def path():
+        weights = params
+        for own in x:
+            minibatch = (own.contiguous(memory_format=torch.channels_last), y)
+            with torch.autocast("cuda", torch.bfloat16, enabled=half, cache_enabled=False):
+                direction = grad(net.loss)(weights, minibatch)
+            weights = tree.add(weights, direction, -0.01)
+        return weights
+
+    want = path()
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
     with torch.cuda.graph(graph):
-        got = grad(net.loss)(params, (x, y))
+        got = path()
     for _ in range(3):  # the branches of the graph may meet in another order every time
         graph.replay()
         assert all(torch.equal(got[name], want[name]) for name in want)

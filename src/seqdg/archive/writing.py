@@ -174,7 +174,8 @@ def _history(histories: Sequence[Sequence[Evaluation]], digits: int | None) -> d
 
 
 def _shown(records: Sequence[Record]) -> list[tuple[object, ...]]:
-    """What every rule chooses by every criterion that there is, and every cell of these tables as it is printed."""
+    """Every cell of the tables of every rule and criterion as it is printed, and what is chosen by accuracy. By others,
+    rounding may decide between two that print alike, such as nets at the level of chance."""
     known = dict.fromkeys(c for r in records for e in r.history[:1] for c in e.held_out)
     found: list[tuple[object, ...]] = []
     for criterion in (c for c in HIGHER_IS_BETTER if c in known):
@@ -183,7 +184,8 @@ def _shown(records: Sequence[Record]) -> list[tuple[object, ...]]:
                 chosen = outcomes(records, rule, criterion)
             except UsageError:  # leave-one-out, where it was not run
                 continue
-            found += [(rule, criterion, o.record.key, o.step) for o in chosen]
+            if criterion == "accuracy":
+                found += [(rule, criterion, o.record.key, o.step) for o in chosen]
             sheet = Sheet(summarize(chosen, UNITS[criterion].factor, HIGHER_IS_BETTER[criterion]), rule, criterion)
             found += [(rule, criterion, sheet.value(r, c)) for r in sheet.rows for c in sheet.columns]
     return found

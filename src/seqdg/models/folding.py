@@ -65,7 +65,7 @@ def _follows_convolution(node: fx.Node, layers: dict[str, nn.Module]) -> bool:
         return False
     if any(_calls(node.graph, target) > 1 for target in (node.target, before.target)):  # type: ignore[union-attr]
         return False
-    return convolution.padding_mode == "zeros"  # type: ignore[union-attr]
+    return convolution.padding_mode == "zeros" and not isinstance(convolution.padding, str)  # type: ignore[union-attr]
 
 
 def _calls(graph: fx.Graph, target: Any) -> int:
@@ -137,18 +137,19 @@ def _prepare(weights: list[tuple[Any, Any]]) -> list[fused.Ready]:
 
 
 def _convolve(ready: list[fused.Ready], i: int, x: Tensor, shape: fused.Shape) -> Tensor:
-    return fused.conv(*_padded(x, ready[i], shape))
+    x, shape = _padded(x, ready[i].layer.weight, shape)
+    return fused.conv(x, ready[i], shape)
 
 
 def _convolve_and_finish(
     ready: list[fused.Ready], i: int, x: Tensor, shape: fused.Shape, rest: Tensor | None, act: str
 ) -> Tensor:
-    x, own, shape = _padded(x, ready[i], shape)
-    return fused.conv_act(x, own, rest, act, shape)
+    x, shape = _padded(x, ready[i].layer.weight, shape)
+    return fused.conv_act(x, ready[i], rest, act, shape)
 
 
-def _padded(x: Tensor, ready: fused.Ready, shape: fused.Shape) -> tuple[Tensor, fused.Ready, fused.Shape]:
+def _padded(x: Tensor, weight: Tensor, shape: fused.Shape) -> tuple[Tensor, fused.Shape]:
     stride, padding, dilation, groups = shape
     if padding == "same":
-        x, padding = same_padding(x, ready.layer.weight, stride)
-    return x, ready, (stride, padding, dilation, groups)
+        x, padding = same_padding(x, weight, stride)
+    return x, (stride, padding, dilation, groups)

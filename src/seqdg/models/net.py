@@ -43,6 +43,7 @@ class Net:
         fixed = {name: p for name, p in own.items() if not p.requires_grad}
         self._constants = {name: b.detach().clone() for name, b in (*pure.named_buffers(), *fixed.items())}
         self.names = tuple(self._initial)
+        self._twins = {name for name, _ in pure.named_parameters(remove_duplicate=False)} - own.keys()  # tied weights
         self._statistics = frozenset(n for n in self._constants if n.endswith(("running_mean", "running_var")))
         self._head = _last_linear(pure)
         self._serving = folded(purified(module, on_batch=False).eval())
@@ -133,7 +134,8 @@ class Net:
         return self.on_batch and any(name in params for name in self._statistics)
 
     def _run(self, module: nn.Module, params: Params, x: Tensor) -> Tensor:
-        names = (name for own in (module.named_parameters(), module.named_buffers()) for name, _ in own)
+        named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers())
+        names = (name for name, _ in named if name not in self._twins)
         state = {name: params[name] if name in params else self._constants[name] for name in names}
         out: Tensor = functional_call(module, state, (x,))
         return out

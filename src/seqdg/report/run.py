@@ -147,7 +147,7 @@ def _plainly(values: dict[str, Any]) -> str:
     """`lr 0.1, hidden 64-32`"""
     shown = []
     for name, value in values.items():
-        text = "-".join(map(str, value)) if isinstance(value, list) else str(value)
+        text = "-".join(map(str, value)) if isinstance(value, list) else str(value).removesuffix(",")
         if text not in ("", "False", "None"):
             shown.append(f"{name.replace('_', ' ')} {text}" if value is not True else name.replace("_", " "))
     return ", ".join(shown)

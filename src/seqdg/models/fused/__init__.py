@@ -67,12 +67,14 @@ def prepare(layers: Sequence[Layer]) -> list[Ready]:
     from seqdg.models.fused.functions import Enter
 
     aside = Aside(layers[0].weight.device)
-    weights = iter(Enter.apply(aside, *(w for layer in layers for w in layer.trained())))
-    return [_made(layer.with_trained(*(next(weights) for _ in layer.trained())), aside) for layer in layers]
+    trained = [w for layer in layers for w in layer.trained() if w.requires_grad]  # not those that are frozen
+    entered = iter(Enter.apply(aside, *trained) if trained else ())
+    own = [[next(entered) if w.requires_grad else w for w in layer.trained()] for layer in layers]
+    return [_made(layer.with_trained(*weights), aside) for layer, weights in zip(layers, own, strict=True)]
 
 
 def _made(layer: Layer, aside: Any) -> Ready:
-    from seqdg.models.fused.functions import Cast, Fold
+    from seqdg.models.fused.functions import Fold
 
     dtype = _type_of(layer.weight)
     if layer.bias is not None:
@@ -82,7 +84,8 @@ def _made(layer: Layer, aside: Any) -> Ready:
         return Ready(layer, aside, used, shift, made)
     if layer.weight.dtype == dtype:
         return Ready(layer, aside)
-    used, made = aside.do(lambda: Cast.apply(layer.weight, dtype))
+    weight = layer.weight.detach().contiguous(memory_format=torch.channels_last)
+    used, made = aside.do(lambda: weight.to(dtype))
     return Ready(layer, aside, used, None, made)
 
 

@@ -27,7 +27,7 @@ class Aside:
         if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
             return work(), None
         here, there = torch.cuda.current_stream(self.device), _stream(self.device)
-        there.wait_stream(here)
+        there.wait_stream(here)  # also makes it safe to use memory there again that was last read here
         with torch.cuda.stream(there):
             done = work()
         return done, there.record_event()
@@ -36,7 +36,8 @@ class Aside:
         """The same, to be waited for later, and not freed before."""
         self.wait(BEHIND)
         done, event = self.do(work)
-        self._pending.append((event, (work, done)))
+        if event is not None:
+            self._pending.append((event, (work, done)))
         return done
 
     def wait(self, behind: int = 0) -> None:

@@ -23,6 +23,8 @@ def _rows(x: Tensor) -> Tensor:
 
 def _as(x: Tensor, like: Tensor) -> Tensor:
     """In the order of memory of another of the same shape."""
+    if x.is_contiguous(memory_format=torch.channels_last) and like.is_contiguous(memory_format=torch.channels_last):
+        return x.as_strided(like.shape, like.stride())  # of 1 x 1 weights they may differ, and mean the same
     return x if x.stride() == like.stride() else torch.empty_like(like, dtype=x.dtype).copy_(x)
 
 
@@ -43,19 +45,20 @@ def _back(g: Tensor, x: Tensor, weight: Tensor, shape: Shape, wanted: tuple[bool
 
 def _both_back(
     g: Tensor, x: Tensor, weight: Tensor, shape: Shape, wanted: tuple[bool, bool], aside: Aside,
-    finish: Callable[[Tensor], tuple[Tensor, ...]], count: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """The gradient of the input, and what is made, aside, of the weights', so many tensors; empty what nobody wants."""
+    finish: Callable[[Tensor], tuple[Tensor, ...]],
+) -> tuple[Tensor | None, tuple[Tensor, ...] | None]:  # fmt: skip
+    """The gradient of the input, and what is made, aside, of that of the weights; None what is not wanted."""
     below, own = wanted
-    if own:
-        found = aside.leave(lambda: finish(_back(g, x, weight, shape, (False, True))[1]))
-    else:
-        found = tuple(g.new_empty(0) for _ in range(count))
-    return (_back(g, x, weight, shape, (True, False))[0] if below else g.new_empty(0), *found)
+    found = aside.leave(lambda: finish(_back(g, x, weight, shape, (False, True))[1])) if own else None
+    return _back(g, x, weight, shape, (True, False))[0] if below else None, found
 
 
 class Enter(Function):
-    """The weights as they are. On the way back their gradients come out of here, and nothing is under way any more."""
+    """The weights as they are. On the way back their gradients come out of here, and nothing is under way any more.
+
+    Without it a graph could not be recorded to its end: gradients of the input alone, with weights that require theirs,
+    are not for plain autograd while one is recorded. `torch.func` asks for none but those of its arguments.
+    """
 
     @staticmethod
     def forward(aside: Aside, *weights: Tensor) -> Any:
@@ -70,18 +73,6 @@ class Enter(Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         ctx.aside.wait()
         return None, *gradients
-
-
-class Cast(Function):
-    """Weights in another type, for a convolution."""
-
-    @staticmethod
-    def forward(weight: Tensor, dtype: torch.dtype) -> Tensor:
-        return _rows(weight).to(dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.mark_non_differentiable(output)
 
 
 class Fold(Function):
@@ -113,8 +104,7 @@ class Conv(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         below, own = (bool(n) for n in ctx.needs_input_grad[:2])
-        d_x, d_weight = ConvBack.apply(g, ctx.shape, (below, own), ctx.aside, *ctx.saved_tensors)
-        return d_x if below else None, d_weight if own else None, None, None, None
+        return *ConvBack.apply(g, ctx.shape, (below, own), ctx.aside, *ctx.saved_tensors), None, None, None
 
 
 class ConvBack(Function):
@@ -123,7 +113,8 @@ class ConvBack(Function):
         g: Tensor, shape: Shape, wanted: tuple[bool, bool], aside: Aside, x: Tensor, weight: Tensor, *cast: Tensor
     ) -> Any:
         used = cast[0] if cast else weight
-        return _both_back(_rows(g), x, used, shape, wanted, aside, lambda d: (_as(d.to(weight.dtype), weight),), 1)
+        d_x, found = _both_back(_rows(g), x, used, shape, wanted, aside, lambda d: (_as(d.to(weight.dtype), weight),))
+        return d_x, *(found or (None,))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -155,8 +146,7 @@ class ConvAct(Function):
             g, ctx.eps, ctx.act, ctx.shape, (below, own), ctx.aside, *ctx.saved_tensors
         )
         d_rest = (masked[0] if masked else g) if ctx.adds else None
-        found = (d_weight, d_gain, d_offset) if own else (None,) * 3
-        return d_x if below else None, *found, *(None,) * 5, d_rest, *(None,) * 3
+        return d_x, d_weight, d_gain, d_offset, *(None,) * 5, d_rest, *(None,) * 3
 
 
 class ConvActBack(Function):
@@ -167,11 +157,11 @@ class ConvActBack(Function):
     ) -> Any:  # fmt: skip
         g, weight = _rows(g), _rows(weight)
         masked, pieces = launch.shift_act_back(g, kept[0] if kept else g, act)
-        found = _both_back(
+        d_x, found = _both_back(
             masked, x, folded, shape, wanted, aside,
-            lambda d: launch.fold_back(_as(d, weight), pieces, weight, gain, mean, var, eps), 3,
+            lambda d: launch.fold_back(_rows(d), pieces, weight, gain, mean, var, eps),
         )  # fmt: skip
-        return (*found, *((masked,) if act != launch.NONE else ()))
+        return d_x, *(found or (None,) * 3), *((masked,) if act != launch.NONE else ())
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
