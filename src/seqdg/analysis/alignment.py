@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from seqdg.analysis.study import Diverged, Numbers, Study, in_training, is_one_net, mean_and_spread, walk
+from seqdg.analysis.study import Numbers, Refused, Study, in_training, is_one_net, mean_and_spread, of_each, walk
 from seqdg.episode import Params
 from seqdg.models.net import Net
 from seqdg.trainer import Stack
@@ -24,20 +24,13 @@ def alignment(study: Study) -> Numbers:
     The gradients are those of the mean loss on the same training rows of each source, at the weights that would be
     deployed.
     """
-    numbers: Numbers = {"pairs": [list(p) for p in combinations(study.sources, 2)], "curves": {}, "refused": {}}
-    for name in study.names:
-        stack = study.stack(name)
-        if not is_one_net(stack, stack.deploy(stack.start())):
-            numbers["refused"][name] = f"{name} deploys several nets, so there is no one gradient of a domain."
-            continue
-        try:
-            numbers["curves"][name] = _curves(study, name, stack)
-        except Diverged as reason:
-            numbers["refused"][name] = str(reason)
-    return numbers
+    curves, refused = of_each(study, lambda name, stack: _curves(study, name, stack))
+    return {"pairs": [list(p) for p in combinations(study.sources, 2)], "curves": curves, "refused": refused}
 
 
 def _curves(study: Study, name: str, stack: Stack) -> Numbers:
+    if not is_one_net(stack, stack.deploy(stack.start())):
+        raise Refused(f"{name} deploys several nets, so there is no one gradient of a domain.")
     steps, seen = [], []
     for state in walk(stack, name, study.points, study.tick):
         steps.append(state.step)

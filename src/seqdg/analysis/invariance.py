@@ -14,7 +14,19 @@ from torch.func import grad_and_value, vmap
 from torch.nn.functional import cross_entropy, linear
 
 from seqdg.algorithm import Algorithm
-from seqdg.analysis.study import Diverged, Numbers, Study, deployed, embed, is_one_net, mean_and_spread, need, walk
+from seqdg.analysis.study import (
+    Diverged,
+    Numbers,
+    Refused,
+    Study,
+    deployed,
+    embed,
+    is_one_net,
+    mean_and_spread,
+    need,
+    of_each,
+    walk,
+)
 from seqdg.data.sampler import stream, torch_generator
 from seqdg.episode import Episode, Params
 from seqdg.errors import UsageError
@@ -75,23 +87,14 @@ def invariance(study: Study) -> Numbers:
         raise UsageError(
             f"{reason} Lower the benchmark's learning rate, by which the first phase is trained."
         ) from None
-    numbers: Numbers = {
+    found, refused = of_each(study, lambda name, stack: _second_phase(study, name, stack, taught))
+    return {
         "chance": math.log(len(study.sources)),
         "first": {"at": at, "mean": before[0], "spread": before[1]},
-        "second": {},
-        "probe": {},
-        "refused": {},
+        "second": {name: curve for name, (curve, _) in found.items()},
+        "probe": {name: fresh for name, (_, fresh) in found.items()},
+        "refused": refused,
     }
-    for name in study.names:
-        stack = study.stack(name)
-        if not is_one_net(stack, stack.deploy(stack.start())):
-            numbers["refused"][name] = f"{name} deploys several nets, so it has no one penultimate layer to look at."
-            continue
-        try:
-            numbers["second"][name], numbers["probe"][name] = _second_phase(study, name, stack, taught)
-        except Diverged as reason:
-            numbers["refused"][name] = str(reason)
-    return numbers
 
 
 def _first_phase(study: Study, stack: Stack) -> tuple[list[int], tuple[list[float], list[float] | None], Params]:
@@ -118,6 +121,8 @@ def _plain(stack: Stack) -> bool:
 
 
 def _second_phase(study: Study, name: str, stack: Stack, taught: Params) -> tuple[Numbers, Numbers]:
+    if not is_one_net(stack, stack.deploy(stack.start())):
+        raise Refused(f"{name} deploys several nets, so it has no one penultimate layer to look at.")
     sources, jobs = len(study.sources), []
     for i, job in enumerate(stack.jobs):
         weights = {w: taught[w][i].cpu() for w in stack.net.names}

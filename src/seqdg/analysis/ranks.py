@@ -10,12 +10,13 @@ from torch import Tensor
 from seqdg.algorithm import Algorithm
 from seqdg.algorithms.agg import AGG
 from seqdg.analysis.study import (
-    Diverged,
     Numbers,
+    Refused,
     Study,
     algorithm_of,
     mean_and_spread,
     need,
+    of_each,
     walk,
 )
 from seqdg.data.sampler import Draws, Sampler
@@ -64,25 +65,23 @@ def ranks(study: Study) -> Numbers:
     )
     source = study.sources.index(interest)
     last = len(study.sources) - 1
-    numbers: Numbers = {"interest": interest, "by_place": {}, "with_it_last": {}, "refused": {}}
-    for name in study.names:
-        stack = study.stack(name)
+
+    def curves(name: str, stack: Stack) -> tuple[str, list[Numbers]]:
         kind = _kind(stack.algorithm)
         if kind is None:
-            numbers["refused"][name] = (
+            raise Refused(
                 f"{name} judges no domain after its past, so a domain's place in the path means nothing to it."
             )
-            continue
         places = range(last + 1) if kind == "sequential" else [last]
-        try:
-            curves = [_curve(study, name, source, place) for place in places]
-        except Diverged as reason:
-            numbers["refused"][name] = str(reason)
-            continue
-        numbers["with_it_last"][name] = curves[-1]
-        if kind == "sequential":
-            numbers["by_place"][name] = curves
-    return numbers
+        return kind, [_curve(study, name, source, place) for place in places]
+
+    found, refused = of_each(study, curves)
+    return {
+        "interest": interest,
+        "by_place": {name: each for name, (kind, each) in found.items() if kind == "sequential"},
+        "with_it_last": {name: each[-1] for name, (_, each) in found.items()},
+        "refused": refused,
+    }
 
 
 def _kind(algorithm: Algorithm) -> str | None:

@@ -6,30 +6,23 @@ import torch
 from torch import Tensor
 
 from seqdg import branches
-from seqdg.analysis.study import Diverged, Numbers, Study, mean_and_spread, walk
+from seqdg.analysis.study import Numbers, Refused, Study, mean_and_spread, of_each, walk
 from seqdg.episode import Params
 from seqdg.trainer import Stack
 
 
 def similarity(study: Study) -> Numbers:
     """Mean cosine between the copies of each layer over all pairs of sources, over the training."""
-    numbers: Numbers = {"curves": {}, "refused": {}}
-    for name in study.names:
-        stack = study.stack(name)
-        if not branches.own(stack.start().params):
-            numbers["refused"][name] = (
-                f"{name} has no domain-specific weights, so there is no similarity to look at. Those of undo-bias, "
-                "s-undo-bias and ensemble have one."
-            )
-            continue
-        try:
-            numbers["curves"][name] = _curves(study, name, stack)
-        except Diverged as reason:
-            numbers["refused"][name] = str(reason)
-    return numbers
+    curves, refused = of_each(study, lambda name, stack: _curves(study, name, stack))
+    return {"curves": curves, "refused": refused}
 
 
 def _curves(study: Study, name: str, stack: Stack) -> Numbers:
+    if not branches.own(stack.start().params):
+        raise Refused(
+            f"{name} has no domain-specific weights, so there is no similarity to look at. Those of undo-bias, "
+            "s-undo-bias and ensemble have one."
+        )
     steps, found = [], []
     for state in walk(stack, name, study.points, study.tick):
         steps.append(state.step)

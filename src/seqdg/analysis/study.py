@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from seqdg.trial import Group, Trial
 
 Tick = Callable[[int], None]
 Numbers = dict[str, Any]  # what JSON can hold
+Found = TypeVar("Found")
 
 
 def unheard(steps: int) -> None:
@@ -97,8 +98,23 @@ def looks(steps: int, points: int) -> list[int]:
     return [round(steps * i / count) for i in range(count + 1)]
 
 
-class Diverged(Exception):
+class Refused(Exception):
+    """An algorithm has nothing of the kind to look at: a sentence that says why."""
+
+
+class Diverged(Refused):
     """Training left the finite numbers, so there is nothing to look at."""
+
+
+def of_each(study: Study, look: Callable[[str, Stack], Found]) -> tuple[dict[str, Found], dict[str, str]]:
+    """What `look` finds, by the names of the algorithms, and why it found nothing of the others."""
+    found, refused = {}, {}
+    for name in study.names:
+        try:
+            found[name] = look(name, study.stack(name))
+        except Refused as reason:
+            refused[name] = str(reason)
+    return found, refused
 
 
 def walk(stack: Stack, name: str, points: int, tick: Tick = unheard) -> Iterator[State]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.analysis.study import Diverged, Numbers, Study, embed, walk, why_no_features
+from seqdg.analysis.study import Numbers, Refused, Study, embed, of_each, walk, why_no_features
 from seqdg.data.sampler import stream
+from seqdg.trainer import Stack
 
 MOST = 400  # points in a panel
 
@@ -19,22 +20,18 @@ def tsne(study: Study) -> Numbers:
         rows = rows[np.sort(stream(study.seed, "tsne").permutation(len(rows))[:MOST])]
     x, y = stack.inputs.serve(rows[None].to(stack.inputs.device))
     labels = y[0].cpu().numpy()
-    shown = {"raw data": x[0].flatten(1).cpu().double().numpy()}
-    refused: dict[str, str] = {}
-    for name in study.names:
-        stack = study.stack(name)
+
+    def features(name: str, stack: Stack) -> NDArray[np.float64]:
         if sentence := why_no_features(stack, name):
-            refused[name] = sentence
-            continue
-        try:
-            *_, state = walk(stack, name, 1, study.tick)
-        except Diverged as reason:
-            refused[name] = str(reason)
-            continue
-        shown[name] = embed(stack, stack.deploy(state), rows.expand(len(stack.jobs), -1))[0].cpu().double().numpy()
+            raise Refused(sentence)
+        *_, state = walk(stack, name, 1, study.tick)
+        z = embed(stack, stack.deploy(state), rows.expand(len(stack.jobs), -1))[0]
+        return z.cpu().double().numpy()
+
+    found, refused = of_each(study, features)
     panels = {
         name: {"points": np.round(layout(z, study.seed), 2).tolist(), "score": separability(z, labels)}
-        for name, z in shown.items()
+        for name, z in {"raw data": x[0].flatten(1).cpu().double().numpy(), **found}.items()
     }
     return {
         "classes": list(study.dataset.classes),
