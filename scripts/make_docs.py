@@ -35,8 +35,8 @@ path, drawn anew for every step), and l(D_i, w) the mean loss on one of them.
 operations, counted for {SOURCES} source domains of {BATCH} rows on a fully connected net {"-".join(map(str, WIDTHS))}.
 Aggregation takes {SOURCES}.
 
-*Search* is where `--search` looks; for every algorithm, `agg` too, it also draws the learning rate, from a fifth to
-five times that of the benchmark. The paper's appendix C lists settings for {", ".join(f"`{n}`" for n in LISTED)};
+*Search* is where `--search` looks; for every algorithm, `agg` too, it also draws the learning rate, from a tenth to
+twice that of the benchmark. The paper's appendix C lists settings for {", ".join(f"`{n}`" for n in LISTED)};
 settings of other algorithms in the paper's benchmarks are ours, and those not shown are the defaults.
 """
 

@@ -15,7 +15,7 @@ from seqdg.executors.local import InProcess
 from seqdg.fitting.material import prepared
 from seqdg.fitting.sweep import Candidate, Sweep
 from seqdg.fitting.verdict import prediction_interval
-from seqdg.search import Fixed
+from seqdg.search import Fixed, Proposal
 
 QUICK = {"steps": 20, "hidden": (8,), "evaluations": 3}
 
@@ -145,8 +145,10 @@ def sweep_of(hospitals, seeds=1, **parameters):
 
 def test_leave_one_out_scores_a_target_by_sources_that_were_held_out_with_it(hospitals):
     sweep = sweep_of(hospitals)
-    candidate = Candidate("agg", seqdg.build("agg"))
-    sweep.run({"agg": Fixed([candidate.algorithm])}, [(), ("east",)], "leave-one-out", "accuracy")
+    candidate = Candidate("agg", seqdg.build("agg"), sweep.recipe.protocol.lr)
+    sweep.run(
+        {"agg": Fixed([Proposal(candidate.algorithm, candidate.lr)])}, [(), ("east",)], "leave-one-out", "accuracy"
+    )
     score, step = sweep.score(("east",), candidate, "leave-one-out", "accuracy")
     values = []
     for source in ("north", "south", "west"):
@@ -164,9 +166,10 @@ def test_leave_one_out_scores_a_target_by_sources_that_were_held_out_with_it(hos
 def test_a_trial_is_the_same_in_a_stack_and_alone(hospitals):
     """Preprocessing included: it follows from the sources of each trial."""
     together, alone = sweep_of(hospitals), sweep_of(hospitals)
-    search = {"agg": Fixed([seqdg.build("agg")])}
+    lr = together.recipe.protocol.lr
+    search = {"agg": Fixed([Proposal(seqdg.build("agg"), lr)])}
     together.run(search, [(), *((d,) for d in together.domains)], "source-val", "accuracy")
-    candidate = Candidate("agg", seqdg.build("agg"))
+    candidate = Candidate("agg", seqdg.build("agg"), lr)
     (trial,) = alone._seeds(("west",), candidate)
     alone._run([trial])
     ours, theirs = together.records[trial.key], alone.records[trial.key]
@@ -190,21 +193,37 @@ def test_a_grid_and_a_search_add_candidates(hospitals):
     grid = compared(hospitals, settings={"fo-s-mldg": {"alpha": [0.01, 0.3]}}, seeds=1, rules=["source-val"])
     assert grid.algorithms == {"agg": 1, "fo-s-mldg": 2}
     drawn = compared(hospitals, search=3, seeds=1, rules=["source-val"])
-    assert drawn.algorithms == {"agg": 1, "fo-s-mldg": 3}
-    assert "among 4 candidates of 2 algorithms" in str(drawn)
+    assert drawn.algorithms == {"agg": 3, "fo-s-mldg": 3}
+    assert "among 6 candidates of 2 algorithms" in str(drawn)
+
+
+def test_the_learning_rate_of_the_winner_is_fitted_and_told(hospitals):
+    found = compared(
+        hospitals, settings={"agg": {"lr": [1e-6, 0.1]}}, algorithms=["agg"], seeds=1, rules=["source-val"]
+    )
+    assert (found.algorithms, found.winner.lr, found.estimator.lr) == ({"agg": 2}, 0.1, 0.1)
+    assert "agg (lr = 0.1) was chosen among 2 candidates" in str(found)
+    for wrong, why in (("fast", "must be a number"), ([], "gives no value"), (-1.0, "at least 0")):
+        with pytest.raises(UsageError, match=why):
+            compared(hospitals, settings={"agg": {"lr": wrong}})
+
+
+def test_a_learning_rate_that_is_given_is_not_searched(hospitals):
+    found = compared(hospitals, settings={"agg": {"lr": 0.1}}, search=3, seeds=1, rules=["source-val"])
+    assert found.algorithms == {"agg": 1, "fo-s-mldg": 3}
 
 
 def test_optuna_searches_for_every_target_by_itself(hospitals):
     pytest.importorskip("optuna")
     found = compared(hospitals, search=3, sampler="optuna", seeds=1, rules=["source-val"])
-    assert found.algorithms == {"agg": 1, "fo-s-mldg": 3}
+    assert found.algorithms == {"agg": 3, "fo-s-mldg": 3}
     assert {o.held_out for o in found.chosen["source-val"]} == set(found.domains)
     assert str(compared(hospitals, search=3, sampler="optuna", seeds=1, rules=["source-val"])) == str(found)
 
 
 def test_class_weights_follow_from_the_sources_of_each_trial(hospitals):
     sweep = sweep_of(hospitals, class_weight="balanced")
-    candidate = Candidate("agg", seqdg.build("agg"))
+    candidate = Candidate("agg", seqdg.build("agg"), sweep.recipe.protocol.lr)
     trials = [sweep._seeds((d,), candidate)[0] for d in sweep.domains]
     assert [len({t.held_out for t in g.trials}) for g in sweep._grouped(trials)] == [1, 1, 1, 1]
     weights = [sweep.context.place().loss(t).weight for t in trials]

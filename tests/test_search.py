@@ -11,7 +11,7 @@ import pytest
 import seqdg
 from seqdg.algorithm import Algorithm, Range, setting
 from seqdg.errors import UsageError
-from seqdg.search import Fixed, Optuna, candidates, grid
+from seqdg.search import Fixed, Optuna, Proposal, candidates, grid, proposals
 from seqdg.settings import flat, shape
 
 
@@ -73,8 +73,9 @@ def test_a_grid_has_every_combination():
 
 
 def test_fixed_candidates_are_asked_for_once_per_target():
-    search = Fixed([Searched(), Searched(), Searched(rate=0.5)])
-    assert search.ask(()) == (Searched(), Searched(rate=0.5))
+    one, other = Proposal(Searched(), 0.1), Proposal(Searched(rate=0.5), 0.1)
+    search = Fixed([one, Proposal(Searched(), 0.1), other])
+    assert search.ask(()) == (one, other)
     assert search.ask(()) == ()
     assert len(search.ask(("north",))) == 2
 
@@ -82,16 +83,16 @@ def test_fixed_candidates_are_asked_for_once_per_target():
 def run(search: Optuna, target: tuple[str, ...], best: float) -> list[float]:
     tried = []
     while asked := search.ask(target):
-        for algorithm in asked:
-            rate = flat(algorithm)["rate"]
+        for proposal in asked:
+            rate = flat(proposal.algorithm)["rate"]
             tried.append(rate)
-            search.tell(target, algorithm, None if rate > 0.9 else -((math.log(rate) - math.log(best)) ** 2))
+            search.tell(target, proposal, None if rate > 0.9 else -((math.log(rate) - math.log(best)) ** 2))
     return tried
 
 
 def test_optuna_starts_with_the_algorithm_as_it_is_and_closes_in_on_what_is_good():
     pytest.importorskip("optuna")
-    tried = run(Optuna(Searched(), 64, seed=0), (), best=0.01)
+    tried = run(Optuna(Proposal(Searched(), 0.1), 64, seed=0), (), best=0.01)
     assert len(tried) == 64
     assert tried[0] == 0.1
     early, late = (np.median(np.abs(np.log(np.array(part) / 0.01))) for part in (tried[1:20], tried[-20:]))
@@ -100,14 +101,29 @@ def test_optuna_starts_with_the_algorithm_as_it_is_and_closes_in_on_what_is_good
 
 def test_optuna_is_repeatable_and_learns_for_each_target_by_itself():
     pytest.importorskip("optuna")
-    alone = run(Optuna(Searched(), 24, seed=0), ("north",), best=0.01)
-    both = Optuna(Searched(), 24, seed=0)
+    alone = run(Optuna(Proposal(Searched(), 0.1), 24, seed=0), ("north",), best=0.01)
+    both = Optuna(Proposal(Searched(), 0.1), 24, seed=0)
     assert run(both, ("south",), best=0.5) != alone
     assert run(both, ("north",), best=0.01) == alone
 
 
-def test_optuna_has_nothing_to_search_where_there_is_no_range():
+def test_optuna_searches_the_learning_rate_of_what_has_no_range():
     pytest.importorskip("optuna")
-    search = Optuna(seqdg.build("agg"), 10)
-    assert list(search.ask(())) == [seqdg.build("agg")]
-    assert list(search.ask(())) == []
+    search = Optuna(Proposal(seqdg.build("agg"), 0.1), 10)
+    asked = [*search.ask(()), *search.ask(())]
+    assert asked[0] == Proposal(seqdg.build("agg"), 0.1)
+    assert len({p.lr for p in asked}) == 10
+    assert all(0.01 <= p.lr <= 0.2 for p in asked)
+    fixed = Optuna(Proposal(seqdg.build("agg"), 0.1), 10, fixed=["lr"])
+    assert [*fixed.ask(()), *fixed.ask(())] == [Proposal(seqdg.build("agg"), 0.1)]
+
+
+def test_every_algorithm_has_as_many_proposals_unless_all_is_fixed():
+    for name in ("agg", "fo-s-mldg"):
+        found = proposals(Proposal(seqdg.build(name), 0.1), 5)
+        assert len(set(found)) == len({p.lr for p in found}) == 5
+        assert found[:3] == proposals(Proposal(seqdg.build(name), 0.1), 3)
+        assert found[0] == Proposal(seqdg.build(name), 0.1)
+    assert len(proposals(Proposal(seqdg.build("agg"), 0.1), 5, fixed=["lr"])) == 1
+    kept = proposals(Proposal(seqdg.build("fo-s-mldg"), 0.1), 5, fixed=["lr"])
+    assert (len(kept), {p.lr for p in kept}) == (5, {0.1})

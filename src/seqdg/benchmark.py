@@ -18,7 +18,7 @@ from seqdg.errors import UsageError, unknown
 from seqdg.models.factory import NAMES, NetSpec
 from seqdg.protocol import Protocol, sources, split
 from seqdg.registry import algorithms, build
-from seqdg.search import MULTIPLES, candidates, rates
+from seqdg.search import MULTIPLES, Proposal, proposals
 from seqdg.settings import flat, parsed, with_settings
 from seqdg.toml_table import fields_of, typed
 from seqdg.trial import Trial, settings_of
@@ -63,7 +63,7 @@ class Benchmark:
         if len(self.lr_search) != 2 or not 0 < self.lr_search[0] <= self.lr_search[1] < math.inf:
             raise UsageError(
                 f"{self.name}: lr_search in [protocol] is {list(self.lr_search)}. Give the smallest and the largest "
-                "multiple of a learning rate to try, such as [0.2, 5.0]."
+                "multiple of a learning rate to try, such as [0.1, 2.0]."
             )
 
     def with_weights(self, file: Path | None) -> Benchmark:
@@ -225,13 +225,9 @@ def _tried(
 ) -> tuple[tuple[Algorithm, Protocol], ...]:
     """The candidates, the same for every held-out domain and seed: the first as it is; of the others the learning rate
     is drawn too, so that every algorithm has as many, unless the user fixed all that could be searched."""
-    settings = candidates(algorithm, choice.search, fixed=fixed)
-    if "lr" in fixed:
-        return tuple(dict.fromkeys((candidate, protocol) for candidate in settings))
-    drawn = rates(protocol.lr, choice.search, (benchmark.lr_search[0], benchmark.lr_search[1]))
-    settings = settings if len(settings) == len(drawn) else settings * len(drawn)
-    pairs = zip(settings, drawn, strict=True)
-    return tuple(dict.fromkeys((candidate, replace(protocol, lr=lr)) for candidate, lr in pairs))
+    multiples = (benchmark.lr_search[0], benchmark.lr_search[1])
+    tried = proposals(Proposal(algorithm, protocol.lr), choice.search, fixed=fixed, multiples=multiples)
+    return tuple((candidate, replace(protocol, lr=lr)) for candidate, lr in tried)
 
 
 def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial, ...]:

@@ -17,13 +17,13 @@ from seqdg.executors.context import Executor
 from seqdg.executors.local import InProcess
 from seqdg.executors.workers import Workers
 from seqdg.fitting.material import Material, prepared
-from seqdg.fitting.recipe import Recipe
+from seqdg.fitting.recipe import Recipe, plain
 from seqdg.fitting.sweep import LEAVE_ONE_OUT, Candidate, Sweep
 from seqdg.fitting.verdict import CHOSEN, ORACLE, Comparison, Winner
 from seqdg.progress import Progress
 from seqdg.registry import algorithms as registered
 from seqdg.registry import build
-from seqdg.search import Fixed, Optuna, Search, Target, candidates, grid
+from seqdg.search import RATE, Fixed, Optuna, Proposal, Search, Target, grid, proposals
 from seqdg.settings import flat
 
 SOURCE_VAL = "source-val"
@@ -54,10 +54,11 @@ def compare(
 ) -> Comparison:
     """Every algorithm with every domain held out in turn, in stacks; and the winner fitted on all domains.
 
-    algorithms: names; None: the usual ones.   settings: by algorithm, values or lists of alternatives (a grid).
-    estimator: how to train; its algorithm and settings are not used.
-    search: candidates per algorithm; the first has its settings as they are, the others are drawn from the ranges
-        beside them, at random or by Optuna (sampler).   seeds: trials of everything.
+    algorithms: names; None: the usual ones.   settings: by algorithm, values or lists of alternatives (a grid); `lr`
+        among them is its learning rate.   estimator: how to train; its algorithm and settings are not used.
+    search: candidates per algorithm, as many for each; the first has its settings as they are, the others are drawn
+        from the ranges beside them and from a tenth to twice the learning rate, at random or by Optuna (sampler).
+    seeds: trials of everything.
     select: the rule that chooses the winner, settings and step: `source-val`, validation rows of the source domains; or
         `leave-one-out`, how well each source is served by training on the other sources.   criterion: what it looks at.
     rules: those that are reported. Without `leave-one-out`, which holds out pairs of domains, less is trained.
@@ -76,7 +77,7 @@ def compare(
     within = count > 2 and (LEAVE_ONE_OUT in rules or select == LEAVE_ONE_OUT)
     sweep = Sweep(material, recipe, range(recipe.seed, recipe.seed + seeds), executor, within, show)
     names, notes = _names(algorithms, baseline, sweep)
-    searches = _searches(names, settings or {}, search, sampler, recipe.seed)
+    searches = _searches(names, settings or {}, search, sampler, recipe)
     shown = _rules(rules, select, searches, sweep, notes)
     targets: list[Target] = [(), *((d,) for d in material.dataset.domains)]
     sweep.run(searches, targets, select, criterion)
@@ -128,7 +129,7 @@ def _names(given: Sequence[str] | None, baseline: str | None, sweep: Sweep) -> t
     names, notes = [], []
     for name in (n for n in USUAL if n in registered()):
         try:
-            sweep.check(Candidate(name, build(name)))
+            sweep.check(Candidate(name, build(name), sweep.recipe.protocol.lr))
             names.append(name)
         except UsageError as error:
             notes.append(f"{name} was left out: {error}")
@@ -136,7 +137,7 @@ def _names(given: Sequence[str] | None, baseline: str | None, sweep: Sweep) -> t
 
 
 def _searches(
-    names: Sequence[str], settings: Mapping[str, Mapping[str, Any]], count: int, sampler: str, seed: int
+    names: Sequence[str], settings: Mapping[str, Mapping[str, Any]], count: int, sampler: str, recipe: Recipe
 ) -> dict[str, Search]:
     for name in settings:
         if name not in names:
@@ -144,21 +145,35 @@ def _searches(
     found: dict[str, Search] = {}
     for name in names:
         own = settings.get(name, {})
-        tried = grid(build(name), own)
+        tried = _given(name, own, recipe)
         if len(tried) > 1 and count > 1:
             raise UsageError(f"{name} has a grid of settings and a search for others: choose one of the two.")
         if count > 1 and sampler == "optuna":
-            found[name] = Optuna(tried[0], count, seed, fixed=own)
+            found[name] = Optuna(tried[0], count, recipe.seed, fixed=own)
         else:
-            found[name] = Fixed(tried if len(tried) > 1 else candidates(tried[0], count, seed, fixed=own))
+            found[name] = Fixed(tried if len(tried) > 1 else proposals(tried[0], count, recipe.seed, fixed=own))
     return found
+
+
+def _given(name: str, own: Mapping[str, Any], recipe: Recipe) -> list[Proposal]:
+    """Every combination of what is given for an algorithm and its learning rate."""
+    given = own.get(RATE, recipe.protocol.lr)
+    rates = [plain(lr) for lr in (given if isinstance(given, list) else [given])]
+    if not rates:
+        raise UsageError(f"The grid gives no value for {RATE}: give at least one.")
+    for lr in rates:
+        if isinstance(lr, bool) or not isinstance(lr, int | float):
+            raise UsageError(f"{RATE} of {name} is {lr!r}, but it must be a number.")
+        replace(recipe.protocol, lr=lr)  # raises where it cannot be one
+    settings = grid(build(name), {k: v for k, v in own.items() if k != RATE})
+    return [Proposal(algorithm, float(lr)) for algorithm in settings for lr in rates]
 
 
 def _rules(
     rules: Sequence[str], select: str, searches: Mapping[str, Search], sweep: Sweep, notes: list[str]
 ) -> tuple[str, ...]:
     """Those that can be reported for some algorithm, the one that chooses first."""
-    inner = {name: sweep.check(Candidate(name, search.first)) for name, search in searches.items()}
+    inner = {name: sweep.check(Candidate(name, *search.first)) for name, search in searches.items()}
     unable = [name for name, able in inner.items() if not able]
     if select == LEAVE_ONE_OUT and unable:
         raise UsageError(
@@ -195,7 +210,12 @@ def _found(
         criterion=criterion,
         select=select,
         seeds=len(sweep.seeds),
-        winner=Winner(best.name, flat(best.algorithm), step if select == LEAVE_ONE_OUT else None),
+        winner=Winner(
+            best.name,
+            flat(best.algorithm),
+            step if select == LEAVE_ONE_OUT else None,
+            best.lr if best.lr != sweep.recipe.protocol.lr else None,
+        ),
         outcomes={r: [o for t in targets for o in sweep.outcomes(t, names, r, criterion)] for r in rules},
         chosen={r: [o for t in targets for o in sweep.outcomes(t, names, r, criterion, CHOSEN)] for r in rules},
         baseline=baseline,
@@ -207,6 +227,8 @@ def _refitted(found: Comparison, template: DomainGeneralizer, x: Any, y: Any, do
     """The winner on all domains, with what to expect of it on its card."""
     winner = found.winner
     own = clone(template).set_params(algorithm=winner.algorithm, settings=dict(winner.settings), stop=winner.step)
+    if winner.lr is not None:
+        own.set_params(lr=winner.lr)
     own.fit(x, y, domains=domains)
     own.add_facts(estimate=found.facts())
     return replace(found, estimator=own)

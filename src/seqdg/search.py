@@ -1,4 +1,5 @@
-"""Settings to try: on a grid, drawn at random from the ranges beside an algorithm's settings, or proposed by Optuna.
+"""Settings and learning rates to try: on a grid, drawn at random (from the ranges beside an algorithm's settings, from
+multiples of its rate), or proposed by Optuna.
 
 Numbers are data of a stack, so candidates that differ in numbers alone train together.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,8 +18,16 @@ from seqdg.data.sampler import stream
 from seqdg.errors import UsageError
 from seqdg.settings import flat, rules, with_settings
 
-MULTIPLES = (0.2, 5.0)  # of a learning rate, between which others are drawn
+MULTIPLES = (0.1, 2.0)  # of a learning rate, between which others are drawn: well above a good one, rounding decides
+RATE = "lr"  # its name among what can be fixed
 Target = tuple[str, ...]  # the held-out domain, or none for the final fit
+
+
+class Proposal(NamedTuple):
+    """An algorithm with its settings, and the learning rate to train it with."""
+
+    algorithm: Algorithm
+    lr: float
 
 
 def ranges(algorithm: Algorithm) -> dict[str, Range | tuple[Any, ...]]:
@@ -43,6 +52,23 @@ def rates(lr: float, count: int, multiples: tuple[float, float] = MULTIPLES) -> 
     low, high = math.log(multiples[0]), math.log(multiples[1])
     drawn = (math.exp(low + (high - low) * float(stream(0, "search lr", i).random())) for i in range(1, count))
     return (lr, *(lr * multiple for multiple in drawn))
+
+
+def proposals(
+    first: Proposal,
+    count: int,
+    seed: int = 0,
+    fixed: Collection[str] = (),
+    multiples: tuple[float, float] = MULTIPLES,
+) -> tuple[Proposal, ...]:
+    """The first as it is, and others with settings and learning rate drawn, all but the fixed ones: so many for every
+    algorithm, unless all that could be searched is fixed."""
+    settings = candidates(first.algorithm, count, seed, fixed)
+    if RATE in fixed:
+        return tuple(dict.fromkeys(Proposal(algorithm, first.lr) for algorithm in settings))
+    drawn = rates(first.lr, count, multiples)
+    settings = settings if len(settings) == len(drawn) else settings * len(drawn)
+    return tuple(dict.fromkeys(Proposal(*pair) for pair in zip(settings, drawn, strict=True)))
 
 
 def _drawn(algorithm: Algorithm, where: Mapping[str, Any], generator: np.random.Generator) -> Algorithm:
@@ -80,30 +106,30 @@ class Search(Protocol):
     """Proposes settings of one algorithm, for each target by itself: what is learned of one must not help another."""
 
     @property
-    def first(self) -> Algorithm:
+    def first(self) -> Proposal:
         """As it is."""
 
-    def ask(self, target: Target) -> Sequence[Algorithm]:
+    def ask(self, target: Target) -> Sequence[Proposal]:
         """What to try next; nothing once all is tried."""
 
-    def tell(self, target: Target, tried: Algorithm, score: float | None) -> None:
+    def tell(self, target: Target, tried: Proposal, score: float | None) -> None:
         """How well it did, more being better; None where training diverged."""
 
 
 class Fixed:
     """The same candidates for every target."""
 
-    def __init__(self, tried: Sequence[Algorithm]) -> None:
+    def __init__(self, tried: Sequence[Proposal]) -> None:
         self.tried, self._asked = tuple(dict.fromkeys(tried)), set[Target]()
         self.first = self.tried[0]
 
-    def ask(self, target: Target) -> Sequence[Algorithm]:
+    def ask(self, target: Target) -> Sequence[Proposal]:
         if target in self._asked:
             return ()
         self._asked.add(target)
         return self.tried
 
-    def tell(self, target: Target, tried: Algorithm, score: float | None) -> None:
+    def tell(self, target: Target, tried: Proposal, score: float | None) -> None:
         """Nothing is learned."""
 
 
@@ -112,26 +138,28 @@ class Optuna:
 
     TOGETHER = 8
 
-    def __init__(self, algorithm: Algorithm, count: int, seed: int = 0, fixed: Collection[str] = ()) -> None:
-        self.first, self.count, self.seed = algorithm, count, seed
-        self.where = {name: own for name, own in ranges(algorithm).items() if name not in fixed}
+    def __init__(self, first: Proposal, count: int, seed: int = 0, fixed: Collection[str] = ()) -> None:
+        self.first, self.count, self.seed = first, count, seed
+        self.where = {name: own for name, own in ranges(first.algorithm).items() if name not in fixed}
+        self.rate = None if RATE in fixed or not first.lr else Range(first.lr * MULTIPLES[0], first.lr * MULTIPLES[1])
         self._module = _optuna()
         self._studies: dict[Target, Any] = {}
         self._asked: dict[Target, int] = {}
-        self._running: dict[tuple[Target, Algorithm], Any] = {}
+        self._running: dict[tuple[Target, Proposal], Any] = {}
 
-    def ask(self, target: Target) -> Sequence[Algorithm]:
+    def ask(self, target: Target) -> Sequence[Proposal]:
         """The algorithm as it is comes first."""
         if target not in self._studies:
             self._studies[target] = self._study(target)
             self._asked[target] = 0
         study, asked = self._studies[target], self._asked[target]
-        count = max(0, min(self.TOGETHER, (self.count if self.where else 1) - asked))
+        whole = self.count if self.where or self.rate else 1
+        count = max(0, min(self.TOGETHER, whole - asked))
         self._asked[target] += count
         as_it_is = [self.first] if asked == 0 else []
         return [*as_it_is, *(self._next(target, study) for _ in range(count - len(as_it_is)))]
 
-    def tell(self, target: Target, tried: Algorithm, score: float | None) -> None:
+    def tell(self, target: Target, tried: Proposal, score: float | None) -> None:
         trial = self._running.pop((target, tried), None)
         if trial is None:  # proposed twice in one round, or by nobody: the algorithm as it is
             return
@@ -145,14 +173,14 @@ class Optuna:
         sampler = self._module.samplers.TPESampler(seed=seed, constant_liar=True)
         return self._module.create_study(direction="maximize", sampler=sampler)
 
-    def _next(self, target: Target, study: Any) -> Algorithm:
+    def _next(self, target: Target, study: Any) -> Proposal:
         trial = study.ask(self._distributions())
         values: dict[str, Any] = {}
         for name in self.where:
-            now = flat(self.first)[name]
+            now = flat(self.first.algorithm)[name]
             parts = [trial.params[path] for path in _paths(name, now)]
             values[name] = tuple(parts) if isinstance(now, tuple) else parts[0]
-        found = with_settings(self.first, values)
+        found = Proposal(with_settings(self.first.algorithm, values), trial.params.get(RATE, self.first.lr))
         if (target, found) in self._running:
             study.tell(trial, None, state=self._module.trial.TrialState.FAIL)
         else:
@@ -161,9 +189,9 @@ class Optuna:
 
     def _distributions(self) -> dict[str, Any]:
         """By path; a setting per position has a path each."""
-        found = {}
+        found = {} if self.rate is None else {RATE: self._distribution(self.rate, self.first.lr)}
         for name, where in self.where.items():
-            now = flat(self.first)[name]
+            now = flat(self.first.algorithm)[name]
             for path, value in zip(_paths(name, now), now if isinstance(now, tuple) else (now,), strict=True):
                 found[path] = self._distribution(where, value)
         return found

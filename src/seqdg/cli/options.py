@@ -43,9 +43,9 @@ Search = Annotated[
     int,
     typer.Option(
         metavar="N",
-        help="Candidates per algorithm, as many for each: as the benchmark sets it, and others with its settings drawn "
-        "from the ranges beside them and its learning rate from a fifth to five times the benchmark's (log-uniform; "
-        "lr_search in the benchmark's file says otherwise). What --set gives is not searched.",
+        help="Candidates per algorithm, as many for each: with its settings as they are, and others with settings "
+        "drawn from the ranges beside them and the learning rate from a tenth to twice what it is (log-uniform; "
+        "lr_search in a benchmark's file says otherwise). What --set gives is not searched.",
     ),
 ]
 Out = Annotated[

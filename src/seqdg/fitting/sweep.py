@@ -28,7 +28,7 @@ from seqdg.models.net import Net
 from seqdg.progress import Progress
 from seqdg.record import DIVERGED, DONE, FAILED, Record
 from seqdg.report.select import Outcome, mean, outcomes
-from seqdg.search import Search, Target
+from seqdg.search import Proposal, Search, Target
 from seqdg.serve.inputs import ImageInput
 from seqdg.settings import for_path
 from seqdg.trial import Group, Trial, group, settings_of
@@ -40,6 +40,7 @@ LEAVE_ONE_OUT = "leave-one-out"
 class Candidate:
     name: str
     algorithm: Algorithm  # with settings for all domains
+    lr: float
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,10 @@ class Sweep:
         """Until no search has anything more to ask; each hears how well its proposals did by the rule."""
         while True:
             asked = [
-                (target, Candidate(name, algorithm))
+                (target, Candidate(name, *proposal))
                 for name, search in searches.items()
                 for target in targets
-                for algorithm in search.ask(target)
+                for proposal in search.ask(target)
             ]
             if not asked:
                 return
@@ -103,7 +104,8 @@ class Sweep:
                 known = self.tried.setdefault(target, [])
                 known += [candidate] if candidate not in known else []
                 score = self.score(target, candidate, rule, criterion)
-                searches[candidate.name].tell(target, candidate.algorithm, None if score is None else score[0])
+                proposal = Proposal(candidate.algorithm, candidate.lr)
+                searches[candidate.name].tell(target, proposal, None if score is None else score[0])
 
     def score(self, target: Target, candidate: Candidate, rule: str, criterion: str) -> tuple[float, int] | None:
         """How well it does for a target by what may be known, more being better, and after how many steps; None where
@@ -182,7 +184,7 @@ class Sweep:
                 weights=None,
                 algorithm=candidate.name,
                 settings=settings_of(shorter),
-                protocol=self.recipe.protocol,
+                protocol=replace(self.recipe.protocol, lr=candidate.lr),
                 held_out=held_out,
                 seed=seed,
                 sources=count - 1,

@@ -28,6 +28,7 @@ class Winner:
     algorithm: str
     settings: Mapping[str, Any]
     step: int | None  # after how many its weights are taken; None: when they validate best
+    lr: float | None = None  # None: that of the estimator
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,8 @@ class Comparison:
 
     def how(self) -> list[str]:
         """In which way the winner was chosen."""
-        settings = ", ".join(f"{k} = {v}" for k, v in self.winner.settings.items()) or "no settings"
+        rate = {} if self.winner.lr is None else {"lr": f"{self.winner.lr:.4g}"}
+        settings = ", ".join(f"{k} = {v}" for k, v in {**self.winner.settings, **rate}.items()) or "no settings"
         tried = sum(self.algorithms.values())
         rules = {
             "source-val": "by validation rows of the source domains",
