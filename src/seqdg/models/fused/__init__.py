@@ -84,8 +84,8 @@ def _made(layer: Layer, aside: Any) -> Ready:
         return Ready(layer, aside, used, shift, made)
     if layer.weight.dtype == dtype:
         return Ready(layer, aside)
-    weight = layer.weight.detach().contiguous(memory_format=torch.channels_last)
-    used, made = aside.do(lambda: weight.to(dtype))
+    weight = layer.weight.detach()
+    used, made = aside.do(lambda: weight.contiguous(memory_format=torch.channels_last).to(dtype))
     return Ready(layer, aside, used, None, made)
 
 
