@@ -8,6 +8,7 @@ import sqlite3
 import struct
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -250,3 +251,11 @@ def test_records_for_a_table_have_its_criterion_alone_and_are_otherwise_the_same
     (found,) = Store.open(tmp_path).records("accuracy")
     kept = [replace(e, source={"accuracy": e.source["accuracy"]}) for e in record(0).history]
     assert found == replace(record(0), history=kept, losses=[])
+
+
+def test_a_store_that_is_forgotten_may_be_collected_in_another_thread(tmp_path: Path) -> None:
+    held = [Store.create(tmp_path, "b")]
+    thread = Thread(target=held.clear)  # an exception in __del__ would be a warning, and that an error
+    thread.start()
+    thread.join()
+    assert Store.open(tmp_path).benchmark == "b"

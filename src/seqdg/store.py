@@ -50,7 +50,8 @@ class Store:
         where = f"{path.resolve().as_uri()}?mode=ro" if readonly else str(path)
         if readonly and not path.with_name(f"{FILE}-wal").exists():
             where += "&immutable=1"  # without it SQLite wants to make files beside one that nobody is writing
-        self._db = sqlite3.connect(where, isolation_level=None, timeout=30, uri=readonly)
+        # One thread uses it, but the garbage collector may close it in another.
+        self._db = sqlite3.connect(where, isolation_level=None, timeout=30, uri=readonly, check_same_thread=False)
         self._db.row_factory = sqlite3.Row
 
     @classmethod
