@@ -47,3 +47,13 @@ def test_one_kind_of_label_has_no_auroc_and_an_absent_class_does_not_count_as_mi
     found = metrics(logits, torch.zeros(1, 3, dtype=torch.int64), torch.ones(1, 3, dtype=torch.bool))
     assert torch.isnan(found["auroc"]).all()
     assert found["balanced_accuracy"].item() == pytest.approx(2 / 3)
+
+
+def test_scores_that_are_no_numbers_have_no_auroc_and_leave_other_trials_alone():
+    logits = torch.tensor([[[0.0, 1.0], [0.0, -1.0], [0.0, 3.0]]]).repeat(3, 1, 1)
+    logits[1, 2] = float("nan")
+    logits[2, 1] = float("nan")
+    mask = torch.tensor([[True, True, True], [True, True, False], [True, True, True]])
+    found = metrics(logits, torch.tensor([[1, 0, 1]] * 3), mask)["auroc"]
+    assert found[:2].tolist() == [1.0, 1.0]  # the second has it in a row that does not count
+    assert torch.isnan(found[2])

@@ -34,7 +34,7 @@ def metrics(logits: Tensor, y: Tensor, mask: Tensor) -> dict[str, Tensor]:
         "calibration_error": _calibration_error(confidence.exp(), correct, weight),
     }
     if logits.shape[-1] == 2:
-        found["auroc"] = torch.stack([_auroc(s[m], t[m]) for s, t, m in zip(log_p[..., 1], y, mask, strict=True)])
+        found["auroc"] = _auroc(log_p[..., 1], mask & (y == 1), mask & (y == 0))
     return found
 
 
@@ -54,11 +54,13 @@ def _calibration_error(confidence: Tensor, correct: Tensor, weight: Tensor) -> T
     return gap.abs().sum(1) / weight.sum(1)
 
 
-def _auroc(score: Tensor, y: Tensor) -> Tensor:
-    """Probability that a positive row scores above a negative one, ties counting half; nan where one kind is absent."""
-    positive, negative = score[y == 1], score[y == 0].sort().values
-    if not len(positive) or not len(negative):
-        return score.new_tensor(float("nan"))
-    below = torch.searchsorted(negative, positive)
-    not_above = torch.searchsorted(negative, positive, right=True)
-    return (below + not_above).double().mean() / 2 / len(negative)
+def _auroc(score: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    """(trial,) probability that a positive row scores above a negative one, ties counting half; nan where one kind is
+    absent or a score is not a number. All are (trial, row)."""
+    score = score.contiguous()
+    others = score.masked_fill(~negative, float("inf")).sort(1).values  # the negative ones first: none is infinite
+    below = torch.searchsorted(others, score) + torch.searchsorted(others, score, right=True)
+    pairs = positive.sum(1) * negative.sum(1)
+    unknown = (pairs == 0) | (score.isnan() & (positive | negative)).any(1)
+    share = (below.double() * positive).sum(1) / 2 / pairs.clamp(min=1)
+    return share.masked_fill(unknown, float("nan"))
