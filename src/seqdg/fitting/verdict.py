@@ -118,8 +118,9 @@ class Comparison:
 
     def how(self) -> list[str]:
         """In which way the winner was chosen."""
-        rate = {} if self.winner.lr is None else {"lr": f"{self.winner.lr:.4g}"}
-        settings = ", ".join(f"{k} = {v}" for k, v in {**self.winner.settings, **rate}.items()) or "no settings"
+        rate = {} if self.winner.lr is None else {"lr": self.winner.lr}
+        values = {**self.winner.settings, **rate}
+        settings = ", ".join(f"{k} = {_brief(v)}" for k, v in values.items()) or "no settings"
         tried = sum(self.algorithms.values())
         rules = {
             "source-val": "by validation rows of the source domains",
@@ -178,6 +179,13 @@ def measured(outcome: Outcome, criterion: str) -> float | None:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def _brief(value: Any) -> str:
+    """A setting, numbers to four digits."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_brief, value))})"
+    return f"{value:.4g}" if isinstance(value, float) and value != round(value, 1) else str(value)
 
 
 def _gap(best: Paired, criterion: str) -> str:
