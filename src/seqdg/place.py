@@ -57,12 +57,11 @@ def net_of(trial: Trial, dataset: Dataset) -> BuiltNet:
 def stack_of(group: Group, place: Place) -> Stack:
     """The trials of a group with their data, net and first weights, on a device set to their precision."""
     _set_precision(group.trials[0].protocol.precision)
-    first = place.net(group.trials[0])
+    seeds = {trial.seed: trial for trial in group.trials}  # many differ in settings or held-out domain alone
+    built = {seed: place.net(trial) for seed, trial in seeds.items()}
+    first = built[group.trials[0].seed]
     net = Net(first.module, group.trials[0].batchnorm, place.loss(group.trials[0]))
-    weights = {  # many trials differ in their settings or held-out domain alone, and begin alike
-        trial.seed: {name: p.detach() for name, p in place.net(trial).module.named_parameters()}
-        for trial in {trial.seed: trial for trial in group.trials}.values()
-    }
+    weights = {seed: {n: p.detach() for n, p in b.module.named_parameters()} for seed, b in built.items()}
     jobs = [_job(trial, net, weights[trial.seed], place) for trial in group.trials]
     transform = None
     if place.dataset.is_image:

@@ -215,9 +215,9 @@ class Stack:
         return {**mean, **spread}
 
     def _rows_together(self, trials: int) -> int:
-        budget = 2**28 if self.inputs.device.type == "cuda" else 2**23
-        if self.inputs.device.type == "cuda" and self.inputs.transform is not None:
-            budget = 2**25  # images: what a convolution makes of them is tens of times as large
+        budget = 2**23
+        if self.inputs.device.type == "cuda":  # what convolutions make of images is tens of times as large as these
+            budget = 2**28 if self.inputs.transform is None else 2**25
         return max(1, budget // (trials * self.inputs.size))
 
 

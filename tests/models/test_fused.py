@@ -39,6 +39,15 @@ def close(got, want):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * float(b.abs().max()))
 
 
+def alike(kernels, function):
+    """Whether what a function gives is the same with kernels and without."""
+    found = []
+    for on in (True, False):
+        kernels(on)
+        found.append(function())
+    close(*found)
+
+
 @pytest.mark.parametrize("act", fused.ACTIVATIONS)
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("inputs", "outputs"), [(3, 24), (24, 40), (8, 144)])
@@ -53,14 +62,12 @@ def test_a_folded_convolution(kernels, inputs, outputs, added, act):
         y = fused.conv_act(x, ready[0], rest, act, shape)
         return (y * probe).mean(), y
 
-    found = []
-    for on in (True, False):
-        kernels(on)
-        gradients, (value, y) = grad_and_value(loss, (0, 1, 2, 3, 4), has_aux=True)(
-            weight, gain, offset, x, probe.flip(0)
-        )
-        found.append((*gradients, value, y))
-    close(*found)
+    def results():
+        arguments = (weight, gain, offset, x, probe.flip(0))
+        gradients, (value, y) = grad_and_value(loss, (0, 1, 2, 3, 4), has_aux=True)(*arguments)
+        return *gradients, value, y
+
+    alike(kernels, results)
 
 
 @pytest.mark.parametrize(("stride", "padding", "groups"), [(1, 1, 1), (2, 0, 2), (1, 1, 8)])
@@ -72,12 +79,11 @@ def test_a_convolution_alone(kernels, stride, padding, groups):
         y = fused.conv(x, fused.prepare([fused.Layer(weight)])[0], shape)
         return (y * y.detach().sin()).mean(), y
 
-    found = []
-    for on in (True, False):
-        kernels(on)
+    def results():
         gradients, (value, y) = grad_and_value(loss, (0, 1), has_aux=True)(weight, x)
-        found.append((*gradients, value, y))
-    close(*found)
+        return *gradients, value, y
+
+    alike(kernels, results)
 
 
 @pytest.mark.parametrize("act", fused.ACTIVATIONS)
@@ -115,11 +121,7 @@ def test_the_gradient_of_an_activation_is_that_of_torch_where_it_bends(kernels, 
         layer = fused.Layer(one.reshape(1, 1, 1, 1), None, fused.Frozen(one, 0 * one, 0 * one, one, 0.0))
         return fused.conv_act(x, fused.prepare([layer])[0], None, act, shape).sum()
 
-    found = []
-    for on in (True, False):
-        kernels(on)
-        found.append([grad(loss)(x)])
-    close(*found)
+    alike(kernels, lambda: [grad(loss)(x)])
 
 
 @pytest.mark.gpu
@@ -153,7 +155,6 @@ def test_the_gradient_of_a_whole_net(kernels, make, policy, half):
 
 
 def test_weights_that_are_not_trained_ask_for_no_gradient(kernels):
-    kernels(on=True)
     trained, frozen, x = draws(8, 3, 3, 3), draws(8, 8, 3, 3), draws(4, 3, 5, 5)
     seen = []
 
@@ -163,10 +164,8 @@ def test_weights_that_are_not_trained_ask_for_no_gradient(kernels):
         shape = ((1, 1), (1, 1), (1, 1), 1)
         return fused.conv(fused.conv(x, first, shape), second, shape).square().mean()
 
-    found = [grad(loss)(trained)]
-    kernels(on=False)
-    assert seen == [True, False]
-    close(found, [grad(loss)(trained)])
+    alike(kernels, lambda: [grad(loss)(trained)])
+    assert seen[:2] == [True, False]
 
 
 def test_the_gradient_of_the_input_alone(kernels):
@@ -178,11 +177,7 @@ def test_the_gradient_of_the_input_alone(kernels):
         one, other = fused.prepare(layers)
         return (fused.conv_act(x, one, None, "relu", shape) * fused.conv(x, other, shape)).mean()
 
-    found = []
-    for on in (True, False):
-        kernels(on)
-        found.append([grad(loss)(x)])
-    close(*found)
+    alike(kernels, lambda: [grad(loss)(x)])
 
 
 @pytest.mark.gpu
