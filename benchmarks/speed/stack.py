@@ -1,9 +1,10 @@
 """How many times faster a stack of trials trains than the same trials one by one.
 
-    python benchmarks/speed/stack.py [--trials 30] [--steps 50] [--algorithm agg]
+    python benchmarks/speed/stack.py                                                    (a CPU: the bundled benchmark)
+    python benchmarks/speed/stack.py --device cuda --hidden 1024,128 --inputs 4096 --trials 20      (the paper's VLCS net)
 
-Both train the net of the bundled benchmark from the same seeds in this process, with all cores, in float32; the
-ratio is of times measured in one run, the two taking turns.
+All train from the same seeds in this process; on a CPU with all cores. On a GPU the trials are taken one by one both
+kernel by kernel and each as a CUDA graph of its own. The ratio is of times measured in one run, taking turns.
 """
 
 from __future__ import annotations
@@ -11,22 +12,49 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from argparse import Namespace
 from statistics import median
 
+import steps
 import torch
 
 from seqdg.benchmark import Choice, load_benchmark, plan
 from seqdg.data.rotated_mnist import load
 from seqdg.place import Place, stack_of
-from seqdg.trial import Group
+from seqdg.trial import Group, Trial
+
+FIRST = 8  # steps before the clock starts: recording a graph is not part of a step
 
 
-def seconds(groups: list[Group], place: Place, steps: int) -> float:
-    stacks = [stack_of(group, place) for group in groups]
-    began = time.perf_counter()
-    for stack in stacks:
-        stack.advance(stack.start(), steps)
-    return time.perf_counter() - began
+class Way:
+    """To train all trials, in one stack or several."""
+
+    def __init__(self, name: str, groups: list[tuple[Trial, ...]], place: Place, eager: bool = False) -> None:
+        self.name = name
+        self.device = place.device
+        self.stacks = [stack_of(Group(trials), place) for trials in groups]
+        for stack in self.stacks:
+            stack.captures &= not eager
+        self.states = [stack.advance(stack.start(), FIRST) for stack in self.stacks]
+
+    def milliseconds(self, count: int) -> float:
+        """A step of all trials."""
+        began = time.perf_counter()
+        self.states = [
+            stack.advance(state, state.step + count) for stack, state in zip(self.stacks, self.states, strict=True)
+        ]
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        return (time.perf_counter() - began) / count * 1e3
+
+
+def ways(trials: tuple[Trial, ...], place: Place) -> list[Way]:
+    """The last one is the stack."""
+    apart = [(trial,) for trial in trials]
+    alone = [Way("one by one", apart, place, eager=True)]
+    if place.device.type == "cuda":
+        alone.append(Way("one by one, each a graph", apart, place))
+    return [*alone, Way("stacked", [trials], place)]
 
 
 def main() -> None:
@@ -35,21 +63,31 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--algorithms", default="agg,fo-s-mldg,ffo-s-mldg")
+    parser.add_argument("--hidden", default="", help="of a net on random inputs, in place of the bundled benchmark")
+    parser.add_argument("--inputs", type=int, default=4096, help="of that net")
+    parser.add_argument("--precision", default="tf32", help="of that net")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    dataset = load()
-    place = Place(dataset, torch.device("cpu"))
-    per_domain = -(-options.trials // len(dataset.domains))
-    print(f"{options.trials} trials of {options.steps} steps, {options.threads} threads, torch {torch.__version__}")
+    made = Namespace(**vars(options), net="mlp", policy="none", domains=3, batch=32, size=0, augment="")
+    dataset = steps.random_data(made) if options.hidden else load()
+    place = Place(dataset, torch.device(options.device))
+    where = torch.cuda.get_device_name() if options.device == "cuda" else f"{options.threads} CPU threads"
+    print(f"{options.trials} trials, a step of all; {where}, torch {torch.__version__}", flush=True)
     for name in options.algorithms.split(","):
-        choice = Choice(algorithms=[name], trials=per_domain, steps=options.steps)
-        trials = plan(load_benchmark("rotated-mnist"), dataset, choice)[: options.trials]
-        together, apart = [Group(trials)], [Group((trial,)) for trial in trials]
-        times = [(seconds(apart, place, options.steps), seconds(together, place, options.steps))
-                 for _ in range(options.repeats)]  # fmt: skip
-        ratio = median(one / all_ for one, all_ in times)
-        print(f"{name}: one by one {times[-1][0]:.2f} s, stacked {times[-1][1]:.2f} s: {ratio:.1f} times faster")
+        if options.hidden:
+            trials = steps.trials_of(name, made)
+        else:
+            choice = Choice(algorithms=[name], trials=-(-options.trials // len(dataset.domains)), steps=10_000)
+            trials = tuple(plan(load_benchmark("rotated-mnist"), dataset, choice)[: options.trials])
+        all_ways = ways(trials, place)
+        rounds = [[way.milliseconds(options.steps) for way in all_ways] for _ in range(options.repeats)]
+        columns = list(zip(*rounds, strict=True))
+        print(f"  {name}")
+        for way, times in zip(all_ways, columns, strict=True):
+            ratio = median(own / stacked for own, stacked in zip(times, columns[-1], strict=True))
+            print(f"    {way.name:26} {median(times):8.2f} ms  {ratio:5.1f} x", flush=True)
 
 
 if __name__ == "__main__":

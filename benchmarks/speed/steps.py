@@ -60,18 +60,22 @@ def random_data(options: argparse.Namespace) -> Dataset:
     return Dataset("random", names, tuple("abcdefg"), x, y, torch.arange(rows) % domains, "random")
 
 
-def milliseconds(name: str, options: argparse.Namespace, place: Place) -> tuple[float, float]:
-    """Per step, and the peak of memory in MiB beyond the data."""
-    name, _, setting = name.partition("+")  # such as undo-bias+branches=head
+def trials_of(name: str, options: argparse.Namespace) -> tuple[Trial, ...]:
+    """Of an algorithm's name, or one with a setting such as undo-bias+branches=head: one for each seed."""
+    name, _, setting = name.partition("+")
     algorithm = parsed_settings(build(name), dict([setting.split("=")] if setting else []))
     hidden = tuple(int(h) for h in options.hidden.split(",")) if options.net == "mlp" else ()
     protocol = Protocol(steps=10_000, batch=options.batch, lr=1e-4, precision=options.precision)
-    trials = tuple(
+    return tuple(
         Trial("random", NetSpec(options.net, hidden), options.policy, None, name, settings_of(algorithm), protocol,
               ("d0",), seed, options.domains, options.size, options.augment)
         for seed in range(options.trials)
     )  # fmt: skip
-    stack = stack_of(Group(trials), place)
+
+
+def milliseconds(name: str, options: argparse.Namespace, place: Place) -> tuple[float, float]:
+    """Per step, and the peak of memory in MiB beyond the data."""
+    stack = stack_of(Group(trials_of(name, options)), place)
     stack.captures &= not options.eager
     if options.fixed:
         batch = stack.inputs.step(*(stack._draws(0, 0, 1)[name][0] for name in ("rows", "key")))
