@@ -13,7 +13,7 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("algorithm", ["agg", "fo-s-mldg", "ensemble"])
-def test_a_fit_on_a_gpu_is_that_on_a_cpu_to_rounding(hospitals, algorithm):
+def test_a_fit_on_a_gpu_is_that_on_a_cpu_to_rounding(hospitals, algorithm, caplog):
     x, y, domains = hospitals
     here, there = (
         seqdg.DomainGeneralizer(algorithm, steps=40, hidden=(16,), class_weight="balanced", validation=0, device=device)
@@ -22,9 +22,10 @@ def test_a_fit_on_a_gpu_is_that_on_a_cpu_to_rounding(hospitals, algorithm):
         for device in ("cpu", "cuda")
     )
     np.testing.assert_allclose(here, there, atol=2e-2)
+    assert not caplog.records, "not as one graph"
 
 
-def test_a_comparison_on_a_gpu_preprocesses_every_trial_by_its_own_sources(hospitals):
+def test_a_comparison_on_a_gpu_preprocesses_every_trial_by_its_own_sources(hospitals, caplog):
     x, y, domains = hospitals
     found = {}
     with warnings.catch_warnings():
@@ -40,6 +41,7 @@ def test_a_comparison_on_a_gpu_preprocesses_every_trial_by_its_own_sources(hospi
         for name in ("agg", "fo-s-mldg"):
             ours, theirs = here.scores()[name], there.scores()[name]
             np.testing.assert_allclose(list(ours.values()), list(theirs.values()), atol=2e-2)
+    assert not caplog.records, "not as one graph"
 
 
 def test_images_on_a_gpu_with_a_net_of_one_s_own():

@@ -67,6 +67,21 @@ def test_a_stack_trains_every_trial_as_if_it_were_alone(dataset, name, batchnorm
         assert alone.predict(alone.deploy(own), rows)[0].shape == (1, len(job.split.test[0]), 3)
 
 
+def test_where_no_graph_can_be_recorded_training_goes_on_as_it_would_without(dataset, monkeypatch, caplog):
+    def fails(*_):
+        guard = torch._C._DisableFuncTorch()  # as torch's own frames have it that print a tensor
+        raise RuntimeError(f"not while recording\nand more words, {guard}")
+
+    monkeypatch.setattr("seqdg.trainer.Captured", fails)
+    jobs = jobs_of(dataset, [build("agg")])
+    refused, eager = stack_of(dataset, jobs), stack_of(dataset, jobs)
+    refused.captures = True
+    ours, theirs = refused.advance(refused.start(), 6), eager.advance(eager.start(), 6)
+    assert [r.getMessage().split(": ")[1] for r in caplog.records] == ["not while recording"]
+    assert all(torch.equal(ours.params[key], value) for key, value in theirs.params.items())
+    assert not torch.equal(ours.params["0.weight"], refused.start().params["0.weight"])
+
+
 def test_training_is_what_a_loop_in_plain_torch_does(dataset):
     (job,) = jobs_of(dataset, [build("agg")])
     stack = stack_of(dataset, [job])

@@ -1,7 +1,7 @@
 """How many times faster a stack of trials trains than the same trials one by one.
 
-    python benchmarks/speed/stack.py                                                    (a CPU: the bundled benchmark)
-    python benchmarks/speed/stack.py --device cuda --hidden 1024,128 --inputs 4096 --trials 20      (the paper's VLCS net)
+    python benchmarks/speed/stack.py                                               (the net of the bundled benchmark)
+    python benchmarks/speed/stack.py --device cuda --hidden 1024,128 --inputs 4096 --trials 20    (that of VLCS)
 
 All train from the same seeds in this process; on a CPU with all cores. On a GPU the trials are taken one by one both
 kernel by kernel and each as a CUDA graph of its own. The ratio is of times measured in one run, taking turns.

@@ -75,7 +75,7 @@ class Captured:
                 self._once()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with _no_garbage(), torch.cuda.graph(graph):
+        with _no_garbage(), _same_stream_after(), torch.cuda.graph(graph):
             self._once()
         return graph
 
@@ -84,6 +84,16 @@ class Captured:
 def _warm_up_stream(device: torch.device) -> torch.cuda.Stream:
     """One for all graphs: libraries keep a workspace for every stream that they have seen."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _same_stream_after() -> Iterator[None]:
+    """torch leaves the recording's stream the current one where it fails."""
+    before = torch.cuda.current_stream()
+    try:
+        yield
+    finally:
+        torch.cuda.set_stream(before)
 
 
 @contextmanager

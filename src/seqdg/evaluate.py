@@ -48,10 +48,11 @@ def _balanced(correct: Tensor, y: Tensor, weight: Tensor, classes: int) -> Tenso
 
 def _calibration_error(confidence: Tensor, correct: Tensor, weight: Tensor) -> Tensor:
     """Expected calibration error over 15 equal bins (Guo et al. 2017)."""
-    zeros = confidence.new_zeros(len(weight), BINS)
     place = (confidence * BINS).long().clamp(0, BINS - 1)
-    gap = zeros.scatter_add(1, place, confidence * weight) - zeros.scatter_add(1, place, correct)
-    return gap.abs().sum(1) / weight.sum(1)
+    excess = confidence * weight - correct
+    # Bin by bin, not by scatter_add: a GPU adds up what is scattered in another order every time.
+    gap = sum((excess * (place == i)).sum(1).abs() for i in range(BINS))
+    return gap / weight.sum(1)
 
 
 def _auroc(score: Tensor, positive: Tensor, negative: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ settings and learning rates are data. What one trial does is written once, for o
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -164,7 +165,7 @@ class Stack:
                 self._graphs[state.stage] = Captured(whole, state.params, state.slots, draws, DRAWN_AHEAD)
             except RuntimeError as error:
                 self.captures = False
-                log.warning("The step cannot be one CUDA graph and is run kernel by kernel: %s", error)
+                log.warning("The step cannot be one CUDA graph and is run kernel by kernel: %s", _cause(error))
         return self._graphs.get(state.stage)
 
     def _step_of(self, stage: int) -> Callable[..., tuple[Params, Slots, Tensor]]:
@@ -229,6 +230,16 @@ def stage_bounds(algorithm: Algorithm, steps: int) -> list[int]:
     """After how many steps each stage ends."""
     shares = [share for share, _ in algorithm.stages()]
     return [round(steps * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))]
+
+
+def _cause(error: BaseException) -> str:
+    """What went wrong first, in a line. Its frames are let go: one of torch's own may hold a guard under which every
+    gradient is zero, for as long as somebody keeps the error."""
+    traceback.clear_frames(error.__traceback__)
+    while error.__context__ is not None:
+        error = error.__context__
+        traceback.clear_frames(error.__traceback__)
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _without_axis(value: Any) -> Any:

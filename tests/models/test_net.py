@@ -8,6 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from seqdg import Episode, Net, UsageError
+from seqdg.registry import build
 
 
 class Residual(nn.Module):
@@ -213,6 +214,29 @@ def test_the_loss_is_the_one_given():
     assert_close(net.loss(net.params(), (x, y)), ((net(net.params(), x).squeeze(-1) - y) ** 2).mean())
     episode = Episode(x.reshape(1, 7, 5), y.reshape(1, 7), torch.zeros(1, dtype=torch.int64), torch.zeros(()))
     assert_close(net.losses(net.params(), episode), net.loss(net.params(), (x, y)).reshape(1))
+
+
+class Unspoken:
+    """A loss that must not be shown: on a GPU that would read what is still being computed."""
+
+    def __call__(self, logits, y):
+        return nn.functional.cross_entropy(logits, y)
+
+    def __repr__(self):
+        raise AssertionError("shown")
+
+
+@pytest.mark.parametrize("algorithm", [build("agg"), build("undo-bias", branches="head"), build("dann")])
+def test_a_loss_need_not_have_a_name(algorithm):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
+    episode = Episode(torch.randn(2, 7, 5), torch.arange(14).reshape(2, 7) % 3, torch.arange(2), torch.zeros(()))
+    found = []
+    for loss in (Unspoken(), nn.functional.cross_entropy):
+        net = Net(module, loss=loss)
+        params = algorithm.init(net, net.params(), 2, torch.Generator().manual_seed(0))
+        found.append(algorithm.gradient(net, params, episode)[1])
+    assert_close(*found)
 
 
 @pytest.mark.parametrize("policy", ["frozen", "recalibrate"])

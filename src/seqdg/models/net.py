@@ -104,7 +104,12 @@ class Net:
         """(domain,) the loss of each row of an episode at the same weights, in one pass."""
         with in_parts(self._training, episode.domains):
             logits = self(params, episode.x.flatten(0, 1))
-        return vmap(self.criterion)(logits.reshape(*episode.y.shape[:2], *logits.shape[1:]), episode.y)
+        return self.losses_of(logits.reshape(*episode.y.shape[:2], *logits.shape[1:]), episode.y)
+
+    def losses_of(self, logits: Tensor, y: Tensor) -> Tensor:
+        """(domain,) of logits (domain, batch, class) and labels (domain, batch)."""
+        # vmap asks a function for its name, and anything else for its repr: one that shows numbers reads the device.
+        return vmap(lambda own, labels: self.criterion(own, labels))(logits, y)
 
     def statistics(self, params: Params, x: Tensor) -> Params:
         """Mean and variance that reach every BatchNorm under `recalibrate`, by the names of the running ones."""
