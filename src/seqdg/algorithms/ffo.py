@@ -29,7 +29,8 @@ class FastFirstOrderSMLDG(Algorithm):
     beta: weight of a domain's loss, one for all or the last few of beta_1, ..., beta_N (1 where missing).
     """
 
-    alpha: Numbers = setting(0.1, least=0.0, per_position=True, search=Range(1e-3, 1.0))
+    # The range is narrower than S-MLDG's: here alpha is what the learning rate is to others.
+    alpha: Numbers = setting(0.1, least=0.0, per_position=True, search=Range(0.03, 1.0))
     beta: Numbers = setting(1.0, least=0.0, per_position=True, search=Range(0.5, 2.0))
     optimizer: ClassVar[str] = "sgd"
 

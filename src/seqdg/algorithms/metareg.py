@@ -47,7 +47,7 @@ class MetaReg(Algorithm):
     inner_steps: int = setting(5, least=1)
     alpha: Number = setting(0.1, above=0.0, search=Range(1e-3, 1.0))
     meta_rate: Number = setting(0.3, above=0.0, search=Range(0.03, 3.0))
-    start: Number = setting(1e-2, least=0.0, search=Range(1e-5, 1e-1))
+    start: Number = setting(1e-2, least=0.0, search=Range(1e-5, 3e-2))
     needs: ClassVar[int] = 2
 
     def check(self, net: Net, sources: int) -> None:
