@@ -47,7 +47,8 @@ def make_plan(context: Context, choice: Choice, finished: Iterable[str] = ()) ->
     trials = tuple(replace(trial, weights=built.weights_sha256) for trial in trials)
     _check(trials, net, dataset)
     parameters = sum(p.numel() for p in net.params().values())
-    groups = group(trials, capacity(parameters, dataset, context.device))
+    wide = any(trial.protocol.precision == "float64" for trial in trials)
+    groups = group(trials, capacity(2 * parameters if wide else parameters, dataset, context.device))
     done = set(finished)
     left = [tuple(t for t in g.trials if t.key not in done) for g in groups]
     return Plan(trials, groups, tuple(Group(ts) for ts in left if ts), parameters)

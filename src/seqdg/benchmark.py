@@ -158,6 +158,7 @@ class Choice:
     settings: Sequence[str] = ()  # `algorithm.setting=value`
     search: int = 1  # candidates per algorithm: the first as it is, the others with settings and learning rate drawn
     leave_one_out: bool = False  # also the trials that selection within the sources needs
+    precision: str | None = None
 
 
 def variant(benchmark: Benchmark, name: str, given: Mapping[str, str]) -> tuple[Algorithm, Protocol]:
@@ -249,6 +250,8 @@ def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial,
         algorithm, protocol = variant(benchmark, name, own)
         if choice.steps is not None:
             protocol = replace(protocol, steps=choice.steps)
+        if choice.precision is not None:
+            protocol = replace(protocol, precision=choice.precision)
         found += [
             Trial(
                 data=dataset.fingerprint,

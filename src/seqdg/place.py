@@ -45,7 +45,7 @@ class Place:
 
     def inputs(self, trials: Sequence[Trial], transform: ImageTransform | None) -> Inputs:
         """The rows, for a stack of these trials."""
-        return Inputs(self.x, self.dataset.y, self.device, transform=transform)
+        return Inputs(self.x, self.dataset.y, self.device, trials[0].protocol.dtype, transform)
 
 
 def net_of(trial: Trial, dataset: Dataset) -> BuiltNet:
@@ -56,12 +56,15 @@ def net_of(trial: Trial, dataset: Dataset) -> BuiltNet:
 
 def stack_of(group: Group, place: Place) -> Stack:
     """The trials of a group with their data, net and first weights, on a device set to their precision."""
-    _set_precision(group.trials[0].protocol.precision)
+    protocol = group.trials[0].protocol
+    _set_precision(protocol.precision)
     seeds = {trial.seed: trial for trial in group.trials}  # many differ in settings or held-out domain alone
     built = {seed: place.net(trial) for seed, trial in seeds.items()}
     first = built[group.trials[0].seed]
-    net = Net(first.module, group.trials[0].batchnorm, place.loss(group.trials[0]))
-    weights = {seed: {n: p.detach() for n, p in b.module.named_parameters()} for seed, b in built.items()}
+    net = Net(first.module, group.trials[0].batchnorm, place.loss(group.trials[0])).to(dtype=protocol.dtype)
+    weights = {
+        seed: {n: p.detach().to(protocol.dtype) for n, p in b.module.named_parameters()} for seed, b in built.items()
+    }
     jobs = [_job(trial, net, weights[trial.seed], place) for trial in group.trials]
     transform = None
     if place.dataset.is_image:

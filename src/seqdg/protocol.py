@@ -17,7 +17,7 @@ from seqdg.optimizers import OPTIMIZERS
 
 SPLITS = ("random", "official")
 TESTS = ("whole", "split")
-PRECISIONS = ("float32", "tf32", "bf16")
+PRECISIONS = ("float32", "tf32", "bf16", "float64")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Protocol:
     lr: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 5e-5
-    precision: str = "float32"  # tf32: of matrix products on a GPU; bf16: of gradients, weights stay float32
+    # tf32: of matrix products on a GPU; bf16: of gradients, weights stay float32; float64: the same on every machine
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -68,6 +69,11 @@ class Protocol:
             if name not in names:
                 raise unknown("field of a protocol", name, names)
         return replace(self, **table)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and inputs."""
+        return torch.float64 if self.precision == "float64" else torch.float32
 
     def evaluation_steps(self) -> tuple[int, ...]:
         """After how many steps the trial is judged."""

@@ -48,7 +48,8 @@ def commit() -> str:
 def forget_peak_memory(device: torch.device) -> None:
     """So that the next peak is that of the next group alone, where the system allows it."""
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # a worker may not have used its device yet
+            torch.cuda.reset_peak_memory_stats(device)
         return
     try:
         Path("/proc/self/clear_refs").write_text("5")

@@ -29,6 +29,7 @@ def bench(
     seed: given.Seed = 0,
     settings: given.Settings = None,
     search: given.Search = 1,
+    precision: given.Precision = None,
     out: given.Out = None,
     data: given.Data = None,
     device: given.Device = "auto",
@@ -68,6 +69,7 @@ def bench(
     choice = Choice(
         algorithms=given.names(algorithms), held_out=given.names(held_out), trials=trials, steps=steps, seed=seed,
         settings=settings or (), search=search, leave_one_out=select == "leave-one-out",
+        precision=precision,
     )  # fmt: skip
     _finish(directory, context, choice, wish.leaves_it_to_us, runs, select)
 

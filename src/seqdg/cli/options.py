@@ -30,6 +30,14 @@ HeldOut = Annotated[
 ]
 Trials = Annotated[int | None, typer.Option(help="Seeds per algorithm and held-out domain. Default: the benchmark's.")]
 Steps = Annotated[int | None, typer.Option(help="Training steps. Default: the benchmark's.")]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        metavar="float32|tf32|bf16|float64",
+        help="Of training. tf32 and bf16 are quicker on a GPU; with float64 every machine comes to the same numbers. "
+        "Default: the benchmark's.",
+    ),
+]
 Seed = Annotated[int, typer.Option(help="The first trial's seed; the others follow.")]
 Settings = Annotated[
     list[str] | None,

@@ -60,15 +60,15 @@ class Inputs:
         """x and y for evaluation."""
         x = self._gather(rows)
         if self.transform is not None:
-            x = self.transform.serve(x)
+            x = self._typed(self.transform.serve(x))
         return x, self._labels(rows)
 
     def _augmented(self, x: Tensor, key: Tensor) -> Tensor:
         if self.transform is None:
             return x
         if len(x) == 1:
-            return _channels_last(self.transform.train(x.squeeze(0), key.squeeze(0))).unsqueeze(0)
-        return torch.func.vmap(self.transform.train)(x, key)
+            return self._typed(_channels_last(self.transform.train(x.squeeze(0), key.squeeze(0)))).unsqueeze(0)
+        return self._typed(torch.func.vmap(self.transform.train)(x, key))
 
     def _labels(self, rows: Tensor) -> Tensor:
         return self.y.index_select(0, rows.flatten()).reshape(rows.shape)
