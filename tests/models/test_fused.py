@@ -29,6 +29,21 @@ def kernels(monkeypatch):
     return lambda on: monkeypatch.setattr(fused, "_kernels_run", lambda x: on)
 
 
+PIECES = [(1, 24, 5, 4096, 2), (2, 40, 5, 4096, 1), (3, 144, 2, 4096, 1), (2, 8, 40, 4096, 10), (1, 8, 7, 64, 37)]
+
+
+@pytest.fixture(params=PIECES)
+def batch(request, monkeypatch, kernels):
+    """Parts and shape of one whose statistics come in one piece, in some, and in more than a tile takes."""
+    from seqdg.models.fused import launch
+
+    kernels(True)
+    parts, channels, size, tile, pieces = request.param
+    monkeypatch.setattr(launch, "TILE", tile)
+    assert launch._stretches(6 // parts * size * size, channels, parts, launch.MERGED)[1][0] == pieces
+    return parts, (6, channels, size, size)
+
+
 def draws(*shape, generator=torch.Generator().manual_seed(0)):  # noqa: B008 - one stream for all draws
     x = torch.randn(shape, generator=generator)
     return (x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x).to(DEVICE)
@@ -88,10 +103,10 @@ def test_a_convolution_alone(kernels, stride, padding, groups):
 
 @pytest.mark.parametrize("act", fused.ACTIVATIONS)
 @pytest.mark.parametrize("added", [False, True])
-@pytest.mark.parametrize(("parts", "channels", "size"), [(1, 24, 5), (2, 40, 5), (3, 144, 2), (2, 8, 40)])
-def test_normalization_of_each_part_by_itself(kernels, parts, channels, size, added, act):
-    x, probe = 20 + draws(6, channels, size, size), draws(6, channels, size, size)
-    gain, offset = 1 + draws(channels) / 4, draws(channels)
+def test_normalization_of_each_part_by_itself(batch, added, act):
+    parts, shape = batch
+    x, probe = 20 + draws(*shape), draws(*shape)
+    gain, offset = 1 + draws(shape[1]) / 4, draws(shape[1])
 
     def by_kernels(x, gain, offset, rest):
         y = fused.norm_act(x, gain, offset, rest if added else None, parts, 1e-3, act)
@@ -103,12 +118,70 @@ def test_normalization_of_each_part_by_itself(kernels, parts, channels, size, ad
         y = fused.finish(torch.cat(normal), rest if added else None, act).float()
         return (y * probe).mean(), y
 
-    kernels(True)
     found = []
     for loss in (by_kernels, by_torch):
         gradients, (value, y) = grad_and_value(loss, (0, 1, 2, 3), has_aux=True)(x, gain, offset, probe.flip(0))
         found.append((*gradients, value, y))
     close(*found)
+
+
+def normalized(x, parts):
+    """All that the kernels give for a batch, there and back."""
+    from seqdg.models.fused import launch
+
+    gain = 1 + torch.arange(x.shape[1], device=x.device) / x.shape[1]
+    out, mean, rstd = launch.norm_act(x, gain, gain, x, parts, 1e-3, launch.RELU)
+    return out, mean, rstd, *launch.norm_act_back(x, x, out, mean, rstd, gain, launch.RELU, True)
+
+
+def the_same(got, want):
+    return all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+def test_normalization_leaves_its_counters_for_the_next(batch):
+    from seqdg.models.fused import launch
+
+    parts, shape = batch
+    x = draws(*shape)
+    want = normalized(x, parts)
+    assert all(not counters.any() for counters in launch._kept.values())
+    normalized(x[:4], 1)  # of other pieces
+    assert the_same(normalized(x, parts), want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("parts", "channels", "size"), [(1, 64, 112), (1, 128, 28), (2, 256, 14), (1, 512, 7)])
+def test_whichever_program_is_the_last_the_bits_are_the_same(kernels, parts, channels, size, dtype):
+    x = draws(32, channels, size, size).to(dtype)
+    want = normalized(x, parts)
+    exact = x.double().reshape(parts, -1, *x.shape[1:]).mean((1, 3, 4))
+    torch.testing.assert_close(want[1].double(), exact, rtol=1e-4, atol=1e-5)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        recorded = normalized(x, parts)
+    for _ in range(300):
+        assert the_same(normalized(x, parts), want)
+        graph.replay()
+        assert the_same(recorded, want)
+
+
+@pytest.mark.gpu
+def test_streams_and_a_graph_at_once_do_not_count_each_others_programs(kernels):
+    x = [draws(32, 64, 56, 56) for _ in range(3)]
+    want = [normalized(own, 1) for own in x]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        recorded = normalized(x[2], 1)
+    for _ in range(100):
+        found = []
+        for own in x[:2]:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                found.append([normalized(own, 1) for _ in range(3)])
+        graph.replay()
+        torch.cuda.synchronize()
+        assert the_same(recorded, want[2])
+        assert all(the_same(got, w) for each, w in zip(found, want[:2], strict=True) for got in each)
 
 
 @pytest.mark.parametrize("act", fused.ACTIVATIONS)

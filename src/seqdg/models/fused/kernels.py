@@ -101,9 +101,30 @@ def fold_back(
     tl.store(d_offset + o, d_shift)
 
 
+@triton.jit
+def _last(counters):
+    """Whether this program is the last of its channels (and part) to have stored its piece; then it may read all.
+
+    The barrier puts the stores of all threads before the one that counts; counting releases them, and acquires those of
+    the programs that counted before; a barrier hands that on to the threads that read. The counter is 0 again after."""
+    pieces = tl.num_programs(0)
+    before = 0
+    tl.debug_barrier()
+    if pieces > 1:
+        counter = counters + tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
+        before = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
+        tl.debug_barrier()
+        if before == pieces - 1:
+            tl.store(counter, 0)
+    return before == pieces - 1
+
+
 @triton.jit(do_not_specialize=["rows", "per"])
-def moments(x, means, squares, rows, channels, per, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Mean, and sum of squares about it, of every stretch of `per` rows of every part, by channel.
+def moments(
+    x, means, squares, counters, mean_of, rstd_of, rows, channels, per, eps, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
+    """Mean, and sum of squares about it, of every stretch of `per` rows of every part, by channel; and of these, by the
+    last of the programs, mean and 1 / standard deviation of every part.
 
     Sums are taken about the first row of the stretch, so that a mean far from 0 costs no digits."""
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
@@ -122,37 +143,42 @@ def moments(x, means, squares, rows, channels, per, ROWS: tl.constexpr, WIDTH: t
         square += away * away
     count = tl.minimum(rows - first, per).to(tl.float32)
     mean = tl.sum(total, 0) / count
-    at = (tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)) * channels + c
+    own = tl.program_id(2) * tl.num_programs(0) * channels
+    at = own + tl.program_id(0) * channels + c
     tl.store(means + at, about + mean, known)
     tl.store(squares + at, tl.sum(square, 0) - count * mean * mean, known)
+    if _last(counters):
+        to = tl.program_id(2) * channels + c
+        _merge(means + own, squares + own, mean_of + to, rstd_of + to, rows, channels, per, eps, c, ROWS, WIDTH)
 
 
-@triton.jit(do_not_specialize=["rows", "per", "pieces"])
-def merge(
-    means, squares, mean_of, rstd_of, rows, channels, per, pieces, eps, PIECES: tl.constexpr, WIDTH: tl.constexpr
-):
-    """Mean and 1 / standard deviation of every part from those of its stretches (Chan et al.)."""
-    c = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
-    i = tl.arange(0, PIECES)
-    inside = (i < pieces)[:, None] & (c < channels)[None, :]
-    at = (tl.program_id(1) * pieces + i)[:, None] * channels + c[None, :]
-    weight = tl.where(i < pieces, tl.minimum(rows - i * per, per), 0).to(tl.float32) / rows
-    own = tl.load(means + at, inside, 0.0)
-    mean = tl.sum(own * weight[:, None], 0)
-    away = own - mean[None, :]
-    spread = tl.load(squares + at, inside, 0.0) / rows + away * away * weight[:, None]
-    to = tl.program_id(1) * channels + c
-    tl.store(mean_of + to, mean, c < channels)
-    tl.store(rstd_of + to, 1.0 / tl.sqrt(tl.sum(spread, 0) + eps), c < channels)
+@triton.jit
+def _merge(means, squares, mean_of, rstd_of, rows, channels, per, eps, c, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Mean and 1 / standard deviation of a part from those of its stretches (Chan et al.)."""
+    total = tl.zeros((ROWS, WIDTH), tl.float32)
+    square = tl.zeros((ROWS, WIDTH), tl.float32)
+    for step in range(0, tl.num_programs(0), ROWS):
+        i, at, inside = _some_pieces(step, channels, c, channels, ROWS)
+        count = tl.where(i < tl.num_programs(0), tl.minimum(rows - i * per, per), 0).to(tl.float32)
+        own = tl.load(means + at, inside, 0.0, cache_modifier=".cg")
+        square += tl.load(squares + at, inside, 0.0, cache_modifier=".cg")
+        total += own * count[:, None]
+    mean = tl.sum(total, 0) / rows
+    for step in range(0, tl.num_programs(0), ROWS):
+        i, at, inside = _some_pieces(step, channels, c, channels, ROWS)
+        count = tl.where(i < tl.num_programs(0), tl.minimum(rows - i * per, per), 0).to(tl.float32)
+        away = tl.load(means + at, inside, 0.0, cache_modifier=".cg") - mean[None, :]
+        square += away * away * count[:, None]
+    tl.store(mean_of, mean, c < channels)
+    tl.store(rstd_of, 1.0 / tl.sqrt(tl.sum(square, 0) / rows + eps), c < channels)
 
 
-@triton.jit(do_not_specialize=["count", "columns"])
-def column_sums(pieces, sums, count, columns, PIECES: tl.constexpr, WIDTH: tl.constexpr):
-    c = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
-    i = tl.arange(0, PIECES)
-    inside = (i < count)[:, None] & (c < columns)[None, :]
-    value = tl.load(pieces + i[:, None] * columns + c[None, :], inside, 0.0)
-    tl.store(sums + c, tl.sum(value, 0), c < columns)
+@triton.jit
+def _some_pieces(step, apart, c, channels, ROWS: tl.constexpr):
+    """Which pieces come next, their places in memory, so far apart, and which of these there are."""
+    i = step + tl.arange(0, ROWS)
+    inside = (i < tl.num_programs(0))[:, None] & (c < channels)[None, :]
+    return i, i[:, None] * apart + c[None, :], inside
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -173,29 +199,42 @@ def norm_act(
 
 @triton.jit(do_not_specialize=["rows", "per"])
 def norm_act_sums(
-    g, x, out, mean, rstd, sums, rows, channels, per, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
-):
-    """Of the masked gradient, and of it times the normalized input, by stretch, part and channel."""
+    g, x, out, mean, rstd, pieces, counters, sums, rows, channels, per, ACT: tl.constexpr, ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Of the masked gradient, and of it times the normalized input, by stretch, part and channel; and of these, by the
+    last of the programs, over the stretches."""
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    known = c < channels
     parts, p = tl.num_programs(2), tl.program_id(2)
     part = p.to(tl.int64) * rows
     first = tl.program_id(0).to(tl.int64) * per
-    centre = tl.load(mean + p * channels + c, c < channels, 0.0)
+    own = p * channels + c
+    centre = tl.load(mean + own, known, 0.0)
     total = tl.zeros((ROWS, WIDTH), tl.float32)
     leaning = tl.zeros((ROWS, WIDTH), tl.float32)
     for step in range(0, per, ROWS):
         r = first + step + tl.arange(0, ROWS)
-        inside = ((r < rows) & (r < first + per))[:, None] & (c < channels)[None, :]
+        inside = ((r < rows) & (r < first + per))[:, None] & known[None, :]
         at = (part + r[:, None]) * channels + c[None, :]
         value = tl.load(g + at, inside, 0.0).to(tl.float32)
         if ACT > 0:
             value = _through(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
         total += value
         leaning += value * (tl.load(x + at, inside, 0.0).to(tl.float32) - centre[None, :])
-    to = (tl.program_id(0) * 2 * parts + p) * channels + c
-    back = tl.load(rstd + p * channels + c, c < channels, 0.0)
-    tl.store(sums + to, tl.sum(total, 0), c < channels)
-    tl.store(sums + to + parts * channels, tl.sum(leaning, 0) * back, c < channels)
+    to = pieces + tl.program_id(0) * 2 * parts * channels + own
+    tl.store(to, tl.sum(total, 0), known)
+    tl.store(to + parts * channels, tl.sum(leaning, 0) * tl.load(rstd + own, known, 0.0), known)
+    if _last(counters):
+        total = tl.zeros((ROWS, WIDTH), tl.float32)
+        leaning = tl.zeros((ROWS, WIDTH), tl.float32)
+        for step in range(0, tl.num_programs(0), ROWS):
+            _, at, inside = _some_pieces(step, 2 * parts * channels, c, channels, ROWS)
+            at += p * channels
+            total += tl.load(pieces + at, inside, 0.0, cache_modifier=".cg")
+            leaning += tl.load(pieces + parts * channels + at, inside, 0.0, cache_modifier=".cg")
+        tl.store(sums + own, tl.sum(total, 0), known)
+        tl.store(sums + parts * channels + own, tl.sum(leaning, 0), known)
 
 
 @triton.jit(do_not_specialize=["rows"])

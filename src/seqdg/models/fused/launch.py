@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import triton
 from torch import Tensor
@@ -12,7 +14,9 @@ NONE, RELU, RELU6 = range(3)
 TILE = 4096  # entries that a program takes at a time
 WARPS = 8  # of such a program
 PROGRAMS = 264  # of those that sum: two for each processor of a large GPU
+MERGED = 32  # channels, at most, of a program that may have to merge: half as many leave a quarter for it to read
 Pair = tuple[Tensor, Tensor]
+_kept: dict[tuple[torch.device, int | None], Tensor] = {}  # counters by stream, and those of graphs
 
 
 def fold(
@@ -64,15 +68,13 @@ def norm_act(
     1 / standard deviation."""
     channels = x.shape[1]
     rows = x.numel() // channels // parts
-    tile, grid, per = _stretches(rows, channels, parts)
-    count = grid[0]
-    means, squares = (x.new_empty((parts, count, channels), dtype=torch.float32) for _ in range(2))
-    cells = (*grid, parts)
-    kernels.moments[cells](x, means, squares, rows, channels, per, *tile, num_warps=WARPS)
+    tile, grid, per = _stretches(rows, channels, parts, MERGED)
+    means, squares = (x.new_empty((parts, grid[0], channels), dtype=torch.float32) for _ in range(2))
     mean, rstd = (x.new_empty((parts, channels), dtype=torch.float32) for _ in range(2))
-    size = _pieces(count)
-    columns = (triton.cdiv(channels, 16), parts)
-    kernels.merge[columns](means, squares, mean, rstd, rows, channels, per, count, eps, size, 16)
+    cells = (*grid, parts)
+    kernels.moments[cells](
+        x, means, squares, _counters(x), mean, rstd, rows, channels, per, eps, *tile, num_warps=WARPS
+    )
     out, adds = torch.empty_like(x), rest is not None
     tile, grid = _all_tiles(rows, channels)
     cells = (*grid, parts)
@@ -88,11 +90,13 @@ def norm_act_back(
     """The gradients of x, gain, offset and, where asked for, what was added."""
     parts, channels = mean.shape
     rows = x.numel() // channels // parts
-    tile, grid, per = _stretches(rows, channels, parts)
+    tile, grid, per = _stretches(rows, channels, parts, MERGED)
     pieces = g.new_empty((grid[0], 2, parts, channels), dtype=torch.float32)
+    sums = torch.empty_like(pieces[0])
     cells = (*grid, parts)
-    kernels.norm_act_sums[cells](g, x, out, mean, rstd, pieces, rows, channels, per, act, *tile, num_warps=WARPS)
-    sums = _column_sums(pieces)
+    kernels.norm_act_sums[cells](
+        g, x, out, mean, rstd, pieces, _counters(x), sums, rows, channels, per, act, *tile, num_warps=WARPS
+    )
     d_x = torch.empty_like(x)
     masked = keep and act != NONE
     m = torch.empty_like(g) if masked else g
@@ -105,12 +109,20 @@ def norm_act_back(
     return d_x, d_gain, d_offset, m
 
 
-def _column_sums(pieces: Tensor) -> Tensor:
-    """Over the first axis."""
-    sums = torch.empty_like(pieces[0])
-    grid = (triton.cdiv(sums.numel(), 16),)
-    kernels.column_sums[grid](pieces, sums, len(pieces), sums.numel(), _pieces(len(pieces)), 16)
-    return sums
+def _counters(x: Tensor) -> Tensor:
+    """Zeros to count programs by, which every kernel leaves zeros; enough for all columns that have more than one."""
+    # Kernels that may run at once must not share them: every stream has its own, and recorded graphs have others, since
+    # they are replayed on any stream, though never two at a time. Those are made with the first, so before a graph is
+    # recorded: made while one is, they would be zeros only once that graph has run, and right for that graph alone.
+    zeros = partial(torch.zeros, PROGRAMS // 2, dtype=torch.int32, device=x.device)
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        kept = _kept.get((x.device, None))
+        return zeros() if kept is None else kept
+    stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
+    if (x.device, stream) not in _kept:
+        _kept.setdefault((x.device, None), zeros())
+        _kept.setdefault((x.device, stream), zeros())
+    return _kept[x.device, stream]
 
 
 def _line(length: int) -> int:
@@ -130,16 +142,18 @@ def _width(channels: int) -> int:
     return next((w for w in (128, 64) if triton.cdiv(channels, w) * w <= 1.2 * channels), 32)
 
 
-def _all_tiles(rows: int, channels: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def _all_tiles(rows: int, channels: int, widest: int = 128) -> tuple[tuple[int, int], tuple[int, int]]:
     """Shape of a tile, and how many there are over rows and channels."""
-    width = _width(channels)
+    width = min(widest, _width(channels))
     tall = TILE // width
     return (tall, width), (triton.cdiv(rows, tall), triton.cdiv(channels, width))
 
 
-def _stretches(rows: int, channels: int, parts: int = 1) -> tuple[tuple[int, int], tuple[int, int], int]:
+def _stretches(
+    rows: int, channels: int, parts: int = 1, widest: int = 128
+) -> tuple[tuple[int, int], tuple[int, int], int]:
     """Shape of a tile, numbers of programs over rows and channels, and rows of a program that sums."""
-    (tall, width), (down, across) = _all_tiles(rows, channels)
+    (tall, width), (down, across) = _all_tiles(rows, channels, widest)
     count = max(1, min(down, PROGRAMS // (across * parts)))
     per = triton.cdiv(down, count) * tall
     return (tall, width), (triton.cdiv(rows, per), across), per
