@@ -82,6 +82,21 @@ def test_where_no_graph_can_be_recorded_training_goes_on_as_it_would_without(dat
     assert not torch.equal(ours.params["0.weight"], refused.start().params["0.weight"])
 
 
+@dataclass(frozen=True)
+class Asks(Algorithm):
+    """Whether a gradient is taken in the thread that asks for it."""
+
+    def loss(self, net, params, episode):
+        assert not torch._C._is_multithreading_enabled()
+        return net.losses(params, episode).mean()
+
+
+def test_gradients_are_taken_in_one_thread_so_that_they_are_summed_in_one_order(dataset):
+    stack = stack_of(dataset, jobs_of(dataset, [Asks()]))
+    stack.advance(stack.start(), 1)
+    assert torch._C._is_multithreading_enabled()
+
+
 def test_training_is_what_a_loop_in_plain_torch_does(dataset):
     (job,) = jobs_of(dataset, [build("agg")])
     stack = stack_of(dataset, [job])

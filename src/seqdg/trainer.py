@@ -174,7 +174,7 @@ class Stack:
 
         def step(params: Params, slots: Slots, given: Params, rates: Rates, episode: Episode) -> tuple[Any, ...]:
             algorithm = self._own(given).stages()[stage][1]
-            with torch.autocast(kind, torch.bfloat16, enabled=half, cache_enabled=False):
+            with torch.autocast(kind, torch.bfloat16, enabled=half, cache_enabled=False), _one_order():
                 direction, loss = algorithm.gradient(self.net, params, episode)
             params, slots = self.optimizer.update(params, direction, slots, rates)
             return params, slots, loss
@@ -230,6 +230,15 @@ def stage_bounds(algorithm: Algorithm, steps: int) -> list[int]:
     """After how many steps each stage ends."""
     shares = [share for share, _ in algorithm.stages()]
     return [round(steps * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))]
+
+
+def _one_order() -> Any:
+    """Gradients of gradients are summed in an order that depends on nothing but the computation.
+
+    torch orders by when a step of the computation was recorded, which every thread counts by itself; on a GPU it goes
+    back in a thread of its own, so that what this process did before would decide between (a + b) + c and a + (b + c).
+    """
+    return torch.autograd.set_multithreading_enabled(False)
 
 
 def _cause(error: BaseException) -> str:

@@ -38,18 +38,10 @@ class Constants(NamedTuple):
 class FoldInputs(Inputs):
     """Rows with gaps, preprocessed for every trial by constants of its own."""
 
-    def __init__(
-        self,
-        x: Tensor,
-        y: Tensor,
-        device: torch.device,
-        constants: Constants,
-        gaps: bool = True,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        super().__init__(x, y, device, dtype)
+    def __init__(self, x: Tensor, y: Tensor, device: torch.device, constants: Constants, gaps: bool = True) -> None:
+        super().__init__(x, y, device)
         self.factor, self.fill, self.shift = (
-            c.to(device, dtype) for c in (constants.factor, constants.fill, -constants.mean * constants.factor)
+            c.to(device, torch.float32) for c in (constants.factor, constants.fill, -constants.mean * constants.factor)
         )
         self.gaps = gaps
 
@@ -67,19 +59,12 @@ class ReadyFolds(Inputs):
     """The same, preprocessed beforehand for every kind of trial: those with the same domains held out are of a kind."""
 
     def __init__(
-        self,
-        x: Tensor,
-        y: Tensor,
-        device: torch.device,
-        constants: Constants,
-        kind: Tensor,
-        gaps: bool,
-        dtype: torch.dtype = torch.float32,
+        self, x: Tensor, y: Tensor, device: torch.device, constants: Constants, kind: Tensor, gaps: bool
     ) -> None:
         kinds, rows = len(constants.fill), len(x)
         every = torch.arange(rows, device=x.device).expand(kinds, rows)
-        ready = FoldInputs(x, y, device, constants, gaps, dtype)._gather(every)  # (kind, row, input)
-        super().__init__(ready.flatten(0, 1), y, device, dtype)
+        ready = FoldInputs(x, y, device, constants, gaps)._gather(every)  # (kind, row, input)
+        super().__init__(ready.flatten(0, 1), y, device)
         self.first = (kind * rows).to(device)  # (trial,) its first row
 
     def _gather(self, rows: Tensor) -> Tensor:
@@ -113,7 +98,7 @@ class FoldPlace(Place):
     def inputs(self, trials: Sequence[Trial], transform: ImageTransform | None) -> Inputs:
         if not isinstance(self.material.input, TableInput):
             return super().inputs(trials, transform)
-        numbers, dtype = len(self.material.input.preprocessing.numeric), trials[0].protocol.dtype
+        numbers = len(self.material.input.preprocessing.numeric)
         for held_out in {t.held_out for t in trials} - self._constants.keys():
             rows = torch.cat([self.dataset.rows(name) for name in sources(self.dataset, held_out)])
             self._constants[held_out] = constants_of(self.dataset.x[rows], numbers, self._has_gaps)
@@ -121,9 +106,9 @@ class FoldPlace(Place):
         kind = torch.tensor([kinds.index(t.held_out) for t in trials])
         constants = Constants(*(torch.stack(c) for c in zip(*(self._constants[k] for k in kinds), strict=True)))
         if len(kinds) * self.dataset.x.numel() <= READY:
-            return ReadyFolds(self.x, self.dataset.y, self.device, constants, kind, self._has_gaps, dtype)
+            return ReadyFolds(self.x, self.dataset.y, self.device, constants, kind, self._has_gaps)
         each = Constants(*(c.index_select(0, kind) for c in constants))
-        return FoldInputs(self.x, self.dataset.y, self.device, each, self._has_gaps, dtype)
+        return FoldInputs(self.x, self.dataset.y, self.device, each, self._has_gaps)
 
 
 @dataclass(frozen=True)

@@ -52,10 +52,8 @@ def trained(material: Material, recipe: Recipe, tick: Tick = lambda steps: None)
     train, validation = [r[~held[r]] for r in rows], [r[held[r]] for r in rows]
     labels = [dataset.y[r] for r in train]
     criterion = loss_of(recipe.class_weight, labels, material.classes.tolist(), torch_device(recipe))
-    dtype = recipe.protocol.dtype
     net = Net(built.module, recipe.policy(built.module), criterion)
     check_net(net, material)
-    net = net.to(dtype=dtype)
     recipe.algorithm.check(net, len(train))
     params = recipe.algorithm.init(net, net.params(), len(train), torch_generator(recipe.seed, "extra"))
     judged_on = [name for name, r in zip(dataset.domains, validation, strict=True) if len(r)]
@@ -71,7 +69,7 @@ def trained(material: Material, recipe: Recipe, tick: Tick = lambda steps: None)
         batchnorm=net.policy,
         algorithm=recipe.algorithm,
         name=recipe.name,
-        params={n: p.cpu().float().contiguous() for n, p in deployed.items()},  # in memory as they will be in a file
+        params={name: p.cpu().contiguous() for name, p in deployed.items()},  # in memory as they will be in a file
         classes=material.classes,
         device=recipe.device,
     )
@@ -104,7 +102,7 @@ def _inputs(material: Material, built: BuiltNet, recipe: Recipe) -> Inputs:
     if isinstance(material.input, ImageInput):
         transform = ImageTransform(material.input.size, built.normalization, augmentation(recipe.augment))
     x = resident(dataset.x, device) if fits(dataset.x, device) else dataset.x
-    return Inputs(x, dataset.y, device, recipe.protocol.dtype, transform)
+    return Inputs(x, dataset.y, device, transform=transform)
 
 
 def _best(stack: Stack, recipe: Recipe, judge: bool, tick: Tick) -> tuple[Params, int, dict[str, list[float]]]:

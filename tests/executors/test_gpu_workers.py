@@ -1,0 +1,34 @@
+"""Worker processes on a GPU, several to one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from seqdg.bench import fill, make_plan
+from seqdg.benchmark import Choice, load_benchmark
+from seqdg.executors.context import Context
+from seqdg.executors.local import InProcess
+from seqdg.executors.workers import Workers
+from seqdg.record import Record
+from seqdg.store import Store
+
+CHOICE = Choice(algorithms=["agg", "fo-s-mldg"], held_out=["0", "75"], trials=2, steps=12)
+
+
+@pytest.mark.gpu
+def test_workers_that_share_a_gpu_give_what_one_process_gives(tmp_path: Path) -> None:
+    context = Context(load_benchmark("rotated-mnist"), None, "cuda:0")
+    plan = make_plan(context, CHOICE)
+    found: list[list[Record]] = []
+    for executor in (Workers(2, ("cuda:0",)), InProcess()):
+        folder = tmp_path / type(executor).__name__
+        folder.mkdir()
+        store = Store.create(folder, "rotated-mnist")
+        assert not fill(store, plan, context, executor)
+        plain = [replace(r, seconds=0.0, peak_memory=0, finished=0.0) for r in store.records()]
+        found.append(sorted(plain, key=lambda record: record.key))
+    assert len(found[0]) == 8
+    assert found[0] == found[1]

@@ -1,0 +1,98 @@
+"""Training in float64: weights, inputs and numbers are, and rounding no longer decides where a training ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import seqdg
+from command import seqdg as command
+from seqdg.bench import make_plan
+from seqdg.benchmark import Choice, load_benchmark
+from seqdg.data.augment import ImageTransform, recipe
+from seqdg.data.inputs import Inputs
+from seqdg.episode import Params
+from seqdg.executors.context import Context
+from seqdg.place import Place, stack_of
+from seqdg.trainer import Stack
+from seqdg.trial import Group, Trial
+
+CONTEXT = Context(load_benchmark("rotated-mnist"), None, "cpu")
+CHOICE = Choice(held_out=["0"], trials=2, steps=60, precision="float64")
+
+
+def trials_of(name: str, precision: str = "float64") -> tuple[Trial, ...]:
+    return make_plan(CONTEXT, replace(CHOICE, algorithms=[name], precision=precision)).trials
+
+
+def nudged(params: Params) -> Params:
+    """Off by a rounding."""
+    return {name: p * (1 + torch.finfo(p.dtype).eps) for name, p in params.items()}
+
+
+def ended(stack: Stack, nudge: bool = False) -> Params:
+    state = stack.start()
+    if nudge:
+        state.params = nudged(state.params)
+    return stack.advance(state, 60).params
+
+
+@pytest.mark.parametrize("name", seqdg.algorithms())
+def test_all_that_is_trained_is_float64_and_begins_as_in_float32(name: str) -> None:
+    place = Place(CONTEXT.dataset(), torch.device("cpu"))
+    wide, narrow = (stack_of(Group(trials_of(name, p)), place) for p in ("float64", "float32"))
+    begun = narrow.start().params
+    state = wide.start()
+    for key, value in state.params.items():
+        assert value.dtype == torch.float64
+        if key in wide.net.names:
+            torch.testing.assert_close(value.float(), begun[key], rtol=0, atol=0)
+    state = wide.advance(state, 2)
+    assert {p.dtype for p in state.params.values()} == {torch.float64}
+    assert {s.dtype for of in state.slots.values() for s in of.values()} <= {torch.float64}
+    assert all(bool(torch.isfinite(p).all()) for p in state.params.values())
+
+
+def test_a_rounding_grows_a_million_times_less_than_in_float32() -> None:
+    place = Place(CONTEXT.dataset(), torch.device("cpu"))
+    apart = {}
+    for precision in ("float64", "float32"):
+        group = Group(trials_of("fo-s-mldg", precision)[:1])
+        one, other = ended(stack_of(group, place)), ended(stack_of(group, place), nudge=True)
+        apart[precision] = max(float((one[n].double() - other[n].double()).abs().max()) for n in one)
+    assert 0 < apart["float64"] < 1e-6 * apart["float32"]
+
+
+def test_it_is_another_trial_in_stacks_of_half_the_size() -> None:
+    large = replace(CONTEXT.benchmark, net=replace(CONTEXT.benchmark.net, hidden=(4000, 1000)))  # 5 million weights
+    on_gpu = replace(CONTEXT, benchmark=large, device="cuda")
+    plans = [
+        make_plan(on_gpu, replace(CHOICE, algorithms=["agg"], trials=80, precision=p))
+        for p in ("float64", "float32", None)
+    ]
+    keys = [{t.key for t in plan.trials} for plan in plans]
+    assert not keys[0] & keys[1]
+    assert keys[1] == keys[2]
+    assert [[len(g.trials) for g in plan.groups] for plan in plans] == [[20] * 4, [40] * 2, [40] * 2]
+
+
+@pytest.mark.parametrize("augment", ["", "pacs"])
+@pytest.mark.parametrize("trials", [1, 2])
+def test_images_reach_the_net_in_it(augment: str, trials: int) -> None:
+    x = torch.randint(0, 256, (12, 3, 9, 9), dtype=torch.uint8)
+    inputs = Inputs(x, torch.zeros(12), torch.device("cpu"), torch.float64, ImageTransform(8, recipe=recipe(augment)))
+    rows, key = torch.arange(12).reshape(1, 2, 6).expand(trials, 2, 6), torch.arange(trials)
+    assert inputs.step(rows, key)[0].dtype == torch.float64
+    assert inputs.serve(rows[:, 0])[0].dtype == torch.float64
+
+
+def test_the_command_takes_it_and_refuses_what_is_none(tmp_path) -> None:
+    words = ("bench", "--algorithms", "agg", "--held-out", "0", "--trials", "1", "--steps", "4", "--workers", "0")
+    done = command(*words, "--precision", "float64", "--out", tmp_path / "run")
+    assert not done.returncode, done.stderr
+    refused = command(*words, "--precision", "float16", "--out", tmp_path / "other")
+    assert refused.returncode == 2
+    assert "precision" in refused.stderr
+    assert "float64" in refused.stderr
