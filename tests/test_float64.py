@@ -12,10 +12,13 @@ from command import seqdg as command
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice, load_benchmark
 from seqdg.data.augment import ImageTransform, recipe
+from seqdg.data.domain import Dataset
 from seqdg.data.inputs import Inputs
 from seqdg.episode import Params
 from seqdg.executors.context import Context
+from seqdg.models.factory import NetSpec
 from seqdg.place import Place, stack_of
+from seqdg.protocol import Protocol
 from seqdg.trainer import Stack
 from seqdg.trial import Group, Trial
 
@@ -80,12 +83,33 @@ def test_it_is_another_trial_in_stacks_of_half_the_size() -> None:
 
 @pytest.mark.parametrize("augment", ["", "pacs"])
 @pytest.mark.parametrize("trials", [1, 2])
-def test_images_reach_the_net_in_it(augment: str, trials: int) -> None:
+def test_images_are_prepared_in_it(augment: str, trials: int) -> None:
     x = torch.randint(0, 256, (12, 3, 9, 9), dtype=torch.uint8)
-    inputs = Inputs(x, torch.zeros(12), torch.device("cpu"), torch.float64, ImageTransform(8, recipe=recipe(augment)))
+    made = ImageTransform(8, recipe=recipe(augment))
+    wide, narrow = (Inputs(x, torch.zeros(12), torch.device("cpu"), d, made) for d in (torch.float64, torch.float32))
     rows, key = torch.arange(12).reshape(1, 2, 6).expand(trials, 2, 6), torch.arange(trials)
-    assert inputs.step(rows, key)[0].dtype == torch.float64
-    assert inputs.serve(rows[:, 0])[0].dtype == torch.float64
+    for ours, theirs in ((wide.step(rows, key), narrow.step(rows, key)), (wide.serve(rows), narrow.serve(rows))):
+        assert ours[0].dtype == torch.float64
+        torch.testing.assert_close(ours[0].float(), theirs[0], rtol=0, atol=1e-5)
+        assert not torch.equal(ours[0], ours[0].float().double()), "rounded to float32 on the way"
+
+
+@pytest.mark.parametrize("policy", ["frozen", "recalibrate"])
+def test_a_net_with_batchnorm_trains_and_serves_in_it(policy: str) -> None:
+    x, y = torch.randint(0, 256, (40, 3, 32, 32), dtype=torch.uint8), torch.arange(40) % 3
+    data = Dataset("images", ("a", "b"), ("x", "y", "z"), x, y, torch.arange(40) // 20, "images")
+    protocol = Protocol(steps=2, batch=4, precision="float64")
+    trial = Trial("images", NetSpec("resnet18", ()), policy, None, "agg", (), protocol, ("b",), 0, 1, 32, "")
+    place = Place(data, torch.device("cpu"))
+    stack = stack_of(Group((trial,)), place)
+    rows = torch.arange(5)
+    if policy == "frozen":  # the module itself, in float64
+        want = place.net(trial).module.double().eval()(stack.inputs.serve(rows)[0])
+        torch.testing.assert_close(stack.predict(stack.start().params, rows[None])[0][0], want, rtol=1e-11, atol=1e-11)
+    state = stack.advance(stack.start(), 2)
+    deployed = stack.deploy(state)
+    assert {p.dtype for p in (*state.params.values(), *deployed.values())} == {torch.float64}
+    assert stack.predict(deployed, rows[None])[0].dtype == torch.float64
 
 
 def test_the_command_takes_it_and_refuses_what_is_none(tmp_path) -> None:

@@ -33,7 +33,7 @@ class Captured:
         self._draws = {name: d.new_zeros((ahead, *d.shape[1:])) for name, d in draws.items()}
         first = next(iter(draws.values()))
         self._counter = torch.zeros(1, dtype=torch.int64, device=first.device)
-        self._losses = torch.zeros((ahead, first.shape[1]), device=first.device)
+        self._losses = torch.zeros((ahead, first.shape[1]), dtype=draws["progress"].dtype, device=first.device)
         self._load(params, slots, draws)
         self._graph = self._recorded()
 
@@ -64,25 +64,26 @@ class Captured:
         old = [*self._params.values(), *(s for of in self._slots.values() for s in of.values())]
         new = [*(params[n] for n in self._params), *(slots[k][n] for k, of in self._slots.items() for n in of)]
         torch._foreach_copy_(old, new)
-        self._losses.index_copy_(0, self._counter, loss.detach().float().unsqueeze(0))
+        self._losses.index_copy_(0, self._counter, loss.detach().to(self._losses.dtype).unsqueeze(0))
         self._counter.add_(1).remainder_(len(self._losses))
 
     def _recorded(self) -> Any:
-        aside = _warm_up_stream(self._counter.device)
+        aside = _stream(self._counter.device)
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(WARM_UP):
                 self._once()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with _no_garbage(), _same_stream_after(), torch.cuda.graph(graph):
+        with _no_garbage(), _same_stream_after(), torch.cuda.graph(graph, stream=aside):
             self._once()
         return graph
 
 
 @cache
-def _warm_up_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all graphs: libraries keep a workspace for every stream that they have seen."""
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """One to warm up and to record all graphs on: libraries keep a workspace for every stream that they have seen, and
+    it is not to be a part of a graph's own memory."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 

@@ -8,8 +8,10 @@ settings and learning rates are data. What one trial does is written once, for o
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,17 +84,18 @@ class Stack:
     def advance(self, state: State, stop: int, tick: Callable[[int], None] = lambda steps: None) -> State:
         """The state after `stop` steps; `tick` hears how many were taken since it last did."""
         state = State(state.step, state.stage, state.params, state.slots, list(state.losses))
-        while state.step < stop:
-            while state.stage < 0 or state.step == self.bounds[state.stage]:
-                self._enter(state)
-            first, last = state.step, min(stop, self.bounds[state.stage], state.step + DRAWN_AHEAD)
-            self._train(state, first, last)
-            tick(last - first)
+        with self._device():
+            while state.step < stop:
+                while state.stage < 0 or state.step == self.bounds[state.stage]:
+                    self._enter(state)
+                first, last = state.step, min(stop, self.bounds[state.stage], state.step + DRAWN_AHEAD)
+                self._train(state, first, last)
+                tick(last - first)
         return state
 
     def deploy(self, state: State) -> Params:
         """What serves unseen domains, BatchNorm recalibrated over source data where the policy says so."""
-        with torch.no_grad():
+        with self._device(), torch.no_grad():
             deployed: Params = self.over_trials(lambda given, params: self._own(given).deploy(params))(
                 self.numbers, state.params
             )
@@ -105,7 +108,7 @@ class Stack:
         together = self._rows_together(rows.shape[0])
         one = self.over_trials(lambda given, params, x: self._own(given).predict(self.net, params, x))
         logits, labels = [], []
-        with torch.no_grad():
+        with self._device(), torch.no_grad():
             for chunk in torch.split(rows.to(self.inputs.device), together, dim=1):
                 x, y = self.inputs.serve(chunk)
                 logits.append(one(self.numbers, deployed, x))
@@ -161,11 +164,12 @@ class Stack:
                 taken: tuple[Params, Slots, Tensor] = step(params, slots, self.numbers, self.rates, episode)
                 return taken
 
+            before = sys.exc_info()[1]
             try:
                 self._graphs[state.stage] = Captured(whole, state.params, state.slots, draws, DRAWN_AHEAD)
             except RuntimeError as error:
                 self.captures = False
-                log.warning("The step cannot be one CUDA graph and is run kernel by kernel: %s", _cause(error))
+                log.warning("The step cannot be one CUDA graph and is run kernel by kernel: %s", _cause(error, before))
         return self._graphs.get(state.stage)
 
     def _step_of(self, stage: int) -> Callable[..., tuple[Params, Slots, Tensor]]:
@@ -188,6 +192,11 @@ class Stack:
         begin = self.over_trials(lambda given, params: self._own(given).stages()[stage][1].enter(self.net, params))
         state.params = begin(self.numbers, state.params)
         state.slots = self.over_trials(self.optimizer.slots)(state.params)
+
+    def _device(self) -> Any:
+        """Makes it torch's current one, which graphs are recorded and kernels started on."""
+        device = self.inputs.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
     def _own(self, given: Params) -> Algorithm:
         return with_numbers(self.algorithm, given)
@@ -241,11 +250,11 @@ def _one_order() -> Any:
     return torch.autograd.set_multithreading_enabled(False)
 
 
-def _cause(error: BaseException) -> str:
-    """What went wrong first, in a line. Its frames are let go: one of torch's own may hold a guard under which every
-    gradient is zero, for as long as somebody keeps the error."""
+def _cause(error: BaseException, before: BaseException | None) -> str:
+    """What went wrong first, in a line, but after an error that is being handled already. Its frames are let go: one of
+    torch's own may hold a guard under which every gradient is zero, for as long as somebody keeps the error."""
     traceback.clear_frames(error.__traceback__)
-    while error.__context__ is not None:
+    while error.__context__ is not None and error.__context__ is not before and not error.__suppress_context__:
         error = error.__context__
         traceback.clear_frames(error.__traceback__)
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -15,7 +15,7 @@ from seqdg.executors.workers import Workers
 from seqdg.record import Record
 from seqdg.store import Store
 
-CHOICE = Choice(algorithms=["agg", "fo-s-mldg"], held_out=["0", "75"], trials=2, steps=12)
+CHOICE = Choice(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
 
 
 @pytest.mark.gpu
@@ -30,5 +30,5 @@ def test_workers_that_share_a_gpu_give_what_one_process_gives(tmp_path: Path) ->
         assert not fill(store, plan, context, executor)
         plain = [replace(r, seconds=0.0, peak_memory=0, finished=0.0) for r in store.records()]
         found.append(sorted(plain, key=lambda record: record.key))
-    assert len(found[0]) == 8
+    assert len(found[0]) == 12
     assert found[0] == found[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
@@ -99,3 +100,15 @@ def test_unequal_numbers_of_candidates_are_named_and_a_single_one_is_not(run):
     few = sheet([*RECORDS, *run({"mldg": {"V": [0.6]}})])
     assert "among these candidates: agg 5, mldg 1." in table(few)
     assert "candidates" not in table(sheet(run({"agg": {"V": [0.6]}})), "csv")
+
+
+@pytest.mark.parametrize("field", ["steps", "precision"])
+def test_a_table_says_what_else_the_trainings_differ_in_that_it_chose_from(field):
+    others = [copy.deepcopy(r) for r in RECORDS]
+    for r in others:
+        r.description["protocol"]["precision"] = "float32"
+    assert "mixes" not in table(sheet(others))
+    others[0].description["protocol"][field] = "other"
+    assert f"This run mixes trainings of {field} other and {'20' if field == 'steps' else 'float32'}." in table(
+        sheet(others)
+    )

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from seqdg.data.pixels import as_unit
 from seqdg.data.stream import gather, prefetch
 
 
@@ -60,15 +61,15 @@ class Inputs:
         """x and y for evaluation."""
         x = self._gather(rows)
         if self.transform is not None:
-            x = self._typed(self.transform.serve(x))
+            x = self.transform.serve(self._wide(x))
         return x, self._labels(rows)
 
     def _augmented(self, x: Tensor, key: Tensor) -> Tensor:
         if self.transform is None:
             return x
         if len(x) == 1:
-            return self._typed(_channels_last(self.transform.train(x.squeeze(0), key.squeeze(0)))).unsqueeze(0)
-        return self._typed(torch.func.vmap(self.transform.train)(x, key))
+            return _channels_last(self.transform.train(self._wide(x).squeeze(0), key.squeeze(0))).unsqueeze(0)
+        return torch.func.vmap(self.transform.train)(self._wide(x), key)
 
     def _labels(self, rows: Tensor) -> Tensor:
         return self.y.index_select(0, rows.flatten()).reshape(rows.shape)
@@ -81,6 +82,10 @@ class Inputs:
 
     def _streamed(self, rows: Tensor) -> Iterator[Tensor]:
         return (self._typed(x) for x in prefetch(self._x, iter(rows.cpu()), self.device))
+
+    def _wide(self, x: Tensor) -> Tensor:
+        """Images in the net's precision before anything is done to them, where that is more than float32."""
+        return as_unit(x, self.dtype).to(self.dtype) if self.dtype == torch.float64 else x
 
     def _typed(self, x: Tensor) -> Tensor:
         return x.to(self.dtype) if x.is_floating_point() else x

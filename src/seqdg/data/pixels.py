@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 
 
-def as_unit(images: Tensor) -> Tensor:
+def as_unit(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Bytes as floats in [0, 1]; floats are there already."""
-    return images if images.is_floating_point() else images.to(torch.float32) / 255
+    return images if images.is_floating_point() else images.to(dtype) / 255
 
 
 def crop(x: Tensor, size: int, window: tuple[Tensor, Tensor, Tensor, Tensor], mirror: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from seqdg.errors import UsageError, unknown
 from seqdg.evaluate import HIGHER_IS_BETTER
@@ -49,6 +50,20 @@ def candidates(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
             own = tried.setdefault(r.algorithm, {})
             own[r.held_out[0], r.seed] = own.get((r.held_out[0], r.seed), 0) + 1
     return {name: (min(own.values()), max(own.values())) for name, own in tried.items()}
+
+
+def mixtures(records: Sequence[Record]) -> dict[str, list[str]]:
+    """What trainings that are chosen from differ in beside settings and rate, by field of the protocol: the steps, say,
+    where two commands filled one run."""
+    found: dict[str, dict[str, None]] = {}
+    seen: dict[str, dict[str, Any]] = {}
+    for r in records:
+        if len(r.held_out) == 1 and r.status in (DONE, DIVERGED):
+            protocol = r.description["protocol"]
+            for name, first in seen.setdefault(r.algorithm, protocol).items():
+                if name != "lr" and protocol.get(name, first) != first:
+                    found.setdefault(name, {}).update({str(first): None, str(protocol[name]): None})
+    return {name: list(values) for name, values in found.items()}
 
 
 def _check_criterion(records: Sequence[Record], criterion: str) -> None:

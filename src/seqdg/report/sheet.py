@@ -9,7 +9,7 @@ from functools import cached_property
 from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.record import Record
 from seqdg.report.paper import Beside, beside
-from seqdg.report.select import Outcome, candidates, outcomes
+from seqdg.report.select import Outcome, candidates, mixtures, outcomes
 from seqdg.report.statistics import Paired, paired, sentence
 from seqdg.report.summary import AVERAGE, UNITS, WORST, Cell, Unit, summarize
 
@@ -30,6 +30,7 @@ class Sheet:
     paper: Beside | None = None
     paired: Sequence[Paired] = ()
     candidates: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tried, by algorithm: at least, at most
+    mixed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what else they differ in, and its values
 
     @property
     def higher(self) -> bool:
@@ -110,6 +111,7 @@ class Sheet:
     def remarks(self) -> list[str]:
         """What to know of the cells."""
         found = [_choice(self.candidates, self.select)] if self.searched else []
+        found += [f"This run mixes trainings of {name} {' and '.join(values)}." for name, values in self.mixed.items()]
         if any(self.value(r, c) == "-" for r in self.rows for c in self.columns):
             found.append("- not run, not defined, or no seed with every domain.")
         lost = sum(c.diverged for c in self.cells if c.held_out not in (AVERAGE, WORST))
@@ -158,7 +160,7 @@ def sheet_of(
     cells = summarize(chosen, unit.factor, higher)
     tests = paired(chosen, baseline, unit.factor, higher) if baseline else []
     paper = beside(cells, records, benchmark, select) if against else None
-    return Sheet(cells, select, criterion, paper, tests, candidates(records))
+    return Sheet(cells, select, criterion, paper, tests, candidates(records), mixtures(records))
 
 
 def _choice(tried: Mapping[str, tuple[int, int]], select: str) -> str:
