@@ -104,3 +104,11 @@ def test_times_are_spoken_no_finer_than_they_are_known() -> None:
     assert [spoken(s) for s in (0.1, 45, 200, 7200, 3e5)] == [
         "about 1 s", "about 45 s", "about 3 min", "about 2 h", "about 3 days",
     ]  # fmt: skip
+
+
+def test_one_hears_how_many_kinds_of_group_are_timed(tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+    plan = make_plan(CONTEXT, replace(CHOICE, trials=20))
+    assert len(plan.missing) > 2
+    costs(plan.missing, CONTEXT, Store.create(tmp_path, "rotated-mnist"), lambda done, of: heard.append((done, of)))
+    assert heard == [(0, 2), (1, 2)]

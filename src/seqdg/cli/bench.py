@@ -138,7 +138,8 @@ def _run(
     remember(store, command(), made.trials)
     if isinstance(context.keep.files, Folder):
         sweep(context.keep.files, finished)
-    known = costs(made.missing, context, store)
+    with counting("timing each algorithm") as progress:
+        known = costs(made.missing, context, store, progress)
     if automatic and is_short([known.get(group.key) for group in made.missing]):
         executor = InProcess()
     _say(context.benchmark.title, made, known, min(executor.slots, len(made.missing)), store.path.parent)
