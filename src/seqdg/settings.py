@@ -27,7 +27,7 @@ def with_settings(algorithm: Algorithm, settings: Mapping[str, Any]) -> Algorith
     """The same algorithm with some settings replaced; a name that it lacks is an error."""
     for name in settings:
         if name not in flat(algorithm):
-            raise unknown(f"setting of {type(algorithm).__name__}", name, flat(algorithm))
+            raise unknown(f"setting of {type(algorithm).__name__}", name, flat(algorithm) or ["(it has none)"])
     return _replaced(algorithm, settings)
 
 
@@ -64,13 +64,13 @@ def _text(value: Any) -> str:
     return repr(float(value)) if isinstance(value, float | Tensor) else str(value)
 
 
-def parsed(algorithm: Algorithm, texts: Mapping[str, str]) -> Algorithm:
-    """The algorithm with settings read from text."""
+def parsed(algorithm: Algorithm, texts: Mapping[str, str], name_of: str | None = None) -> Algorithm:
+    """The algorithm with settings read from text. name_of: what an error calls it."""
     known = rules(algorithm)
     values = {}
     for name, text in texts.items():
         if name not in known:
-            raise unknown(f"setting of {type(algorithm).__name__}", name, known)
+            raise unknown(f"setting of {name_of or type(algorithm).__name__}", name, known or ["(it has none)"])
         default, rule = known[name]
         values[name] = checked(name, default, rule, _value(name, default, text.strip()))
     return with_settings(algorithm, values)

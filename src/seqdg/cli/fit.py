@@ -21,6 +21,8 @@ DataArgument = Annotated[
     Path, typer.Argument(metavar="DATA", help="A .csv or .parquet, or a folder or .zip <domain>/<class>/<picture>.")
 ]
 
+USUAL = "fo-s-mldg"
+
 
 def fit(
     data: DataArgument,
@@ -31,13 +33,17 @@ def fit(
         str | None, typer.Option(metavar="A,B", help="Columns to leave out, such as identifiers.")
     ] = None,
     choose: Annotated[bool, typer.Option("--choose", help="Compare algorithms and take the best.")] = False,
-    algorithm: Annotated[str, typer.Option(help="The one to train by, where none is chosen.")] = "fo-s-mldg",
-    algorithms: Annotated[str | None, typer.Option(metavar="A,B", help="Those to choose from.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help=f"The one to train by, where none is chosen.  [default: {USUAL}]")
+    ] = None,
+    algorithms: Annotated[str | None, typer.Option(metavar="A,B", help="Those that --choose compares.")] = None,
     settings: given.Settings = None,
     search: given.Search = 1,
     sampler: Annotated[str, typer.Option(metavar="random|optuna", help="What draws the candidates.")] = "random",
     select: Annotated[str, typer.Option(metavar="source-val|leave-one-out", help="How to choose.")] = "source-val",
-    criterion: given.Criterion = "accuracy",
+    criterion: Annotated[
+        str, typer.Option(metavar=given.CRITERIA, help="What steps, settings and algorithm are chosen by.")
+    ] = "accuracy",
     seeds: Annotated[int, typer.Option(help="Trials of everything that is compared.")] = 3,
     steps: Annotated[int, typer.Option(help="Training steps.")] = 500,
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
@@ -59,7 +65,10 @@ def fit(
     from seqdg.cli.reading import counting
     from seqdg.estimator import DomainGeneralizer
     from seqdg.fitting.files import read_rows
+    from seqdg.serve.model_file import check_place
 
+    _check_choice(choose, algorithm, algorithms, search, select)
+    check_place(out)
     with counting("reading images") as progress:
         rows = read_rows(data, label, domain, given.names(ignore) or (), progress)
     template = DomainGeneralizer(
@@ -72,12 +81,29 @@ def fit(
         typer.echo(str(found), nl=False)
         model = found.estimator
     else:
-        model = _alone(rows, template, algorithm, settings or (), estimate, how)
+        model = _alone(rows, template, algorithm or USUAL, settings or (), estimate, how)
         if "estimate" in model.model_.facts:
             typer.echo(model.model_.facts["estimate"]["sentence"])
     model.add_facts(data=data.name, label=label, domain=domain)
     model.save(out)
     _say(model, out)
+
+
+def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, search: int, select: str) -> None:
+    """No option is passed over in silence."""
+    from seqdg.errors import UsageError
+
+    if choose and algorithm is not None:
+        raise UsageError(
+            "--choose looks for the algorithm by itself: leave out --algorithm, or name those to choose from with "
+            "--algorithms."
+        )
+    if not choose and algorithms is not None:
+        raise UsageError("--algorithms are those to choose from: add --choose, or give one as --algorithm.")
+    if not choose and search != 1:
+        raise UsageError("--search makes candidates to choose from: add --choose.")
+    if not choose and select != "source-val":
+        raise UsageError("--select says how to choose: add --choose.")
 
 
 def _compared(
@@ -106,33 +132,49 @@ def _alone(
     from seqdg.errors import UsageError
 
     settings = _settings(texts, [name])
-    model: DomainGeneralizer = template.set_params(algorithm=name, settings=settings.get(name))
+    own = dict(settings.get(name, {}))
+    rate = own.pop("lr", template.lr)
+    model: DomainGeneralizer = template.set_params(algorithm=name, settings=own or None, lr=rate)
     model.recipe()
     if estimate:
-        own = {**how, "workers": how["workers"] or 0, "search": 1, "select": SOURCE_VAL}
+        alone = {**how, "workers": how["workers"] or 0, "search": 1, "select": SOURCE_VAL}
         try:
             with shown("holding out each domain") as show:
                 found = compare(
                     rows.x, rows.y, rows.domains, [name], settings, estimator=model, rules=(SOURCE_VAL,), baseline=None,
-                    show=show, **own,
+                    show=show, **alone,
                 )  # fmt: skip
             return cast("DomainGeneralizer", found.estimator)
         except UsageError as error:
+            model.fit(rows.x, rows.y, domains=rows.domains)  # first: what hinders this too is said once
             print(f"seqdg: no estimate for the next domain: {error}", file=sys.stderr)
+            return model
     model.fit(rows.x, rows.y, domains=rows.domains)
     return model
 
 
 def _settings(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """`fo-s-mldg.alpha=0.1` by algorithm and name."""
+    """`fo-s-mldg.alpha=0.1` by algorithm and name; `lr` is an algorithm's learning rate."""
     from seqdg.benchmark import given_settings
     from seqdg.registry import build
     from seqdg.settings import flat, parsed
 
-    return {
-        name: {setting: flat(parsed(build(name), own))[setting] for setting in own}
-        for name, own in given_settings(texts, names).items()
-    }
+    found = {}
+    for name, own in given_settings(texts, names).items():
+        rest = {setting: text for setting, text in own.items() if setting != "lr"}
+        found[name] = {setting: flat(parsed(build(name), rest, name))[setting] for setting in rest}
+        if "lr" in own:
+            found[name]["lr"] = _rate(name, own["lr"])
+    return found
+
+
+def _rate(name: str, text: str) -> float:
+    from seqdg.errors import UsageError
+
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"lr of {name} is '{text}', but it must be a number.") from None
 
 
 def _widths(text: str) -> tuple[int, ...]:

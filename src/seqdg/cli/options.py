@@ -103,9 +103,8 @@ SaveWeights = Annotated[
     bool, typer.Option("--save-weights", help="Keep every trial's deployed weights, in DIR/weights/TRIAL.safetensors.")
 ]
 Format = Annotated[str, typer.Option("--format", metavar="text|markdown|latex|csv|json")]
-Criterion = Annotated[
-    str, typer.Option(metavar="accuracy|balanced_accuracy|log_loss|calibration_error|auroc", help="What is tabled.")
-]
+CRITERIA = "accuracy|balanced_accuracy|log_loss|calibration_error|auroc"
+Criterion = Annotated[str, typer.Option(metavar=CRITERIA, help="What is tabled.")]
 
 
 def names(text: str | None) -> list[str] | None:

@@ -17,7 +17,9 @@ def predict(
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="Where to write labels and probabilities: .csv or .parquet.")
     ],
-    device: given.Device = "auto",
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda", help="Where to predict. auto takes a GPU if there is one.")
+    ] = "auto",
 ) -> None:
     """Predict every row of a table, or every picture of a folder: a label and the probability of every class.
 

@@ -13,6 +13,7 @@ from seqdg.data.checks import Labels, Problem, count, missing_domains, some
 from seqdg.data.container import Container, File
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+LAYOUT = "<domain>/<class>/<picture>"
 
 
 class Picture(NamedTuple):
@@ -46,7 +47,7 @@ def read(container: Container, domains: Sequence[str], classes: Sequence[str], d
     below = {f[len(top)] for f in container.folders if len(f) == len(top) + 1 and f[: len(top)] == top}
     problems = list(container.problems)
     if not container.files and not problems:
-        problems.append(Problem(f"{container.place} holds no files: expected <domain>/<class>/<picture>."))
+        problems.append(Problem(f"{container.place} holds no files: expected {LAYOUT}."))
     if domains:
         problems += missing_domains(domains, below, container.place)
     found = tuple(d for d in domains if d in below) or tuple(
@@ -61,6 +62,8 @@ def read(container: Container, domains: Sequence[str], classes: Sequence[str], d
             pictures.append(Picture(inside[0], inside[1], file))
         elif file.name.lower().endswith(SUFFIXES):
             problems.append(Problem(f"{container.place}: '{file.name}' does not lie in <domain>/<class>/."))
+    if not pictures and not problems:
+        problems.append(Problem(f"{container.place} holds nothing in folders of folders: expected {LAYOUT}."))
     pictures.sort(key=lambda p: (p.domain, p.label, p.file.stem, p.file.name))
     result = Pictures(found, tuple(classes) or tuple(sorted({p.label for p in pictures})), pictures, problems)
     _set_others_apart(result, container.place, drop_others)

@@ -36,6 +36,9 @@ def read_rows(
         raise UsageError(f"{path} holds feature files: read them in Python and give DomainGeneralizer arrays.")
     spec = DataSpec(path.stem, path=(path.name,), format="images")
     found = load(spec, path.parent, progress=progress, held_out=())
+    for option, given in (("--label", label), ("--domain", domain), ("--ignore", ignore)):
+        if given:
+            raise UsageError(f"{option} is of a table, and {path} holds pictures: their folders say it. Leave it out.")
     classes, domains = (np.array(names, dtype=object) for names in (found.classes, found.domains))
     return Rows(found.x, classes[found.y.numpy()].astype(str), domains[found.domain.numpy()])
 
@@ -47,11 +50,28 @@ def _table(path: Path, label: str | None, domain: str | None, ignore: Sequence[s
     for name in (label, *([domain] if domain else []), *ignore):
         if name not in frame.names:
             raise unknown(f"column of {path.name}", name, frame.names)
+    if label == domain:
+        raise UsageError(
+            f"'{label}' is the column of labels and of domains: give --domain the one that says where from."
+        )
     by_name = dict(zip(frame.names, frame.columns, strict=True))
     x = frame.without([label, *([domain] if domain else []), *ignore])
     if not x.names:
         raise UsageError(f"{path.name} has no column beside those of label and domain: there is nothing to learn from.")
+    check_classes(label, by_name[label])
     return Rows(x, labels(by_name[label]), words(by_name[domain]) if domain else None)
+
+
+def check_classes(name: str, column: Column) -> None:
+    """Refuses a measurement, which is different in most rows, as a label."""
+    if column.dtype == object or bool((column == np.floor(column))[np.isfinite(column)].all()):
+        return
+    different, rows = len(np.unique(column[np.isfinite(column)])), len(column)
+    if different > max(20, rows // 2):
+        raise UsageError(
+            f"Column '{name}' has {different} different fractions in {rows} rows, but labels name classes: make "
+            "some of them, such as low and high, or give another --label."
+        )
 
 
 def labels(column: Column) -> NDArray[Any]:

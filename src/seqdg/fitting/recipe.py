@@ -104,6 +104,8 @@ def recipe_of(parameters: Mapping[str, Any], seed: int) -> Recipe:
         raise UsageError(
             f"hidden is {p['hidden']!r}, but it must be the widths of the hidden layers, such as (64, 32)."
         )
+    if isinstance(p["class_weight"], str) and p["class_weight"] != "balanced":
+        raise unknown("class weight", p["class_weight"], ("balanced",))
     name, algorithm = _algorithm(p["algorithm"], p["settings"] or {})
     training = {k: p[k] for k in TRAINING}
     hidden = tuple(p["hidden"])

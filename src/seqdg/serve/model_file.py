@@ -38,10 +38,15 @@ FORMAT, SCHEMA = "seqdg-model", 1
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
 
 
-def write_model(model: Model, path: Path) -> None:
-    """Whole or not at all. A model that is there is replaced; anything else that is there is left alone."""
+def check_place(path: Path) -> None:
+    """A UsageError where something lies that is no model."""
     if path.exists() and not (path / TEXT).is_file() and (path.is_file() or any(path.iterdir())):
         raise UsageError(f"{path} is there already and holds no model: choose another name.")
+
+
+def write_model(model: Model, path: Path) -> None:
+    """Whole or not at all. A model that is there is replaced; anything else that is there is left alone."""
+    check_place(path)
     content = save(_tensors(model))
     text = _text(model, hashlib.sha256(content).hexdigest())
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")

@@ -42,6 +42,8 @@ def predict_file(model: Model, data: Path, out: Path, progress: Progress = lambd
     """Writes a row per row of the data: its label and the probability of every class."""
     if not data.exists():
         raise UsageError(f"There is no {data} to predict.")
+    if out.exists() and out.samefile(data):
+        raise UsageError(f"--out is the table to predict itself, {data}, and would replace it: give another name.")
     tally = Tally()
     parts = _table(model, data, tally, progress) if is_table(data) else _pictures(model, data, tally, progress)
     with Writer(out) as writer:
@@ -101,4 +103,5 @@ def _decoded(container: Container, file: File, read: ImageInput) -> NDArray[np.u
     try:
         return decode(container.read(file), read.stored)
     except Exception as error:  # a decoder may raise anything on a broken file
-        raise UsageError(f"{container.place}: '{file.name}' cannot be decoded as an image ({error}).") from error
+        reason = str(error).partition(" <")[0]  # without the address of what was decoded
+        raise UsageError(f"{container.place}: '{file.name}' cannot be decoded as an image ({reason}).") from error

@@ -45,6 +45,13 @@ def names_of(path: Path) -> list[str]:
         raise UsageError(f"{path} cannot be read as a table of text in UTF-8 ({error}).") from None
     if not names:
         raise UsageError(f"{path} is empty: its first line must name the columns.")
+    if len(names) == 1:
+        for mark, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+            if mark in names[0]:
+                raise UsageError(
+                    f"{path} has one column, '{names[0]}': its columns seem to be separated by {word}. Save it with "
+                    "commas between columns and points in numbers."
+                )
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
         raise UsageError(f"{path} has two columns '{twice[0]}': rename one.")
@@ -102,7 +109,7 @@ def _csv(path: Path, names: Sequence[str], numeric: Collection[str], progress: P
         null_values=[""],
     )
     parse = arrow_csv.ParseOptions(newlines_in_values=True)
-    with path.open("rb") as file:
+    with pa.OSFile(str(path), "rb") as file:  # read ahead by threads of pyarrow, which must not need the interpreter
         options = arrow_csv.ReadOptions(block_size=BLOCK)
         try:
             reader = arrow_csv.open_csv(file, read_options=options, parse_options=parse, convert_options=convert)

@@ -1,0 +1,130 @@
+"""What goes wrong between a table and its predictions is one sentence, before anything is trained or overwritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from command import seqdg
+
+QUICK = ["--steps", "5", "--hidden", "4", "--seeds", "1", "--workers", "0", "--no-estimate"]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory) -> Path:
+    draw = np.random.default_rng(0)
+    ill = draw.integers(0, 2, 60)
+    columns = {"age": draw.normal(50, 9, 60) + ill, "marker": draw.normal(size=60) + ill, "site": list("abc") * 20}
+    path = tmp_path_factory.mktemp("data") / "patients.csv"
+    pd.DataFrame(columns).assign(ill=np.where(ill, "yes", "no")).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(table, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("models") / "model"
+    done = seqdg("fit", table, "--label", "ill", "--domain", "site", *QUICK, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def refused(*words: object, cwd: Path | None = None) -> str:
+    done = seqdg(*words, cwd=cwd)
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert done.stdout == ""
+    assert done.stderr.startswith("seqdg: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_predictions_do_not_overwrite_the_table_that_they_are_made_of(model, table, tmp_path):
+    mine = tmp_path / "mine.csv"
+    mine.write_bytes(table.read_bytes())
+    (tmp_path / "link.csv").symlink_to(mine)
+    for out in (mine, tmp_path / "link.csv"):
+        assert "--out is the table to predict itself" in refused("predict", model, mine, "--out", out)
+        assert mine.read_bytes() == table.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["--algorithms", "agg,mldg"],
+            "--algorithms are those to choose from: add --choose, or give one as --algorithm",
+        ),
+        (["--choose", "--algorithm", "agg"], "--choose looks for the algorithm by itself: leave out --algorithm"),
+        (["--search", "5"], "--search makes candidates to choose from: add --choose"),
+        (["--select", "leave-one-out"], "--select says how to choose: add --choose"),
+        (["--class-weight", "even"], "There is no class weight 'even'. Choose from: balanced"),
+        (["--set", "fo-s-mldg.alfa=1"], "There is no setting of fo-s-mldg 'alfa'. Did you mean 'alpha'?"),
+        (["--set", "fo-s-mldg.lr=quick"], "lr of fo-s-mldg is 'quick', but it must be a number"),
+        (["--domain", "ill"], "'ill' is the column of labels and of domains"),
+        (["--label", "marker"], "Column 'marker' has 60 different fractions in 60 rows"),
+    ],
+)
+def test_options_that_would_do_nothing_or_nonsense_are_refused(table, tmp_path, words, sentence):
+    default = ["fit", table, "--label", "ill", "--domain", "site", *QUICK, "--out", tmp_path / "m"]
+    assert sentence in refused(*default, *words)
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_learning_rate_can_be_set_as_in_a_comparison(table, tmp_path):
+    words = ["fit", table, "--label", "ill", "--domain", "site", *QUICK, "--set", "fo-s-mldg.lr=0.5"]
+    for extra in ([], ["--estimate"], ["--choose", "--algorithms", "fo-s-mldg"]):
+        done = seqdg(*words, *extra, "--out", tmp_path / "m")
+        assert done.returncode == 0, done.stderr
+        chosen_agg = "trained by agg" in seqdg("show", tmp_path / "m").stdout
+        assert chosen_agg or "learning rate 0.5," in seqdg("show", tmp_path / "m").stdout
+
+
+def test_where_the_model_cannot_be_written_is_said_before_it_is_trained(table, tmp_path):
+    words = ["fit", table, "--label", "ill", "--domain", "site", *QUICK, "--out"]
+    taken = tmp_path / "taken.txt"
+    taken.write_text("mine")
+    assert "is there already and holds no model" in refused(*words, taken)
+    assert taken.read_text() == "mine"
+
+
+def test_a_mistake_that_stops_the_fit_is_said_once(table, tmp_path):
+    one = tmp_path / "one.csv"
+    pd.read_csv(table).assign(ill="yes").to_csv(one, index=False)
+    words = ["fit", one, "--label", "ill", "--domain", "site", *QUICK[:-1], "--out", tmp_path / "m"]
+    assert "There is only one class, yes" in refused(*words)
+
+
+def test_a_folder_without_the_layout_is_one_sentence(model, tmp_path):
+    for name in ("flat/0.png", "north/ill/0.png"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(path)
+    for folder in (tmp_path / "flat", tmp_path / "north", model):
+        assert "expected <domain>/<class>/<picture>" in refused("fit", folder, "--net", "mlp", "--out", tmp_path / "m")
+
+
+def test_a_picture_that_cannot_be_read_is_named_without_the_decoders_addresses(model, table, tmp_path):
+    folder = tmp_path / "pictures"
+    for domain in "ab":
+        for label in ("x", "y"):
+            (folder / domain / label).mkdir(parents=True)
+            for i in range(4):
+                Image.fromarray(np.full((8, 8, 3), 9 * i, np.uint8)).save(folder / domain / label / f"{i}.png")
+    done = seqdg("fit", folder, "--net", "mlp", *QUICK, "--out", tmp_path / "m")
+    assert done.returncode == 0, done.stderr
+    assert "--label is of a table" in refused("fit", folder, "--label", "x", "--out", tmp_path / "m")
+    (folder / "a/x/0.png").write_text("no picture")
+    said = refused("predict", tmp_path / "m", folder, "--out", tmp_path / "p.csv")
+    assert "'a/x/0.png' cannot be decoded as an image (cannot identify image file)." in said
+
+
+def test_semicolons_between_columns_are_recognized(model, table, tmp_path):
+    european = tmp_path / "european.csv"
+    pd.read_csv(table).to_csv(european, index=False, sep=";", decimal=",")
+    fit = refused("fit", european, "--label", "ill", "--domain", "site", *QUICK, "--out", tmp_path / "m")
+    predict = refused("predict", model, european, "--out", tmp_path / "p.csv")
+    for said in (fit, predict):
+        assert "has one column, 'age;marker;site;ill': its columns seem to be separated by semicolons" in said
