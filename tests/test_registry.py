@@ -114,7 +114,19 @@ def test_a_place_that_does_not_exist_is_one_sentence(tmp_path):
 def test_a_file_that_fails_is_read_anew_when_it_is_repaired(tmp_path):
     file = tmp_path / "plugin_broken.py"
     file.write_text("1 / 0\n")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(UsageError, match=r"cannot be imported \(ZeroDivisionError: division by zero, line 1\)"):
         build(f"{file}:toy-repaired")
     file.write_text(PLUGIN.format(name="toy-repaired") + "\n# longer, so that no stale bytecode fits\n")
     assert build(f"{file}:toy-repaired").weight == 1.0
+
+
+def test_a_file_without_a_name_and_a_class_that_is_no_dataclass_are_sentences(tmp_path):
+    with pytest.raises(UsageError, match=r"Which algorithm of \./mine\.py\? Give its name after a colon"):
+        build("./mine.py")
+    file = tmp_path / "plugin_bare.py"
+    file.write_text("from seqdg import Algorithm, register\n\n@register('bare')\nclass Bare(Algorithm):\n    pass\n")
+    with pytest.raises(UsageError, match=r"Bare is no dataclass: write @dataclass\(frozen=True\) below @register"):
+        build(f"{file}:bare")
+    file.write_text("def f(:\n")
+    with pytest.raises(UsageError, match=r"cannot be imported \(SyntaxError: .*, line 1\)"):
+        build(f"{file}:bare")

@@ -271,4 +271,4 @@ def plan(benchmark: Benchmark, dataset: Dataset, choice: Choice) -> tuple[Trial,
             for out in outs
             for seed in range(choice.seed, choice.seed + trials)
         ]
-    return tuple(found)
+    return tuple({trial.key: trial for trial in found}.values())  # what is named twice is run once

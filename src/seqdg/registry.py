@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -32,6 +33,8 @@ def register(name: str, sequential: str | None = None) -> Callable[[Kind], Kind]
     """Names a class, and `Sequential` of it where it is chainable: `s-NAME` unless given."""
 
     def named(kind: Kind) -> Kind:
+        if "__dataclass_fields__" not in vars(kind):
+            raise UsageError(f"{kind.__name__} is no dataclass: write @dataclass(frozen=True) below @register.")
         _add(name, kind, kind)
         if issubclass(kind, Chainable) and kind.extend is not Chainable.extend:
             base: type[Chainable] = kind
@@ -62,6 +65,8 @@ def build(name: str, /, **settings: Any) -> Algorithm:
         place, _, short = name.rpartition(":")
         _import(place)
     if short not in _factories:
+        if short.endswith(".py"):
+            raise UsageError(f"Which algorithm of {short}? Give its name after a colon, as in {short}:NAME.")
         raise unknown("algorithm", short, sorted(_factories))
     algorithm = _factories[short]()
     for setting in settings:
@@ -105,7 +110,20 @@ def _import(place: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise _unreadable(place, error) from error
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+def _unreadable(place: str, error: Exception) -> UsageError:
+    """What an error inside a user's file was, and in which of its lines."""
+    if isinstance(error, UsageError):
+        return error
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(place).name]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    where = f", line {line}" if line else ""
+    return UsageError(f"{place} cannot be imported ({type(error).__name__}: {error}{where}). Mend it and run again.")

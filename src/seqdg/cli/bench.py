@@ -112,7 +112,12 @@ def _finish(
         typer.echo(shown(records, "text", select, [t.key for t in made.trials]), nl=False)
     if failed:
         last = failed[-1].error.strip().splitlines()[-1]
-        print(f"seqdg: {len(failed)} trials failed ({last}). Running the command again retries them.", file=sys.stderr)
+        names = ", ".join(dict.fromkeys(record.algorithm for record in failed))
+        print(
+            f"seqdg: {len(failed)} trials failed ({last}), of {names}. `seqdg status {directory} --errors` shows "
+            "where; running the command again retries them.",
+            file=sys.stderr,
+        )
         raise typer.Exit(1)
 
 

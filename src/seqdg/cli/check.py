@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from seqdg.cli import options as given
 
 
 def check(
-    benchmark: given.BenchmarkName,
+    benchmark: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A benchmark from `seqdg list benchmarks`, or your own .toml file; or an algorithm of your own, as "
+            "module:name or file.py:name.",
+        ),
+    ],
     data: given.Data = None,
     allow_partial: given.AllowPartial = False,
 ) -> None:
     """Is the data on disk right? Shows domains, classes and counts beside the published ones, and all that is wrong.
 
-    seqdg check pacs-lite0 --data ~/data
+        seqdg check pacs-lite0 --data ~/data
+
+    Of an algorithm: does it keep the contract that training relies on?
+
+        seqdg check ./pull.py:pull
     """
     from seqdg.benchmark import load_benchmark
     from seqdg.cli.reading import counting
@@ -23,6 +36,9 @@ def check(
     from seqdg.data.spec import DataSpec
     from seqdg.errors import UsageError
 
+    if ":" in benchmark and not benchmark.endswith(".toml"):
+        _algorithm(benchmark)
+        return
     chosen = load_benchmark(benchmark)
     if chosen.data.get("format") in BUNDLED:
         dataset = BUNDLED[chosen.data["format"]]()
@@ -37,3 +53,16 @@ def check(
     typer.echo(report.text())
     if not report.ok:
         raise typer.Exit(2)
+
+
+def _algorithm(name: str) -> None:
+    """By the contract, with its settings as they are."""
+    from seqdg.errors import UsageError
+    from seqdg.registry import build
+    from seqdg.testing import CHECKS, ContractError, check_algorithm
+
+    try:
+        check_algorithm(build(name))
+    except ContractError as error:
+        raise UsageError(str(error)) from None
+    typer.echo(f"{name.rpartition(':')[2]} keeps the contract: {len(CHECKS)} checks, each without and with BatchNorm.")

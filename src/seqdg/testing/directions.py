@@ -82,6 +82,9 @@ def check_deterministic(case: Case) -> None:
             if _global_state() != before:
                 raise Broken("it draws from a global random number generator; draw from episode.key (seqdg.draw).")
         runs.append(found)
+    for what, value in runs[0].items():
+        if value.isnan().any():  # which would not even equal itself
+            raise Broken(f"{what} is not a number.")
     for what in {**runs[0], **runs[1]}:
         if what not in runs[0] or what not in runs[1] or not torch.equal(runs[0][what], runs[1][what]):
             raise Broken(f"{what} differs between two runs on the same input.")
