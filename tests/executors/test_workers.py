@@ -15,7 +15,7 @@ from seqdg.bench import fill, make_plan
 from seqdg.benchmark import Choice, load_benchmark
 from seqdg.executors.context import Context, Executor
 from seqdg.executors.local import InProcess
-from seqdg.executors.workers import Workers
+from seqdg.executors.workers import Workers, _Worker
 from seqdg.files import Folder
 from seqdg.progress import Progress
 from seqdg.record import FAILED, Record
@@ -114,3 +114,13 @@ def test_a_failed_trial_keeps_its_traceback_and_is_tried_again(tmp_path: Path, m
     context = Context(load_benchmark("rotated-mnist"), None, "cpu")
     (again,) = make_plan(context, choice, store.finished()).missing
     assert {t.key for t in again.trials} == {key for key, _ in store.failures()}
+
+
+def test_a_worker_that_is_still_starting_does_not_hear_ctrl_c():
+    worker = _Worker(Context(load_benchmark("rotated-mnist"), None, "cpu"))
+    assert worker.process.pid is not None
+    os.kill(worker.process.pid, signal.SIGINT)  # before it could import anything
+    worker.pipe.send(None)
+    worker.process.join(60)
+    assert worker.process.exitcode == 0
+    worker.pipe.close()

@@ -11,9 +11,10 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
 from seqdg.executors.context import Context, Results, Tell, attempt, failure
@@ -64,7 +65,8 @@ class _Worker:
     def start(self) -> None:
         self.pipe, other = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=_serve, args=(other, self.context), daemon=True)
-        self.process.start()
+        with _deaf_to_interrupts():
+            self.process.start()
         other.close()  # now only the worker holds it, so that its death can be heard
 
     def take(self, group: Group, attempt: int) -> Group:
@@ -72,6 +74,21 @@ class _Worker:
         with suppress(OSError):  # it has died, which is heard when it is listened to
             self.pipe.send(group)
         return group
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """What starts in here does not hear Ctrl-C, which reaches all processes of a terminal, from its first import on;
+    one meant for this process is heard at the end."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # whose start would undo what follows
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _heard(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> Results:
