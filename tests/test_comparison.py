@@ -305,3 +305,8 @@ def test_real_features_give_a_verdict_with_the_chosen_below_the_oracle(shared_da
     chance = 1 / len(data.classes)
     assert found.expected > 2 * chance
     assert found.scores("oracle")["chosen"]["average"] >= found.expected
+
+
+def test_one_name_in_place_of_a_list_is_a_sentence(hospitals):
+    with pytest.raises(UsageError, match=r"algorithms is 'agg', but it must be a list of names, such as \['agg'\]"):
+        seqdg.compare(*hospitals, "agg")

@@ -71,6 +71,12 @@ def test_a_row_s_prediction_does_not_depend_on_its_company(fitted, hospitals):
     np.testing.assert_allclose(alone, fitted.predict_proba(x)[:20], atol=1e-12)
 
 
+def test_columns_that_the_model_does_not_read_may_hold_anything(fitted, hospitals):
+    x, _, _ = hospitals
+    more = x.assign(taken_on=pd.Timestamp("2020-01-01"), scan=[object()] * len(x))
+    np.testing.assert_array_equal(fitted.predict_proba(more), fitted.predict_proba(x))
+
+
 def test_columns_in_another_order_are_mended_by_name(fitted, hospitals):
     x, _, _ = hospitals
     np.testing.assert_array_equal(fitted.predict_proba(x[x.columns[::-1]]), fitted.predict_proba(x))

@@ -121,6 +121,8 @@ def _check_material(material: Material, recipe: Recipe) -> None:
 
 def _names(given: Sequence[str] | None, baseline: str | None, sweep: Sweep) -> tuple[list[str], list[str]]:
     """With notes on those of the usual ones that so few domains cannot train."""
+    if isinstance(given, str):
+        raise UsageError(f"algorithms is '{given}', but it must be a list of names, such as ['{given}'].")
     if given is not None:
         names = list(dict.fromkeys([*([baseline] if baseline else []), *given]))
         if not names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -169,10 +170,11 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _as_fitted(self, X: Any) -> Any:
         """Columns are found by name where there are names, else by position, as scikit-learn's estimators warn."""
-        x = checked_input(X)
+        read = self.model_.input
+        named = read.preprocessing.named if isinstance(read, TableInput) else False
+        x = checked_input(X, read.preprocessing.names if isinstance(read, TableInput) and named else None)
         if not isinstance(x, Frame) or not isinstance(self.model_.input, TableInput):
             return x
-        named = self.model_.input.preprocessing.named
         if not (named and x.named) and len(x.names) != self.n_features_in_:
             raise UsageError(
                 f"X has {len(x.names)} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
@@ -193,14 +195,14 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def checked_input(x: Any) -> Any:
-    """A Frame of what is a table; anything else of more dimensions as it is."""
+def checked_input(x: Any, wanted: Collection[str] | None = None) -> Any:
+    """A Frame of what is a table (of named columns only those wanted); anything else of more dimensions as it is."""
     if isinstance(x, Frame):
         return x
     if is_dataframe(x):
         if not all(x.shape):
             raise UsageError(f"The table has {x.shape[0]} rows and {x.shape[1]} columns: there is nothing to read.")
-        return frame_of(x)
+        return frame_of(x, wanted)
     if isinstance(x, Tensor):
         x = x.detach().cpu().numpy()
     if hasattr(x, "toarray"):

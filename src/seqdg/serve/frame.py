@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,11 +47,13 @@ def is_dataframe(x: Any) -> bool:
     return hasattr(x, "columns") and hasattr(x, "shape") and hasattr(x, "__getitem__")
 
 
-def frame_of(x: Any) -> Frame:
-    """Of a data frame, or of a matrix of numbers, words or both."""
+def frame_of(x: Any, wanted: Collection[str] | None = None) -> Frame:
+    """Of a data frame (only the columns wanted: others may hold anything), or of a matrix of numbers, words or both."""
     if is_dataframe(x):
-        names = [str(name) for name in x.columns]
-        return Frame(tuple(names), tuple(column(n, _values(x, i)) for i, n in enumerate(names)), named=True)
+        if wanted is not None and not set(wanted) <= {str(name) for name in x.columns}:
+            wanted = None  # one is lacking: whoever says so looks for a name that is near
+        places = {i: str(n) for i, n in enumerate(x.columns) if wanted is None or str(n) in wanted}
+        return Frame(tuple(places.values()), tuple(column(n, _values(x, i)) for i, n in places.items()), named=True)
     matrix = np.asarray(x)
     if matrix.ndim != 2:
         raise UsageError(f"A table has rows and columns, but the input has shape {list(matrix.shape)}.")
