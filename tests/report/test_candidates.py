@@ -6,11 +6,12 @@ import copy
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
 from seqdg.errors import UsageError
-from seqdg.record import DIVERGED, DONE, Evaluation, Record
+from seqdg.record import DIVERGED, DONE, FAILED, Evaluation, Record
 from seqdg.report.select import outcomes
 from seqdg.report.sheet import sheet
 from seqdg.report.table import FORMATS, table
@@ -112,3 +113,10 @@ def test_a_table_says_what_else_the_trainings_differ_in_that_it_chose_from(field
     assert f"This run mixes trainings of {field} other and {'20' if field == 'steps' else 'float32'}." in table(
         sheet(others)
     )
+
+
+def test_a_table_says_of_which_algorithms_trials_failed():
+    failed = [replace(r, description={**r.description, "algorithm": "mine"}, status=FAILED) for r in RECORDS[:2]]
+    shown = table(sheet([*RECORDS, *failed]))
+    assert "2 trials of mine failed: `seqdg status DIR --errors`." in shown
+    assert "failed" not in table(sheet(RECORDS))

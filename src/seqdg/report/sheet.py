@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from seqdg.evaluate import HIGHER_IS_BETTER
-from seqdg.record import Record
+from seqdg.record import FAILED, Record
 from seqdg.report.paper import Beside, beside
 from seqdg.report.select import Outcome, candidates, mixtures, outcomes
 from seqdg.report.statistics import Paired, paired, sentence
@@ -31,6 +32,7 @@ class Sheet:
     paired: Sequence[Paired] = ()
     candidates: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tried, by algorithm: at least, at most
     mixed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what else they differ in, and its values
+    failed: Mapping[str, int] = field(default_factory=dict)  # trials, by algorithm
 
     @property
     def higher(self) -> bool:
@@ -117,6 +119,8 @@ class Sheet:
         lost = sum(c.diverged for c in self.cells if c.held_out not in (AVERAGE, WORST))
         if lost:
             found.append(f"{lost} trial{'s' if lost > 1 else ''} diverged and count in no mean.")
+        for name, count in self.failed.items():
+            found.append(f"{count} trial{'s' if count > 1 else ''} of {name} failed: `seqdg status DIR --errors`.")
         return found
 
     @property
@@ -160,7 +164,11 @@ def sheet_of(
     cells = summarize(chosen, unit.factor, higher)
     tests = paired(chosen, baseline, unit.factor, higher) if baseline else []
     paper = beside(cells, records, benchmark, select) if against else None
-    return Sheet(cells, select, criterion, paper, tests, candidates(records), mixtures(records))
+    return Sheet(cells, select, criterion, paper, tests, candidates(records), mixtures(records), _failed(records))
+
+
+def _failed(records: Sequence[Record]) -> dict[str, int]:
+    return dict(Counter(r.algorithm for r in records if r.status == FAILED))
 
 
 def _choice(tried: Mapping[str, tuple[int, int]], select: str) -> str:
