@@ -88,6 +88,7 @@ def test_where_the_model_cannot_be_written_is_said_before_it_is_trained(table, t
     taken.write_text("mine")
     assert "is there already and holds no model" in refused(*words, taken)
     assert taken.read_text() == "mine"
+    assert f"{taken} is a file" in " ".join(refused(*words, taken / "model").split())
 
 
 def test_a_mistake_that_stops_the_fit_is_said_once(table, tmp_path):

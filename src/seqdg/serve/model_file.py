@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -39,7 +40,11 @@ WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
 
 
 def check_place(path: Path) -> None:
-    """A UsageError where something lies that is no model."""
+    """A UsageError where something lies that is no model, or nothing can be written."""
+    above = next(p for p in path.absolute().parents if p.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        why = "is a file" if above.is_file() else "may not be written to"
+        raise UsageError(f"The model cannot be written to {path}: {above} {why}.")
     if path.exists() and not (path / TEXT).is_file() and (path.is_file() or any(path.iterdir())):
         raise UsageError(f"{path} is there already and holds no model: choose another name.")
 
