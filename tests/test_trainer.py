@@ -12,6 +12,7 @@ from seqdg.data.domain import Dataset
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import Sampler
 from seqdg.episode import Episode
+from seqdg.errors import UsageError
 from seqdg.models.net import Net
 from seqdg.protocol import Protocol, split
 from seqdg.registry import build
@@ -107,6 +108,26 @@ def test_gradients_are_taken_in_one_thread_so_that_they_are_summed_in_one_order(
     stack = stack_of(dataset, jobs_of(dataset, [Asks()]))
     stack.advance(stack.start(), 1)
     assert torch._C._is_multithreading_enabled()
+
+
+@dataclass(frozen=True)
+class Changes(Algorithm):
+    """The weights that it is given."""
+
+    def gradient(self, net, params, episode):
+        direction, loss = super().gradient(net, params, episode)
+        params["2.bias"].add_(0.1)
+        return direction, loss
+
+    def loss(self, net, params, episode):
+        return net.losses(params, episode).mean()
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+def test_an_algorithm_that_changes_its_weights_in_place_is_refused(dataset, trials):
+    stack = stack_of(dataset, jobs_of(dataset, [Changes()] * trials))
+    with pytest.raises(UsageError, match=r"Changes changes the weights that it is given \('2.bias'\) in place"):
+        stack.advance(stack.start(), 1)
 
 
 def test_training_is_what_a_loop_in_plain_torch_does(dataset):

@@ -26,6 +26,7 @@ from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import Sampler
 from seqdg.data.upcoming import Upcoming
 from seqdg.episode import Episode, Params
+from seqdg.errors import UsageError
 from seqdg.models.net import Net
 from seqdg.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.protocol import Protocol, Split
@@ -146,7 +147,7 @@ class Stack:
         return {name: value.to(device) for name, value in found.items()}
 
     def _eager(self, state: State, draws: Draws) -> Tensor:
-        step, losses = self.over_trials(self._step_of(state.stage)), []
+        step, losses = self._pure(self.over_trials(self._step_of(state.stage))), []
         for i, (x, y) in enumerate(self.inputs.train(draws["rows"], draws["key"])):
             episode = Episode(x, y, draws["domain"][i], draws["progress"][i], draws["key"][i])
             state.params, state.slots, loss = step(state.params, state.slots, self.numbers, self.rates, episode)
@@ -156,7 +157,7 @@ class Stack:
     def _captured(self, state: State, draws: Draws) -> Captured | None:
         """The step of the state's stage as a graph, recorded the first time it is asked for; None without graphs."""
         if self.captures and state.stage not in self._graphs:
-            step = self.over_trials(self._step_of(state.stage))
+            step = self._pure(self.over_trials(self._step_of(state.stage)))
 
             def whole(params: Params, slots: Slots, now: Draws) -> tuple[Params, Slots, Tensor]:
                 x, y = self.inputs.step(now["rows"], now["key"])
@@ -184,6 +185,21 @@ class Stack:
             return params, slots, loss
 
         return step
+
+    def _pure(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """The same, which refuses an algorithm that changes the weights that it is given: it would train otherwise."""
+
+        def watched(params: Params, *others: Any) -> Any:
+            before = [p._version for p in params.values()]
+            taken = step(params, *others)
+            if changed := [n for (n, p), old in zip(params.items(), before, strict=True) if p._version != old]:
+                raise UsageError(
+                    f"{type(self.algorithm).__name__} changes the weights that it is given ('{changed[0]}') in place: "
+                    "let it make new ones."
+                )
+            return taken
+
+        return watched
 
     def _enter(self, state: State) -> None:
         """Begins the next stage: its own optimizer, from nothing."""
