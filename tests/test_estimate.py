@@ -47,6 +47,14 @@ def test_later_records_of_the_same_device_say_how_long_it_takes(tmp_path: Path) 
     assert 0 < by_name["s-mldg"] < 1e4, "timed, as a failure says nothing"
 
 
+def test_records_of_another_precision_say_nothing(tmp_path: Path) -> None:
+    plan, store = make_plan(CONTEXT, replace(CHOICE, precision="float64")), Store.create(tmp_path, "rotated-mnist")
+    single = make_plan(CONTEXT, CHOICE).trials
+    store.add([recorded(trial, 1e6, device_name(torch.device("cpu"))) for trial in single])
+    found = costs(plan.missing, CONTEXT, store)
+    assert 0 < max(found.values()) < 1e4
+
+
 def test_a_group_that_cannot_be_tried_has_no_cost_and_goes_first(tmp_path: Path) -> None:
     plan, store = make_plan(CONTEXT, CHOICE), Store.create(tmp_path, "rotated-mnist")
     broken = Group(tuple(replace(t, held_out=("nowhere",)) for t in plan.missing[0].trials))

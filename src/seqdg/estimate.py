@@ -53,9 +53,9 @@ def makespan(costs: Iterable[float], slots: int) -> float:
     return max(free)
 
 
-def _kind(group: Group) -> tuple[str, int]:
+def _kind(group: Group) -> tuple[str, int, str]:
     first = group.trials[0]
-    return first.algorithm.rpartition(":")[2], len(first.held_out)
+    return first.algorithm.rpartition(":")[2], len(first.held_out), first.protocol.precision
 
 
 def _timed(group: Group, context: Context) -> float:

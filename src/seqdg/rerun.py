@@ -17,6 +17,7 @@ from seqdg.place import net_of
 from seqdg.protocol import Protocol, split
 from seqdg.provenance import device_name, versions
 from seqdg.record import DIVERGED, FAILED, Record
+from seqdg.registry import algorithms
 from seqdg.report.select import outcomes
 from seqdg.trial import Group, Trial
 
@@ -107,6 +108,11 @@ def trial_of(record: Record, dataset: Dataset, weights: Any = None, names: Mappi
             f"The record is of data with fingerprint {about['data'][:12]}, and {dataset.name} here has "
             f"{dataset.fingerprint[:12]}: these are not the same rows. Give --data the ones that it was made on."
         )
+    algorithm = (names or {}).get(about["algorithm"], about["algorithm"])
+    if ":" not in algorithm and algorithm not in algorithms():
+        raise UsageError(
+            f"{algorithm} is not one of seqdg's algorithms. Say where it is: --algorithms FILE.py:{algorithm}."
+        )
     net = dict(about["net"])
     policy, digest = net.pop("batchnorm_policy"), net.pop("weights")
     trial = Trial(
@@ -114,7 +120,7 @@ def trial_of(record: Record, dataset: Dataset, weights: Any = None, names: Mappi
         net=NetSpec(**net, weights=weights),
         batchnorm=policy,
         weights=digest,
-        algorithm=(names or {}).get(about["algorithm"], about["algorithm"]),
+        algorithm=algorithm,
         settings=tuple(sorted(about["settings"].items())),
         protocol=Protocol(**about["protocol"]),
         held_out=tuple(about["held_out"]),

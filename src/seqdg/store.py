@@ -149,17 +149,19 @@ class Store:
         """Every trial that was ever planned, with its latest group."""
         return {row[0]: row[1] for row in self._query("SELECT key, in_group FROM planned")}
 
-    def pace(self, device: str) -> dict[tuple[str, int], float]:
-        """Seconds per step of one trial, by algorithm and number of held-out domains, from the latest records."""
+    def pace(self, device: str) -> dict[tuple[str, int, str], float]:
+        """Seconds per step of one trial, by algorithm, number of held-out domains and precision, from the latest
+        records."""
         rows = self._query(
             "SELECT description, seconds FROM trials WHERE device = ? AND status <> ? "
             "ORDER BY finished DESC LIMIT 1000",
             (device, FAILED),
         )
-        found: dict[tuple[str, int], float] = {}
+        found: dict[tuple[str, int, str], float] = {}
         for text, seconds in rows:
             about = json.loads(text)
-            found.setdefault((about["algorithm"], len(about["held_out"])), seconds / about["protocol"]["steps"])
+            kind = about["algorithm"], len(about["held_out"]), about["protocol"]["precision"]
+            found.setdefault(kind, seconds / about["protocol"]["steps"])
         return found
 
     def failures(self) -> list[tuple[str, str]]:

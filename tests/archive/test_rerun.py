@@ -53,6 +53,12 @@ def test_every_record_gives_back_the_trial_that_made_it(records):
     assert [trial_of(r, dataset).key for r in records] == [r.key for r in records]
 
 
+def test_of_an_algorithm_of_one_s_own_it_asks_where_it_is(records):
+    foreign = replace(records[0], description={**records[0].description, "algorithm": "mine"})
+    with pytest.raises(UsageError, match=r"mine is not one of seqdg's algorithms.*--algorithms FILE.py:mine"):
+        trial_of(foreign, rotated_mnist.load())
+
+
 def test_the_stack_of_a_trial_is_found_in_its_order(directory, records):
     groups = Store.open(directory).groups()
     for record in records:
