@@ -34,9 +34,8 @@ def outcomes(records: Sequence[Record], rule: str = "source-val", criterion: str
     if criterion not in HIGHER_IS_BETTER:
         raise unknown("criterion", criterion, HIGHER_IS_BETTER)
     candidates: dict[tuple[str, str, int], list[Record]] = {}
-    for record in records:
-        if len(record.held_out) == 1 and record.status in (DONE, DIVERGED):
-            candidates.setdefault((record.algorithm, record.held_out[0], record.seed), []).append(record)
+    for record in _tabled(records):
+        candidates.setdefault((record.algorithm, record.held_out[0], record.seed), []).append(record)
     _check_criterion([r for tried in candidates.values() for r in tried], criterion)
     inner = _Inner(records if rule == "leave-one-out" else ())
     return [_outcome(tried, rule, criterion, inner) for tried in candidates.values()]
@@ -45,10 +44,9 @@ def outcomes(records: Sequence[Record], rule: str = "source-val", criterion: str
 def candidates(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
     """By algorithm, how many settings and rates were tried for a held-out domain and seed: at least, at most."""
     tried: dict[str, dict[tuple[str, int], int]] = {}
-    for r in records:
-        if len(r.held_out) == 1 and r.status in (DONE, DIVERGED):
-            own = tried.setdefault(r.algorithm, {})
-            own[r.held_out[0], r.seed] = own.get((r.held_out[0], r.seed), 0) + 1
+    for r in _tabled(records):
+        own = tried.setdefault(r.algorithm, {})
+        own[r.held_out[0], r.seed] = own.get((r.held_out[0], r.seed), 0) + 1
     return {name: (min(own.values()), max(own.values())) for name, own in tried.items()}
 
 
@@ -57,13 +55,17 @@ def mixtures(records: Sequence[Record]) -> dict[str, list[str]]:
     where two commands filled one run."""
     found: dict[str, dict[str, None]] = {}
     seen: dict[str, dict[str, Any]] = {}
-    for r in records:
-        if len(r.held_out) == 1 and r.status in (DONE, DIVERGED):
-            protocol = r.description["protocol"]
-            for name, first in seen.setdefault(r.algorithm, protocol).items():
-                if name != "lr" and protocol.get(name, first) != first:
-                    found.setdefault(name, {}).update({str(first): None, str(protocol[name]): None})
+    for r in _tabled(records):
+        protocol = r.description["protocol"]
+        for name, first in seen.setdefault(r.algorithm, protocol).items():
+            if name != "lr" and protocol.get(name, first) != first:
+                found.setdefault(name, {}).update({str(first): None, str(protocol[name]): None})
     return {name: list(values) for name, values in found.items()}
+
+
+def _tabled(records: Sequence[Record]) -> list[Record]:
+    """Those that ran to an end with one domain held out."""
+    return [r for r in records if len(r.held_out) == 1 and r.status in (DONE, DIVERGED)]
 
 
 def _check_criterion(records: Sequence[Record], criterion: str) -> None:

@@ -119,15 +119,23 @@ class Sheet:
         lost = sum(c.diverged for c in self.cells if c.held_out not in (AVERAGE, WORST))
         if lost:
             found.append(f"{lost} trial{'s' if lost > 1 else ''} diverged and count in no mean.")
-        for name, count in self.failed.items():
-            found.append(f"{count} trial{'s' if count > 1 else ''} of {name} failed: `seqdg status DIR --errors`.")
         return found
 
     @property
     def notes(self) -> list[str]:
         """Sentences below the table."""
         tests = [sentence(x, self.unit.points, self.unit.digits) for x in self.paired]
-        return [*self.remarks, *(self.paper.notes if self.paper else ()), *tests, *([PAIRING] if tests else [])]
+        failed = [
+            f"{count} trial{'s' if count > 1 else ''} of {name} failed: `seqdg status DIR --errors`."
+            for name, count in self.failed.items()
+        ]
+        return [
+            *self.remarks,
+            *failed,
+            *(self.paper.notes if self.paper else ()),
+            *tests,
+            *([PAIRING] if tests else []),
+        ]
 
 
 def sheet(
