@@ -121,7 +121,8 @@ class Store:
             self._db.execute("DELETE FROM running")
             self._db.execute("UPDATE planned SET latest = 0")
             self._db.executemany(
-                "INSERT INTO planned VALUES (?1, ?2, 1) ON CONFLICT (key) DO UPDATE SET in_group = ?2, latest = 1",
+                "INSERT INTO planned VALUES (?, ?, 1)"
+                " ON CONFLICT (key) DO UPDATE SET in_group = excluded.in_group, latest = 1",
                 planned.items(),
             )
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('run', ?)", (json.dumps(asdict(Run(time.time()))),))
