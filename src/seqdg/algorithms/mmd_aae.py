@@ -42,7 +42,7 @@ class MMDAAE(Algorithm):
 
     reconstruction: Number = setting(1.0, least=0.0, search=Range(0.01, 10.0))
     mmd: Number = setting(1.0, least=0.0, search=Range(0.01, 10.0))
-    adversary: Number = setting(0.01, least=0.0, search=Range(0.001, 0.1))
+    adversary: Number = setting(0.01, least=0.0, search=Range(0.001, 0.02))
     hidden: int = setting(100, least=1)
     needs: ClassVar[int] = 2
 
