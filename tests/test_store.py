@@ -120,6 +120,7 @@ def test_an_sqlite_file_of_something_else_is_refused_and_left_alone(tmp_path: Pa
     with pytest.raises(UsageError, match="is no store of seqdg"):
         Store.create(tmp_path, "bench")
     assert [row[0] for row in other.execute("SELECT name FROM sqlite_master")] == ["cats"]
+    other.close()
 
 
 def test_a_directory_without_results_says_how_to_make_some(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from seqdg import Net, UsageError, build
 from seqdg.algorithms.agg import AGG
 
 
-def domain_loss(net, params, episode):
-    """Of the domain classifier on features that are not reversed, row by row."""
+def domain_loss(net, params, episode, sources):
+    """Of the domain classifier on features that are not reversed, row by row (their sources as plain numbers: within
+    grad, torch 2.6 cannot look into a tensor)."""
     total = 0.0
-    for row, source in enumerate(episode.domain.tolist()):
+    for row, source in enumerate(sources):
         z = net.features(params, episode.x[row])
         hidden = torch.tanh(z @ params["domain.hidden.weight"].T + params["domain.hidden.bias"])
         logits = hidden @ params["domain.output.weight"].T + params["domain.output.bias"]
@@ -37,8 +38,9 @@ def test_the_feature_gradient_is_minus_lambda_times_the_domain_classifiers(net, 
     ramp = 2 / (1 + math.exp(-0.7)) - 1
     got, value = build("dann", hidden=6, lam=lam).gradient(net, params, episode)
     labels, label_value = AGG().gradient(net, weights, episode)
-    domains = grad(lambda p: domain_loss(net, p, episode))(params)
-    assert_close(value, label_value + domain_loss(net, params, episode))
+    sources = episode.domain.tolist()
+    domains = grad(lambda p: domain_loss(net, p, episode, sources))(params)
+    assert_close(value, label_value + domain_loss(net, params, episode, sources))
     for name in got:
         if name.startswith("domain."):
             assert_close(got[name], domains[name])
@@ -51,7 +53,8 @@ def test_the_feature_gradient_is_minus_lambda_times_the_domain_classifiers(net, 
 def test_the_ramp_begins_at_nothing_and_ends_at_lambda(net, weights, params, episode_of):
     episode = episode_of(3)
     labels, _ = AGG().gradient(net, weights, episode)
-    domains = grad(lambda p: domain_loss(net, p, episode))(params)
+    sources = episode.domain.tolist()
+    domains = grad(lambda p: domain_loss(net, p, episode, sources))(params)
     for progress, share in ((0.0, 0.0), (1.0, 2 / (1 + math.exp(-10)) - 1)):
         at = episode._replace(progress=torch.tensor(progress, dtype=torch.float64))
         got, _ = build("dann", hidden=6, lam=0.5).gradient(net, params, at)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,17 @@ def _read_5(path: Path, keys: Sequence[str]) -> Arrays:
     try:
         kinds = {name: kind for name, _, kind in scipy.io.whosmat(path)}
         wanted = _wanted(path, keys, kinds)
-        arrays = scipy.io.loadmat(path, variable_names=wanted)
+        arrays = scipy.io.loadmat(path, variable_names=wanted, **_sparse(scipy.io.loadmat))
     except UsageError:
         raise
     except Exception as error:  # scipy raises many kinds on a broken file
         raise UsageError(f"{path} cannot be read as a MATLAB file ({error}): is it whole?") from error
     return {name: _dense(arrays[name]) for name in wanted}
+
+
+def _sparse(load: Callable[..., Any]) -> dict[str, bool]:
+    """Of the two kinds of sparse arrays the one that stays, where scipy knows both and warns of the change."""
+    return {"spmatrix": False} if "spmatrix" in inspect.signature(load).parameters else {}
 
 
 def _dense(array: Any) -> NDArray[Any]:
