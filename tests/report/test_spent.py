@@ -26,6 +26,21 @@ def test_time_is_summed_and_a_step_is_set_against_the_baselines(run):
     assert "4 trainings in 10 s on cpu (x86_64): 24 per minute." in spent_table(records)
 
 
+def test_time_side_by_side_is_counted_once(run):
+    """Two stacks of two from 100 to 104 and from 101 to 105, and after a pause one alone from 200 to 203."""
+    one, other = (
+        run({"agg": ONE}, seconds=2.0, stacked=2, finished=104.0),
+        run({"mldg": ONE}, seconds=2.0, stacked=2, finished=105.0),
+    )
+    alone = run({"dann": {"V": [0.5]}}, seconds=3.0, finished=203.0)
+    said = spent_table([*one, *other, *alone])
+    assert (
+        "5 trainings in 8 s on cpu (x86_64): 38 per minute. Several ran at a time, so their seconds add up to 11."
+        in said
+    )
+    assert "3 trainings in 7 s on cpu (x86_64): 26 per minute.\n" in spent_table([*one, *alone])
+
+
 def test_devices_are_kept_apart_and_failed_trials_left_out(run):
     records = [
         *run({"agg": ONE, "mldg": ONE}, seconds=1.0),

@@ -65,15 +65,30 @@ def _per_step(records: Sequence[Record]) -> float:
     return 1000 * sum(r.seconds for r in single) / sum(int(r.description["protocol"]["steps"]) for r in single)
 
 
-def totals(found: Sequence[Spent]) -> list[str]:
-    """`4160 trainings in 312 s on NVIDIA H200: 800 per minute.`"""
+def totals(records: Sequence[Record]) -> list[str]:
+    """By device, `4160 trainings in 312 s on NVIDIA H200: 800 per minute.`, and where several shared it, that they did."""
+    ran = [r for r in records if r.status != FAILED]
     said = []
-    for device in dict.fromkeys(s.device for s in found):
-        count = sum(s.trainings for s in found if s.device == device)
-        seconds = sum(s.seconds for s in found if s.device == device)
-        pace = f": {60 * count / seconds:.{0 if 60 * count > 10 * seconds else 2}f} per minute" if seconds else ""
-        said.append(f"{count} trainings in {seconds:.0f} s on {device}{pace}.")
+    for device in dict.fromkeys(r.device for r in ran):
+        own = [r for r in ran if r.device == device]
+        summed, clock = sum(r.seconds for r in own), _clock(own)
+        pace = f": {60 * len(own) / clock:.{0 if 60 * len(own) > 10 * clock else 2}f} per minute" if clock else ""
+        shared = f" Several ran at a time, so their seconds add up to {summed:.0f}." if clock < summed else ""
+        said.append(f"{len(own)} trainings in {clock:.0f} s on {device}{pace}.{shared}")
     return said
+
+
+def _clock(records: Sequence[Record]) -> float:
+    """Seconds during which at least one stack was at work, where processes that worked side by side make that clearly
+    less than the sum over the stacks (records tell a second at best when they were finished)."""
+    summed = sum(r.seconds for r in records)
+    if not all(r.finished for r in records):
+        return summed
+    busy, until = 0.0, 0.0
+    for begun, finished in sorted({(r.finished - r.seconds * r.stacked, r.finished) for r in records}):
+        busy += max(0.0, finished - max(begun, until))
+        until = max(until, finished)
+    return busy if busy < 0.9 * summed else summed
 
 
 def spent_table(records: Sequence[Record], form: str = "text", baseline: str = "agg") -> str:
@@ -97,7 +112,7 @@ def spent_table(records: Sequence[Record], form: str = "text", baseline: str = "
         ]
         for s in found
     ]  # fmt: skip
-    notes = [*totals(found), NOTE]
+    notes = [*totals(records), NOTE]
     if form == "text":
         return "\n".join([*aligned([head, *rows]), "", *notes]) + "\n"
     rule = ["---", *["---:"] * (len(head) - 2), "---"]
