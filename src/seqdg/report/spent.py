@@ -73,7 +73,7 @@ def totals(records: Sequence[Record]) -> list[str]:
         own = [r for r in ran if r.device == device]
         summed, clock = sum(r.seconds for r in own), _clock(own)
         pace = f": {60 * len(own) / clock:.{0 if 60 * len(own) > 10 * clock else 2}f} per minute" if clock else ""
-        shared = f" Several ran at a time, so their seconds add up to {summed:.0f}." if clock < summed else ""
+        shared = f" Several ran at a time, which slows each: their seconds add up to {summed:.0f}." if clock < summed else ""
         said.append(f"{len(own)} trainings in {clock:.0f} s on {device}{pace}.{shared}")
     return said
 
