@@ -120,3 +120,13 @@ def test_a_table_says_of_which_algorithms_trials_failed():
     shown = table(sheet([*RECORDS, *failed]))
     assert "2 trials of mine failed: `seqdg status DIR --errors`." in shown
     assert "failed" not in table(sheet(RECORDS))
+
+
+@pytest.mark.parametrize(("apart", "step"), [(1e-12, 50), (1e-6, 100)])
+def test_evaluations_that_rounding_alone_tells_apart_count_as_alike_and_the_first_is_chosen(run, apart, step):
+    history = [
+        Evaluation(step=at, source={"log_loss": [0.3 - gap, 0.3]}, held_out={"log_loss": [0.5]})
+        for at, gap in ((50, 0.0), (100, apart))
+    ]
+    (found,) = outcomes(run({"agg": {"V": [0.6]}}, history=history), criterion="log_loss")
+    assert found.step == step

@@ -34,10 +34,8 @@ def test_time_side_by_side_is_counted_once(run):
     )
     alone = run({"dann": {"V": [0.5]}}, seconds=3.0, finished=203.0)
     said = spent_table([*one, *other, *alone])
-    assert (
-        "5 trainings in 8 s on cpu (x86_64): 38 per minute. Several ran at a time, which slows each: their seconds add up to 11."
-        in said
-    )
+    assert "5 trainings in 8 s on cpu (x86_64): 38 per minute. Several ran at a time, which" in said
+    assert "their seconds add up to 11." in said
     assert "3 trainings in 7 s on cpu (x86_64): 26 per minute.\n" in spent_table([*one, *alone])
 
 

@@ -13,6 +13,7 @@ from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.record import DIVERGED, DONE, Record
 
 RULES = ("source-val", "last", "leave-one-out", "oracle")
+DECIMALS = 9  # by which criteria that carry rounding are compared: of those alike, the earlier is chosen
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ def _outcome(tried: list[Record], rule: str, criterion: str, inner: _Inner) -> O
         within = inner.of(record) if rule == "leave-one-out" else []
         for i in [last] if rule == "last" else range(last + 1):
             score = sign * _score(record, i, rule, criterion, within)
+            if criterion != "accuracy":  # a ratio of counts, the same on every machine
+                score = round(score, DECIMALS)
             if math.isfinite(score) and (best is None or score > best[0]):
                 best = (score, record, i)
     if best is None:

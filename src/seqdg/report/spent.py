@@ -66,15 +66,16 @@ def _per_step(records: Sequence[Record]) -> float:
 
 
 def totals(records: Sequence[Record]) -> list[str]:
-    """By device, `4160 trainings in 312 s on NVIDIA H200: 800 per minute.`, and where several shared it, that they did."""
+    """`4160 trainings in 312 s on NVIDIA H200: 800 per minute.` by device, and whether several shared it."""
     ran = [r for r in records if r.status != FAILED]
     said = []
     for device in dict.fromkeys(r.device for r in ran):
         own = [r for r in ran if r.device == device]
         summed, clock = sum(r.seconds for r in own), _clock(own)
         pace = f": {60 * len(own) / clock:.{0 if 60 * len(own) > 10 * clock else 2}f} per minute" if clock else ""
-        shared = f" Several ran at a time, which slows each: their seconds add up to {summed:.0f}." if clock < summed else ""
-        said.append(f"{len(own)} trainings in {clock:.0f} s on {device}{pace}.{shared}")
+        said.append(f"{len(own)} trainings in {clock:.0f} s on {device}{pace}.")
+        if clock < summed:
+            said[-1] += f" Several ran at a time, which slows each: their seconds add up to {summed:.0f}."
     return said
 
 
