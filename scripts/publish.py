@@ -10,6 +10,7 @@ the root of the repository. A test checks that every file is what the records sa
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -108,13 +109,18 @@ def _page(run: Run, directory: Path, tables: dict, figures: dict, answers: list,
         lines += ["", f"![{caption.partition('.')[0]}]({file})", "", caption]
     lines += ["", "## What these results are of", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in of_run.facts(run)]
-    lines += ["", "The trials were made by", "", "```", *of_run.commands(run), "```"]
+    lines += ["", "The trials were made by", "", "```", *map(_anywhere, of_run.commands(run)), "```"]
     lines += ["", "and any of them can be trained again and compared with its record by", "", "```",
               f"seqdg rerun {place} --sample 3 --data DATA", "```"]  # fmt: skip
     lines += ["", "## Settings", "", "Every candidate of every algorithm:", ""]
     for name, candidates in of_run.settings(run):
         lines += [f"- `{name}`", *(f"  - {text}" for text in candidates)]
     return "\n".join(lines) + "\n"
+
+
+def _anywhere(command: str) -> str:
+    """With no name of the folder that the data were in."""
+    return re.sub(r"--data \S+", "--data DATA", command)
 
 
 def publish(directory: Path) -> list[Path]:

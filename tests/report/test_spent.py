@@ -27,16 +27,23 @@ def test_time_is_summed_and_a_step_is_set_against_the_baselines(run):
 
 
 def test_time_side_by_side_is_counted_once(run):
-    """Two stacks of two from 100 to 104 and from 101 to 105, and after a pause one alone from 200 to 203."""
-    one, other = (
-        run({"agg": ONE}, seconds=2.0, stacked=2, finished=104.0),
-        run({"mldg": ONE}, seconds=2.0, stacked=2, finished=105.0),
-    )
-    alone = run({"dann": {"V": [0.5]}}, seconds=3.0, finished=203.0)
+    """Two stacks of two from 100 to 140 and from 110 to 150, and after a pause one alone from 200 to 230."""
+    one = run({"agg": ONE}, seconds=20.0, stacked=2, finished=140.0)
+    other = run({"mldg": ONE}, seconds=20.0, stacked=2, finished=150.0)
+    alone = run({"dann": {"V": [0.5]}}, seconds=30.0, finished=230.0)
     said = spent_table([*one, *other, *alone])
-    assert "5 trainings in 8 s on cpu (x86_64): 38 per minute. Several ran at a time, which" in said
-    assert "their seconds add up to 11." in said
-    assert "3 trainings in 7 s on cpu (x86_64): 26 per minute.\n" in spent_table([*one, *alone])
+    assert "5 trainings in 80 s on cpu (x86_64): 3.75 per minute. Several ran at a time: their" in said
+    assert "their seconds add up to 110." in said
+    assert "3 trainings in 70 s on cpu (x86_64): 2.57 per minute.\n" in spent_table([*one, *alone])
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.5, 0.9, 1.2, 1.5, 2.5])
+def test_stacks_one_after_the_other_are_not_taken_for_side_by_side_where_a_record_knows_the_second_alone(run, seconds):
+    ends = [round(1000 + seconds * (i + 1)) for i in range(50)]
+    records = [r for end in ends for r in run({"agg": {"V": [0.5]}}, seconds=seconds, finished=float(end))]
+    said = spent_table(records)
+    assert f"50 trainings in {50 * seconds:.0f} s" in said
+    assert "Several" not in said
 
 
 def test_devices_are_kept_apart_and_failed_trials_left_out(run):

@@ -13,7 +13,7 @@ from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.record import DIVERGED, DONE, Record
 
 RULES = ("source-val", "last", "leave-one-out", "oracle")
-DECIMALS = 9  # by which criteria that carry rounding are compared: of those alike, the earlier is chosen
+DECIMALS = 9  # by which evaluations are compared, lest rounding choose: of those alike, the earlier is taken
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,7 @@ def _outcome(tried: list[Record], rule: str, criterion: str, inner: _Inner) -> O
         last = len(record.history) - 1
         within = inner.of(record) if rule == "leave-one-out" else []
         for i in [last] if rule == "last" else range(last + 1):
-            score = sign * _score(record, i, rule, criterion, within)
-            if criterion != "accuracy":  # a ratio of counts, the same on every machine
-                score = round(score, DECIMALS)
+            score = round(sign * _score(record, i, rule, criterion, within), DECIMALS)
             if math.isfinite(score) and (best is None or score > best[0]):
                 best = (score, record, i)
     if best is None:
