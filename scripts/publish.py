@@ -10,7 +10,7 @@ the root of the repository. A test checks that every file is what the records sa
 
 from __future__ import annotations
 
-import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -120,7 +120,9 @@ def _page(run: Run, directory: Path, tables: dict, figures: dict, answers: list,
 
 def _anywhere(command: str) -> str:
     """With no name of the folder that the data were in."""
-    return re.sub(r"--data \S+", "--data DATA", command)
+    words = shlex.split(command)
+    pairs = zip(["", *words[:-1]], words, strict=True)
+    return shlex.join("DATA" if before == "--data" else word for before, word in pairs)
 
 
 def publish(directory: Path) -> list[Path]:

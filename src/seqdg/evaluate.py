@@ -14,6 +14,12 @@ HIGHER_IS_BETTER = {
     "auroc": True,
 }
 BINS = 15
+DECIMALS = 9  # by which evaluations are compared
+
+
+def score(value: float, criterion: str) -> float:
+    """By which evaluations are compared: more is better, and those that rounding alone tells apart are alike."""
+    return round(value if HIGHER_IS_BETTER[criterion] else -value, DECIMALS)
 
 
 def metrics(logits: Tensor, y: Tensor, mask: Tensor) -> dict[str, Tensor]:

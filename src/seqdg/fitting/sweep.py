@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
+from seqdg import evaluate
 from seqdg.algorithm import Algorithm
 from seqdg.bench import capacity
 from seqdg.benchmark import Benchmark
 from seqdg.errors import UsageError
-from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.executors.context import Executor
 from seqdg.fitting.folds import FoldContext
 from seqdg.fitting.material import Material
@@ -110,14 +110,15 @@ class Sweep:
     def score(self, target: Target, candidate: Candidate, rule: str, criterion: str) -> tuple[float, int] | None:
         """How well it does for a target by what may be known, more being better, and after how many steps; None where
         training diverged. By validation every seed has its own best step, and the last seed's is given."""
-        sign = 1.0 if HIGHER_IS_BETTER[criterion] else -1.0
         if rule == LEAVE_ONE_OUT:
             curve = self._within(target, candidate, criterion)
-            best = _best([sign * v for v in curve])
+            best = _best(curve, criterion)
             return None if best is None else (best[0], self.recipe.protocol.evaluation_steps()[best[1]])
         values, step = [], 0
         for record in self.of(target, candidate):
-            best = _best([sign * mean(e.source[criterion]) for e in record.history]) if record.status == DONE else None
+            best = (
+                _best([mean(e.source[criterion]) for e in record.history], criterion) if record.status == DONE else None
+            )
             if best is None:
                 return None
             values.append(best[0])
@@ -227,9 +228,9 @@ def _labelled(record: Record, label: str) -> Record:
     return replace(record, description={**about, "algorithm": label, "settings": settings})
 
 
-def _best(values: Sequence[float]) -> tuple[float, int] | None:
-    """The largest finite value and its place."""
-    known = [(v, -i) for i, v in enumerate(values) if math.isfinite(v)]
+def _best(values: Sequence[float], criterion: str) -> tuple[float, int] | None:
+    """The largest finite score and its place, the first of those alike."""
+    known = [(evaluate.score(v, criterion), -i) for i, v in enumerate(values) if math.isfinite(v)]
     if not known:
         return None
     value, place = max(known)

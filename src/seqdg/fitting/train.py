@@ -20,7 +20,7 @@ from seqdg.data.sampler import torch_generator
 from seqdg.data.stream import fits, resident
 from seqdg.episode import Params
 from seqdg.errors import UsageError
-from seqdg.evaluate import HIGHER_IS_BETTER
+from seqdg.evaluate import score
 from seqdg.fitting.loss import loss_of
 from seqdg.fitting.material import Material
 from seqdg.fitting.recipe import Recipe, torch_device
@@ -107,7 +107,7 @@ def _inputs(material: Material, built: BuiltNet, recipe: Recipe) -> Inputs:
 
 def _best(stack: Stack, recipe: Recipe, judge: bool, tick: Tick) -> tuple[Params, int, dict[str, list[float]]]:
     """The deployed weights of the step asked for, or of the one that validates best, or else of the last."""
-    protocol, sign = recipe.protocol, 1.0 if HIGHER_IS_BETTER[recipe.criterion] else -1.0
+    protocol = recipe.protocol
     steps = (recipe.stop,) if recipe.stop is not None else protocol.evaluation_steps() if judge else (protocol.steps,)
     state, found, best = stack.start(), None, -math.inf
     for step in steps:
@@ -115,9 +115,9 @@ def _best(stack: Stack, recipe: Recipe, judge: bool, tick: Tick) -> tuple[Params
         _check_finite(state.losses, step)
         deployed = stack.deploy(state)
         metrics = judged(stack, state, deployed)[0].source if judge else {}
-        score = sign * _mean(metrics[recipe.criterion]) if metrics else 0.0
-        if found is None or score > best:
-            best, found = score, (tree.unstack(deployed)[0], step, metrics)
+        reached = score(_mean(metrics[recipe.criterion]), recipe.criterion) if metrics else 0.0
+        if found is None or reached > best:
+            best, found = reached, (tree.unstack(deployed)[0], step, metrics)
     assert found is not None
     return found
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqdg.errors import UsageError, unknown
-from seqdg.evaluate import HIGHER_IS_BETTER
+from seqdg.evaluate import HIGHER_IS_BETTER, score
 from seqdg.record import DIVERGED, DONE, Record
 
 RULES = ("source-val", "last", "leave-one-out", "oracle")
-DECIMALS = 9  # by which evaluations are compared, lest rounding choose: of those alike, the earlier is taken
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,6 @@ def _check_criterion(records: Sequence[Record], criterion: str) -> None:
 
 
 def _outcome(tried: list[Record], rule: str, criterion: str, inner: _Inner) -> Outcome:
-    sign = 1.0 if HIGHER_IS_BETTER[criterion] else -1.0
     best: tuple[float, Record, int] | None = None
     for record in tried:
         if record.status == DIVERGED:
@@ -84,9 +82,9 @@ def _outcome(tried: list[Record], rule: str, criterion: str, inner: _Inner) -> O
         last = len(record.history) - 1
         within = inner.of(record) if rule == "leave-one-out" else []
         for i in [last] if rule == "last" else range(last + 1):
-            score = round(sign * _score(record, i, rule, criterion, within), DECIMALS)
-            if math.isfinite(score) and (best is None or score > best[0]):
-                best = (score, record, i)
+            own = score(_value(record, i, rule, criterion, within), criterion)
+            if math.isfinite(own) and (best is None or own > best[0]):
+                best = (own, record, i)
     if best is None:
         first = tried[0]
         return Outcome(first.algorithm, first.held_out[0], first.seed, None, 0, first)
@@ -95,7 +93,7 @@ def _outcome(tried: list[Record], rule: str, criterion: str, inner: _Inner) -> O
     return Outcome(record.algorithm, record.held_out[0], record.seed, value, record.history[i].step, record)
 
 
-def _score(record: Record, i: int, rule: str, criterion: str, within: Sequence[tuple[Record, int]]) -> float:
+def _value(record: Record, i: int, rule: str, criterion: str, within: Sequence[tuple[Record, int]]) -> float:
     """By which evaluations of the same algorithm, held-out domain and seed are compared."""
     if rule == "oracle":
         return record.history[i].held_out[criterion][0]
