@@ -31,6 +31,15 @@ def compared(hospitals, algorithms=("agg", "fo-s-mldg"), **how):
         return seqdg.compare(x, y, domains, list(algorithms), **{"estimator": quick(), "seeds": 2, **how})
 
 
+def nearly(value):
+    """The same with every number rounded to six decimals."""
+    if isinstance(value, dict):
+        return {key: nearly(of) for key, of in value.items()}
+    if isinstance(value, list | tuple):
+        return [nearly(of) for of in value]
+    return round(value, 6) if isinstance(value, float) else value
+
+
 @pytest.fixture(scope="module")
 def found(hospitals):
     return compared(hospitals)
@@ -83,15 +92,19 @@ def test_no_label_of_a_held_out_domain_informs_what_is_chosen_for_it(hospitals):
 
 
 def test_the_oracle_is_nowhere_but_under_its_name(hospitals):
-    """What is expected, told, warned of and written on the card is the same where the oracle is not even computed."""
+    """What is expected, told, warned of and written on the card is the same where the oracle is not even computed.
+
+    Up to rounding: without leave-one-out other trials share a stack, and some CPUs round a product by its place in one.
+    """
     x, _, _ = hospitals
     how = {"settings": {"fo-s-mldg": {"alpha": [0.01, 0.3, 1.0]}}, "seeds": 2, "estimator": quick(evaluations=5)}
     one, other = compared(hospitals, **how), compared(hospitals, rules=["source-val"], **how)
     assert one.scores("oracle")["chosen"]["average"] > one.expected  # else there would be nothing to mix up
     assert other.rules == ("source-val",)
-    assert (one.winner, one.expected, one.interval) == (other.winner, other.expected, other.interval)
-    assert one.facts() == other.facts()
-    assert one.scores() == other.scores()
+    assert one.winner == other.winner
+    assert one.interval == pytest.approx(other.interval)
+    assert nearly(one.facts()) == nearly(other.facts())
+    assert nearly(one.scores()) == nearly(other.scores())
     assert "oracle" not in str(other)
     np.testing.assert_array_equal(one.estimator.predict_proba(x), other.estimator.predict_proba(x))
 
