@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 from seqdg.archive.reading import opened
+from seqdg.base.errors import UsageError
 from seqdg.cli.table import shown
-from seqdg.errors import UsageError
 from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.record import Record
 from seqdg.report import run as of_run

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import seqdg
+from seqdg.base.errors import UsageError
 from seqdg.bench import capacity
 from seqdg.benchmark import Choice, load_benchmark, plan
 from seqdg.data import rotated_mnist
-from seqdg.errors import UsageError
 from seqdg.trial import group
 
 BOTH = ["agg", "fo-s-mldg"]

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import seqdg
+from seqdg.base.errors import UsageError
 from seqdg.benchmark import Choice, load_benchmark, plan
 from seqdg.data.rotated_mnist import load
-from seqdg.errors import UsageError
 from seqdg.place import Place, stack_of
 from seqdg.trial import Group
 

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 import seqdg
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.estimator import DomainGeneralizer, checked_input
 from seqdg.executors.local import InProcess
 from seqdg.fitting.material import prepared

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from seqdg.base.errors import UsageError
 from seqdg.directory import is_written
-from seqdg.errors import UsageError
 from seqdg.store import Store
 
 ALGORITHMS = ["agg", "mldg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg"]

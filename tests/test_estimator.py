@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
 import seqdg
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 
 # Checks of scikit-learn that do not pass, by name, each with the reason. There are none. (One skips itself: that of
 # array libraries other than numpy, which needs the variable SCIPY_ARRAY_API. Columns in another order than in the fit

@@ -9,12 +9,12 @@ import torch
 
 import seqdg
 from command import seqdg as command
+from seqdg.base.episode import Params
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice, load_benchmark
 from seqdg.data.augment import ImageTransform, recipe
 from seqdg.data.domain import Dataset
 from seqdg.data.inputs import Inputs
-from seqdg.episode import Params
 from seqdg.executors.context import Context
 from seqdg.models.factory import NetSpec
 from seqdg.place import Place, stack_of

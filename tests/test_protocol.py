@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from seqdg.base.errors import UsageError
 from seqdg.data.domain import Dataset
-from seqdg.errors import UsageError
 from seqdg.protocol import Protocol, sources, split
 
 

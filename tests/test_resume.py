@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from seqdg import checkpoint
+from seqdg.base.files import Folder
 from seqdg.bench import fill, make_plan, sweep
 from seqdg.benchmark import Choice, load_benchmark
 from seqdg.checkpoint import Snapshot
 from seqdg.executors.context import Context
 from seqdg.executors.local import InProcess
-from seqdg.files import Folder
 from seqdg.record import Evaluation, Record
 from seqdg.runner import Keep, run_group
 from seqdg.store import Store

@@ -10,7 +10,7 @@ import pytest
 
 import seqdg
 from seqdg.algorithm import Algorithm, Range, setting
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.search import Fixed, Optuna, Proposal, candidates, grid, proposals
 from seqdg.settings import flat, shape
 

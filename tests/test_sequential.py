@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from seqdg import Chainable, Sequential, UsageError, tree
+from seqdg import Chainable, Sequential, UsageError
 from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.mldg import MLDG
+from seqdg.base import tree
 from seqdg.testing.case import Case, nets
 
 NET = next(iter(nets().values()))

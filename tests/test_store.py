@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
+from seqdg.base.errors import UsageError
 from seqdg.directory import writing
-from seqdg.errors import UsageError
 from seqdg.record import DIVERGED, DONE, FAILED, Evaluation, Record
 from seqdg.salvage import salvage
 from seqdg.store import FILE, Store

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from seqdg import tree
 from seqdg.algorithm import Algorithm
+from seqdg.base import tree
+from seqdg.base.episode import Episode
+from seqdg.base.errors import UsageError
 from seqdg.data.domain import Dataset
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import Sampler
-from seqdg.episode import Episode
-from seqdg.errors import UsageError
 from seqdg.models.net import Net
 from seqdg.protocol import Protocol, split
 from seqdg.registry import build

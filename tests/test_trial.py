@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from seqdg.base.errors import UsageError
 from seqdg.benchmark import Choice, given_settings, load_benchmark, plan
 from seqdg.data.rotated_mnist import load
-from seqdg.errors import UsageError
 from seqdg.trial import group
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import seqdg
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.serve.tables import read_table
 
 NUMBERS = st.one_of(

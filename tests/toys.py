@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.func import grad, grad_and_value
 
-from seqdg import Algorithm, tree
+from seqdg import Algorithm
 from seqdg.algorithm import Number, setting
+from seqdg.base import tree
 from seqdg.testing import ContractError, check_algorithm
 
 toy = dataclass(frozen=True)

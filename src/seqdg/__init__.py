@@ -5,8 +5,8 @@ from typing import Any
 
 from seqdg import testing
 from seqdg.algorithm import Algorithm, Chainable, Range, setting
-from seqdg.episode import Episode, Params
-from seqdg.errors import UsageError
+from seqdg.base.episode import Episode, Params
+from seqdg.base.errors import UsageError
 from seqdg.models.net import Net
 from seqdg.registry import algorithms, build, register
 from seqdg.sequential import Sequential

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.episode import Episode, Params
-from seqdg.errors import UsageError, unknown
+from seqdg.base.episode import Episode, Params
+from seqdg.base.errors import UsageError, unknown
 from seqdg.models.net import Net
 
 Number = float | Tensor  # a 0-d tensor holds one value per trial of a stack

@@ -7,13 +7,13 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from seqdg.base.errors import UsageError
+from seqdg.base.files import Folder
 from seqdg.benchmark import Benchmark, Choice, plan
 from seqdg.checkpoint import FOLDER, header_of, name_of
 from seqdg.data.domain import Dataset
-from seqdg.errors import UsageError
 from seqdg.estimate import longest_first
 from seqdg.executors.context import Context, Executor
-from seqdg.files import Folder
 from seqdg.models.net import Net
 from seqdg.place import net_of
 from seqdg.progress import Progress

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.algorithm import Algorithm
+from seqdg.base.errors import UsageError, unknown
+from seqdg.base.toml_table import fields_of, typed
 from seqdg.data.augment import recipe
 from seqdg.data.domain import Dataset
-from seqdg.errors import UsageError, unknown
 from seqdg.models.factory import NAMES, NetSpec
 from seqdg.protocol import Protocol, sources, split
 from seqdg.registry import algorithms, build
 from seqdg.search import MULTIPLES, Proposal, proposals
 from seqdg.settings import flat, parsed, with_settings
-from seqdg.toml_table import fields_of, typed
 from seqdg.trial import Trial, settings_of
 
 if sys.version_info >= (3, 11):

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from seqdg import tree
-from seqdg.episode import Episode, Params
-from seqdg.errors import UsageError
+from seqdg.base import tree
+from seqdg.base.episode import Episode, Params
+from seqdg.base.errors import UsageError
 from seqdg.models.net import Net
 
 PREFIX = "branch."

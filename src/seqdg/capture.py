@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqdg.episode import Params
+from seqdg.base.episode import Params
 from seqdg.optimizers import Slots
 
 WARM_UP = 3  # steps outside the graph, in which libraries choose their kernels and workspaces

@@ -9,8 +9,8 @@ from typing import Any
 
 from sklearn.base import clone
 
+from seqdg.base.errors import UsageError, unknown
 from seqdg.data import checks
-from seqdg.errors import UsageError, unknown
 from seqdg.estimator import DomainGeneralizer, checked_input, checked_labels
 from seqdg.evaluate import CRITERIA
 from seqdg.executors.context import Executor

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
 from seqdg.algorithm import Algorithm
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.fitting.facts import facts_of, read_parameters
 from seqdg.fitting.material import check_labels, prepared
 from seqdg.fitting.recipe import Recipe, recipe_of, seeded

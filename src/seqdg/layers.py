@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.functional import linear as affine
 
 from seqdg.algorithm import Number
-from seqdg.episode import Params
-from seqdg.errors import UsageError
+from seqdg.base.episode import Params
+from seqdg.base.errors import UsageError
 from seqdg.models.net import Net
 
 

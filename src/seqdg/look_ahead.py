@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value, jvp, vjp
 
-from seqdg import tree
 from seqdg.algorithm import Chainable, Loss, Number, Numbers, Range, setting
-from seqdg.episode import Episode, Params
+from seqdg.base import tree
+from seqdg.base.episode import Episode, Params
 from seqdg.models.net import Net
 from seqdg.positions import check_count, nth, nth_from_end
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqdg import tree
-from seqdg.episode import Params
+from seqdg.base import tree
+from seqdg.base.episode import Params
 
 Slots = dict[str, Params]
 

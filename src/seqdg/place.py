@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from seqdg.base.episode import Params
 from seqdg.data.augment import ImageTransform, recipe
 from seqdg.data.domain import Dataset
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import torch_generator
 from seqdg.data.stream import fits, resident
-from seqdg.episode import Params
 from seqdg.models.factory import BuiltNet
 from seqdg.models.factory import build as build_net
 from seqdg.models.net import Criterion, Net

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seqdg.algorithm import Number, Numbers
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 
 
 def check_count(name: str, values: Numbers, counts: tuple[int, ...], length: int) -> None:

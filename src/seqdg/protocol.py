@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from seqdg.base.errors import UsageError, unknown
 from seqdg.data.domain import Dataset
 from seqdg.data.sampler import stream
-from seqdg.errors import UsageError, unknown
 from seqdg.optimizers import OPTIMIZERS
 
 SPLITS = ("random", "official")

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.func import vjp
 
-from seqdg.episode import Episode, Minibatch, Params
+from seqdg.base.episode import Episode, Minibatch, Params
 from seqdg.models.net import Net
 
 

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from seqdg.algorithm import Algorithm, Chainable
-from seqdg.errors import UsageError, unknown
+from seqdg.base.errors import UsageError, unknown
 from seqdg.sequential import Sequential
 from seqdg.settings import rules, with_settings
 

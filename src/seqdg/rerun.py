@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from seqdg.base.errors import UsageError
 from seqdg.data.domain import Dataset
 from seqdg.data.sampler import stream
-from seqdg.errors import UsageError
 from seqdg.executors.context import Context, attempt
 from seqdg.models.factory import NetSpec
 from seqdg.place import net_of

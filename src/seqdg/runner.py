@@ -17,11 +17,12 @@ from safetensors.torch import save
 from torch import Tensor
 from torch.nn.functional import pad
 
-from seqdg import checkpoint, tree
+from seqdg import checkpoint
+from seqdg.base import tree
+from seqdg.base.episode import Params
+from seqdg.base.files import Files
 from seqdg.checkpoint import Snapshot
-from seqdg.episode import Params
 from seqdg.evaluate import metrics
-from seqdg.files import Files
 from seqdg.place import Place, stack_of
 from seqdg.provenance import commit, device_name, forget_peak_memory, peak_memory, versions
 from seqdg.record import DIVERGED, DONE, Evaluation, Record

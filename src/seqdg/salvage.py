@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+from seqdg.base.errors import UsageError
 from seqdg.directory import is_written
-from seqdg.errors import UsageError
 from seqdg.packing import COLUMNS, is_whole, record_of
 from seqdg.record import Record
 from seqdg.store import FILE, Store

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from seqdg.algorithm import Algorithm, Range
+from seqdg.base.errors import UsageError
 from seqdg.data.sampler import stream
-from seqdg.errors import UsageError
 from seqdg.settings import flat, rules, with_settings
 
 MULTIPLES = (0.1, 2.0)  # of a learning rate, between which others are drawn: well above a good one, rounding decides

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from seqdg.algorithm import Algorithm, Chainable
-from seqdg.episode import Episode, Params
-from seqdg.errors import UsageError
+from seqdg.base.episode import Episode, Params
+from seqdg.base.errors import UsageError
 from seqdg.models.net import Net
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from seqdg.algorithm import Algorithm, Number, checked
-from seqdg.errors import UsageError, unknown
+from seqdg.base.errors import UsageError, unknown
 from seqdg.positions import resized
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 
 Array = NDArray[np.floating[Any]]
 

@@ -12,9 +12,9 @@ from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
+from seqdg.base.errors import UsageError
 from seqdg.collection import without_collection
 from seqdg.directory import make_directory
-from seqdg.errors import UsageError
 from seqdg.packing import COLUMNS, record_of, row_of
 from seqdg.record import FAILED, Record
 from seqdg.results import Analysis, Run, Running

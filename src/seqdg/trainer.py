@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from seqdg import tree
 from seqdg.algorithm import Algorithm, Number
+from seqdg.base import tree
+from seqdg.base.episode import Episode, Params
+from seqdg.base.errors import UsageError
 from seqdg.capture import Captured, Draws
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import Sampler
 from seqdg.data.upcoming import Upcoming
-from seqdg.episode import Episode, Params
-from seqdg.errors import UsageError
 from seqdg.models.net import Net
 from seqdg.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.protocol import Protocol, Split

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from seqdg import Net, branches, build, tree
+from seqdg import Net, branches, build
 from seqdg.algorithms.agg import AGG
+from seqdg.base import tree
 
 
 def members_of(params, sources):

@@ -10,8 +10,9 @@ from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
 
 import seqdg
-from seqdg import Episode, Net, branches, build, tree
+from seqdg import Episode, Net, branches, build
 from seqdg.algorithms.agg import AGG
+from seqdg.base import tree
 from seqdg.benchmark import TRAINING
 from seqdg.models.resnet import resnet18
 from seqdg.settings import rules

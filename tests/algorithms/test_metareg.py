@@ -7,8 +7,9 @@ import torch
 from torch.func import grad
 from torch.testing import assert_close
 
-from seqdg import build, tree
+from seqdg import build
 from seqdg.algorithms.agg import AGG
+from seqdg.base import tree
 
 
 @pytest.fixture

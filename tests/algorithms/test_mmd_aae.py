@@ -9,8 +9,9 @@ import torch
 from torch.func import grad
 from torch.testing import assert_close
 
-from seqdg import build, draw
+from seqdg import build
 from seqdg.algorithms.mmd_aae import BANDWIDTHS, discrepancy
+from seqdg.base import noise as draw
 
 
 def codes(domains=3, batch=4, width=5):

@@ -8,7 +8,7 @@ import torch
 
 import seqdg
 from seqdg.analysis.invariance import BIAS, WEIGHT, DomainClassifier, domain_losses, invariance, probe
-from seqdg.episode import Episode
+from seqdg.base.episode import Episode
 from seqdg.models.mlp import mlp
 from seqdg.models.net import Net
 

@@ -10,7 +10,7 @@ import pytest
 
 import seqdg
 from seqdg.analysis.kinds import KINDS
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.report import paper
 from seqdg.report.analyses import section
 

@@ -5,8 +5,8 @@ import torch
 
 import seqdg
 from seqdg.analysis.ranks import loss_at, moved, ranks
-from seqdg.episode import Episode
-from seqdg.errors import UsageError
+from seqdg.base.episode import Episode
+from seqdg.base.errors import UsageError
 from seqdg.models.mlp import mlp
 from seqdg.models.net import Net
 

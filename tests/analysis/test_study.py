@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqdg.analysis.study import embed, is_one_net, looks, walk
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.runner import run_group
 from seqdg.trial import Group
 

@@ -11,8 +11,8 @@ import pytest
 from command import seqdg
 from seqdg.archive.reading import FILE, opened
 from seqdg.archive.writing import pack
+from seqdg.base.errors import UsageError
 from seqdg.cli.table import shown
-from seqdg.errors import UsageError
 from seqdg.store import Store
 
 

@@ -9,9 +9,9 @@ import pytest
 from command import seqdg
 from seqdg.archive.reading import opened
 from seqdg.archive.writing import pack
+from seqdg.base.errors import UsageError
 from seqdg.benchmark import load_benchmark
 from seqdg.data import rotated_mnist
-from seqdg.errors import UsageError
 from seqdg.executors.context import Context
 from seqdg.record import DIVERGED, FAILED, Evaluation
 from seqdg.rerun import Comparison, picked, rerun, stack_with, trial_of

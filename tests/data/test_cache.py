@@ -16,11 +16,11 @@ from threading import Barrier
 import numpy as np
 import pytest
 
+from seqdg.base.errors import UsageError
 from seqdg.data import cache as cache_module
 from seqdg.data.cache import cache_folder
 from seqdg.data.sources import check, load
 from seqdg.data.spec import DataSpec
-from seqdg.errors import UsageError
 
 SPEC = DataSpec("mine", path=("set",))
 

@@ -12,10 +12,10 @@ import scipy.io
 import scipy.sparse
 from pyarrow import csv, parquet
 
+from seqdg.base.errors import UsageError
 from seqdg.data.features import read_file
 from seqdg.data.sources import check, load
 from seqdg.data.spec import DataSpec
-from seqdg.errors import UsageError
 
 DOMAINS = ("amazon", "dslr", "webcam")
 

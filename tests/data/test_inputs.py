@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg import draw
+from seqdg.base import noise as draw
 from seqdg.data.domain import Dataset
 from seqdg.data.inputs import Inputs
 from seqdg.data.stream import resident

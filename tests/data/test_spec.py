@@ -8,9 +8,9 @@ import zipfile
 import numpy as np
 import pytest
 
+from seqdg.base.errors import UsageError
 from seqdg.data.load import load_data
 from seqdg.data.spec import DataSpec
-from seqdg.errors import UsageError
 
 
 def test_a_table_becomes_a_spec_and_one_name_a_list_of_one():

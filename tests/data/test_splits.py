@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
+from seqdg.base.errors import UsageError
 from seqdg.data.sources import check, load
 from seqdg.data.spec import DataSpec
-from seqdg.errors import UsageError
 
 SPEC = DataSpec("mine", path=("set",), splits="splits", validation_counts={"art": 2})
 

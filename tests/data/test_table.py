@@ -8,9 +8,9 @@ import pytest
 import torch
 from pyarrow import csv, parquet
 
+from seqdg.base.errors import UsageError
 from seqdg.data.sources import check, from_arrays, load
 from seqdg.data.spec import DataSpec
-from seqdg.errors import UsageError
 
 
 def columns(n=12):

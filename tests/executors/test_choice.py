@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.executors.choice import Wish, device_of, executor_for, is_short
 from seqdg.executors.local import InProcess
 from seqdg.executors.process import cores, settle

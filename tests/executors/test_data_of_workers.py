@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from seqdg.base.errors import UsageError
 from seqdg.bench import fill, make_plan
 from seqdg.benchmark import Choice, load_benchmark
 from seqdg.data.load import load_data
-from seqdg.errors import UsageError
 from seqdg.executors.context import Context
 from seqdg.executors.workers import Workers
 from seqdg.store import Store

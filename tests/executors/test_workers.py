@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from seqdg.base.files import Folder
 from seqdg.bench import fill, make_plan
 from seqdg.benchmark import Choice, load_benchmark
 from seqdg.executors.context import Context, Executor
 from seqdg.executors.local import InProcess
 from seqdg.executors.workers import Workers, _Worker
-from seqdg.files import Folder
 from seqdg.progress import Progress
 from seqdg.record import FAILED, Record
 from seqdg.runner import Keep

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.models.efficientnet_lite import imagenet_weights
 from seqdg.models.factory import BACKBONES, NAMES, BuiltNet, NetSpec, build
 from seqdg.models.normalization import IMAGENET, Normalization

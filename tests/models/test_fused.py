@@ -12,7 +12,7 @@ from torch.nn.functional import batch_norm
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
-from seqdg import tree
+from seqdg.base import tree
 from seqdg.models import fused
 from seqdg.models.efficientnet_lite import efficientnet_lite0
 from seqdg.models.net import Net

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.models.efficientnet_lite import efficientnet_lite0
 from seqdg.models.initialize import initialized
 from seqdg.models.mlp import mlp

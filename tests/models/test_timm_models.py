@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.func import grad, vmap
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.models.factory import NetSpec, build
 from seqdg.models.net import Net
 from seqdg.models.timm_models import purify

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.models import weights
 from seqdg.models.alexnet import alexnet
 from seqdg.models.initialize import initialized

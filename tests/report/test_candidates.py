@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.record import DIVERGED, DONE, FAILED, Evaluation, Record
 from seqdg.report.select import outcomes
 from seqdg.report.sheet import sheet

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import seqdg
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.report.paper import column_of, cost, inconsistent, published
 from seqdg.report.sheet import sheet
 from seqdg.report.summary import AVERAGE

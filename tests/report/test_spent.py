@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.record import FAILED
 from seqdg.report.spent import spent, spent_table
 

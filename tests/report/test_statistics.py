@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.report.select import outcomes
 from seqdg.report.statistics import holm, interval, paired, sentence, sign_flip_test
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.report.page import page, report
 from seqdg.report.run import Run
 from seqdg.report.sheet import sheet

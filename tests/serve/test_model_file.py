@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import seqdg
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.serve.model_file import read_model, read_text
 
 

@@ -12,7 +12,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.serve.frame import Frame, frame_of
 from seqdg.serve.preprocessing import LIMIT, learn
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.serve import tables
 from seqdg.serve.frame import words
 from seqdg.serve.tables import Writer, names_of, read_batches, read_table

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from seqdg import Algorithm, UsageError, tree
+from seqdg import Algorithm, UsageError
 from seqdg.algorithm import setting
+from seqdg.base import tree
 from seqdg.testing import check_algorithm
 from toys import Sound, TwoStages, failure, toy
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.func import grad_and_value
 
-from seqdg import Algorithm, tree
+from seqdg import Algorithm
+from seqdg.base import tree
 from seqdg.look_ahead import LookAhead
 from toys import Sound, failure, toy
 

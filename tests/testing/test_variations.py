@@ -7,8 +7,9 @@ from typing import ClassVar
 import pytest
 import torch
 
-from seqdg import UsageError, tree
+from seqdg import UsageError
 from seqdg.algorithm import Number, Numbers, setting
+from seqdg.base import tree
 from seqdg.testing import check_algorithm
 from toys import Pull, Pulled, Sound, TwoStages, failure, toy
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from seqdg.algorithm import Algorithm
-from seqdg.episode import Episode, Params
+from seqdg.base.episode import Episode, Params
 from seqdg.models.net import Net
 from seqdg.registry import register
 

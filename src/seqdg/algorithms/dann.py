@@ -8,9 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from seqdg import layers, tree
+from seqdg import layers
 from seqdg.algorithm import Algorithm, Number, Range, setting
-from seqdg.episode import Episode, Params
+from seqdg.base import tree
+from seqdg.base.episode import Episode, Params
 from seqdg.models.net import Net
 from seqdg.registry import register
 

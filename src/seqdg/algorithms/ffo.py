@@ -8,9 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg import tree
 from seqdg.algorithm import Algorithm, Numbers, Range, setting
-from seqdg.episode import Episode, Params
+from seqdg.base import tree
+from seqdg.base.episode import Episode, Params
 from seqdg.models.net import Net
 from seqdg.positions import check_count, nth, nth_from_end
 from seqdg.registry import register

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg import tree
 from seqdg.algorithm import Loss, Number
-from seqdg.episode import Episode, Minibatch, Params
+from seqdg.base import tree
+from seqdg.base.episode import Episode, Minibatch, Params
 from seqdg.look_ahead import LookAhead, halves
 from seqdg.models.net import Net
 from seqdg.registry import register

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
-from seqdg import branches, tree
+from seqdg import branches
 from seqdg.algorithm import Algorithm, Number, Range, setting
-from seqdg.episode import Episode, Params
-from seqdg.errors import UsageError
+from seqdg.base import tree
+from seqdg.base.episode import Episode, Params
+from seqdg.base.errors import UsageError
 from seqdg.models.net import Net
 from seqdg.registry import register
 

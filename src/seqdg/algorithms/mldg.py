@@ -8,9 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg import tree
 from seqdg.algorithm import Loss, setting
-from seqdg.episode import Episode, Params
+from seqdg.base import tree
+from seqdg.base.episode import Episode, Params
 from seqdg.look_ahead import LookAhead, directions, exact_by_products, halves, of_order, second_order
 from seqdg.models.net import Net
 from seqdg.recompute import Recomputing

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from seqdg import draw, layers, tree
+from seqdg import layers
 from seqdg.algorithm import Algorithm, Number, Range, setting
-from seqdg.episode import Episode, Params
+from seqdg.base import noise as draw
+from seqdg.base import tree
+from seqdg.base.episode import Episode, Params
 from seqdg.models.net import Net
 from seqdg.registry import register
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from seqdg import branches, tree
+from seqdg import branches
 from seqdg.algorithm import Chainable, Loss, Number, Range, setting
-from seqdg.episode import Episode, Params
+from seqdg.base import tree
+from seqdg.base.episode import Episode, Params
 from seqdg.models.net import Net
 from seqdg.registry import register
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from seqdg.analysis.study import Numbers, Refused, Study, in_training, is_one_net, mean_and_spread, of_each, walk
-from seqdg.episode import Params
+from seqdg.base.episode import Params
 from seqdg.models.net import Net
 from seqdg.trainer import Stack
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from seqdg.analysis.study import Numbers, Study
+from seqdg.base.errors import UsageError
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice
-from seqdg.errors import UsageError
 from seqdg.record import FAILED
 from seqdg.report.select import outcomes
 from seqdg.report.summary import summarize

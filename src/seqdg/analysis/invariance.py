@@ -27,9 +27,9 @@ from seqdg.analysis.study import (
     of_each,
     walk,
 )
+from seqdg.base.episode import Episode, Params
+from seqdg.base.errors import UsageError
 from seqdg.data.sampler import stream, torch_generator
-from seqdg.episode import Episode, Params
-from seqdg.errors import UsageError
 from seqdg.models.net import Net
 from seqdg.trainer import Stack
 

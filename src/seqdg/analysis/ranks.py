@@ -19,9 +19,9 @@ from seqdg.analysis.study import (
     of_each,
     walk,
 )
+from seqdg.base.episode import Episode, Params
 from seqdg.data.sampler import Draws, Sampler
 from seqdg.data.upcoming import Upcoming
-from seqdg.episode import Episode, Params
 from seqdg.look_ahead import LookAhead
 from seqdg.models.net import Net
 from seqdg.sequential import Sequential

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from seqdg import branches
 from seqdg.analysis.study import Numbers, Refused, Study, mean_and_spread, of_each, walk
-from seqdg.episode import Params
+from seqdg.base.episode import Params
 from seqdg.trainer import Stack
 
 

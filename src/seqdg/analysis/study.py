@@ -12,11 +12,11 @@ from torch import Tensor
 
 from seqdg import branches
 from seqdg.algorithm import Algorithm
+from seqdg.base.episode import Params
+from seqdg.base.errors import UsageError
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice
 from seqdg.data.domain import Dataset
-from seqdg.episode import Params
-from seqdg.errors import UsageError
 from seqdg.executors.context import Context, Executor
 from seqdg.executors.local import InProcess
 from seqdg.place import stack_of

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.archive.columns import decoded, decoded_numbers
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.record import Evaluation, Record, key_of
 from seqdg.results import Analysis, Results, Run, Running
 from seqdg.store import FILE as STORE

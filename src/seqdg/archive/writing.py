@@ -12,10 +12,10 @@ from typing import Any
 
 from seqdg.archive.columns import coded, coded_numbers, coded_shares, thinned
 from seqdg.archive.reading import FORMAT, PLAIN, VERSION, Archive
+from seqdg.base.errors import UsageError
+from seqdg.base.files import Folder
 from seqdg.commands import remembered
-from seqdg.errors import UsageError
 from seqdg.evaluate import HIGHER_IS_BETTER
-from seqdg.files import Folder
 from seqdg.record import FAILED, Evaluation, Record, key_of
 from seqdg.report.select import RULES, mean, outcomes
 from seqdg.report.sheet import Sheet

@@ -47,7 +47,7 @@ app.command()(show)
 
 def main() -> None:
     """Bad input: one sentence on stderr, exit code 2."""
-    from seqdg.errors import UsageError
+    from seqdg.base.errors import UsageError
 
     try:
         app()

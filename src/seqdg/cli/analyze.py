@@ -55,11 +55,11 @@ def analyze(
     """
     from seqdg.analysis.kinds import KINDS
     from seqdg.analysis.study import Study
+    from seqdg.base.errors import unknown
     from seqdg.bench import default_out
     from seqdg.benchmark import load_benchmark
     from seqdg.cli.bench import command
     from seqdg.directory import make_directory, writing
-    from seqdg.errors import unknown
     from seqdg.executors.choice import Wish, executor_for
     from seqdg.executors.context import Context
     from seqdg.executors.process import settle

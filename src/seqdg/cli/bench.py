@@ -50,12 +50,12 @@ def bench(
 
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
     """
+    from seqdg.base.files import Folder
     from seqdg.bench import default_out
     from seqdg.benchmark import Choice, load_benchmark
     from seqdg.directory import make_directory
     from seqdg.executors.choice import Wish, executor_for
     from seqdg.executors.context import Context
-    from seqdg.files import Folder
     from seqdg.runner import Keep
 
     _check(select, checkpoint)
@@ -80,7 +80,7 @@ def _held_out(benchmark: Benchmark, given_names: str | None) -> tuple[str, ...] 
 
 
 def _check(select: str, checkpoint: float) -> None:
-    from seqdg.errors import UsageError, unknown
+    from seqdg.base.errors import UsageError, unknown
     from seqdg.report.select import RULES
 
     if select not in RULES:
@@ -125,6 +125,7 @@ def _run(
     store: Store, context: Context, choice: Choice, automatic: bool, executor: Executor
 ) -> tuple[Plan, list[Record]]:
     """The plan, of which all that was missing has been run, and what failed of it."""
+    from seqdg.base.files import Folder
     from seqdg.bench import fill, make_plan, sweep
     from seqdg.cli.progress import shown
     from seqdg.cli.reading import counting
@@ -132,7 +133,6 @@ def _run(
     from seqdg.estimate import costs
     from seqdg.executors.choice import is_short
     from seqdg.executors.local import InProcess
-    from seqdg.files import Folder
 
     with counting("reading images") as progress:
         notes = context.dataset(progress).notes

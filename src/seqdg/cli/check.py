@@ -29,12 +29,12 @@ def check(
 
         seqdg check ./pull.py:pull
     """
+    from seqdg.base.errors import UsageError
     from seqdg.benchmark import load_benchmark
     from seqdg.cli.reading import counting
     from seqdg.data.load import BUNDLED
     from seqdg.data.sources import check as checked
     from seqdg.data.spec import DataSpec
-    from seqdg.errors import UsageError
 
     if ":" in benchmark and not benchmark.endswith(".toml"):
         _algorithm(benchmark)
@@ -57,7 +57,7 @@ def check(
 
 def _algorithm(name: str) -> None:
     """By the contract, with its settings as they are."""
-    from seqdg.errors import UsageError
+    from seqdg.base.errors import UsageError
     from seqdg.registry import build
     from seqdg.testing import CHECKS, ContractError, check_algorithm
 

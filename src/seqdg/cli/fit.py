@@ -91,7 +91,7 @@ def fit(
 
 def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, search: int, select: str) -> None:
     """No option is passed over in silence."""
-    from seqdg.errors import UsageError
+    from seqdg.base.errors import UsageError
 
     if choose and algorithm is not None:
         raise UsageError(
@@ -127,9 +127,9 @@ def _alone(
     rows: Rows, template: DomainGeneralizer, name: str, texts: Sequence[str], estimate: bool, how: dict[str, Any]
 ) -> DomainGeneralizer:
     """One algorithm, with what to expect of it where that can be found out."""
+    from seqdg.base.errors import UsageError
     from seqdg.cli.progress import shown
     from seqdg.comparison import SOURCE_VAL, compare
-    from seqdg.errors import UsageError
 
     settings = _settings(texts, [name])
     own = dict(settings.get(name, {}))
@@ -169,7 +169,7 @@ def _settings(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[str,
 
 
 def _rate(name: str, text: str) -> float:
-    from seqdg.errors import UsageError
+    from seqdg.base.errors import UsageError
 
     try:
         return float(text)
@@ -178,7 +178,7 @@ def _rate(name: str, text: str) -> float:
 
 
 def _widths(text: str) -> tuple[int, ...]:
-    from seqdg.errors import UsageError
+    from seqdg.base.errors import UsageError
 
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())

@@ -14,7 +14,7 @@ def list_names(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show what there is to choose from."""
-    from seqdg.errors import unknown
+    from seqdg.base.errors import unknown
 
     kinds: dict[str, Callable[[], list[dict[str, object]]]] = {
         "algorithms": _algorithms,

@@ -29,7 +29,7 @@ def report(
     seqdg report runs/rotated-mnist --figures figures
     """
     from seqdg.archive.reading import opened
-    from seqdg.errors import UsageError
+    from seqdg.base.errors import UsageError
     from seqdg.report.page import page
     from seqdg.report.page import report as made
     from seqdg.report.run import read_run

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from seqdg.base.errors import UsageError, unknown
+from seqdg.base.noise import fold, uniform
 from seqdg.data import pixels
-from seqdg.draw import fold, uniform
-from seqdg.errors import UsageError, unknown
 from seqdg.models.fused import kernels_run
 from seqdg.models.normalization import Normalization, per_channel
 

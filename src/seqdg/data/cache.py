@@ -24,11 +24,11 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from seqdg.base.errors import UsageError
 from seqdg.data.checks import Problem
 from seqdg.data.container import LARGEST, Container, File
 from seqdg.data.decode import Pixels, decode, need_pillow, side
 from seqdg.data.image_folder import Picture
-from seqdg.errors import UsageError
 
 Progress = Callable[[int, int], None]  # pictures done, of how many
 

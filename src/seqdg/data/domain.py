@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqdg.errors import UsageError, unknown
+from seqdg.base.errors import UsageError, unknown
 
 
 @dataclass(frozen=True)

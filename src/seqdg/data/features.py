@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqdg.base.errors import UsageError
 from seqdg.data import table
 from seqdg.data.checks import Problem, missing_domains, some
 from seqdg.data.mat import Arrays, read_mat, refused
 from seqdg.data.rows import Matrix, Read, Rows
 from seqdg.data.spec import DataSpec
-from seqdg.errors import UsageError
 
 SUFFIXES = (".mat", ".npz", *table.SUFFIXES)
 X_NAMES = ("x", "fts", "features", "feature", "feats", "feat", "fea", "desc", "data")

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from seqdg.base.errors import UsageError
 from seqdg.data import rotated_mnist, sources
 from seqdg.data.cache import Progress
 from seqdg.data.domain import Dataset
 from seqdg.data.spec import DataSpec
-from seqdg.errors import UsageError
 
 BUNDLED = {"rotated-mnist": rotated_mnist.load}
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqdg.base.errors import UsageError
 from seqdg.data import cache, features, image_folder, splits, table
 from seqdg.data.cache import Progress
 from seqdg.data.checks import Problem
@@ -17,7 +18,6 @@ from seqdg.data.domain import Dataset
 from seqdg.data.found import Found, Report, judge
 from seqdg.data.rows import collect
 from seqdg.data.spec import DataSpec
-from seqdg.errors import UsageError
 
 
 def load(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqdg.errors import UsageError, unknown
-from seqdg.toml_table import fields_of
+from seqdg.base.errors import UsageError, unknown
+from seqdg.base.toml_table import fields_of
 
 FORMATS = ("images", "features", "table")
 NORMALIZATIONS = ("none", "l1", "l2", "zscore")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqdg.base.errors import UsageError, unknown
 from seqdg.data.checks import Problem, count, missing_domains, some
 from seqdg.data.rows import Matrix, Read, Rows
 from seqdg.data.spec import DataSpec
-from seqdg.errors import UsageError, unknown
 
 SUFFIXES = (".csv", ".parquet")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from seqdg.errors import UsageError, unknown
+from seqdg.base.errors import UsageError, unknown
 from seqdg.executors.context import Executor
 from seqdg.executors.local import InProcess
 from seqdg.executors.process import cores

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqdg.base.errors import UsageError
 from seqdg.checkpoint import name_of
 from seqdg.data.domain import Dataset
-from seqdg.errors import UsageError
 from seqdg.executors.context import Context, Results, Tell, attempt, failure
 from seqdg.executors.process import cores
 from seqdg.record import Record

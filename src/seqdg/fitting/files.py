@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from seqdg.base.errors import UsageError, unknown
 from seqdg.data.cache import Progress
 from seqdg.data.sources import guess_format, load
 from seqdg.data.spec import DataSpec
-from seqdg.errors import UsageError, unknown
 from seqdg.fitting.material import check_labels
 from seqdg.serve.frame import Column, words
 from seqdg.serve.tables import is_table, read_table

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from seqdg.errors import UsageError, unknown
+from seqdg.base.errors import UsageError, unknown
 from seqdg.models.net import Criterion
 
 

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqdg.base.errors import UsageError
 from seqdg.data import checks
 from seqdg.data.checks import count, some
 from seqdg.data.domain import Dataset
 from seqdg.data.sampler import stream
-from seqdg.errors import UsageError
 from seqdg.fitting.recipe import Recipe
 from seqdg.serve.frame import Frame, frame_of, is_dataframe, is_missing, text
 from seqdg.serve.inputs import ArrayInput, ImageInput, Input, TableInput

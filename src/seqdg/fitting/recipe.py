@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from seqdg.algorithm import Algorithm
+from seqdg.base.errors import UsageError, unknown
 from seqdg.data.augment import recipe as augmentation
 from seqdg.data.sampler import torch_generator
-from seqdg.errors import UsageError, unknown
 from seqdg.evaluate import CRITERIA
 from seqdg.executors.choice import device_of
 from seqdg.models.batchnorm import POLICIES, batchnorm_is_frozen, has_batchnorm

@@ -15,9 +15,9 @@ from statistics import fmean
 
 from seqdg import evaluate
 from seqdg.algorithm import Algorithm
+from seqdg.base.errors import UsageError
 from seqdg.bench import capacity
 from seqdg.benchmark import Benchmark
-from seqdg.errors import UsageError
 from seqdg.executors.context import Executor
 from seqdg.fitting.folds import FoldContext
 from seqdg.fitting.material import Material

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqdg import tree
+from seqdg.base import tree
+from seqdg.base.episode import Params
+from seqdg.base.errors import UsageError
 from seqdg.data.augment import ImageTransform
 from seqdg.data.augment import recipe as augmentation
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import torch_generator
 from seqdg.data.stream import fits, resident
-from seqdg.episode import Params
-from seqdg.errors import UsageError
 from seqdg.evaluate import score
 from seqdg.fitting.loss import loss_of
 from seqdg.fitting.material import Material

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.models.convolution import SameConv2d
 
 # kernel, stride of the first block, expansion, output channels, blocks

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from seqdg.errors import UsageError, unknown
+from seqdg.base.errors import UsageError, unknown
 from seqdg.models import efficientnet_lite, timm_models, weights
 from seqdg.models.alexnet import alexnet
 from seqdg.models.initialize import initialized

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 
 
 def initialized(make: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:

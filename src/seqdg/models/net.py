@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy
 
-from seqdg.episode import Episode, Minibatch, Params
-from seqdg.errors import UsageError, unknown
+from seqdg.base.episode import Episode, Minibatch, Params
+from seqdg.base.errors import UsageError, unknown
 from seqdg.models.batchnorm import POLICIES, has_batchnorm, in_parts, purified, recorded, without_statistics
 from seqdg.models.folding import folded
 

@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 
 SUFFIXES = (".safetensors", ".pth", ".pt")
 

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.report import run as of_run
 from seqdg.report.analyses import learned, looked_at

@@ -10,7 +10,7 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.record import Record
 from seqdg.report.summary import AVERAGE, Cell
 

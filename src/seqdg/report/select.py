@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seqdg.errors import UsageError, unknown
+from seqdg.base.errors import UsageError, unknown
 from seqdg.evaluate import HIGHER_IS_BETTER, score
 from seqdg.record import DIVERGED, DONE, Record
 

@@ -160,7 +160,7 @@ def sheet_of(
     against: str | None = None,
     benchmark: str = "",
 ) -> Sheet:
-    from seqdg.errors import UsageError, unknown
+    from seqdg.base.errors import UsageError, unknown
 
     if not chosen:
         raise UsageError("The run holds no finished trial yet, so there is no table to print.")

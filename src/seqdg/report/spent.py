@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 
-from seqdg.errors import UsageError, unknown
+from seqdg.base.errors import UsageError, unknown
 from seqdg.record import FAILED, Record
 from seqdg.report.text import aligned, escaped, one_line
 

@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.errors import unknown
+from seqdg.base.errors import unknown
 from seqdg.report.select import Outcome
 from seqdg.report.summary import known
 

@@ -7,7 +7,7 @@ import io
 import json
 from dataclasses import asdict
 
-from seqdg.errors import unknown
+from seqdg.base.errors import unknown
 from seqdg.report.latex import latex
 from seqdg.report.sheet import Sheet
 from seqdg.report.summary import AVERAGE

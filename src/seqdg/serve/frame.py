@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqdg.base.errors import UsageError
 from seqdg.data.checks import some
-from seqdg.errors import UsageError
 
 Column = NDArray[Any]  # (row,) float64 with NaN for what is missing, or objects: str, and None for what is missing
 

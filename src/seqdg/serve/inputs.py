@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqdg.base.errors import UsageError
 from seqdg.data.augment import prepare
-from seqdg.errors import UsageError
 from seqdg.models.normalization import Normalization
 from seqdg.serve.frame import Frame, frame_of
 from seqdg.serve.preprocessing import Preprocessing

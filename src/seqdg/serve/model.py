@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqdg.algorithm import Algorithm
-from seqdg.episode import Params
+from seqdg.base.episode import Params
 from seqdg.models.factory import NetSpec
 from seqdg.models.net import Net
 from seqdg.sequential import Sequential

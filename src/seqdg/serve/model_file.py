@@ -24,7 +24,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from seqdg.algorithm import Algorithm
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
+from seqdg.base.tree import under_prefix, with_prefix
 from seqdg.models import weights
 from seqdg.models.factory import NetSpec
 from seqdg.models.factory import build as build_net
@@ -33,7 +34,6 @@ from seqdg.registry import build as build_algorithm
 from seqdg.serve.card import card
 from seqdg.serve.inputs import Input, described
 from seqdg.serve.model import Model, predicts_plainly
-from seqdg.tree import under_prefix, with_prefix
 
 FORMAT, SCHEMA = "seqdg-model", 1
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"

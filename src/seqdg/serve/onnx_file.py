@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seqdg.base.errors import UsageError
 from seqdg.data.checks import some
-from seqdg.errors import UsageError
 from seqdg.serve.inputs import ImageInput, TableInput
 from seqdg.serve.model import Model, Served, probabilities
 from seqdg.serve.preprocessing import LIMIT, Preprocessing

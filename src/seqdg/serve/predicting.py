@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqdg.base.errors import UsageError
 from seqdg.data.container import Container, File, open_container
 from seqdg.data.decode import decode, need_pillow
 from seqdg.data.image_folder import SUFFIXES
-from seqdg.errors import UsageError
 from seqdg.serve.frame import words
 from seqdg.serve.inputs import ImageInput, TableInput
 from seqdg.serve.model import Model, probabilities

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqdg.base.errors import UsageError, unknown
 from seqdg.data.checks import count, some
-from seqdg.errors import UsageError, unknown
 from seqdg.serve.frame import Column, Frame, words
 
 Matrix = NDArray[np.float64]  # (row, input)

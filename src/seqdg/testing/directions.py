@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 
-from seqdg import tree
 from seqdg.algorithm import Algorithm
-from seqdg.episode import Episode, Params
-from seqdg.errors import UsageError
+from seqdg.base import tree
+from seqdg.base.episode import Episode, Params
+from seqdg.base.errors import UsageError
 from seqdg.models.net import Net
 from seqdg.testing.case import (
     CLASSES,
@@ -80,7 +80,9 @@ def check_deterministic(case: Case) -> None:
             found = {f"init of '{name}'": value for name, value in case.initial(7).items()}
             found |= everything(case.algorithm, case.net, case.weights(), case.episode(), case.probe())
             if _global_state() != before:
-                raise Broken("it draws from a global random number generator; draw from episode.key (seqdg.draw).")
+                raise Broken(
+                    "it draws from a global random number generator; draw from episode.key (seqdg.base.noise)."
+                )
         runs.append(found)
     for what, value in runs[0].items():
         if value.isnan().any():  # which would not even equal itself

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from seqdg.errors import UsageError
+from seqdg.base.errors import UsageError
 from seqdg.report.draw.marks import Dot, Figure, Line, Mark
 from seqdg.report.draw.svg import layout
 from seqdg.report.draw.theme import LIGHT

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from seqdg.errors import UsageError, unknown
+from seqdg.base.errors import UsageError, unknown
 
 _WORDS = {
     "str": "text",

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from seqdg import tree
+from seqdg.base import tree
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqdg import draw
+from seqdg.base import noise as draw
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What everything else is made of: episodes, trees of weights, noise, errors, files."""
