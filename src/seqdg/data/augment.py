@@ -18,7 +18,7 @@ from torch.nn.functional import interpolate
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.noise import fold, uniform
 from seqdg.data import pixels
-from seqdg.models.fused import kernels_run
+from seqdg.kernels import kernels_run
 from seqdg.models.normalization import Normalization, per_channel
 
 _STREAM = 0x696D6167  # sets these draws apart from what an algorithm draws from the same key
@@ -147,7 +147,7 @@ def _by_kernels(images: Tensor, key: Tensor, recipe: Augment, size: int, scale: 
     """Augmented and normalized in two passes over memory; None where no kernel is at hand."""
     if images.dtype != torch.uint8 or images.shape[-3] != 3 or not kernels_run(images):
         return None
-    from seqdg.data.pixel_kernels import changed
+    from seqdg.kernels.triton_pixels import changed
 
     flat = images.reshape(-1, *images.shape[-3:]).contiguous()
     window, changes = _amounts(flat.shape, key, recipe, torch.float32)

@@ -19,7 +19,7 @@ from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from seqdg.models import fused
+from seqdg import kernels as fused
 
 POLICIES = ("frozen", "recalibrate", "none")
 

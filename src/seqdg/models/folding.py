@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from seqdg.models import fused
+from seqdg import kernels as fused
 from seqdg.models.batchnorm import PureBatchNorm
 from seqdg.models.convolution import SameConv2d, same_padding
 

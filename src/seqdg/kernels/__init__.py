@@ -63,8 +63,8 @@ def prepare(layers: Sequence[Layer]) -> list[Ready]:
     """All convolutions of a net whose weights this pass uses once, before the first of them."""
     if not layers or not all(_kernels_run(layer.weight) for layer in layers):
         return [Ready(layer) for layer in layers]
-    from seqdg.models.fused.aside import Aside
-    from seqdg.models.fused.functions import Enter
+    from seqdg.kernels.aside import Aside
+    from seqdg.kernels.functions import Enter
 
     aside = Aside(layers[0].weight.device)
     trained = [w for layer in layers for w in layer.trained() if w.requires_grad]  # not those that are frozen
@@ -74,7 +74,7 @@ def prepare(layers: Sequence[Layer]) -> list[Ready]:
 
 
 def _made(layer: Layer, aside: Any) -> Ready:
-    from seqdg.models.fused.functions import Fold
+    from seqdg.kernels.functions import Fold
 
     dtype = _type_of(layer.weight)
     if layer.bias is not None:
@@ -96,7 +96,7 @@ def conv(x: Tensor, ready: Ready, shape: Shape) -> Tensor:
         ready.aside.wait_for(ready.made)
         x = x.to(_type_of(x))
         if _kernels_run(x) and x.dtype == (layer.weight if ready.used is None else ready.used).dtype:
-            from seqdg.models.fused.functions import Conv
+            from seqdg.kernels.functions import Conv
 
             out: Tensor = Conv.apply(x, layer.weight, ready.used, shape, ready.aside)
             return out
@@ -111,7 +111,7 @@ def conv_act(x: Tensor, ready: Ready, rest: Tensor | None, act: str, shape: Shap
         ready.aside.wait_for(ready.made)
         x = x.to(_type_of(x))
         if _kernels_run(x) and all(t.dtype == ready.used.dtype for t in (x, rest) if t is not None):
-            from seqdg.models.fused.functions import ConvAct
+            from seqdg.kernels.functions import ConvAct
 
             how = (ACTIVATIONS.index(act), shape, ready.aside)
             out: Tensor = ConvAct.apply(x, weight, *norm, ready.used, ready.shift, rest, *how)
@@ -132,7 +132,7 @@ def norm_act(
     where no kernel is at hand."""
     if not _kernels_run(x) or (rest is not None and rest.dtype != x.dtype):
         return None
-    from seqdg.models.fused.functions import NormAct
+    from seqdg.kernels.functions import NormAct
 
     out: Tensor = NormAct.apply(x, gain, offset, rest, parts, eps, ACTIVATIONS.index(act))[0]
     return out
@@ -166,7 +166,7 @@ def _kernels_run(x: Tensor) -> bool:
 @cache
 def _has_triton() -> bool:
     try:
-        import seqdg.models.fused.kernels  # noqa: F401
+        import seqdg.kernels.triton_convolution  # noqa: F401
     except ImportError:
         log.info("Triton is not installed: activations take more passes over memory.")
         return False

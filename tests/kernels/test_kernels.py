@@ -12,8 +12,8 @@ from torch.nn.functional import batch_norm
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
+from seqdg import kernels as fused
 from seqdg.base import tree
-from seqdg.models import fused
 from seqdg.models.efficientnet_lite import efficientnet_lite0
 from seqdg.models.net import Net
 from seqdg.models.resnet import resnet18
@@ -35,7 +35,7 @@ PIECES = [(1, 24, 5, 4096, 2), (2, 40, 5, 4096, 1), (3, 144, 2, 4096, 1), (2, 8,
 @pytest.fixture(params=PIECES)
 def batch(request, monkeypatch, kernels):
     """Parts and shape of one whose statistics come in one piece, in some, and in more than a tile takes."""
-    from seqdg.models.fused import launch
+    from seqdg.kernels import launch
 
     kernels(True)
     parts, channels, size, tile, pieces = request.param
@@ -127,7 +127,7 @@ def test_normalization_of_each_part_by_itself(batch, added, act):
 
 def normalized(x, parts):
     """All that the kernels give for a batch, there and back."""
-    from seqdg.models.fused import launch
+    from seqdg.kernels import launch
 
     gain = 1 + torch.arange(x.shape[1], device=x.device) / x.shape[1]
     out, mean, rstd = launch.norm_act(x, gain, gain, x, parts, 1e-3, launch.RELU)
@@ -139,7 +139,7 @@ def the_same(got, want):
 
 
 def test_normalization_leaves_its_counters_for_the_next(batch):
-    from seqdg.models.fused import launch
+    from seqdg.kernels import launch
 
     parts, shape = batch
     x = draws(*shape)

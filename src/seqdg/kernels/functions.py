@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from seqdg.models.fused import launch
-from seqdg.models.fused.aside import Aside
+from seqdg.kernels import launch
+from seqdg.kernels.aside import Aside
 
 Shape = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]  # stride, padding, dilation, groups
 

@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from seqdg.models.fused import kernels
+from seqdg.kernels import triton_convolution as kernels
 
 NONE, RELU, RELU6 = range(3)
 TILE = 4096  # entries that a program takes at a time
