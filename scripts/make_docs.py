@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import seqdg
 from seqdg import Algorithm, Episode, Net, Range, Sequential
 from seqdg.benchmark import load_benchmark
-from seqdg.models.mlp import mlp
+from seqdg.nets.mlp import mlp
 from seqdg.settings import rules
 
 PAGE = Path(__file__).parents[1] / "docs" / "algorithms.md"

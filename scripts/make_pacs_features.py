@@ -22,8 +22,8 @@ from seqdg.benchmark import load_benchmark
 from seqdg.data import image_folder, splits
 from seqdg.data.container import Container, File, open_container
 from seqdg.data.spec import DataSpec
-from seqdg.models.factory import NetSpec, build
-from seqdg.models.net import Net
+from seqdg.nets.factory import NetSpec, build
+from seqdg.nets.net import Net
 
 BATCH = 64
 FILE = "pacs_efficientnet_lite0.npz"

@@ -16,7 +16,7 @@ from seqdg.data.augment import ImageTransform, recipe
 from seqdg.data.domain import Dataset
 from seqdg.data.inputs import Inputs
 from seqdg.executors.context import Context
-from seqdg.models.factory import NetSpec
+from seqdg.nets.factory import NetSpec
 from seqdg.place import Place, stack_of
 from seqdg.protocol import Protocol
 from seqdg.trainer import Stack

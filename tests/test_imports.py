@@ -25,7 +25,7 @@ CHAIN = (
     ("registry",),
     ("sequential", "settings"),
     ("algorithm",),
-    ("models",),
+    ("nets",),
     ("base.episode", "base.tree", "base.noise", "base.errors"),
 )
 HEAVY = ("ray", "matplotlib", "sklearn", "pandas", "typer", "rich", "scipy", "torchvision", "timm", "h5py", "PIL")

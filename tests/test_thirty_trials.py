@@ -9,7 +9,7 @@ from seqdg.benchmark import Choice, load_benchmark, plan
 from seqdg.data.inputs import Inputs
 from seqdg.data.rotated_mnist import load
 from seqdg.data.sampler import torch_generator
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.place import net_of
 from seqdg.protocol import split
 from seqdg.trainer import Job, Stack

@@ -13,7 +13,7 @@ from seqdg.base.errors import UsageError
 from seqdg.data.domain import Dataset
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import Sampler
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.protocol import Protocol, split
 from seqdg.registry import build
 from seqdg.trainer import Job, Stack, stage_bounds

@@ -17,7 +17,7 @@ from statistics import median
 import torch
 
 from seqdg.data.domain import Dataset
-from seqdg.models.factory import NetSpec
+from seqdg.nets.factory import NetSpec
 from seqdg.place import Place, stack_of
 from seqdg.protocol import Protocol
 from seqdg.registry import build

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from seqdg.data.stream import gather, prefetch, resident
-from seqdg.models.resnet import resnet18
+from seqdg.nets.resnet import resnet18
 
 
 def noise(path: Path, images: int, side: int) -> np.ndarray:

@@ -7,7 +7,7 @@ from seqdg import testing
 from seqdg.algorithm import Algorithm, Chainable, Range, setting
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.registry import algorithms, build, register
 from seqdg.sequential import Sequential
 

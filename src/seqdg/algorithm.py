@@ -14,7 +14,7 @@ from torch.func import grad_and_value
 
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError, unknown
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 
 Number = float | Tensor  # a 0-d tensor holds one value per trial of a stack
 Numbers = Number | tuple[Number, ...]  # one for every position of the path, or one each

@@ -14,7 +14,7 @@ from seqdg.checkpoint import FOLDER, header_of, name_of
 from seqdg.data.domain import Dataset
 from seqdg.estimate import longest_first
 from seqdg.executors.context import Context, Executor
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.place import net_of
 from seqdg.progress import Progress
 from seqdg.record import FAILED, Record

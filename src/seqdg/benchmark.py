@@ -16,7 +16,7 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.base.toml_table import fields_of, typed
 from seqdg.data.augment import recipe
 from seqdg.data.domain import Dataset
-from seqdg.models.factory import NAMES, NetSpec
+from seqdg.nets.factory import NAMES, NetSpec
 from seqdg.protocol import Protocol, sources, split
 from seqdg.registry import algorithms, build
 from seqdg.search import MULTIPLES, Proposal, proposals

@@ -12,7 +12,7 @@ from torch.func import grad_and_value, vmap
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 
 PREFIX = "branch."
 

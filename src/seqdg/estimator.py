@@ -20,7 +20,7 @@ from seqdg.fitting.facts import facts_of, read_parameters
 from seqdg.fitting.material import check_labels, prepared
 from seqdg.fitting.recipe import Recipe, recipe_of, seeded
 from seqdg.fitting.train import trained
-from seqdg.models.factory import NetSpec
+from seqdg.nets.factory import NetSpec
 from seqdg.serve.frame import Frame, NotAValue, frame_of, is_dataframe
 from seqdg.serve.inputs import TableInput
 from seqdg.serve.model import Model, probabilities

@@ -12,7 +12,7 @@ from torch.nn.functional import linear as affine
 from seqdg.algorithm import Number
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 
 
 def linear_params(prefix: str, inputs: int, outputs: int, generator: torch.Generator, like: Tensor) -> Params:

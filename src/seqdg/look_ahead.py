@@ -13,7 +13,7 @@ from torch.func import grad, grad_and_value, jvp, vjp
 from seqdg.algorithm import Chainable, Loss, Number, Numbers, Range, setting
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.positions import check_count, nth, nth_from_end
 
 

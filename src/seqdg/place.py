@@ -16,9 +16,9 @@ from seqdg.data.domain import Dataset
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import torch_generator
 from seqdg.data.stream import fits, resident
-from seqdg.models.factory import BuiltNet
-from seqdg.models.factory import build as build_net
-from seqdg.models.net import Criterion, Net
+from seqdg.nets.factory import BuiltNet
+from seqdg.nets.factory import build as build_net
+from seqdg.nets.net import Criterion, Net
 from seqdg.protocol import split
 from seqdg.trainer import Job, Stack
 from seqdg.trial import Group, Trial

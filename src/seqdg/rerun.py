@@ -12,7 +12,7 @@ from seqdg.base.errors import UsageError
 from seqdg.data.domain import Dataset
 from seqdg.data.sampler import stream
 from seqdg.executors.context import Context, attempt
-from seqdg.models.factory import NetSpec
+from seqdg.nets.factory import NetSpec
 from seqdg.place import net_of
 from seqdg.protocol import Protocol, split
 from seqdg.provenance import device_name, versions

@@ -11,7 +11,7 @@ from torch.func import grad_and_value
 from seqdg.algorithm import Algorithm, Chainable
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from seqdg.capture import Captured, Draws
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import Sampler
 from seqdg.data.upcoming import Upcoming
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.protocol import Protocol, Split
 from seqdg.settings import numbers, with_numbers

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from seqdg.algorithm import Algorithm
-from seqdg.models.factory import NetSpec
+from seqdg.nets.factory import NetSpec
 from seqdg.protocol import Protocol
 from seqdg.record import key_of
 from seqdg.registry import build

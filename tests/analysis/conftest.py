@@ -13,7 +13,7 @@ from seqdg.analysis.study import Study
 from seqdg.benchmark import load_benchmark
 from seqdg.data.domain import Dataset
 from seqdg.executors.context import Context
-from seqdg.models.factory import NetSpec
+from seqdg.nets.factory import NetSpec
 from seqdg.protocol import Protocol
 
 CLASSES, WIDTH, ROWS = 3, 12, 240

@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn.functional import cosine_similarity
 
 from seqdg.analysis.alignment import aligned, alignment
-from seqdg.models.mlp import mlp
-from seqdg.models.net import Net
+from seqdg.nets.mlp import mlp
+from seqdg.nets.net import Net
 
 
 @pytest.fixture

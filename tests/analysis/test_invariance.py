@@ -9,8 +9,8 @@ import torch
 import seqdg
 from seqdg.analysis.invariance import BIAS, WEIGHT, DomainClassifier, domain_losses, invariance, probe
 from seqdg.base.episode import Episode
-from seqdg.models.mlp import mlp
-from seqdg.models.net import Net
+from seqdg.nets.mlp import mlp
+from seqdg.nets.net import Net
 
 LN3 = math.log(3)
 

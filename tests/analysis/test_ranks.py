@@ -7,8 +7,8 @@ import seqdg
 from seqdg.analysis.ranks import loss_at, moved, ranks
 from seqdg.base.episode import Episode
 from seqdg.base.errors import UsageError
-from seqdg.models.mlp import mlp
-from seqdg.models.net import Net
+from seqdg.nets.mlp import mlp
+from seqdg.nets.net import Net
 
 
 def test_the_source_is_moved_to_its_place_and_all_others_keep_their_order():

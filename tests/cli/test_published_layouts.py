@@ -12,9 +12,9 @@ from PIL import Image
 
 from seqdg.benchmark import load_benchmark
 from seqdg.data.load import load_data
-from seqdg.models.alexnet import alexnet
-from seqdg.models.initialize import initialized
-from seqdg.models.resnet import resnet18
+from seqdg.nets.alexnet import alexnet
+from seqdg.nets.initialize import initialized
+from seqdg.nets.resnet import resnet18
 from seqdg.record import DONE
 from seqdg.store import Store
 

@@ -9,8 +9,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from seqdg.models.initialize import initialized
-from seqdg.models.resnet import resnet18
+from seqdg.nets.initialize import initialized
+from seqdg.nets.resnet import resnet18
 from seqdg.store import Store
 
 NET = 'name = "resnet18"\npretrained = true\npolicy = "frozen"\nsize = 32'

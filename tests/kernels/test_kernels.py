@@ -14,9 +14,9 @@ if not torch.cuda.is_available():
 
 from seqdg import kernels as fused
 from seqdg.base import tree
-from seqdg.models.efficientnet_lite import efficientnet_lite0
-from seqdg.models.net import Net
-from seqdg.models.resnet import resnet18
+from seqdg.nets.efficientnet_lite import efficientnet_lite0
+from seqdg.nets.net import Net
+from seqdg.nets.resnet import resnet18
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

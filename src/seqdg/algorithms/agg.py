@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqdg.algorithm import Algorithm
 from seqdg.base.episode import Episode, Params
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.registry import register
 
 

@@ -14,7 +14,7 @@ from seqdg.algorithm import Algorithm, Number, Range, setting
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.registry import register
 
 

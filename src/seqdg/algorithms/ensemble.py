@@ -14,7 +14,7 @@ from seqdg import branches
 from seqdg.algorithm import Algorithm
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.registry import register
 
 

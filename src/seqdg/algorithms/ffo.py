@@ -11,7 +11,7 @@ from torch.func import grad_and_value
 from seqdg.algorithm import Algorithm, Numbers, Range, setting
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.positions import check_count, nth, nth_from_end
 from seqdg.registry import register
 

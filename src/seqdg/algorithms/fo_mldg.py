@@ -11,7 +11,7 @@ from seqdg.algorithm import Loss, Number
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Minibatch, Params
 from seqdg.look_ahead import LookAhead, halves
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.registry import register
 
 

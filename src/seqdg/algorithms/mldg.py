@@ -12,8 +12,8 @@ from seqdg.algorithm import Loss, setting
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.look_ahead import LookAhead, directions, exact_by_products, halves, of_order, second_order
-from seqdg.models.net import Net
-from seqdg.recompute import Recomputing
+from seqdg.nets.net import Net
+from seqdg.nets.recompute import Recomputing
 from seqdg.registry import register
 
 

@@ -15,7 +15,7 @@ from seqdg.algorithm import Algorithm, Number, Range, setting
 from seqdg.base import noise as draw
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.registry import register
 
 BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the kernels, in units of the squared length of a code

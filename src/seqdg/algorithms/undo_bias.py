@@ -14,7 +14,7 @@ from seqdg import branches
 from seqdg.algorithm import Chainable, Loss, Number, Range, setting
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.registry import register
 
 Linear = Callable[[Tensor], Tensor]

@@ -30,7 +30,7 @@ from seqdg.analysis.study import (
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
 from seqdg.data.sampler import stream, torch_generator
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.trainer import Stack
 
 WEIGHT, BIAS = "domain.weight", "domain.bias"

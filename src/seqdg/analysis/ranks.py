@@ -23,7 +23,7 @@ from seqdg.base.episode import Episode, Params
 from seqdg.data.sampler import Draws, Sampler
 from seqdg.data.upcoming import Upcoming
 from seqdg.look_ahead import LookAhead
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 from seqdg.sequential import Sequential
 from seqdg.trainer import Stack
 

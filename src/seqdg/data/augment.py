@@ -19,7 +19,7 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.base.noise import fold, uniform
 from seqdg.data import pixels
 from seqdg.kernels import kernels_run
-from seqdg.models.normalization import Normalization, per_channel
+from seqdg.nets.normalization import Normalization, per_channel
 
 _STREAM = 0x696D6167  # sets these draws apart from what an algorithm draws from the same key
 

@@ -16,8 +16,8 @@ from seqdg.executors.context import Context
 from seqdg.fitting.loss import loss_of
 from seqdg.fitting.material import Material
 from seqdg.fitting.recipe import Recipe
-from seqdg.models.factory import BuiltNet
-from seqdg.models.net import Criterion
+from seqdg.nets.factory import BuiltNet
+from seqdg.nets.net import Criterion
 from seqdg.place import Place
 from seqdg.protocol import sources
 from seqdg.serve.inputs import TableInput

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.models.net import Criterion
+from seqdg.nets.net import Criterion
 
 
 @dataclass(frozen=True)

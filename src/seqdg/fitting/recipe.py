@@ -16,9 +16,9 @@ from seqdg.data.augment import recipe as augmentation
 from seqdg.data.sampler import torch_generator
 from seqdg.evaluate import CRITERIA
 from seqdg.executors.choice import device_of
-from seqdg.models.batchnorm import POLICIES, batchnorm_is_frozen, has_batchnorm
-from seqdg.models.factory import BACKBONES, BuiltNet, NetSpec, build
-from seqdg.models.normalization import Normalization
+from seqdg.nets.batchnorm import POLICIES, batchnorm_is_frozen, has_batchnorm
+from seqdg.nets.factory import BACKBONES, BuiltNet, NetSpec, build
+from seqdg.nets.normalization import Normalization
 from seqdg.protocol import Protocol
 from seqdg.registry import algorithms
 from seqdg.registry import build as build_algorithm

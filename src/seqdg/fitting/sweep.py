@@ -23,8 +23,8 @@ from seqdg.fitting.folds import FoldContext
 from seqdg.fitting.material import Material
 from seqdg.fitting.recipe import Recipe
 from seqdg.fitting.train import check_net
-from seqdg.models.factory import NetSpec
-from seqdg.models.net import Net
+from seqdg.nets.factory import NetSpec
+from seqdg.nets.net import Net
 from seqdg.progress import Progress
 from seqdg.record import DIVERGED, DONE, FAILED, Record
 from seqdg.report.select import Outcome, mean, outcomes

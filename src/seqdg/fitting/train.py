@@ -24,8 +24,8 @@ from seqdg.evaluate import score
 from seqdg.fitting.loss import loss_of
 from seqdg.fitting.material import Material
 from seqdg.fitting.recipe import Recipe, torch_device
-from seqdg.models.factory import BuiltNet
-from seqdg.models.net import Net
+from seqdg.nets.factory import BuiltNet
+from seqdg.nets.net import Net
 from seqdg.protocol import Split
 from seqdg.runner import judged
 from seqdg.serve.inputs import ImageInput

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqdg.base.errors import UsageError
 from seqdg.data.augment import prepare
-from seqdg.models.normalization import Normalization
+from seqdg.nets.normalization import Normalization
 from seqdg.serve.frame import Frame, frame_of
 from seqdg.serve.preprocessing import Preprocessing
 

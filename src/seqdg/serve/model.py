@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from seqdg.algorithm import Algorithm
 from seqdg.base.episode import Params
-from seqdg.models.factory import NetSpec
-from seqdg.models.net import Net
+from seqdg.nets.factory import NetSpec
+from seqdg.nets.net import Net
 from seqdg.sequential import Sequential
 from seqdg.serve.inputs import TOGETHER, Input
 

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from seqdg.algorithm import Algorithm
 from seqdg.base.errors import UsageError
 from seqdg.base.tree import under_prefix, with_prefix
-from seqdg.models import weights
-from seqdg.models.factory import NetSpec
-from seqdg.models.factory import build as build_net
+from seqdg.nets import weights
+from seqdg.nets.factory import NetSpec
+from seqdg.nets.factory import build as build_net
 from seqdg.registry import algorithms
 from seqdg.registry import build as build_algorithm
 from seqdg.serve.card import card

@@ -12,7 +12,7 @@ from seqdg.algorithm import Algorithm
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 
 INPUTS, CLASSES, BATCH = 4, 3, 6
 

@@ -14,7 +14,7 @@ from torch.autograd import Function
 from torch.func import vjp
 
 from seqdg.base.episode import Episode, Minibatch, Params
-from seqdg.models.net import Net
+from seqdg.nets.net import Net
 
 
 class Recomputing(Net):

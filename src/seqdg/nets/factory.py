@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.models import efficientnet_lite, timm_models, weights
-from seqdg.models.alexnet import alexnet
-from seqdg.models.initialize import initialized
-from seqdg.models.mlp import mlp
-from seqdg.models.normalization import IMAGENET, LITE0, Normalization
-from seqdg.models.resnet import resnet18, resnet50
+from seqdg.nets import efficientnet_lite, timm_models, weights
+from seqdg.nets.alexnet import alexnet
+from seqdg.nets.initialize import initialized
+from seqdg.nets.mlp import mlp
+from seqdg.nets.normalization import IMAGENET, LITE0, Normalization
+from seqdg.nets.resnet import resnet18, resnet50
 
 
 @dataclass(frozen=True)

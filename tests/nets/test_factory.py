@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from seqdg.base.errors import UsageError
-from seqdg.models.efficientnet_lite import imagenet_weights
-from seqdg.models.factory import BACKBONES, NAMES, BuiltNet, NetSpec, build
-from seqdg.models.normalization import IMAGENET, Normalization
-from seqdg.models.weights import head
+from seqdg.nets.efficientnet_lite import imagenet_weights
+from seqdg.nets.factory import BACKBONES, NAMES, BuiltNet, NetSpec, build
+from seqdg.nets.normalization import IMAGENET, Normalization
+from seqdg.nets.weights import head
 
 
 def generator(seed: int = 0) -> torch.Generator:

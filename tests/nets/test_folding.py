@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from seqdg.models.batchnorm import PureBatchNorm, purified
-from seqdg.models.efficientnet_lite import efficientnet_lite0
-from seqdg.models.folding import folded
-from seqdg.models.net import Net
-from seqdg.models.resnet import resnet18
+from seqdg.nets.batchnorm import PureBatchNorm, purified
+from seqdg.nets.efficientnet_lite import efficientnet_lite0
+from seqdg.nets.folding import folded
+from seqdg.nets.net import Net
+from seqdg.nets.resnet import resnet18
 
 
 def with_statistics(module):

@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from seqdg.base.episode import Episode, Minibatch, Params
 from seqdg.base.errors import UsageError, unknown
-from seqdg.models.batchnorm import POLICIES, has_batchnorm, in_parts, purified, recorded, without_statistics
-from seqdg.models.folding import folded
+from seqdg.nets.batchnorm import POLICIES, has_batchnorm, in_parts, purified, recorded, without_statistics
+from seqdg.nets.folding import folded
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 

@@ -18,8 +18,8 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from seqdg import kernels as fused
-from seqdg.models.batchnorm import PureBatchNorm
-from seqdg.models.convolution import SameConv2d, same_padding
+from seqdg.nets.batchnorm import PureBatchNorm
+from seqdg.nets.convolution import SameConv2d, same_padding
 
 _ADDITIONS = (operator.add, torch.add)
 _RELUS: dict[Any, str] = {F.relu: "relu", torch.relu: "relu", F.relu6: "relu6"}

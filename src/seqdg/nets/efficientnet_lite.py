@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqdg.base.errors import UsageError
-from seqdg.models.convolution import SameConv2d
+from seqdg.nets.convolution import SameConv2d
 
 # kernel, stride of the first block, expansion, output channels, blocks
 STAGES = (

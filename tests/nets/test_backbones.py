@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 
-from seqdg.models.alexnet import alexnet
-from seqdg.models.efficientnet_lite import SameConv2d, efficientnet_lite0
-from seqdg.models.initialize import initialized
-from seqdg.models.mlp import mlp
-from seqdg.models.net import Net
-from seqdg.models.resnet import resnet18, resnet50
+from seqdg.nets.alexnet import alexnet
+from seqdg.nets.efficientnet_lite import SameConv2d, efficientnet_lite0
+from seqdg.nets.initialize import initialized
+from seqdg.nets.mlp import mlp
+from seqdg.nets.net import Net
+from seqdg.nets.resnet import resnet18, resnet50
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -11,9 +11,9 @@ from torch import nn
 from torch.func import grad, vmap
 
 from seqdg.base.errors import UsageError
-from seqdg.models.factory import NetSpec, build
-from seqdg.models.net import Net
-from seqdg.models.timm_models import purify
+from seqdg.nets.factory import NetSpec, build
+from seqdg.nets.net import Net
+from seqdg.nets.timm_models import purify
 
 
 class BatchNormAct2d(nn.BatchNorm2d):

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from seqdg.base.errors import UsageError
-from seqdg.models.normalization import IMAGENET, Normalization
+from seqdg.nets.normalization import IMAGENET, Normalization
 
 PREFIX = "timm:"
 

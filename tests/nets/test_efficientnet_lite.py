@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqdg.models.factory import BuiltNet, NetSpec, build
-from seqdg.models.net import Net
+from seqdg.nets.factory import BuiltNet, NetSpec, build
+from seqdg.nets.net import Net
 
 DOGS = range(151, 269)  # ImageNet's breeds
 

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from seqdg.base.errors import UsageError
-from seqdg.models.efficientnet_lite import efficientnet_lite0
-from seqdg.models.initialize import initialized
-from seqdg.models.mlp import mlp
-from seqdg.models.resnet import resnet18
+from seqdg.nets.efficientnet_lite import efficientnet_lite0
+from seqdg.nets.initialize import initialized
+from seqdg.nets.mlp import mlp
+from seqdg.nets.resnet import resnet18
 
 MAKERS = {
     "mlp": lambda: mlp(7, (6, 5), 3, batchnorm=True),

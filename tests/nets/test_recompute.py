@@ -10,8 +10,8 @@ from torch.testing import assert_close
 
 from seqdg import Episode, Net, build
 from seqdg.analysis.cost import Living
-from seqdg.models.resnet import resnet18
-from seqdg.recompute import Recomputing
+from seqdg.nets.recompute import Recomputing
+from seqdg.nets.resnet import resnet18
 
 
 def deep() -> Net:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError
-from seqdg.models import weights
-from seqdg.models.alexnet import alexnet
-from seqdg.models.initialize import initialized
-from seqdg.models.mlp import mlp
-from seqdg.models.resnet import resnet18
+from seqdg.nets import weights
+from seqdg.nets.alexnet import alexnet
+from seqdg.nets.initialize import initialized
+from seqdg.nets.mlp import mlp
+from seqdg.nets.resnet import resnet18
 
 
 def small(classes: int = 3, seed: int = 0) -> nn.Module:
