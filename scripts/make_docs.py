@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import seqdg
 from seqdg import Algorithm, Episode, Net, Range, Sequential
 from seqdg.benchmark import load_benchmark
+from seqdg.core.settings import rules
 from seqdg.nets.mlp import mlp
-from seqdg.settings import rules
 
 PAGE = Path(__file__).parents[1] / "docs" / "algorithms.md"
 BENCHMARKS = {"ixmas": "IXMAS", "vlcs": "VLCS", "pacs": "PACS", "pacs-alexnet": "PACS (AlexNet)"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import seqdg
-from seqdg.settings import flat, rules, with_settings
+from seqdg.core.settings import flat, rules, with_settings
 from seqdg.testing import CHECKS, check_algorithm
 from seqdg.testing.case import Case, enough, nets
 from seqdg.testing.variations import check_settings_act, widest

@@ -6,7 +6,7 @@ import pytest
 
 import seqdg
 from seqdg.benchmark import load_benchmark
-from seqdg.settings import rules
+from seqdg.core.settings import rules
 
 APPENDIX_C = {
     ("ixmas", "fo-s-mldg"): {"alpha": 0.9, "lr": 0.001, "beta": [2.0]},

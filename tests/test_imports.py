@@ -22,9 +22,9 @@ CHAIN = (
     ("runner",),
     ("trainer",),
     ("algorithms", "testing"),
-    ("registry",),
-    ("sequential", "settings"),
-    ("algorithm",),
+    ("core.registry",),
+    ("core.sequential", "core.settings"),
+    ("core.algorithm",),
     ("nets",),
     ("base.episode", "base.tree", "base.noise", "base.errors"),
 )
@@ -80,7 +80,7 @@ def within(module: str, names: tuple[str, ...]) -> bool:
 def test_every_import_of_the_package_is_of_something_that_is_there():
     edges = graph()
     assert len(edges) > 20
-    assert {"algorithm", "registry", "base.tree"} <= edges["algorithms.mldg"] | edges["registry"]
+    assert {"core.algorithm", "core.registry", "base.tree"} <= edges["algorithms.mldg"] | edges["core.registry"]
     for module, others in edges.items():
         assert others <= edges.keys(), f"{module} imports {others - edges.keys()}"
 

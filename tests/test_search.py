@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import seqdg
-from seqdg.algorithm import Algorithm, Range, setting
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm, Range, setting
+from seqdg.core.settings import flat, shape
 from seqdg.search import Fixed, Optuna, Proposal, candidates, grid, proposals
-from seqdg.settings import flat, shape
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-from seqdg.algorithm import Algorithm
 from seqdg.base import tree
 from seqdg.base.episode import Episode
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.registry import build
 from seqdg.data.domain import Dataset
 from seqdg.data.inputs import Inputs
 from seqdg.data.sampler import Sampler
 from seqdg.nets.net import Net
 from seqdg.protocol import Protocol, split
-from seqdg.registry import build
 from seqdg.trainer import Job, Stack, stage_bounds
 
 PROTOCOL = Protocol(steps=6, batch=5, lr=0.1)

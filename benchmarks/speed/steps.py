@@ -16,12 +16,12 @@ from statistics import median
 
 import torch
 
+from seqdg.core.registry import build
+from seqdg.core.settings import parsed as parsed_settings
 from seqdg.data.domain import Dataset
 from seqdg.nets.factory import NetSpec
 from seqdg.place import Place, stack_of
 from seqdg.protocol import Protocol
-from seqdg.registry import build
-from seqdg.settings import parsed as parsed_settings
 from seqdg.trial import Group, Trial, settings_of
 
 

@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import Any
 
 from seqdg import testing
-from seqdg.algorithm import Algorithm, Chainable, Range, setting
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm, Chainable, Range, setting
+from seqdg.core.registry import algorithms, build, register
+from seqdg.core.sequential import Sequential
 from seqdg.nets.net import Net
-from seqdg.registry import algorithms, build, register
-from seqdg.sequential import Sequential
 
 __version__ = "0.1.0"
 __all__ = [

@@ -11,16 +11,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from seqdg.algorithm import Algorithm
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.toml_table import fields_of, typed
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.registry import algorithms, build
+from seqdg.core.settings import flat, parsed, with_settings
 from seqdg.data.augment import recipe
 from seqdg.data.domain import Dataset
 from seqdg.nets.factory import NAMES, NetSpec
 from seqdg.protocol import Protocol, sources, split
-from seqdg.registry import algorithms, build
 from seqdg.search import MULTIPLES, Proposal, proposals
-from seqdg.settings import flat, parsed, with_settings
 from seqdg.trial import Trial, settings_of
 
 if sys.version_info >= (3, 11):

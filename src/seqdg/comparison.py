@@ -10,6 +10,9 @@ from typing import Any
 from sklearn.base import clone
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.core.registry import algorithms as registered
+from seqdg.core.registry import build
+from seqdg.core.settings import flat
 from seqdg.data import checks
 from seqdg.estimator import DomainGeneralizer, checked_input, checked_labels
 from seqdg.evaluate import CRITERIA
@@ -21,10 +24,7 @@ from seqdg.fitting.recipe import Recipe, plain
 from seqdg.fitting.sweep import LEAVE_ONE_OUT, Candidate, Sweep
 from seqdg.fitting.verdict import CHOSEN, ORACLE, Comparison, Winner
 from seqdg.progress import Progress
-from seqdg.registry import algorithms as registered
-from seqdg.registry import build
 from seqdg.search import RATE, Fixed, Optuna, Proposal, Search, Target, grid, proposals
-from seqdg.settings import flat
 
 SOURCE_VAL = "source-val"
 RULES = (SOURCE_VAL, LEAVE_ONE_OUT, ORACLE)

@@ -14,8 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
-from seqdg.algorithm import Algorithm
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm
 from seqdg.fitting.facts import facts_of, read_parameters
 from seqdg.fitting.material import check_labels, prepared
 from seqdg.fitting.recipe import Recipe, recipe_of, seeded

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.functional import linear as affine
 
-from seqdg.algorithm import Number
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Number
 from seqdg.nets.net import Net
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value, jvp, vjp
 
-from seqdg.algorithm import Chainable, Loss, Number, Numbers, Range, setting
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
+from seqdg.core.algorithm import Chainable, Loss, Number, Numbers, Range, setting
+from seqdg.core.positions import check_count, nth, nth_from_end
 from seqdg.nets.net import Net
-from seqdg.positions import check_count, nth, nth_from_end
 
 
 @dataclass(frozen=True)

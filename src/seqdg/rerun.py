@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from seqdg.base.errors import UsageError
+from seqdg.core.registry import algorithms
 from seqdg.data.domain import Dataset
 from seqdg.data.sampler import stream
 from seqdg.executors.context import Context, attempt
@@ -17,7 +18,6 @@ from seqdg.place import net_of
 from seqdg.protocol import Protocol, split
 from seqdg.provenance import device_name, versions
 from seqdg.record import DIVERGED, FAILED, Record
-from seqdg.registry import algorithms
 from seqdg.report.select import outcomes
 from seqdg.trial import Group, Trial
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from seqdg.algorithm import Algorithm, Range
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm, Range
+from seqdg.core.settings import flat, rules, with_settings
 from seqdg.data.sampler import stream
-from seqdg.settings import flat, rules, with_settings
 
 MULTIPLES = (0.1, 2.0)  # of a learning rate, between which others are drawn: well above a good one, rounding decides
 RATE = "lr"  # its name among what can be fixed

@@ -8,12 +8,12 @@ from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any
 
-from seqdg.algorithm import Algorithm
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.registry import build
+from seqdg.core.settings import for_path, parsed, printed, shape
 from seqdg.nets.factory import NetSpec
 from seqdg.protocol import Protocol
 from seqdg.record import key_of
-from seqdg.registry import build
-from seqdg.settings import for_path, parsed, printed, shape
 from seqdg.trainer import optimizer_name, stage_bounds
 
 DESCRIPTION = 1  # version of the canonical description: a change of meaning gives all trials new keys

@@ -14,8 +14,8 @@ from seqdg import Episode, Net, branches, build
 from seqdg.algorithms.agg import AGG
 from seqdg.base import tree
 from seqdg.benchmark import TRAINING
+from seqdg.core.settings import rules
 from seqdg.nets.resnet import resnet18
-from seqdg.settings import rules
 
 OTHERS = [name for name in seqdg.algorithms() if name != "agg"]
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from seqdg import Algorithm, UsageError
-from seqdg.algorithm import setting
 from seqdg.base import tree
+from seqdg.core.algorithm import setting
 from seqdg.testing import check_algorithm
 from toys import Sound, TwoStages, failure, toy
 

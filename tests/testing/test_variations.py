@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from seqdg import UsageError
-from seqdg.algorithm import Number, Numbers, setting
 from seqdg.base import tree
+from seqdg.core.algorithm import Number, Numbers, setting
 from seqdg.testing import check_algorithm
 from toys import Pull, Pulled, Sound, TwoStages, failure, toy
 

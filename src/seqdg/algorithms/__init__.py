@@ -10,7 +10,7 @@ class _Folder(ModuleType):
     """Importing this folder binds `seqdg.algorithms` to it, where the function of that name was: so it is one too."""
 
     def __call__(self) -> tuple[str, ...]:
-        from seqdg.registry import algorithms
+        from seqdg.core.registry import algorithms
 
         return algorithms()
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from seqdg.algorithm import Algorithm
 from seqdg.base.episode import Episode, Params
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.registry import register
 from seqdg.nets.net import Net
-from seqdg.registry import register
 
 
 @register("agg")

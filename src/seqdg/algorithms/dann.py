@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from seqdg import layers
-from seqdg.algorithm import Algorithm, Number, Range, setting
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
+from seqdg.core.algorithm import Algorithm, Number, Range, setting
+from seqdg.core.registry import register
 from seqdg.nets.net import Net
-from seqdg.registry import register
 
 
 @register("dann")

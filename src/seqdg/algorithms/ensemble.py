@@ -11,11 +11,11 @@ from torch.func import vmap
 from torch.nn.functional import log_softmax
 
 from seqdg import branches
-from seqdg.algorithm import Algorithm
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.registry import register
 from seqdg.nets.net import Net
-from seqdg.registry import register
 
 
 @register("ensemble")

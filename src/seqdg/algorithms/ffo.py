@@ -8,12 +8,12 @@ from typing import ClassVar
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.algorithm import Algorithm, Numbers, Range, setting
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
+from seqdg.core.algorithm import Algorithm, Numbers, Range, setting
+from seqdg.core.positions import check_count, nth, nth_from_end
+from seqdg.core.registry import register
 from seqdg.nets.net import Net
-from seqdg.positions import check_count, nth, nth_from_end
-from seqdg.registry import register
 
 
 @register("ffo-s-mldg")

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
 from seqdg import branches
-from seqdg.algorithm import Algorithm, Number, Range, setting
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm, Number, Range, setting
+from seqdg.core.registry import register
 from seqdg.nets.net import Net
-from seqdg.registry import register
 
 
 @register("metareg")

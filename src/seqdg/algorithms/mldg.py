@@ -8,13 +8,13 @@ from typing import ClassVar
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.algorithm import Loss, setting
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
+from seqdg.core.algorithm import Loss, setting
+from seqdg.core.registry import register
 from seqdg.look_ahead import LookAhead, directions, exact_by_products, halves, of_order, second_order
 from seqdg.nets.net import Net
 from seqdg.nets.recompute import Recomputing
-from seqdg.registry import register
 
 
 @register("mldg", sequential="s-mldg")

@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from seqdg import layers
-from seqdg.algorithm import Algorithm, Number, Range, setting
 from seqdg.base import noise as draw
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
+from seqdg.core.algorithm import Algorithm, Number, Range, setting
+from seqdg.core.registry import register
 from seqdg.nets.net import Net
-from seqdg.registry import register
 
 BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the kernels, in units of the squared length of a code
 

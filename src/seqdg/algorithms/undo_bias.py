@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.func import vmap
 
 from seqdg import branches
-from seqdg.algorithm import Chainable, Loss, Number, Range, setting
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
+from seqdg.core.algorithm import Chainable, Loss, Number, Range, setting
+from seqdg.core.registry import register
 from seqdg.nets.net import Net
-from seqdg.registry import register
 
 Linear = Callable[[Tensor], Tensor]
 EPSILON = 1e-6  # the norm is sqrt(s + EPSILON^2), so that equal copies (the start) give no kick

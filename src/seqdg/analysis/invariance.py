@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn.functional import cross_entropy, linear
 
-from seqdg.algorithm import Algorithm
 from seqdg.analysis.study import (
     Diverged,
     Numbers,
@@ -29,6 +28,7 @@ from seqdg.analysis.study import (
 )
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm
 from seqdg.data.sampler import stream, torch_generator
 from seqdg.nets.net import Net
 from seqdg.trainer import Stack

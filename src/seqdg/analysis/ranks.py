@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from seqdg.algorithm import Algorithm
 from seqdg.algorithms.agg import AGG
 from seqdg.analysis.study import (
     Numbers,
@@ -20,11 +19,12 @@ from seqdg.analysis.study import (
     walk,
 )
 from seqdg.base.episode import Episode, Params
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.sequential import Sequential
 from seqdg.data.sampler import Draws, Sampler
 from seqdg.data.upcoming import Upcoming
 from seqdg.look_ahead import LookAhead
 from seqdg.nets.net import Net
-from seqdg.sequential import Sequential
 from seqdg.trainer import Stack
 
 EPISODES = 16  # on which a loss is taken each time

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from seqdg import branches
-from seqdg.algorithm import Algorithm
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice
+from seqdg.core.algorithm import Algorithm
 from seqdg.data.domain import Dataset
 from seqdg.executors.context import Context, Executor
 from seqdg.executors.local import InProcess
@@ -176,7 +176,7 @@ def why_no_features(stack: Stack, name: str) -> str | None:
 
 def algorithm_of(stack: Stack, given: Params) -> Algorithm:
     """The algorithm of one trial, with its numbers."""
-    from seqdg.settings import with_numbers
+    from seqdg.core.settings import with_numbers
 
     return with_numbers(stack.algorithm, given)
 

@@ -58,7 +58,7 @@ def check(
 def _algorithm(name: str) -> None:
     """By the contract, with its settings as they are."""
     from seqdg.base.errors import UsageError
-    from seqdg.registry import build
+    from seqdg.core.registry import build
     from seqdg.testing import CHECKS, ContractError, check_algorithm
 
     try:

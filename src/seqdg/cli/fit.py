@@ -156,8 +156,8 @@ def _alone(
 def _settings(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """`fo-s-mldg.alpha=0.1` by algorithm and name; `lr` is an algorithm's learning rate."""
     from seqdg.benchmark import given_settings
-    from seqdg.registry import build
-    from seqdg.settings import flat, parsed
+    from seqdg.core.registry import build
+    from seqdg.core.settings import flat, parsed
 
     found = {}
     for name, own in given_settings(texts, names).items():

@@ -36,9 +36,9 @@ def list_names(
 
 
 def _algorithms() -> list[dict[str, object]]:
-    from seqdg.registry import algorithms, build
-    from seqdg.sequential import Sequential
-    from seqdg.settings import printed
+    from seqdg.core.registry import algorithms, build
+    from seqdg.core.sequential import Sequential
+    from seqdg.core.settings import printed
 
     found: list[dict[str, object]] = []
     for name in algorithms():

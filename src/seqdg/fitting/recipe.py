@@ -10,8 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqdg.algorithm import Algorithm
 from seqdg.base.errors import UsageError, unknown
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.registry import algorithms
+from seqdg.core.registry import build as build_algorithm
+from seqdg.core.sequential import Sequential
+from seqdg.core.settings import with_settings
 from seqdg.data.augment import recipe as augmentation
 from seqdg.data.sampler import torch_generator
 from seqdg.evaluate import CRITERIA
@@ -20,10 +24,6 @@ from seqdg.nets.batchnorm import POLICIES, batchnorm_is_frozen, has_batchnorm
 from seqdg.nets.factory import BACKBONES, BuiltNet, NetSpec, build
 from seqdg.nets.normalization import Normalization
 from seqdg.protocol import Protocol
-from seqdg.registry import algorithms
-from seqdg.registry import build as build_algorithm
-from seqdg.sequential import Sequential
-from seqdg.settings import with_settings
 
 AUTO = "auto"
 NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay")

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from seqdg import evaluate
-from seqdg.algorithm import Algorithm
 from seqdg.base.errors import UsageError
 from seqdg.bench import capacity
 from seqdg.benchmark import Benchmark
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.settings import for_path
 from seqdg.executors.context import Executor
 from seqdg.fitting.folds import FoldContext
 from seqdg.fitting.material import Material
@@ -30,7 +31,6 @@ from seqdg.record import DIVERGED, DONE, FAILED, Record
 from seqdg.report.select import Outcome, mean, outcomes
 from seqdg.search import Proposal, Search, Target
 from seqdg.serve.inputs import ImageInput
-from seqdg.settings import for_path
 from seqdg.trial import Group, Trial, group, settings_of
 
 LEAVE_ONE_OUT = "leave-one-out"

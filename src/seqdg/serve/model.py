@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seqdg.algorithm import Algorithm
 from seqdg.base.episode import Params
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.sequential import Sequential
 from seqdg.nets.factory import NetSpec
 from seqdg.nets.net import Net
-from seqdg.sequential import Sequential
 from seqdg.serve.inputs import TOGETHER, Input
 
 

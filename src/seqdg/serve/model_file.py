@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from seqdg.algorithm import Algorithm
 from seqdg.base.errors import UsageError
 from seqdg.base.tree import under_prefix, with_prefix
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.registry import algorithms
+from seqdg.core.registry import build as build_algorithm
 from seqdg.nets import weights
 from seqdg.nets.factory import NetSpec
 from seqdg.nets.factory import build as build_net
-from seqdg.registry import algorithms
-from seqdg.registry import build as build_algorithm
 from seqdg.serve.card import card
 from seqdg.serve.inputs import Input, described
 from seqdg.serve.model import Model, predicts_plainly

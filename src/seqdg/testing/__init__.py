@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from seqdg.algorithm import Algorithm
+from seqdg.core.algorithm import Algorithm
 from seqdg.testing import directions, variations
 from seqdg.testing.case import Broken, Case, enough, label, nets
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
-from seqdg.algorithm import Algorithm
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm
 from seqdg.nets.net import Net
 
 INPUTS, CLASSES, BATCH = 4, 3, 6

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 
-from seqdg.algorithm import Algorithm
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm
 from seqdg.nets.net import Net
 from seqdg.testing.case import (
     CLASSES,

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from seqdg.algorithm import Algorithm
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.settings import flat, numbers, parsed, printed, rules, with_numbers, with_settings
 from seqdg.nets.net import Net
-from seqdg.settings import flat, numbers, parsed, printed, rules, with_numbers, with_settings
 from seqdg.testing.case import Broken, Case, assert_same, difference, everything, stack
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from seqdg import UsageError, build
-from seqdg.positions import check_count, nth, nth_from_end, resized
+from seqdg.core.positions import check_count, nth, nth_from_end, resized
 
 
 def test_a_number_holds_at_every_position():

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqdg import Algorithm, Sequential, UsageError, build
-from seqdg.algorithm import Number, Numbers, setting
 from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.fo_mldg import FirstOrderMLDG
 from seqdg.algorithms.mldg import MLDG
-from seqdg.settings import flat, numbers, parsed, printed, rules, shape, with_numbers, with_settings
+from seqdg.core.algorithm import Number, Numbers, setting
+from seqdg.core.settings import flat, numbers, parsed, printed, rules, shape, with_numbers, with_settings
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from seqdg.algorithm import Number, Numbers
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Number, Numbers
 
 
 def check_count(name: str, values: Numbers, counts: tuple[int, ...], length: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import seqdg
 from seqdg import Algorithm, Chainable, Sequential, UsageError, build, register
-from seqdg.registry import _factories, _origins
+from seqdg.core.registry import _factories, _origins
 
 PLUGIN = """
 from __future__ import annotations

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.algorithm import Algorithm, Chainable
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm, Chainable
 from seqdg.nets.net import Net
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from seqdg.algorithm import Algorithm, Chainable
 from seqdg.base.errors import UsageError, unknown
-from seqdg.sequential import Sequential
-from seqdg.settings import rules, with_settings
+from seqdg.core.algorithm import Algorithm, Chainable
+from seqdg.core.sequential import Sequential
+from seqdg.core.settings import rules, with_settings
 
 ENTRY_POINTS = "seqdg.algorithms"
 _factories: dict[str, Callable[[], Algorithm]] = {}

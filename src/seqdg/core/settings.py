@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from seqdg.algorithm import Algorithm, Number, checked
 from seqdg.base.errors import UsageError, unknown
-from seqdg.positions import resized
+from seqdg.core.algorithm import Algorithm, Number, checked
+from seqdg.core.positions import resized
 
 
 def flat(algorithm: Algorithm) -> dict[str, Any]:

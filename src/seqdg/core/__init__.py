@@ -1,0 +1,1 @@
+"""Algorithms as pure functions, the fold that makes them sequential, their settings and names."""
