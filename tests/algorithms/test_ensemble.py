@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from seqdg import Net, branches, build
+from seqdg import Net, build
+from seqdg.algorithms import _branches as branches
 from seqdg.algorithms.agg import AGG
 from seqdg.base import tree
 

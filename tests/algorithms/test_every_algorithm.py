@@ -10,7 +10,8 @@ from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
 
 import seqdg
-from seqdg import Episode, Net, branches, build
+from seqdg import Episode, Net, build
+from seqdg.algorithms import _branches as branches
 from seqdg.algorithms.agg import AGG
 from seqdg.base import tree
 from seqdg.benchmark import TRAINING

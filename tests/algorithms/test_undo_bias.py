@@ -8,7 +8,8 @@ from torch import nn
 from torch.func import grad, jacrev
 from torch.testing import assert_close
 
-from seqdg import Net, UsageError, branches, build
+from seqdg import Net, UsageError, build
+from seqdg.algorithms import _branches as branches
 from seqdg.algorithms.agg import AGG
 
 

@@ -9,8 +9,8 @@ import torch
 from torch.func import grad_and_value
 
 from seqdg import Algorithm
+from seqdg.algorithms._look_ahead import LookAhead
 from seqdg.base import tree
-from seqdg.look_ahead import LookAhead
 from toys import Sound, failure, toy
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from seqdg import layers
+from seqdg.algorithms import _layers as layers
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError

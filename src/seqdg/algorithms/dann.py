@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from seqdg import layers
+from seqdg.algorithms import _layers as layers
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.core.algorithm import Algorithm, Number, Range, setting

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn.functional import log_softmax
 
-from seqdg import branches
+from seqdg.algorithms import _branches as branches
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.core.algorithm import Algorithm

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.func import grad_and_value
 
+from seqdg.algorithms._look_ahead import LookAhead, halves
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Minibatch, Params
 from seqdg.core.algorithm import Loss, Number
 from seqdg.core.registry import register
-from seqdg.look_ahead import LookAhead, halves
 from seqdg.nets.net import Net
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
-from seqdg import branches
+from seqdg.algorithms import _branches as branches
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError

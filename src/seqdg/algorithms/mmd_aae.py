@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from seqdg import layers
+from seqdg.algorithms import _layers as layers
 from seqdg.base import noise as draw
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from seqdg import branches
+from seqdg.algorithms import _branches as branches
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.core.algorithm import Chainable, Loss, Number, Range, setting

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from seqdg.algorithms._look_ahead import LookAhead
 from seqdg.algorithms.agg import AGG
 from seqdg.analysis.study import (
     Numbers,
@@ -23,7 +24,6 @@ from seqdg.core.algorithm import Algorithm
 from seqdg.core.sequential import Sequential
 from seqdg.data.sampler import Draws, Sampler
 from seqdg.data.upcoming import Upcoming
-from seqdg.look_ahead import LookAhead
 from seqdg.nets.net import Net
 from seqdg.trainer import Stack
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqdg import branches
+from seqdg.algorithms import _branches as branches
 from seqdg.analysis.study import Numbers, Refused, Study, mean_and_spread, of_each, walk
 from seqdg.base.episode import Params
 from seqdg.trainer import Stack

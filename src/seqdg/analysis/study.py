@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from seqdg import branches
+from seqdg.algorithms import _branches as branches
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
 from seqdg.bench import make_plan
