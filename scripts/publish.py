@@ -14,19 +14,19 @@ import shlex
 import sys
 from pathlib import Path
 
-from seqdg.archive.reading import opened
 from seqdg.base.errors import UsageError
 from seqdg.cli.table import shown
 from seqdg.evaluate import HIGHER_IS_BETTER
-from seqdg.record import Record
 from seqdg.report import run as of_run
 from seqdg.report.draw.files import as_svg
 from seqdg.report.page import report
 from seqdg.report.paper import table_for
 from seqdg.report.run import Run, read_run
-from seqdg.report.select import RULES, outcomes
 from seqdg.report.spent import spent_table
-from seqdg.report.summary import UNITS
+from seqdg.results.archive.reading import opened
+from seqdg.results.record import Record
+from seqdg.results.select import RULES, outcomes
+from seqdg.results.summary import UNITS
 
 BASELINE = "agg"
 BY = {

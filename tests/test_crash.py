@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from seqdg.base.errors import UsageError
-from seqdg.directory import is_written
-from seqdg.store import Store
+from seqdg.results.directory import is_written
+from seqdg.results.store import Store
 
 ALGORITHMS = ["agg", "mldg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg"]
 WORDS = ["bench", "--algorithms", ",".join(ALGORITHMS), "--held-out", "0,75", "--trials", "2", "--steps", "250"]

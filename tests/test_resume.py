@@ -21,9 +21,9 @@ from seqdg.benchmark import Choice, load_benchmark
 from seqdg.checkpoint import Snapshot
 from seqdg.executors.context import Context
 from seqdg.executors.local import InProcess
-from seqdg.record import Evaluation, Record
+from seqdg.results.record import Evaluation, Record
+from seqdg.results.store import Store
 from seqdg.runner import Keep, run_group
-from seqdg.store import Store
 from seqdg.trainer import State
 from seqdg.trial import Group
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice, load_benchmark
 from seqdg.cli.table import shown
-from seqdg.collection import without_collection
 from seqdg.executors.context import Context
-from seqdg.record import DONE, Evaluation, Record
-from seqdg.status import status
-from seqdg.store import Store
+from seqdg.results.garbage import without_collection
+from seqdg.results.record import DONE, Evaluation, Record
+from seqdg.results.status import status
+from seqdg.results.store import Store
 from seqdg.trial import Trial
 
 CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error")

@@ -17,8 +17,8 @@ from seqdg.executors.context import Context, Executor
 from seqdg.nets.net import Net
 from seqdg.place import net_of
 from seqdg.progress import Progress
-from seqdg.record import FAILED, Record
-from seqdg.store import Store
+from seqdg.results.record import FAILED, Record
+from seqdg.results.store import Store
 from seqdg.trial import Group, Trial, group
 
 NOTED = 5.0  # seconds between notes in the store of how far a run is

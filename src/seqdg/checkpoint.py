@@ -13,7 +13,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from seqdg.optimizers import Slots
-from seqdg.record import Evaluation
+from seqdg.results.record import Evaluation
 from seqdg.trainer import State
 
 FOLDER = "checkpoints"

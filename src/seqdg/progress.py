@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from seqdg.results import Run, Running
+from seqdg.results.run import Run, Running
 from seqdg.trial import Group
 
 

@@ -17,8 +17,8 @@ from seqdg.nets.factory import NetSpec
 from seqdg.place import net_of
 from seqdg.protocol import Protocol, split
 from seqdg.provenance import device_name, versions
-from seqdg.record import DIVERGED, FAILED, Record
-from seqdg.report.select import outcomes
+from seqdg.results.record import DIVERGED, FAILED, Record
+from seqdg.results.select import outcomes
 from seqdg.trial import Group, Trial
 
 

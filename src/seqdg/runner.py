@@ -25,7 +25,7 @@ from seqdg.checkpoint import Snapshot
 from seqdg.evaluate import metrics
 from seqdg.place import Place, stack_of
 from seqdg.provenance import commit, device_name, forget_peak_memory, peak_memory, versions
-from seqdg.record import DIVERGED, DONE, Evaluation, Record
+from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.trainer import DRAWN_AHEAD, Stack, State
 from seqdg.trial import Group
 

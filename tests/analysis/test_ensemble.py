@@ -4,7 +4,7 @@ import pytest
 
 from seqdg.analysis.ensemble import ensemble
 from seqdg.executors.local import InProcess
-from seqdg.report.summary import AVERAGE
+from seqdg.results.summary import AVERAGE
 
 
 def test_every_held_out_domain_has_a_mean_over_the_trials_of_every_algorithm(dataset, study):

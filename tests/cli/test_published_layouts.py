@@ -15,8 +15,8 @@ from seqdg.data.load import load_data
 from seqdg.nets.alexnet import alexnet
 from seqdg.nets.initialize import initialized
 from seqdg.nets.resnet import resnet18
-from seqdg.record import DONE
-from seqdg.store import Store
+from seqdg.results.record import DONE
+from seqdg.results.store import Store
 
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 

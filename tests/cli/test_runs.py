@@ -10,8 +10,8 @@ from safetensors import safe_open
 
 from command import Done
 from seqdg.cli import progress as shown
-from seqdg.directory import writing
-from seqdg.store import FILE, Store
+from seqdg.results.directory import writing
+from seqdg.results.store import FILE, Store
 
 QUICK = ["bench", "--algorithms", "agg", "--trials", "2", "--steps", "6", "--held-out", "0,75"]
 

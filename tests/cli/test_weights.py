@@ -11,7 +11,7 @@ import torch
 
 from seqdg.nets.initialize import initialized
 from seqdg.nets.resnet import resnet18
-from seqdg.store import Store
+from seqdg.results.store import Store
 
 NET = 'name = "resnet18"\npretrained = true\npolicy = "frozen"\nsize = 32'
 FIXED = "lr = 0.0\nweight_decay = 0.0"  # so that what is deployed is what was loaded, but for a head of its own

@@ -16,7 +16,7 @@ from seqdg.benchmark import Choice, load_benchmark
 from seqdg.data.load import load_data
 from seqdg.executors.context import Context
 from seqdg.executors.workers import Workers
-from seqdg.store import Store
+from seqdg.results.store import Store
 
 FILE = """
 [data]

@@ -12,8 +12,8 @@ from seqdg.benchmark import Choice, load_benchmark
 from seqdg.executors.context import Context
 from seqdg.executors.local import InProcess
 from seqdg.executors.workers import Workers
-from seqdg.record import Record
-from seqdg.store import Store
+from seqdg.results.record import Record
+from seqdg.results.store import Store
 
 CHOICE = Choice(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from seqdg.store import Store
+from seqdg.results.store import Store
 
 RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not RAY, reason="Ray is not installed: `pip install 'seqdg[ray]'` installs it.")

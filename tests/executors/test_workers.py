@@ -18,9 +18,9 @@ from seqdg.executors.context import Context, Executor
 from seqdg.executors.local import InProcess
 from seqdg.executors.workers import Workers, _Worker
 from seqdg.progress import Progress
-from seqdg.record import FAILED, Record
+from seqdg.results.record import FAILED, Record
+from seqdg.results.store import Store
 from seqdg.runner import Keep
-from seqdg.store import Store
 
 CHOICE = Choice(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
 

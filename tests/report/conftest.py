@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from seqdg.record import DIVERGED, DONE, Evaluation, Record
+from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 
 CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error")
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from seqdg.report.analyses import PICTURES, section, sections
-from seqdg.results import Analysis
+from seqdg.results.run import Analysis
 
 
 def test_every_analysis_has_a_picture_its_numbers_and_how_it_was_made(payloads):

@@ -15,11 +15,11 @@ from seqdg.bench import make_plan
 from seqdg.benchmark import Choice, load_benchmark
 from seqdg.executors.context import Context
 from seqdg.executors.local import InProcess
-from seqdg.record import Record
 from seqdg.report.page import page, report
 from seqdg.report.run import Run, read_run
-from seqdg.results import Analysis
-from seqdg.store import Store
+from seqdg.results.record import Record
+from seqdg.results.run import Analysis
+from seqdg.results.store import Store
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",

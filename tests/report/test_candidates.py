@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 
 from seqdg.base.errors import UsageError
-from seqdg.record import DIVERGED, DONE, FAILED, Evaluation, Record
-from seqdg.report.select import outcomes
 from seqdg.report.sheet import sheet
 from seqdg.report.table import FORMATS, table
+from seqdg.results.record import DIVERGED, DONE, FAILED, Evaluation, Record
+from seqdg.results.select import outcomes
 
 DOMAINS = ("V", "L", "C")
 

@@ -8,8 +8,8 @@ import seqdg
 from seqdg.base.errors import UsageError
 from seqdg.report.paper import column_of, cost, inconsistent, published
 from seqdg.report.sheet import sheet
-from seqdg.report.summary import AVERAGE
 from seqdg.report.table import table
+from seqdg.results.summary import AVERAGE
 
 
 def test_every_published_average_is_the_mean_of_its_rows_but_for_three_that_the_paper_itself_misprints():

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from command import seqdg
-from seqdg.store import Store
+from seqdg.results.store import Store
 
 
 @pytest.fixture(scope="module")

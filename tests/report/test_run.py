@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 
-from seqdg.record import FAILED
 from seqdg.report.run import Run, commands, diverged, facts, missing, read_run, settings
-from seqdg.store import Store
+from seqdg.results.record import FAILED
+from seqdg.results.store import Store
 
 ASKED = {"command": "seqdg bench vlcs", "algorithms": ["agg", "mldg", "dann"], "held_out": ["V", "L"], "seeds": [0, 1]}
 

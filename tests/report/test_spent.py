@@ -9,8 +9,8 @@ import json
 import pytest
 
 from seqdg.base.errors import UsageError
-from seqdg.record import FAILED
 from seqdg.report.spent import spent, spent_table
+from seqdg.results.record import FAILED
 
 ONE = {"V": [0.6, 0.7]}
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from seqdg.base.errors import UsageError
-from seqdg.report.select import outcomes
-from seqdg.report.statistics import holm, interval, paired, sentence, sign_flip_test
+from seqdg.results.select import outcomes
+from seqdg.results.statistics import holm, interval, paired, sentence, sign_flip_test
 
 
 def _scipy_p(differences):

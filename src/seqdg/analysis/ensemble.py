@@ -6,9 +6,9 @@ from seqdg.analysis.study import Numbers, Study
 from seqdg.base.errors import UsageError
 from seqdg.bench import make_plan
 from seqdg.benchmark import Choice
-from seqdg.record import FAILED
-from seqdg.report.select import outcomes
-from seqdg.report.summary import summarize
+from seqdg.results.record import FAILED
+from seqdg.results.select import outcomes
+from seqdg.results.summary import summarize
 
 
 def ensemble(study: Study) -> Numbers:

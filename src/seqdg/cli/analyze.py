@@ -59,12 +59,12 @@ def analyze(
     from seqdg.bench import default_out
     from seqdg.benchmark import load_benchmark
     from seqdg.cli.bench import command
-    from seqdg.directory import make_directory, writing
     from seqdg.executors.choice import Wish, executor_for
     from seqdg.executors.context import Context
     from seqdg.executors.process import settle
     from seqdg.report.analyses import section
-    from seqdg.store import Store
+    from seqdg.results.directory import make_directory, writing
+    from seqdg.results.store import Store
 
     if kind not in KINDS:
         raise unknown("analysis", kind, KINDS)

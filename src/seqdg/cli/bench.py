@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from seqdg.bench import Plan
     from seqdg.benchmark import Benchmark, Choice
     from seqdg.executors.context import Context, Executor
-    from seqdg.record import Record
-    from seqdg.store import Store
+    from seqdg.results.record import Record
+    from seqdg.results.store import Store
 
 
 def bench(
@@ -53,9 +53,9 @@ def bench(
     from seqdg.base.files import Folder
     from seqdg.bench import default_out
     from seqdg.benchmark import Choice, load_benchmark
-    from seqdg.directory import make_directory
     from seqdg.executors.choice import Wish, executor_for
     from seqdg.executors.context import Context
+    from seqdg.results.directory import make_directory
     from seqdg.runner import Keep
 
     _check(select, checkpoint)
@@ -81,7 +81,7 @@ def _held_out(benchmark: Benchmark, given_names: str | None) -> tuple[str, ...] 
 
 def _check(select: str, checkpoint: float) -> None:
     from seqdg.base.errors import UsageError, unknown
-    from seqdg.report.select import RULES
+    from seqdg.results.select import RULES
 
     if select not in RULES:
         raise unknown("selection rule", select, RULES)
@@ -94,9 +94,9 @@ def _finish(
 ) -> None:
     """Runs what is missing and prints the table."""
     from seqdg.cli.table import shown
-    from seqdg.directory import writing
-    from seqdg.record import FAILED
-    from seqdg.store import Store
+    from seqdg.results.directory import writing
+    from seqdg.results.record import FAILED
+    from seqdg.results.store import Store
 
     with writing(directory):
         store = Store.create(directory, context.benchmark.name)
@@ -129,10 +129,10 @@ def _run(
     from seqdg.bench import fill, make_plan, sweep
     from seqdg.cli.progress import shown
     from seqdg.cli.reading import counting
-    from seqdg.commands import remember
     from seqdg.estimate import costs
     from seqdg.executors.choice import is_short
     from seqdg.executors.local import InProcess
+    from seqdg.results.commands import remember
 
     with counting("reading images") as progress:
         notes = context.dataset(progress).notes

@@ -29,8 +29,8 @@ def pack(runs: Runs, out: To, exact: Exact = False) -> None:
 
         seqdg pack runs/rotated-mnist --out docs/results/rotated-mnist
     """
-    from seqdg.archive.reading import FILE, opened
-    from seqdg.archive.writing import pack as packed
+    from seqdg.results.archive.reading import FILE, opened
+    from seqdg.results.archive.writing import pack as packed
 
     file = out if out.suffix == ".xz" else out / FILE
     found = [(path, opened(path)) for path in runs]

@@ -28,11 +28,11 @@ def report(
 
     seqdg report runs/rotated-mnist --figures figures
     """
-    from seqdg.archive.reading import opened
     from seqdg.base.errors import UsageError
     from seqdg.report.page import page
     from seqdg.report.page import report as made
     from seqdg.report.run import read_run
+    from seqdg.results.archive.reading import opened
 
     store = opened(directory)
     run = read_run(store)

@@ -61,12 +61,12 @@ def rerun(
 
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
     """
-    from seqdg.archive.reading import opened
     from seqdg.benchmark import load_benchmark
     from seqdg.executors.choice import device_of
     from seqdg.executors.context import Context
     from seqdg.rerun import picked
     from seqdg.rerun import rerun as again
+    from seqdg.results.archive.reading import opened
 
     results = opened(directory)
     records, name = results.records(), benchmark or results.benchmark

@@ -18,7 +18,7 @@ def salvage(
     ] = None,
 ) -> None:
     """Copy what can be read of a damaged run directory to a new one, where the run can go on."""
-    from seqdg.salvage import salvage as copied
+    from seqdg.results.salvage import salvage as copied
 
     count = copied(directory, new, benchmark)
     typer.echo(f"{count} whole records are now in {new}. With --out {new}, the run's command does what is missing.")

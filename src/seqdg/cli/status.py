@@ -11,7 +11,7 @@ import typer
 from seqdg.cli import options as given
 
 if TYPE_CHECKING:
-    from seqdg.status import Status
+    from seqdg.results.status import Status
 
 
 def status(
@@ -20,8 +20,8 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Say how a run stands: trials done, running, failed, diverged and left, and when it will be done."""
-    from seqdg.archive.reading import opened
-    from seqdg.status import status as found
+    from seqdg.results.archive.reading import opened
+    from seqdg.results.status import status as found
 
     now = found(directory)
     typer.echo(json.dumps(asdict(now), indent=2) if as_json else _told(now))

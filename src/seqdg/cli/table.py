@@ -10,7 +10,7 @@ import typer
 from seqdg.cli import options as given
 
 if TYPE_CHECKING:
-    from seqdg.record import Record
+    from seqdg.results.record import Record
 
 Against = Annotated[
     str | None,
@@ -40,8 +40,8 @@ def table(
 
     seqdg table runs/rotated-mnist --baseline agg
     """
-    from seqdg.archive.reading import opened
-    from seqdg.collection import without_collection
+    from seqdg.results.archive.reading import opened
+    from seqdg.results.garbage import without_collection
 
     with without_collection():  # the records are needed to the end
         store = opened(directory)

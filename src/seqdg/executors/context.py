@@ -17,7 +17,7 @@ from seqdg.data.load import load_data
 from seqdg.executors.process import settle
 from seqdg.place import Place
 from seqdg.provenance import device_name, versions
-from seqdg.record import FAILED, Record
+from seqdg.results.record import FAILED, Record
 from seqdg.runner import Keep, run_group
 from seqdg.trial import Group
 

@@ -27,7 +27,7 @@ from seqdg.checkpoint import name_of
 from seqdg.data.domain import Dataset
 from seqdg.executors.context import Context, Results, Tell, attempt, failure
 from seqdg.executors.process import cores
-from seqdg.record import Record
+from seqdg.results.record import Record
 from seqdg.trial import Group
 
 ATTEMPTS = 3  # at a group whose workers die

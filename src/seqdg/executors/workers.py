@@ -18,7 +18,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
 from seqdg.executors.context import Context, Results, Tell, attempt, failure
-from seqdg.record import Record
+from seqdg.results.record import Record
 from seqdg.trial import Group
 
 ATTEMPTS = 3  # at a group whose workers die

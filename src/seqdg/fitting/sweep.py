@@ -27,8 +27,8 @@ from seqdg.fitting.train import check_net
 from seqdg.nets.factory import NetSpec
 from seqdg.nets.net import Net
 from seqdg.progress import Progress
-from seqdg.record import DIVERGED, DONE, FAILED, Record
-from seqdg.report.select import Outcome, mean, outcomes
+from seqdg.results.record import DIVERGED, DONE, FAILED, Record
+from seqdg.results.select import Outcome, mean, outcomes
 from seqdg.search import Proposal, Search, Target
 from seqdg.serve.inputs import ImageInput
 from seqdg.trial import Group, Trial, group, settings_of

@@ -12,9 +12,9 @@ from scipy import stats
 
 from seqdg.data.checks import count
 from seqdg.evaluate import CRITERIA, HIGHER_IS_BETTER
-from seqdg.report.select import Outcome
-from seqdg.report.statistics import Paired, p_text, paired
-from seqdg.report.summary import AVERAGE, UNITS, WORST
+from seqdg.results.select import Outcome
+from seqdg.results.statistics import Paired, p_text, paired
+from seqdg.results.summary import AVERAGE, UNITS, WORST
 
 CHOSEN, ORACLE = "chosen", "oracle"
 LEVEL = 0.95

@@ -10,7 +10,7 @@ from typing import Any
 from seqdg.report.draw.theme import Looks, styles
 from seqdg.report.pictures import alignment, cost, ensemble, invariance, ranks, similarity, tsne
 from seqdg.report.section import Section, Table
-from seqdg.results import Analysis
+from seqdg.results.run import Analysis
 
 PICTURES: dict[str, Callable[[Mapping[str, Any], Looks], Section]] = {
     "invariance": invariance.shown,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from seqdg.report.figures import mean_seconds
-from seqdg.report.select import Outcome
 from seqdg.report.sheet import Sheet
-from seqdg.report.statistics import Paired, ahead, p_text
-from seqdg.report.summary import AVERAGE, WORST, Cell
+from seqdg.results.select import Outcome
+from seqdg.results.statistics import Paired, ahead, p_text
+from seqdg.results.summary import AVERAGE, WORST, Cell
 
 
 def answers(sheet: Sheet, chosen: Sequence[Outcome]) -> list[tuple[str, str]]:

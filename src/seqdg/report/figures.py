@@ -10,9 +10,9 @@ from seqdg.report.draw.frame import padded
 from seqdg.report.draw.marks import Figure, Picture
 from seqdg.report.draw.plots import Point, Row, Series, lines_plot, rows_plot, scatter_plot
 from seqdg.report.draw.theme import Looks
-from seqdg.report.select import Outcome
 from seqdg.report.sheet import Sheet
-from seqdg.report.summary import AVERAGE, WORST, mean_and_error
+from seqdg.results.select import Outcome
+from seqdg.results.summary import AVERAGE, WORST, mean_and_error
 
 
 def domain_figure(sheet: Sheet, looks: Looks) -> Figure:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from seqdg.report.sheet import Sheet
-from seqdg.report.summary import AVERAGE
 from seqdg.report.text import one_line
+from seqdg.results.summary import AVERAGE
 
 # True once a document has begun: then this is a part of it. Otherwise it is a document by itself.
 OPENING = r"""\expandafter\ifx\csname @nodocument\endcsname\relax \def\tableend{}\else

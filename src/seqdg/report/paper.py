@@ -11,8 +11,8 @@ from statistics import fmean
 from typing import Any
 
 from seqdg.base.errors import UsageError
-from seqdg.record import Record
-from seqdg.report.summary import AVERAGE, Cell
+from seqdg.results.record import Record
+from seqdg.results.summary import AVERAGE, Cell
 
 if sys.version_info >= (3, 11):
     import tomllib

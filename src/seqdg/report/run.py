@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seqdg.record import DIVERGED, DONE, FAILED, Record
-from seqdg.results import Analysis, Results
+from seqdg.results.record import DIVERGED, DONE, FAILED, Record
+from seqdg.results.run import Analysis, Results
 
 
 @dataclass(frozen=True)

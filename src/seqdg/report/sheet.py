@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from seqdg.evaluate import HIGHER_IS_BETTER
-from seqdg.record import FAILED, Record
 from seqdg.report.paper import Beside, beside
-from seqdg.report.select import Outcome, candidates, mixtures, outcomes
-from seqdg.report.statistics import Paired, paired, sentence
-from seqdg.report.summary import AVERAGE, UNITS, WORST, Cell, Unit, summarize
+from seqdg.results.record import FAILED, Record
+from seqdg.results.select import Outcome, candidates, mixtures, outcomes
+from seqdg.results.statistics import Paired, paired, sentence
+from seqdg.results.summary import AVERAGE, UNITS, WORST, Cell, Unit, summarize
 
 PAIRING = (
     "Differences are paired over seed and held-out domain; p by sign-flip permutation, Holm-corrected; the intervals "

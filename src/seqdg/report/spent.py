@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.record import FAILED, Record
 from seqdg.report.text import aligned, escaped, one_line
+from seqdg.results.record import FAILED, Record
 
 FORMATS = ("text", "markdown", "csv", "json")
 NOTE = (

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from seqdg.base.errors import unknown
 from seqdg.report.latex import latex
 from seqdg.report.sheet import Sheet
-from seqdg.report.summary import AVERAGE
 from seqdg.report.text import markdown, text
+from seqdg.results.summary import AVERAGE
 
 FORMATS = ("text", "markdown", "latex", "csv", "json")
 PAIRED = ("baseline", "pairs", "difference", "low", "high", "p", "p_holm", "better_on", "domains", "verdict")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from seqdg.directory import make_directory
 from seqdg.report.draw import svg
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.pdf import write_pdf
+from seqdg.results.directory import make_directory
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:

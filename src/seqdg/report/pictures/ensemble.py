@@ -11,7 +11,7 @@ from seqdg.report.figures import domain_figure
 from seqdg.report.pictures.about import about, refusals
 from seqdg.report.section import Section, Table
 from seqdg.report.sheet import Sheet
-from seqdg.report.summary import AVERAGE, Cell
+from seqdg.results.summary import AVERAGE, Cell
 
 
 def shown(payload: Mapping[str, Any], looks: Looks) -> Section:

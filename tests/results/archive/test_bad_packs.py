@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from command import seqdg
-from seqdg.archive.reading import FILE, opened
-from seqdg.archive.writing import pack
 from seqdg.base.errors import UsageError
 from seqdg.cli.table import shown
-from seqdg.store import Store
+from seqdg.results.archive.reading import FILE, opened
+from seqdg.results.archive.writing import pack
+from seqdg.results.store import Store
 
 
 def rewritten(file, path, **changes):

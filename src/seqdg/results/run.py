@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from seqdg.record import Record
+from seqdg.results.record import Record
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from command import seqdg
-from seqdg.archive.reading import opened
-from seqdg.archive.writing import pack
 from seqdg.base.errors import UsageError
 from seqdg.benchmark import load_benchmark
 from seqdg.data import rotated_mnist
 from seqdg.executors.context import Context
-from seqdg.record import DIVERGED, FAILED, Evaluation
 from seqdg.rerun import Comparison, picked, rerun, stack_with, trial_of
-from seqdg.store import Store
+from seqdg.results.archive.reading import opened
+from seqdg.results.archive.writing import pack
+from seqdg.results.record import DIVERGED, FAILED, Evaluation
+from seqdg.results.store import Store
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from threading import Thread
 import pytest
 
 from seqdg.base.errors import UsageError
-from seqdg.directory import writing
-from seqdg.record import DIVERGED, DONE, FAILED, Evaluation, Record
-from seqdg.salvage import salvage
-from seqdg.store import FILE, Store
+from seqdg.results.directory import writing
+from seqdg.results.record import DIVERGED, DONE, FAILED, Evaluation, Record
+from seqdg.results.salvage import salvage
+from seqdg.results.store import FILE, Store
 
 
 def record(number: int = 0, status: str = DONE) -> Record:

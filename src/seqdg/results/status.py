@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqdg.archive.reading import opened
-from seqdg.directory import is_written
 from seqdg.progress import seconds_left
-from seqdg.record import DIVERGED, DONE, FAILED
-from seqdg.results import Running
+from seqdg.results.archive.reading import opened
+from seqdg.results.directory import is_written
+from seqdg.results.record import DIVERGED, DONE, FAILED
+from seqdg.results.run import Running
 
 RUNNING, LEFT = "running", "left"
 

@@ -10,12 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from seqdg.archive.columns import decoded, decoded_numbers
 from seqdg.base.errors import UsageError
-from seqdg.record import Evaluation, Record, key_of
-from seqdg.results import Analysis, Results, Run, Running
-from seqdg.store import FILE as STORE
-from seqdg.store import Store
+from seqdg.results.archive.columns import decoded, decoded_numbers
+from seqdg.results.record import Evaluation, Record, key_of
+from seqdg.results.run import Analysis, Results, Run, Running
+from seqdg.results.store import FILE as STORE
+from seqdg.results.store import Store
 
 FILE = "records.json.xz"
 FORMAT, VERSION = "seqdg records", 1

@@ -9,10 +9,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from seqdg.base.errors import UsageError
-from seqdg.directory import is_written
-from seqdg.packing import COLUMNS, is_whole, record_of
-from seqdg.record import Record
-from seqdg.store import FILE, Store
+from seqdg.results.directory import is_written
+from seqdg.results.record import Record
+from seqdg.results.rows import COLUMNS, is_whole, record_of
+from seqdg.results.store import FILE, Store
 
 _LEAST = 500  # bytes that a record takes: a bound on how many there are
 

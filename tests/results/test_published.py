@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 
 from command import seqdg
-from seqdg.archive.reading import FILE
+from seqdg.results.archive.reading import FILE
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RUNS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "docs" / "results").glob(f"*/{FILE}"))
 OPENING, CLOSING = "<!-- ", " -->\n\n"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TypeGuard
 
-from seqdg.report.select import Outcome
+from seqdg.results.select import Outcome
 
 AVERAGE, WORST = "average", "worst"
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError
-from seqdg.collection import without_collection
-from seqdg.directory import make_directory
-from seqdg.packing import COLUMNS, record_of, row_of
-from seqdg.record import FAILED, Record
-from seqdg.results import Analysis, Run, Running
+from seqdg.results.directory import make_directory
+from seqdg.results.garbage import without_collection
+from seqdg.results.record import FAILED, Record
+from seqdg.results.rows import COLUMNS, record_of, row_of
+from seqdg.results.run import Analysis, Run, Running
 
 SCHEMA = 3
 FILE = "results.sqlite"

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from seqdg.archive.columns import coded, coded_numbers, coded_shares, decoded, decoded_numbers, thinned
-from seqdg.archive.reading import FILE, opened
-from seqdg.archive.writing import pack
 from seqdg.cli.table import shown
-from seqdg.record import DIVERGED, FAILED, Evaluation
 from seqdg.report.page import report
 from seqdg.report.run import read_run
-from seqdg.report.select import RULES
 from seqdg.report.table import FORMATS
-from seqdg.status import status
-from seqdg.store import Store
+from seqdg.results.archive.columns import coded, coded_numbers, coded_shares, decoded, decoded_numbers, thinned
+from seqdg.results.archive.reading import FILE, opened
+from seqdg.results.archive.writing import pack
+from seqdg.results.record import DIVERGED, FAILED, Evaluation
+from seqdg.results.select import RULES
+from seqdg.results.status import status
+from seqdg.results.store import Store
 
 OTHERS = ("balanced_accuracy", "log_loss", "calibration_error")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from command import seqdg
-from seqdg.archive.reading import opened
-from seqdg.archive.writing import pack
-from seqdg.store import Store
+from seqdg.results.archive.reading import opened
+from seqdg.results.archive.writing import pack
+from seqdg.results.store import Store
 
 
 @pytest.fixture(scope="session")

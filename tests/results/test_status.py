@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from seqdg.directory import writing
-from seqdg.record import DIVERGED, DONE, FAILED, Record
-from seqdg.results import Run, Running
-from seqdg.status import status
-from seqdg.store import Store
+from seqdg.results.directory import writing
+from seqdg.results.record import DIVERGED, DONE, FAILED, Record
+from seqdg.results.run import Run, Running
+from seqdg.results.status import status
+from seqdg.results.store import Store
 
 
 def record(key: str, state: str, error: str = "") -> Record:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from seqdg.results import Results
-from seqdg.store import Store
+from seqdg.results.run import Results
+from seqdg.results.store import Store
 from seqdg.trial import Trial
 
 META = "commands"

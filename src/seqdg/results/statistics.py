@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import unknown
-from seqdg.report.select import Outcome
-from seqdg.report.summary import known
+from seqdg.results.select import Outcome
+from seqdg.results.summary import known
 
 LEVEL = 0.05
 EXACT = 16  # up to so many pairs, all 2^n sign patterns

@@ -10,7 +10,7 @@ from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.evaluate import HIGHER_IS_BETTER, score
-from seqdg.record import DIVERGED, DONE, Record
+from seqdg.results.record import DIVERGED, DONE, Record
 
 RULES = ("source-val", "last", "leave-one-out", "oracle")
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seqdg.archive.columns import coded, coded_numbers, coded_shares, thinned
-from seqdg.archive.reading import FORMAT, PLAIN, VERSION, Archive
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
-from seqdg.commands import remembered
 from seqdg.evaluate import HIGHER_IS_BETTER
-from seqdg.record import FAILED, Evaluation, Record, key_of
-from seqdg.report.select import RULES, mean, outcomes
 from seqdg.report.sheet import Sheet
-from seqdg.report.summary import UNITS, summarize
-from seqdg.results import Results
+from seqdg.results.archive.columns import coded, coded_numbers, coded_shares, thinned
+from seqdg.results.archive.reading import FORMAT, PLAIN, VERSION, Archive
+from seqdg.results.commands import remembered
+from seqdg.results.record import FAILED, Evaluation, Record, key_of
+from seqdg.results.run import Results
+from seqdg.results.select import RULES, mean, outcomes
+from seqdg.results.summary import UNITS, summarize
 
 DIGITS = (7, 9, 12)  # of criteria other than accuracy: as few as keep every table as it is
 CURVE, CURVE_DIGITS = 20, 3  # points of a loss curve, and their digits

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from seqdg.record import Evaluation, Record
+from seqdg.results.record import Evaluation, Record
 
 COLUMNS = (
     "key", "algorithm", "held_out", "seed", "status", "seconds", "peak_memory", "stacked", "finished", "device",
