@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.serve.tables import read_table
+from seqdg.data.tables import read_table
 
 NUMBERS = st.one_of(
     st.floats(),

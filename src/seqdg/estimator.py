@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm
+from seqdg.data.frame import Frame, NotAValue, frame_of, is_dataframe
 from seqdg.fitting.facts import facts_of, read_parameters
 from seqdg.fitting.material import check_labels, prepared
 from seqdg.fitting.recipe import Recipe, recipe_of, seeded
 from seqdg.fitting.train import trained
 from seqdg.nets.factory import NetSpec
-from seqdg.serve.frame import Frame, NotAValue, frame_of, is_dataframe
 from seqdg.serve.inputs import TableInput
 from seqdg.serve.model import Model, probabilities
 from seqdg.serve.model_file import read_model, write_model

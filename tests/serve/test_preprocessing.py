@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from seqdg.base.errors import UsageError
-from seqdg.serve.frame import Frame, frame_of
+from seqdg.data.frame import Frame, frame_of
 from seqdg.serve.preprocessing import LIMIT, learn
 
 

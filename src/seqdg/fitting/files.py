@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.data.cache import Progress
+from seqdg.data.frame import Column, words
 from seqdg.data.sources import guess_format, load
 from seqdg.data.spec import DataSpec
+from seqdg.data.tables import is_table, read_table
 from seqdg.fitting.material import check_labels
-from seqdg.serve.frame import Column, words
-from seqdg.serve.tables import is_table, read_table
 
 
 class Rows(NamedTuple):

@@ -101,7 +101,7 @@ def feed_of(model: Model, x: Any) -> Feed:
 
 
 def _table_feed(preprocessing: Preprocessing, x: Any) -> Feed:
-    from seqdg.serve.frame import Frame, frame_of
+    from seqdg.data.frame import Frame, frame_of
 
     raw, codes, _ = preprocessing.encoded(x if isinstance(x, Frame) else frame_of(x))
     columns = [np.array([*known, ""], dtype=object)[code] for known, code in _by_column(preprocessing, codes)]
@@ -210,7 +210,7 @@ def _example(model: Model, rows: int) -> Any:
 
 
 def _example_table(preprocessing: Preprocessing, rows: int, draw: np.random.Generator) -> Any:
-    from seqdg.serve.frame import Frame
+    from seqdg.data.frame import Frame
 
     columns: dict[str, NDArray[Any]] = {}
     for i, name in enumerate(preprocessing.numeric):

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from seqdg.base.errors import UsageError
 from seqdg.data.container import Container, File, open_container
 from seqdg.data.decode import decode, need_pillow
+from seqdg.data.frame import words
 from seqdg.data.image_folder import SUFFIXES
-from seqdg.serve.frame import words
+from seqdg.data.tables import Writer, is_table, names_of, read_batches
 from seqdg.serve.inputs import ImageInput, TableInput
 from seqdg.serve.model import Model, probabilities
-from seqdg.serve.tables import Writer, is_table, names_of, read_batches
 
 Progress = Callable[[int, int], None]  # done, of how much
 Columns = dict[str, NDArray[Any]]

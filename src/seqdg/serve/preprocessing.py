@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.data.checks import count, some
-from seqdg.serve.frame import Column, Frame, words
+from seqdg.data.frame import Column, Frame, words
 
 Matrix = NDArray[np.float64]  # (row, input)
 Vector = NDArray[np.float64]  # (column of numbers,)

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from seqdg.base.errors import UsageError
-from seqdg.serve import tables
-from seqdg.serve.frame import words
-from seqdg.serve.tables import Writer, names_of, read_batches, read_table
+from seqdg.data import tables
+from seqdg.data.frame import words
+from seqdg.data.tables import Writer, names_of, read_batches, read_table
 
 
 def test_a_csv_has_numbers_where_all_cells_are_numbers_or_gaps(tmp_path):

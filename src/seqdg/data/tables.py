@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.serve.frame import Column, Frame, column
+from seqdg.data.frame import Column, Frame, column
 from seqdg.serve.preprocessing import GAPS
 
 SUFFIXES = (".csv", ".parquet")
