@@ -16,7 +16,6 @@ from pathlib import Path
 
 from seqdg.base.errors import UsageError
 from seqdg.cli.table import shown
-from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.report import run as of_run
 from seqdg.report.draw.files import as_svg
 from seqdg.report.page import report
@@ -27,6 +26,7 @@ from seqdg.results.archive.reading import opened
 from seqdg.results.record import Record
 from seqdg.results.select import RULES, outcomes
 from seqdg.results.summary import UNITS
+from seqdg.training.metrics import HIGHER_IS_BETTER
 
 BASELINE = "agg"
 BY = {

@@ -14,9 +14,9 @@ from seqdg.benchmark import Choice, load_benchmark
 from seqdg.estimate import costs, longest_first, makespan
 from seqdg.executors.context import Context
 from seqdg.progress import Progress, seconds_left, spoken
-from seqdg.provenance import device_name
 from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.store import Store
+from seqdg.training.provenance import device_name
 from seqdg.trial import Group, Trial
 
 CONTEXT = Context(load_benchmark("rotated-mnist"), None, "cpu")

@@ -19,8 +19,8 @@ ROOT = Path(seqdg.__file__).parent
 CHAIN = (
     ("cli",),
     ("executors", "report"),
-    ("runner",),
-    ("trainer",),
+    ("training.runner",),
+    ("training.stack",),
     ("algorithms", "testing"),
     ("core.registry",),
     ("core.sequential", "core.settings"),
@@ -106,12 +106,12 @@ def test_reports_are_made_from_records_alone():
     for module in edges:
         if within(module, ("report",)):
             for other, way in reached(module, edges).items():
-                assert not within(other, ("runner", "trainer", "algorithms", "executors", "cli")), way
+                assert not within(other, ("training.runner", "training.stack", "algorithms", "executors", "cli")), way
 
 
 def test_algorithms_neither_step_nor_draw_nor_look_at_values():
     """What is random arrives in the episode; the trainer takes the step; a value read back breaks a stack."""
-    forbidden_imports = ("torch.optim", "random", "numpy", "os", "time", "pathlib", "seqdg.trainer")
+    forbidden_imports = ("torch.optim", "random", "numpy", "os", "time", "pathlib", "seqdg.training.stack")
     forbidden_calls = {"backward", "item", "tolist", "manual_seed", "cuda", "cpu"}
     for path in sorted((ROOT / "algorithms").glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqdg import checkpoint
 from seqdg.base.files import Folder
 from seqdg.bench import fill, make_plan, sweep
 from seqdg.benchmark import Choice, load_benchmark
-from seqdg.checkpoint import Snapshot
 from seqdg.executors.context import Context
 from seqdg.executors.local import InProcess
 from seqdg.results.record import Evaluation, Record
 from seqdg.results.store import Store
-from seqdg.runner import Keep, run_group
-from seqdg.trainer import State
+from seqdg.training import checkpoint
+from seqdg.training.checkpoint import Snapshot
+from seqdg.training.runner import Keep, run_group
+from seqdg.training.stack import State
 from seqdg.trial import Group
 
 CHOICE = Choice(algorithms=["fo-s-mldg"], held_out=["0", "75"], trials=1, steps=40)

@@ -22,7 +22,7 @@ from seqdg.bench import capacity
 from seqdg.benchmark import Choice, load_benchmark, plan
 from seqdg.data.load import load_data
 from seqdg.executors.process import settle
-from seqdg.place import Place, stack_of
+from seqdg.training.place import Place, stack_of
 from seqdg.trial import Group, group
 
 

@@ -15,7 +15,7 @@ from argparse import Namespace
 import steps
 import torch
 
-from seqdg.place import Place
+from seqdg.training.place import Place
 
 DOMAINS = (2, 3, 4, 6, 8, 12, 16)
 TRIALS = (1, 3, 10, 30, 100, 300, 1000)

@@ -20,7 +20,7 @@ import torch
 
 from seqdg.benchmark import Choice, load_benchmark, plan
 from seqdg.data.rotated_mnist import load
-from seqdg.place import Place, stack_of
+from seqdg.training.place import Place, stack_of
 from seqdg.trial import Group, Trial
 
 FIRST = 8  # steps before the clock starts: recording a graph is not part of a step

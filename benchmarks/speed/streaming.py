@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqdg.data.stream import gather, prefetch, resident
 from seqdg.nets.resnet import resnet18
+from seqdg.training.prefetch import gather, prefetch, resident
 
 
 def noise(path: Path, images: int, side: int) -> np.ndarray:

@@ -19,8 +19,8 @@ from seqdg.core.settings import flat, parsed, with_settings
 from seqdg.data.augment import recipe
 from seqdg.data.domain import Dataset
 from seqdg.nets.factory import NAMES, NetSpec
-from seqdg.protocol import Protocol, sources, split
 from seqdg.search import MULTIPLES, Proposal, proposals
+from seqdg.training.protocol import Protocol, sources, split
 from seqdg.trial import Trial, settings_of
 
 if sys.version_info >= (3, 11):

@@ -15,7 +15,6 @@ from seqdg.core.registry import build
 from seqdg.core.settings import flat
 from seqdg.data import checks
 from seqdg.estimator import DomainGeneralizer, checked_input, checked_labels
-from seqdg.evaluate import CRITERIA
 from seqdg.executors.context import Executor
 from seqdg.executors.local import InProcess
 from seqdg.executors.workers import Workers
@@ -25,6 +24,7 @@ from seqdg.fitting.sweep import LEAVE_ONE_OUT, Candidate, Sweep
 from seqdg.fitting.verdict import CHOSEN, ORACLE, Comparison, Winner
 from seqdg.progress import Progress
 from seqdg.search import RATE, Fixed, Optuna, Proposal, Search, Target, grid, proposals
+from seqdg.training.metrics import CRITERIA
 
 SOURCE_VAL = "source-val"
 RULES = (SOURCE_VAL, LEAVE_ONE_OUT, ORACLE)

@@ -10,9 +10,9 @@ import torch
 
 from seqdg.executors.context import Context
 from seqdg.executors.process import settle
-from seqdg.place import stack_of
-from seqdg.provenance import device_name
 from seqdg.results.store import Store
+from seqdg.training.place import stack_of
+from seqdg.training.provenance import device_name
 from seqdg.trial import Group
 
 LONG = 10.0  # seconds: a step that takes as long is timed once

@@ -11,14 +11,14 @@ import torch
 from seqdg.base.errors import UsageError
 from seqdg.core.registry import algorithms
 from seqdg.data.domain import Dataset
-from seqdg.data.sampler import stream
 from seqdg.executors.context import Context, attempt
 from seqdg.nets.factory import NetSpec
-from seqdg.place import net_of
-from seqdg.protocol import Protocol, split
-from seqdg.provenance import device_name, versions
 from seqdg.results.record import DIVERGED, FAILED, Record
 from seqdg.results.select import outcomes
+from seqdg.training.place import net_of
+from seqdg.training.protocol import Protocol, split
+from seqdg.training.provenance import device_name, versions
+from seqdg.training.sampler import stream
 from seqdg.trial import Group, Trial
 
 

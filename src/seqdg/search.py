@@ -16,7 +16,7 @@ import numpy as np
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm, Range
 from seqdg.core.settings import flat, rules, with_settings
-from seqdg.data.sampler import stream
+from seqdg.training.sampler import stream
 
 MULTIPLES = (0.1, 2.0)  # of a learning rate, between which others are drawn: well above a good one, rounding decides
 RATE = "lr"  # its name among what can be fixed

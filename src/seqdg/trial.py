@@ -12,9 +12,9 @@ from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build
 from seqdg.core.settings import for_path, parsed, printed, shape
 from seqdg.nets.factory import NetSpec
-from seqdg.protocol import Protocol
 from seqdg.results.record import key_of
-from seqdg.trainer import optimizer_name, stage_bounds
+from seqdg.training.protocol import Protocol
+from seqdg.training.stack import optimizer_name, stage_bounds
 
 DESCRIPTION = 1  # version of the canonical description: a change of meaning gives all trials new keys
 

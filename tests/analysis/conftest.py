@@ -14,7 +14,7 @@ from seqdg.benchmark import load_benchmark
 from seqdg.data.domain import Dataset
 from seqdg.executors.context import Context
 from seqdg.nets.factory import NetSpec
-from seqdg.protocol import Protocol
+from seqdg.training.protocol import Protocol
 
 CLASSES, WIDTH, ROWS = 3, 12, 240
 

@@ -5,7 +5,7 @@ import torch
 
 from seqdg.analysis.study import embed, is_one_net, looks, walk
 from seqdg.base.errors import UsageError
-from seqdg.runner import run_group
+from seqdg.training.runner import run_group
 from seqdg.trial import Group
 
 

@@ -79,7 +79,7 @@ def test_all_of_pacs_is_decoded_within_a_gigabyte_and_then_opened_without_decodi
         import torch
         from test_real_data import benchmark
         from seqdg.data.sources import load
-        from seqdg.provenance import peak_memory
+        from seqdg.training.provenance import peak_memory
         root = Path(sys.argv[1])
         calls = []
         first = load(benchmark("pacs-lite0"), root, progress=lambda done, total: calls.append(done))

@@ -20,7 +20,7 @@ from seqdg.executors.workers import Workers, _Worker
 from seqdg.progress import Progress
 from seqdg.results.record import FAILED, Record
 from seqdg.results.store import Store
-from seqdg.runner import Keep
+from seqdg.training.runner import Keep
 
 CHOICE = Choice(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
 

@@ -12,7 +12,7 @@ from torch.func import grad, vmap
 from seqdg.analysis.study import Numbers, Refused, Study, in_training, is_one_net, mean_and_spread, of_each, walk
 from seqdg.base.episode import Params
 from seqdg.nets.net import Net
-from seqdg.trainer import Stack
+from seqdg.training.stack import Stack
 
 MOST = 128  # rows of each source
 

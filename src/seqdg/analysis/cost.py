@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqdg.analysis.study import Numbers, Study
-from seqdg.trainer import Stack, State
+from seqdg.training.stack import Stack, State
 
 ROUNDS, STEPS, WARM = 5, 10, 3
 

@@ -29,9 +29,9 @@ from seqdg.analysis.study import (
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm
-from seqdg.data.sampler import stream, torch_generator
 from seqdg.nets.net import Net
-from seqdg.trainer import Stack
+from seqdg.training.sampler import stream, torch_generator
+from seqdg.training.stack import Stack
 
 WEIGHT, BIAS = "domain.weight", "domain.bias"
 MOST = 400  # rows of a source that a curve is taken on

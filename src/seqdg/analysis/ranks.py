@@ -22,10 +22,10 @@ from seqdg.analysis.study import (
 from seqdg.base.episode import Episode, Params
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.sequential import Sequential
-from seqdg.data.sampler import Draws, Sampler
-from seqdg.data.upcoming import Upcoming
 from seqdg.nets.net import Net
-from seqdg.trainer import Stack
+from seqdg.training.sampler import Draws, Sampler
+from seqdg.training.stack import Stack
+from seqdg.training.upcoming import Upcoming
 
 EPISODES = 16  # on which a loss is taken each time
 ELSEWHERE = 7919  # added to a seed: episodes of their own

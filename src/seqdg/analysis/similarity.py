@@ -8,7 +8,7 @@ from torch import Tensor
 from seqdg.algorithms import _branches as branches
 from seqdg.analysis.study import Numbers, Refused, Study, mean_and_spread, of_each, walk
 from seqdg.base.episode import Params
-from seqdg.trainer import Stack
+from seqdg.training.stack import Stack
 
 
 def similarity(study: Study) -> Numbers:

@@ -19,9 +19,9 @@ from seqdg.core.algorithm import Algorithm
 from seqdg.data.domain import Dataset
 from seqdg.executors.context import Context, Executor
 from seqdg.executors.local import InProcess
-from seqdg.place import stack_of
-from seqdg.protocol import sources
-from seqdg.trainer import Stack, State
+from seqdg.training.place import stack_of
+from seqdg.training.protocol import sources
+from seqdg.training.stack import Stack, State
 from seqdg.trial import Group, Trial
 
 Tick = Callable[[int], None]

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.analysis.study import Numbers, Refused, Study, embed, of_each, walk, why_no_features
-from seqdg.data.sampler import stream
-from seqdg.trainer import Stack
+from seqdg.training.sampler import stream
+from seqdg.training.stack import Stack
 
 MOST = 400  # points in a panel
 

@@ -56,7 +56,7 @@ def bench(
     from seqdg.executors.choice import Wish, executor_for
     from seqdg.executors.context import Context
     from seqdg.results.directory import make_directory
-    from seqdg.runner import Keep
+    from seqdg.training.runner import Keep
 
     _check(select, checkpoint)
     wish = Wish(executor, workers, gpus_per_worker, address)

@@ -15,10 +15,10 @@ from seqdg.data.cache import Progress
 from seqdg.data.domain import Dataset
 from seqdg.data.load import load_data
 from seqdg.executors.process import settle
-from seqdg.place import Place
-from seqdg.provenance import device_name, versions
 from seqdg.results.record import FAILED, Record
-from seqdg.runner import Keep, run_group
+from seqdg.training.place import Place
+from seqdg.training.provenance import device_name, versions
+from seqdg.training.runner import Keep, run_group
 from seqdg.trial import Group
 
 Tell = Callable[[Group, int], None]  # hears of a group and how many steps it has taken; 0: it begins

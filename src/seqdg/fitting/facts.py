@@ -12,7 +12,7 @@ from seqdg.core.settings import flat
 from seqdg.fitting.material import Material
 from seqdg.fitting.recipe import TRAINING, Recipe, plain
 from seqdg.fitting.train import Fit
-from seqdg.provenance import versions
+from seqdg.training.provenance import versions
 
 
 def facts_of(material: Material, recipe: Recipe, fit: Fit) -> dict[str, Any]:

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from seqdg.data.augment import ImageTransform
-from seqdg.data.inputs import Inputs
 from seqdg.executors.context import Context
 from seqdg.fitting.loss import loss_of
 from seqdg.fitting.material import Material
 from seqdg.fitting.recipe import Recipe
 from seqdg.nets.factory import BuiltNet
 from seqdg.nets.net import Criterion
-from seqdg.place import Place
-from seqdg.protocol import sources
 from seqdg.serve.inputs import TableInput
 from seqdg.serve.preprocessing import LIMIT
+from seqdg.training.inputs import Inputs
+from seqdg.training.place import Place
+from seqdg.training.protocol import sources
 from seqdg.trial import Trial
 
 READY = 2**26  # numbers: a quarter of a GiB, for rows that are preprocessed before training

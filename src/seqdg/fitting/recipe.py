@@ -17,13 +17,13 @@ from seqdg.core.registry import build as build_algorithm
 from seqdg.core.sequential import Sequential
 from seqdg.core.settings import with_settings
 from seqdg.data.augment import recipe as augmentation
-from seqdg.data.sampler import torch_generator
-from seqdg.evaluate import CRITERIA
 from seqdg.executors.choice import device_of
 from seqdg.nets.batchnorm import POLICIES, batchnorm_is_frozen, has_batchnorm
 from seqdg.nets.factory import BACKBONES, BuiltNet, NetSpec, build
 from seqdg.nets.normalization import Normalization
-from seqdg.protocol import Protocol
+from seqdg.training.metrics import CRITERIA
+from seqdg.training.protocol import Protocol
+from seqdg.training.sampler import torch_generator
 
 AUTO = "auto"
 NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay")

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from seqdg import evaluate
 from seqdg.base.errors import UsageError
 from seqdg.bench import capacity
 from seqdg.benchmark import Benchmark
@@ -31,6 +30,7 @@ from seqdg.results.record import DIVERGED, DONE, FAILED, Record
 from seqdg.results.select import Outcome, mean, outcomes
 from seqdg.search import Proposal, Search, Target
 from seqdg.serve.inputs import ImageInput
+from seqdg.training import metrics as evaluate
 from seqdg.trial import Group, Trial, group, settings_of
 
 LEAVE_ONE_OUT = "leave-one-out"

@@ -17,20 +17,20 @@ from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
 from seqdg.data.augment import ImageTransform
 from seqdg.data.augment import recipe as augmentation
-from seqdg.data.inputs import Inputs
-from seqdg.data.sampler import torch_generator
-from seqdg.data.stream import fits, resident
-from seqdg.evaluate import score
 from seqdg.fitting.loss import loss_of
 from seqdg.fitting.material import Material
 from seqdg.fitting.recipe import Recipe, torch_device
 from seqdg.nets.factory import BuiltNet
 from seqdg.nets.net import Net
-from seqdg.protocol import Split
-from seqdg.runner import judged
 from seqdg.serve.inputs import ImageInput
 from seqdg.serve.model import Model
-from seqdg.trainer import Job, Stack
+from seqdg.training.inputs import Inputs
+from seqdg.training.metrics import score
+from seqdg.training.prefetch import fits, resident
+from seqdg.training.protocol import Split
+from seqdg.training.runner import judged
+from seqdg.training.sampler import torch_generator
+from seqdg.training.stack import Job, Stack
 
 Tick = Callable[[int], None]
 

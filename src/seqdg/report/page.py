@@ -11,7 +11,6 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from seqdg.base.errors import UsageError
-from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.report import run as of_run
 from seqdg.report.analyses import learned, looked_at
 from seqdg.report.analyses import sections as sections_of
@@ -25,6 +24,7 @@ from seqdg.report.section import Report, Section, Table
 from seqdg.report.sheet import PAIRING, Sheet, sheet_of
 from seqdg.results.select import Outcome, outcomes
 from seqdg.results.summary import AVERAGE, UNITS, summarize
+from seqdg.training.metrics import HIGHER_IS_BETTER
 
 
 def report(run: Run, select: str = "source-val", criterion: str = "accuracy", baseline: str | None = None) -> Report:

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.report.paper import Beside, beside
 from seqdg.results.record import FAILED, Record
 from seqdg.results.select import Outcome, candidates, mixtures, outcomes
 from seqdg.results.statistics import Paired, paired, sentence
 from seqdg.results.summary import AVERAGE, UNITS, WORST, Cell, Unit, summarize
+from seqdg.training.metrics import HIGHER_IS_BETTER
 
 PAIRING = (
     "Differences are paired over seed and held-out domain; p by sign-flip permutation, Holm-corrected; the intervals "

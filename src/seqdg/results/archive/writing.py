@@ -12,7 +12,6 @@ from typing import Any
 
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
-from seqdg.evaluate import HIGHER_IS_BETTER
 from seqdg.report.sheet import Sheet
 from seqdg.results.archive.columns import coded, coded_numbers, coded_shares, thinned
 from seqdg.results.archive.reading import FORMAT, PLAIN, VERSION, Archive
@@ -21,6 +20,7 @@ from seqdg.results.record import FAILED, Evaluation, Record, key_of
 from seqdg.results.run import Results
 from seqdg.results.select import RULES, mean, outcomes
 from seqdg.results.summary import UNITS, summarize
+from seqdg.training.metrics import HIGHER_IS_BETTER
 
 DIGITS = (7, 9, 12)  # of criteria other than accuracy: as few as keep every table as it is
 CURVE, CURVE_DIGITS = 20, 3  # points of a loss curve, and their digits

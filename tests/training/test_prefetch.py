@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg.data.stream import fits, gather, prefetch, resident
+from seqdg.training.prefetch import fits, gather, prefetch, resident
 
 
 @pytest.fixture(params=["uint8 map", "float32 map", "tensor"])

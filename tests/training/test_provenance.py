@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import seqdg
-from seqdg import provenance
+from seqdg.training import provenance
 
 
 def test_a_copy_without_its_history_has_the_commit_that_it_is_told(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import torch
 
 from seqdg.base.errors import UsageError
 from seqdg.data.domain import Dataset
-from seqdg.protocol import Protocol, sources, split
+from seqdg.training.protocol import Protocol, sources, split
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from seqdg.optimizers import Slots
 from seqdg.results.record import Evaluation
-from seqdg.trainer import State
+from seqdg.training.optimizers import Slots
+from seqdg.training.stack import State
 
 FOLDER = "checkpoints"
 

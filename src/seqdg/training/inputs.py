@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqdg.data.pixels import as_unit
-from seqdg.data.stream import gather, prefetch
+from seqdg.training.prefetch import gather, prefetch
 
 
 class Transform(Protocol):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, roc_auc_score
 
-from seqdg.evaluate import metrics
+from seqdg.training.metrics import metrics
 
 
 @pytest.mark.parametrize("classes", [2, 4])

@@ -22,15 +22,15 @@ from torch.func import vmap
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.capture import Captured, Draws
 from seqdg.core.algorithm import Algorithm, Number
 from seqdg.core.settings import numbers, with_numbers
-from seqdg.data.inputs import Inputs
-from seqdg.data.sampler import Sampler
-from seqdg.data.upcoming import Upcoming
 from seqdg.nets.net import Net
-from seqdg.optimizers import OPTIMIZERS, Rates, Slots
-from seqdg.protocol import Protocol, Split
+from seqdg.training.capture import Captured, Draws
+from seqdg.training.inputs import Inputs
+from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
+from seqdg.training.protocol import Protocol, Split
+from seqdg.training.sampler import Sampler
+from seqdg.training.upcoming import Upcoming
 
 DRAWN_AHEAD = 64  # steps
 log = logging.getLogger("seqdg")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from seqdg.data.sampler import Draws, Sampler
+from seqdg.training.sampler import Draws, Sampler
 
 
 class Upcoming:

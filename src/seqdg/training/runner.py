@@ -17,16 +17,16 @@ from safetensors.torch import save
 from torch import Tensor
 from torch.nn.functional import pad
 
-from seqdg import checkpoint
 from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.base.files import Files
-from seqdg.checkpoint import Snapshot
-from seqdg.evaluate import metrics
-from seqdg.place import Place, stack_of
-from seqdg.provenance import commit, device_name, forget_peak_memory, peak_memory, versions
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
-from seqdg.trainer import DRAWN_AHEAD, Stack, State
+from seqdg.training import checkpoint
+from seqdg.training.checkpoint import Snapshot
+from seqdg.training.metrics import metrics
+from seqdg.training.place import Place, stack_of
+from seqdg.training.provenance import commit, device_name, forget_peak_memory, peak_memory, versions
+from seqdg.training.stack import DRAWN_AHEAD, Stack, State
 from seqdg.trial import Group
 
 LOSS_POINTS = 200

@@ -8,8 +8,8 @@ import torch
 
 from seqdg.base import noise as draw
 from seqdg.data.domain import Dataset
-from seqdg.data.inputs import Inputs
-from seqdg.data.stream import resident
+from seqdg.training.inputs import Inputs
+from seqdg.training.prefetch import resident
 
 
 class Noise:

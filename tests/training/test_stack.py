@@ -12,11 +12,11 @@ from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build
 from seqdg.data.domain import Dataset
-from seqdg.data.inputs import Inputs
-from seqdg.data.sampler import Sampler
 from seqdg.nets.net import Net
-from seqdg.protocol import Protocol, split
-from seqdg.trainer import Job, Stack, stage_bounds
+from seqdg.training.inputs import Inputs
+from seqdg.training.protocol import Protocol, split
+from seqdg.training.sampler import Sampler
+from seqdg.training.stack import Job, Stack, stage_bounds
 
 PROTOCOL = Protocol(steps=6, batch=5, lr=0.1)
 
@@ -82,7 +82,7 @@ def test_where_no_graph_can_be_recorded_training_goes_on_as_it_would_without(dat
         finally:
             raise RuntimeError("something failed before")
 
-    monkeypatch.setattr("seqdg.trainer.Captured", fails_twice)
+    monkeypatch.setattr("seqdg.training.stack.Captured", fails_twice)
     jobs = jobs_of(dataset, [build("agg")])
     refused, eager = stack_of(dataset, jobs), stack_of(dataset, jobs)
     theirs = eager.advance(eager.start(), 6)

@@ -13,14 +13,14 @@ from torch.nn.functional import cross_entropy
 from seqdg.base.episode import Params
 from seqdg.data.augment import ImageTransform, recipe
 from seqdg.data.domain import Dataset
-from seqdg.data.inputs import Inputs
-from seqdg.data.sampler import torch_generator
-from seqdg.data.stream import fits, resident
 from seqdg.nets.factory import BuiltNet
 from seqdg.nets.factory import build as build_net
 from seqdg.nets.net import Criterion, Net
-from seqdg.protocol import split
-from seqdg.trainer import Job, Stack
+from seqdg.training.inputs import Inputs
+from seqdg.training.prefetch import fits, resident
+from seqdg.training.protocol import split
+from seqdg.training.sampler import torch_generator
+from seqdg.training.stack import Job, Stack
 from seqdg.trial import Group, Trial
 
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from seqdg.benchmark import Choice, load_benchmark, plan
-from seqdg.data.inputs import Inputs
 from seqdg.data.rotated_mnist import load
-from seqdg.data.sampler import torch_generator
 from seqdg.nets.net import Net
-from seqdg.place import net_of
-from seqdg.protocol import split
-from seqdg.trainer import Job, Stack
+from seqdg.training.inputs import Inputs
+from seqdg.training.place import net_of
+from seqdg.training.protocol import split
+from seqdg.training.sampler import torch_generator
+from seqdg.training.stack import Job, Stack
 
 STEPS = 25
 

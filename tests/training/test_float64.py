@@ -14,12 +14,12 @@ from seqdg.bench import make_plan
 from seqdg.benchmark import Choice, load_benchmark
 from seqdg.data.augment import ImageTransform, recipe
 from seqdg.data.domain import Dataset
-from seqdg.data.inputs import Inputs
 from seqdg.executors.context import Context
 from seqdg.nets.factory import NetSpec
-from seqdg.place import Place, stack_of
-from seqdg.protocol import Protocol
-from seqdg.trainer import Stack
+from seqdg.training.inputs import Inputs
+from seqdg.training.place import Place, stack_of
+from seqdg.training.protocol import Protocol
+from seqdg.training.stack import Stack
 from seqdg.trial import Group, Trial
 
 CONTEXT = Context(load_benchmark("rotated-mnist"), None, "cpu")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg.data.sampler import Sampler, stream, torch_generator
+from seqdg.training.sampler import Sampler, stream, torch_generator
 
 ROWS = [torch.arange(0, 10), torch.arange(10, 17), torch.arange(17, 20)]
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.data.domain import Dataset
-from seqdg.data.sampler import stream
-from seqdg.optimizers import OPTIMIZERS
+from seqdg.training.optimizers import OPTIMIZERS
+from seqdg.training.sampler import stream
 
 SPLITS = ("random", "official")
 TESTS = ("whole", "split")

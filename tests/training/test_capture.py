@@ -9,7 +9,7 @@ import seqdg
 from seqdg.base.errors import UsageError
 from seqdg.benchmark import Choice, load_benchmark, plan
 from seqdg.data.rotated_mnist import load
-from seqdg.place import Place, stack_of
+from seqdg.training.place import Place, stack_of
 from seqdg.trial import Group
 
 pytestmark = pytest.mark.gpu

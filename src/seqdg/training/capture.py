@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from seqdg.base.episode import Params
-from seqdg.optimizers import Slots
+from seqdg.training.optimizers import Slots
 
 WARM_UP = 3  # steps outside the graph, in which libraries choose their kernels and workspaces
 Draws = dict[str, Tensor]  # by name, (step, trial, ...)

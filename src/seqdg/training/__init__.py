@@ -1,0 +1,1 @@
+"""From a group of trials to their records, on one device."""
