@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import seqdg
 from seqdg import Algorithm, Episode, Net, Range, Sequential
-from seqdg.benchmark import load_benchmark
+from seqdg.bench.benchmark import load_benchmark
 from seqdg.core.settings import rules
 from seqdg.nets.mlp import mlp
 

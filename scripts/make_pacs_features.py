@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from seqdg.base.errors import UsageError
-from seqdg.benchmark import load_benchmark
+from seqdg.bench.benchmark import load_benchmark
 from seqdg.data import image_folder, splits
 from seqdg.data.container import Container, File, open_container
 from seqdg.data.spec import DataSpec

@@ -10,12 +10,12 @@ from sklearn.base import clone
 
 import seqdg
 from seqdg.base.errors import UsageError
+from seqdg.bench.executors.local import InProcess
+from seqdg.bench.search import Fixed, Proposal
 from seqdg.estimator import DomainGeneralizer, checked_input
-from seqdg.executors.local import InProcess
 from seqdg.fitting.material import prepared
 from seqdg.fitting.sweep import Candidate, Sweep
 from seqdg.fitting.verdict import prediction_interval
-from seqdg.search import Fixed, Proposal
 
 QUICK = {"steps": 20, "hidden": (8,), "evaluations": 3}
 
@@ -303,7 +303,7 @@ def test_a_class_that_only_one_domain_has_cannot_be_held_out(hospitals):
 @pytest.mark.slow
 @pytest.mark.parametrize("benchmark", ["office-caltech10", "pacs-features"])
 def test_real_features_give_a_verdict_with_the_chosen_below_the_oracle(shared_data, benchmark):
-    from seqdg.benchmark import load_benchmark
+    from seqdg.bench.benchmark import load_benchmark
     from seqdg.data.load import load_data
 
     data = load_data(load_benchmark(benchmark).data, shared_data, name=benchmark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import seqdg
-from seqdg.benchmark import load_benchmark
+from seqdg.bench.benchmark import load_benchmark
 from seqdg.core.settings import rules
 
 APPENDIX_C = {

@@ -18,7 +18,7 @@ ROOT = Path(seqdg.__file__).parent
 # Each may reach what stands below it, itself or through others, and nothing above.
 CHAIN = (
     ("cli",),
-    ("executors", "report"),
+    ("bench.executors", "report"),
     ("training.runner",),
     ("training.stack",),
     ("algorithms", "testing"),
@@ -106,7 +106,9 @@ def test_reports_are_made_from_records_alone():
     for module in edges:
         if within(module, ("report",)):
             for other, way in reached(module, edges).items():
-                assert not within(other, ("training.runner", "training.stack", "algorithms", "executors", "cli")), way
+                assert not within(
+                    other, ("training.runner", "training.stack", "algorithms", "bench.executors", "cli")
+                ), way
 
 
 def test_algorithms_neither_step_nor_draw_nor_look_at_values():

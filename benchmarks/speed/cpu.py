@@ -18,12 +18,12 @@ from pathlib import Path
 
 import torch
 
-from seqdg.bench import capacity
-from seqdg.benchmark import Choice, load_benchmark, plan
+from seqdg.bench.benchmark import Choice, load_benchmark, plan
+from seqdg.bench.executors.process import settle
+from seqdg.bench.plan import capacity
+from seqdg.bench.trial import Group, group
 from seqdg.data.load import load_data
-from seqdg.executors.process import settle
 from seqdg.training.place import Place, stack_of
-from seqdg.trial import Group, group
 
 
 def parsed() -> argparse.Namespace:

@@ -18,10 +18,10 @@ from statistics import median
 import steps
 import torch
 
-from seqdg.benchmark import Choice, load_benchmark, plan
+from seqdg.bench.benchmark import Choice, load_benchmark, plan
+from seqdg.bench.trial import Group, Trial
 from seqdg.data.rotated_mnist import load
 from seqdg.training.place import Place, stack_of
-from seqdg.trial import Group, Trial
 
 FIRST = 8  # steps before the clock starts: recording a graph is not part of a step
 

@@ -16,13 +16,13 @@ from statistics import median
 
 import torch
 
+from seqdg.bench.trial import Group, Trial, settings_of
 from seqdg.core.registry import build
 from seqdg.core.settings import parsed as parsed_settings
 from seqdg.data.domain import Dataset
 from seqdg.nets.factory import NetSpec
 from seqdg.training.place import Place, stack_of
 from seqdg.training.protocol import Protocol
-from seqdg.trial import Group, Trial, settings_of
 
 
 def parsed() -> argparse.Namespace:

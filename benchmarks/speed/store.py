@@ -16,15 +16,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from seqdg.bench import make_plan
-from seqdg.benchmark import Choice, load_benchmark
+from seqdg.bench.benchmark import Choice, load_benchmark
+from seqdg.bench.executors.context import Context
+from seqdg.bench.plan import make_plan
+from seqdg.bench.trial import Trial
 from seqdg.cli.table import shown
-from seqdg.executors.context import Context
 from seqdg.results.garbage import without_collection
 from seqdg.results.record import DONE, Evaluation, Record
 from seqdg.results.status import status
 from seqdg.results.store import Store
-from seqdg.trial import Trial
 
 CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error")
 EVALUATIONS, POINTS, STACK = 10, 200, 16

@@ -10,20 +10,20 @@ from typing import Any
 from sklearn.base import clone
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.bench.executors.context import Executor
+from seqdg.bench.executors.local import InProcess
+from seqdg.bench.executors.workers import Workers
+from seqdg.bench.progress import Progress
+from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, grid, proposals
 from seqdg.core.registry import algorithms as registered
 from seqdg.core.registry import build
 from seqdg.core.settings import flat
 from seqdg.data import checks
 from seqdg.estimator import DomainGeneralizer, checked_input, checked_labels
-from seqdg.executors.context import Executor
-from seqdg.executors.local import InProcess
-from seqdg.executors.workers import Workers
 from seqdg.fitting.material import Material, prepared
 from seqdg.fitting.recipe import Recipe, plain
 from seqdg.fitting.sweep import LEAVE_ONE_OUT, Candidate, Sweep
 from seqdg.fitting.verdict import CHOSEN, ORACLE, Comparison, Winner
-from seqdg.progress import Progress
-from seqdg.search import RATE, Fixed, Optuna, Proposal, Search, Target, grid, proposals
 from seqdg.training.metrics import CRITERIA
 
 SOURCE_VAL = "source-val"

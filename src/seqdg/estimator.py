@@ -134,7 +134,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, path: str | Path, net: nn.Module | None = None, device: str = "auto") -> DomainGeneralizer:
         """What `save` wrote. net: your own module, where the model was trained with one; its weights are replaced."""
-        from seqdg.executors.choice import device_of
+        from seqdg.bench.executors.choice import device_of
 
         model = read_model(Path(path), net, device_of(device))
         found = cls(**{**read_parameters(model.facts), "net": net, "device": device})

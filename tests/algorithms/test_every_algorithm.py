@@ -14,7 +14,7 @@ from seqdg import Episode, Net, build
 from seqdg.algorithms import _branches as branches
 from seqdg.algorithms.agg import AGG
 from seqdg.base import tree
-from seqdg.benchmark import TRAINING
+from seqdg.bench.benchmark import TRAINING
 from seqdg.core.settings import rules
 from seqdg.nets.resnet import resnet18
 

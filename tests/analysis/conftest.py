@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from seqdg.analysis.study import Study
-from seqdg.benchmark import load_benchmark
+from seqdg.bench.benchmark import load_benchmark
+from seqdg.bench.executors.context import Context
 from seqdg.data.domain import Dataset
-from seqdg.executors.context import Context
 from seqdg.nets.factory import NetSpec
 from seqdg.training.protocol import Protocol
 

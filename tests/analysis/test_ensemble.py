@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from seqdg.analysis.ensemble import ensemble
-from seqdg.executors.local import InProcess
+from seqdg.bench.executors.local import InProcess
 from seqdg.results.summary import AVERAGE
 
 

@@ -5,8 +5,8 @@ import torch
 
 from seqdg.analysis.study import embed, is_one_net, looks, walk
 from seqdg.base.errors import UsageError
+from seqdg.bench.trial import Group
 from seqdg.training.runner import run_group
-from seqdg.trial import Group
 
 
 def test_a_curve_is_looked_at_from_start_to_end_at_even_distances():

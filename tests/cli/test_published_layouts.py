@@ -10,7 +10,7 @@ import scipy.io
 import torch
 from PIL import Image
 
-from seqdg.benchmark import load_benchmark
+from seqdg.bench.benchmark import load_benchmark
 from seqdg.data.load import load_data
 from seqdg.nets.alexnet import alexnet
 from seqdg.nets.initialize import initialized

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqdg.benchmark import load_benchmark
+from seqdg.bench.benchmark import load_benchmark
 from seqdg.data.load import load_data
 
 ROOT = Path(__file__).parents[2]

@@ -7,10 +7,10 @@ import torch
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.benchmark import Choice, load_benchmark, plan
+from seqdg.bench.benchmark import Choice, load_benchmark, plan
+from seqdg.bench.trial import Group
 from seqdg.data.rotated_mnist import load
 from seqdg.training.place import Place, stack_of
-from seqdg.trial import Group
 
 pytestmark = pytest.mark.gpu
 

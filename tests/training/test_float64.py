@@ -10,17 +10,17 @@ import torch
 import seqdg
 from command import seqdg as command
 from seqdg.base.episode import Params
-from seqdg.bench import make_plan
-from seqdg.benchmark import Choice, load_benchmark
+from seqdg.bench.benchmark import Choice, load_benchmark
+from seqdg.bench.executors.context import Context
+from seqdg.bench.plan import make_plan
+from seqdg.bench.trial import Group, Trial
 from seqdg.data.augment import ImageTransform, recipe
 from seqdg.data.domain import Dataset
-from seqdg.executors.context import Context
 from seqdg.nets.factory import NetSpec
 from seqdg.training.inputs import Inputs
 from seqdg.training.place import Place, stack_of
 from seqdg.training.protocol import Protocol
 from seqdg.training.stack import Stack
-from seqdg.trial import Group, Trial
 
 CONTEXT = Context(load_benchmark("rotated-mnist"), None, "cpu")
 CHOICE = Choice(held_out=["0"], trials=2, steps=60, precision="float64")

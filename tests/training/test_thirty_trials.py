@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqdg.benchmark import Choice, load_benchmark, plan
+from seqdg.bench.benchmark import Choice, load_benchmark, plan
 from seqdg.data.rotated_mnist import load
 from seqdg.nets.net import Net
 from seqdg.training.inputs import Inputs

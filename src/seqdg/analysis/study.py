@@ -13,16 +13,16 @@ from torch import Tensor
 from seqdg.algorithms import _branches as branches
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
-from seqdg.bench import make_plan
-from seqdg.benchmark import Choice
+from seqdg.bench.benchmark import Choice
+from seqdg.bench.executors.context import Context, Executor
+from seqdg.bench.executors.local import InProcess
+from seqdg.bench.plan import make_plan
+from seqdg.bench.trial import Group, Trial
 from seqdg.core.algorithm import Algorithm
 from seqdg.data.domain import Dataset
-from seqdg.executors.context import Context, Executor
-from seqdg.executors.local import InProcess
 from seqdg.training.place import stack_of
 from seqdg.training.protocol import sources
 from seqdg.training.stack import Stack, State
-from seqdg.trial import Group, Trial
 
 Tick = Callable[[int], None]
 Numbers = dict[str, Any]  # what JSON can hold

@@ -56,12 +56,12 @@ def analyze(
     from seqdg.analysis.kinds import KINDS
     from seqdg.analysis.study import Study
     from seqdg.base.errors import unknown
-    from seqdg.bench import default_out
-    from seqdg.benchmark import load_benchmark
+    from seqdg.bench.benchmark import load_benchmark
+    from seqdg.bench.executors.choice import Wish, executor_for
+    from seqdg.bench.executors.context import Context
+    from seqdg.bench.executors.process import settle
+    from seqdg.bench.plan import default_out
     from seqdg.cli.bench import command
-    from seqdg.executors.choice import Wish, executor_for
-    from seqdg.executors.context import Context
-    from seqdg.executors.process import settle
     from seqdg.report.analyses import section
     from seqdg.results.directory import make_directory, writing
     from seqdg.results.store import Store

@@ -13,9 +13,9 @@ import typer
 from seqdg.cli import options as given
 
 if TYPE_CHECKING:
-    from seqdg.bench import Plan
-    from seqdg.benchmark import Benchmark, Choice
-    from seqdg.executors.context import Context, Executor
+    from seqdg.bench.benchmark import Benchmark, Choice
+    from seqdg.bench.executors.context import Context, Executor
+    from seqdg.bench.plan import Plan
     from seqdg.results.record import Record
     from seqdg.results.store import Store
 
@@ -51,10 +51,10 @@ def bench(
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
     """
     from seqdg.base.files import Folder
-    from seqdg.bench import default_out
-    from seqdg.benchmark import Choice, load_benchmark
-    from seqdg.executors.choice import Wish, executor_for
-    from seqdg.executors.context import Context
+    from seqdg.bench.benchmark import Choice, load_benchmark
+    from seqdg.bench.executors.choice import Wish, executor_for
+    from seqdg.bench.executors.context import Context
+    from seqdg.bench.plan import default_out
     from seqdg.results.directory import make_directory
     from seqdg.training.runner import Keep
 
@@ -126,12 +126,12 @@ def _run(
 ) -> tuple[Plan, list[Record]]:
     """The plan, of which all that was missing has been run, and what failed of it."""
     from seqdg.base.files import Folder
-    from seqdg.bench import fill, make_plan, sweep
+    from seqdg.bench.cost import costs
+    from seqdg.bench.executors.choice import is_short
+    from seqdg.bench.executors.local import InProcess
+    from seqdg.bench.plan import fill, make_plan, sweep
     from seqdg.cli.progress import shown
     from seqdg.cli.reading import counting
-    from seqdg.estimate import costs
-    from seqdg.executors.choice import is_short
-    from seqdg.executors.local import InProcess
     from seqdg.results.commands import remember
 
     with counting("reading images") as progress:
@@ -155,8 +155,8 @@ def _run(
 
 
 def _say(title: str, made: Plan, costs: Mapping[str, float], slots: int, directory: Path) -> None:
-    from seqdg.estimate import longest_first, makespan
-    from seqdg.progress import spoken
+    from seqdg.bench.cost import longest_first, makespan
+    from seqdg.bench.progress import spoken
 
     left = sum(len(g.trials) for g in made.missing)
     done = f"{len(made.trials)} trials, {len(made.trials) - left} of them done"

@@ -30,7 +30,7 @@ def check(
         seqdg check ./pull.py:pull
     """
     from seqdg.base.errors import UsageError
-    from seqdg.benchmark import load_benchmark
+    from seqdg.bench.benchmark import load_benchmark
     from seqdg.cli.reading import counting
     from seqdg.data.load import BUNDLED
     from seqdg.data.sources import check as checked

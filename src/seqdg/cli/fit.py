@@ -109,10 +109,10 @@ def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, s
 def _compared(
     rows: Rows, template: DomainGeneralizer, names: Sequence[str] | None, texts: Sequence[str], how: dict[str, Any]
 ) -> Comparison:
+    from seqdg.bench.executors.choice import device_of
+    from seqdg.bench.executors.process import cores
     from seqdg.cli.progress import shown
     from seqdg.comparison import USUAL, compare
-    from seqdg.executors.choice import device_of
-    from seqdg.executors.process import cores
 
     settings = _settings(texts, names or USUAL)
     if how["workers"] is None:
@@ -155,7 +155,7 @@ def _alone(
 
 def _settings(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """`fo-s-mldg.alpha=0.1` by algorithm and name; `lr` is an algorithm's learning rate."""
-    from seqdg.benchmark import given_settings
+    from seqdg.bench.benchmark import given_settings
     from seqdg.core.registry import build
     from seqdg.core.settings import flat, parsed
 

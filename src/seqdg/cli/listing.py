@@ -51,7 +51,7 @@ def _algorithms() -> list[dict[str, object]]:
 
 
 def _benchmarks() -> list[dict[str, object]]:
-    from seqdg.benchmark import benchmarks, load_benchmark
+    from seqdg.bench.benchmark import benchmarks, load_benchmark
 
     loaded = [load_benchmark(name) for name in benchmarks()]
     return [{"name": b.name, "title": b.title, "source": b.source} for b in loaded]
@@ -59,7 +59,7 @@ def _benchmarks() -> list[dict[str, object]]:
 
 def _datasets() -> list[dict[str, object]]:
     """The data of every benchmark; those without a path come with the package."""
-    from seqdg.benchmark import benchmarks, load_benchmark
+    from seqdg.bench.benchmark import benchmarks, load_benchmark
     from seqdg.data.load import BUNDLED
     from seqdg.data.spec import DataSpec
 

@@ -28,8 +28,8 @@ def predict(
     Rows are read, predicted and written some at a time, so a table may be larger than memory. Where it has the column
     of labels, the share of right predictions is printed.
     """
+    from seqdg.bench.executors.choice import device_of
     from seqdg.cli.reading import counting
-    from seqdg.executors.choice import device_of
     from seqdg.serve.model_file import read_model
     from seqdg.serve.predicting import predict_file
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 if TYPE_CHECKING:
-    from seqdg.progress import Progress
+    from seqdg.bench.progress import Progress
 
 EVERY = 10.0  # seconds between plain lines, at first; a run of hours says less
 
@@ -51,7 +51,7 @@ def _trials(progress: Progress) -> str:
 
 
 def _left(progress: Progress) -> str:
-    from seqdg.progress import spoken
+    from seqdg.bench.progress import spoken
 
     left = progress.left
     return "" if left is None else f"{spoken(left)} left"

@@ -11,7 +11,7 @@ import typer
 from seqdg.cli import options as given
 
 if TYPE_CHECKING:
-    from seqdg.rerun import Comparison
+    from seqdg.bench.rerun import Comparison
 
 Keys = Annotated[
     list[str] | None,
@@ -61,11 +61,11 @@ def rerun(
 
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
     """
-    from seqdg.benchmark import load_benchmark
-    from seqdg.executors.choice import device_of
-    from seqdg.executors.context import Context
-    from seqdg.rerun import picked
-    from seqdg.rerun import rerun as again
+    from seqdg.bench.benchmark import load_benchmark
+    from seqdg.bench.executors.choice import device_of
+    from seqdg.bench.executors.context import Context
+    from seqdg.bench.rerun import picked
+    from seqdg.bench.rerun import rerun as again
     from seqdg.results.archive.reading import opened
 
     results = opened(directory)

@@ -31,7 +31,7 @@ def status(
 
 
 def _told(now: Status) -> str:
-    from seqdg.progress import spoken
+    from seqdg.bench.progress import spoken
 
     lines = [f"{now.benchmark}: {now.planned} trials, {'running' if now.active else 'not running'}"]
     for name in ("done", "running", "failed", "diverged", "left"):

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from seqdg.bench.executors.context import Context
+from seqdg.bench.trial import Trial
 from seqdg.data.augment import ImageTransform
-from seqdg.executors.context import Context
 from seqdg.fitting.loss import loss_of
 from seqdg.fitting.material import Material
 from seqdg.fitting.recipe import Recipe
@@ -22,7 +23,6 @@ from seqdg.serve.preprocessing import LIMIT
 from seqdg.training.inputs import Inputs
 from seqdg.training.place import Place
 from seqdg.training.protocol import sources
-from seqdg.trial import Trial
 
 READY = 2**26  # numbers: a quarter of a GiB, for rows that are preprocessed before training
 

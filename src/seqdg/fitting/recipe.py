@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.bench.executors.choice import device_of
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import algorithms
 from seqdg.core.registry import build as build_algorithm
 from seqdg.core.sequential import Sequential
 from seqdg.core.settings import with_settings
 from seqdg.data.augment import recipe as augmentation
-from seqdg.executors.choice import device_of
 from seqdg.nets.batchnorm import POLICIES, batchnorm_is_frozen, has_batchnorm
 from seqdg.nets.factory import BACKBONES, BuiltNet, NetSpec, build
 from seqdg.nets.normalization import Normalization

@@ -14,24 +14,24 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from seqdg.base.errors import UsageError
-from seqdg.bench import capacity
-from seqdg.benchmark import Benchmark
+from seqdg.bench.benchmark import Benchmark
+from seqdg.bench.executors.context import Executor
+from seqdg.bench.plan import capacity
+from seqdg.bench.progress import Progress
+from seqdg.bench.search import Proposal, Search, Target
+from seqdg.bench.trial import Group, Trial, group, settings_of
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.settings import for_path
-from seqdg.executors.context import Executor
 from seqdg.fitting.folds import FoldContext
 from seqdg.fitting.material import Material
 from seqdg.fitting.recipe import Recipe
 from seqdg.fitting.train import check_net
 from seqdg.nets.factory import NetSpec
 from seqdg.nets.net import Net
-from seqdg.progress import Progress
 from seqdg.results.record import DIVERGED, DONE, FAILED, Record
 from seqdg.results.select import Outcome, mean, outcomes
-from seqdg.search import Proposal, Search, Target
 from seqdg.serve.inputs import ImageInput
 from seqdg.training import metrics as evaluate
-from seqdg.trial import Group, Trial, group, settings_of
 
 LEAVE_ONE_OUT = "leave-one-out"
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from seqdg.bench.trial import Trial
 from seqdg.results.run import Results
 from seqdg.results.store import Store
-from seqdg.trial import Trial
 
 META = "commands"
 

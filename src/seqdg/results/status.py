@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqdg.progress import seconds_left
+from seqdg.bench.progress import seconds_left
 from seqdg.results.archive.reading import opened
 from seqdg.results.directory import is_written
 from seqdg.results.record import DIVERGED, DONE, FAILED

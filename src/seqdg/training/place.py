@@ -11,6 +11,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from seqdg.base.episode import Params
+from seqdg.bench.trial import Group, Trial
 from seqdg.data.augment import ImageTransform, recipe
 from seqdg.data.domain import Dataset
 from seqdg.nets.factory import BuiltNet
@@ -21,7 +22,6 @@ from seqdg.training.prefetch import fits, resident
 from seqdg.training.protocol import split
 from seqdg.training.sampler import torch_generator
 from seqdg.training.stack import Job, Stack
-from seqdg.trial import Group, Trial
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from torch.nn.functional import pad
 from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.base.files import Files
+from seqdg.bench.trial import Group
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
@@ -27,7 +28,6 @@ from seqdg.training.metrics import metrics
 from seqdg.training.place import Place, stack_of
 from seqdg.training.provenance import commit, device_name, forget_peak_memory, peak_memory, versions
 from seqdg.training.stack import DRAWN_AHEAD, Stack, State
-from seqdg.trial import Group
 
 LOSS_POINTS = 200
 MOMENT = 0.5  # seconds that training goes on between looks at the clock

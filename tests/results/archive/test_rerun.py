@@ -8,10 +8,10 @@ import pytest
 
 from command import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.benchmark import load_benchmark
+from seqdg.bench.benchmark import load_benchmark
+from seqdg.bench.executors.context import Context
+from seqdg.bench.rerun import Comparison, picked, rerun, stack_with, trial_of
 from seqdg.data import rotated_mnist
-from seqdg.executors.context import Context
-from seqdg.rerun import Comparison, picked, rerun, stack_with, trial_of
 from seqdg.results.archive.reading import opened
 from seqdg.results.archive.writing import pack
 from seqdg.results.record import DIVERGED, FAILED, Evaluation

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from seqdg.base.errors import UsageError
-from seqdg.benchmark import Choice, given_settings, load_benchmark, plan
+from seqdg.bench.benchmark import Choice, given_settings, load_benchmark, plan
+from seqdg.bench.trial import group
 from seqdg.data.rotated_mnist import load
-from seqdg.trial import group
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,16 @@ from typing import Protocol
 
 import torch
 
-from seqdg.benchmark import Benchmark
+from seqdg.bench.benchmark import Benchmark
+from seqdg.bench.executors.process import settle
+from seqdg.bench.trial import Group
 from seqdg.data.cache import Progress
 from seqdg.data.domain import Dataset
 from seqdg.data.load import load_data
-from seqdg.executors.process import settle
 from seqdg.results.record import FAILED, Record
 from seqdg.training.place import Place
 from seqdg.training.provenance import device_name, versions
 from seqdg.training.runner import Keep, run_group
-from seqdg.trial import Group
 
 Tell = Callable[[Group, int], None]  # hears of a group and how many steps it has taken; 0: it begins
 

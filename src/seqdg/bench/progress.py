@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
+from seqdg.bench.trial import Group
 from seqdg.results.run import Run, Running
-from seqdg.trial import Group
 
 
 class Planned(Protocol):

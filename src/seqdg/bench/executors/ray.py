@@ -23,12 +23,12 @@ import numpy as np
 import torch
 
 from seqdg.base.errors import UsageError
+from seqdg.bench.executors.context import Context, Results, Tell, attempt, failure
+from seqdg.bench.executors.process import cores
+from seqdg.bench.trial import Group
 from seqdg.data.domain import Dataset
-from seqdg.executors.context import Context, Results, Tell, attempt, failure
-from seqdg.executors.process import cores
 from seqdg.results.record import Record
 from seqdg.training.checkpoint import name_of
-from seqdg.trial import Group
 
 ATTEMPTS = 3  # at a group whose workers die
 PATIENCE = 10.0  # seconds that workers have to send a checkpoint when the run is interrupted

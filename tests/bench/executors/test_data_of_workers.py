@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from seqdg.base.errors import UsageError
-from seqdg.bench import fill, make_plan
-from seqdg.benchmark import Choice, load_benchmark
+from seqdg.bench.benchmark import Choice, load_benchmark
+from seqdg.bench.executors.context import Context
+from seqdg.bench.executors.workers import Workers
+from seqdg.bench.plan import fill, make_plan
 from seqdg.data.load import load_data
-from seqdg.executors.context import Context
-from seqdg.executors.workers import Workers
 from seqdg.results.store import Store
 
 FILE = """

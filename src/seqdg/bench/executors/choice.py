@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.executors.context import Executor
-from seqdg.executors.local import InProcess
-from seqdg.executors.process import cores
-from seqdg.executors.workers import Workers
+from seqdg.bench.executors.context import Executor
+from seqdg.bench.executors.local import InProcess
+from seqdg.bench.executors.process import cores
+from seqdg.bench.executors.workers import Workers
 
 NAMES = ("local", "ray")
 SHORT = 10.0  # seconds: what takes less is not worth the start of worker processes
@@ -49,7 +49,7 @@ class Wish:
 def executor_for(wish: Wish, device: str) -> tuple[Executor, str]:
     """The executor, and the device that `device` (perhaps `auto`) comes to there."""
     if wish.executor == "ray":
-        from seqdg.executors.ray import connect
+        from seqdg.bench.executors.ray import connect
 
         return connect(wish.workers, wish.gpus, wish.address, device)
     found = device_of(device)

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
-from seqdg.executors.context import Context, Results, Tell, attempt, failure
+from seqdg.bench.executors.context import Context, Results, Tell, attempt, failure
+from seqdg.bench.trial import Group
 from seqdg.results.record import Record
-from seqdg.trial import Group
 
 ATTEMPTS = 3  # at a group whose workers die
 PATIENCE = 10.0  # seconds that workers have to write a checkpoint when the run is interrupted

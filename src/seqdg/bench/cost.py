@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from seqdg.executors.context import Context
-from seqdg.executors.process import settle
+from seqdg.bench.executors.context import Context
+from seqdg.bench.executors.process import settle
+from seqdg.bench.trial import Group
 from seqdg.results.store import Store
 from seqdg.training.place import stack_of
 from seqdg.training.provenance import device_name
-from seqdg.trial import Group
 
 LONG = 10.0  # seconds: a step that takes as long is timed once
 SAMPLE = 32  # trials of a stack, enough to keep a GPU at work

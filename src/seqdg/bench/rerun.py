@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from seqdg.base.errors import UsageError
+from seqdg.bench.executors.context import Context, attempt
+from seqdg.bench.trial import Group, Trial
 from seqdg.core.registry import algorithms
 from seqdg.data.domain import Dataset
-from seqdg.executors.context import Context, attempt
 from seqdg.nets.factory import NetSpec
 from seqdg.results.record import DIVERGED, FAILED, Record
 from seqdg.results.select import outcomes
@@ -19,7 +20,6 @@ from seqdg.training.place import net_of
 from seqdg.training.protocol import Protocol, split
 from seqdg.training.provenance import device_name, versions
 from seqdg.training.sampler import stream
-from seqdg.trial import Group, Trial
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,17 @@ import pytest
 import torch
 
 from seqdg.base.files import Folder
-from seqdg.bench import fill, make_plan, sweep
-from seqdg.benchmark import Choice, load_benchmark
-from seqdg.executors.context import Context
-from seqdg.executors.local import InProcess
+from seqdg.bench.benchmark import Choice, load_benchmark
+from seqdg.bench.executors.context import Context
+from seqdg.bench.executors.local import InProcess
+from seqdg.bench.plan import fill, make_plan, sweep
+from seqdg.bench.trial import Group
 from seqdg.results.record import Evaluation, Record
 from seqdg.results.store import Store
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
 from seqdg.training.runner import Keep, run_group
 from seqdg.training.stack import State
-from seqdg.trial import Group
 
 CHOICE = Choice(algorithms=["fo-s-mldg"], held_out=["0", "75"], trials=1, steps=40)
 MADE_BY = {"device": "cpu"}

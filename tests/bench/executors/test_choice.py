@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from seqdg.base.errors import UsageError
-from seqdg.executors.choice import Wish, device_of, executor_for, is_short
-from seqdg.executors.local import InProcess
-from seqdg.executors.process import cores, settle
-from seqdg.executors.workers import Workers
+from seqdg.bench.executors.choice import Wish, device_of, executor_for, is_short
+from seqdg.bench.executors.local import InProcess
+from seqdg.bench.executors.process import cores, settle
+from seqdg.bench.executors.workers import Workers
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqdg.bench import make_plan
-from seqdg.benchmark import Choice, load_benchmark
-from seqdg.estimate import costs, longest_first, makespan
-from seqdg.executors.context import Context
-from seqdg.progress import Progress, seconds_left, spoken
+from seqdg.bench.benchmark import Choice, load_benchmark
+from seqdg.bench.cost import costs, longest_first, makespan
+from seqdg.bench.executors.context import Context
+from seqdg.bench.plan import make_plan
+from seqdg.bench.progress import Progress, seconds_left, spoken
+from seqdg.bench.trial import Group, Trial
 from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.store import Store
 from seqdg.training.provenance import device_name
-from seqdg.trial import Group, Trial
 
 CONTEXT = Context(load_benchmark("rotated-mnist"), None, "cpu")
 CHOICE = Choice(algorithms=["agg", "s-mldg"], held_out=["0", "75"], trials=2, steps=100)

@@ -13,15 +13,15 @@ from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.toml_table import fields_of, typed
+from seqdg.bench.search import MULTIPLES, Proposal, proposals
+from seqdg.bench.trial import Trial, settings_of
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import algorithms, build
 from seqdg.core.settings import flat, parsed, with_settings
 from seqdg.data.augment import recipe
 from seqdg.data.domain import Dataset
 from seqdg.nets.factory import NAMES, NetSpec
-from seqdg.search import MULTIPLES, Proposal, proposals
 from seqdg.training.protocol import Protocol, sources, split
-from seqdg.trial import Trial, settings_of
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -8,8 +8,8 @@ from functools import partial
 
 import torch
 
-from seqdg.executors.context import Context, Results, Tell, attempt
-from seqdg.trial import Group
+from seqdg.bench.executors.context import Context, Results, Tell, attempt
+from seqdg.bench.trial import Group
 
 
 @dataclass(frozen=True)

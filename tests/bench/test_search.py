@@ -10,9 +10,9 @@ import pytest
 
 import seqdg
 from seqdg.base.errors import UsageError
+from seqdg.bench.search import Fixed, Optuna, Proposal, candidates, grid, proposals
 from seqdg.core.algorithm import Algorithm, Range, setting
 from seqdg.core.settings import flat, shape
-from seqdg.search import Fixed, Optuna, Proposal, candidates, grid, proposals
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from seqdg.base.files import Folder
-from seqdg.bench import fill, make_plan
-from seqdg.benchmark import Choice, load_benchmark
-from seqdg.executors.context import Context, Executor
-from seqdg.executors.local import InProcess
-from seqdg.executors.workers import Workers, _Worker
-from seqdg.progress import Progress
+from seqdg.bench.benchmark import Choice, load_benchmark
+from seqdg.bench.executors.context import Context, Executor
+from seqdg.bench.executors.local import InProcess
+from seqdg.bench.executors.workers import Workers, _Worker
+from seqdg.bench.plan import fill, make_plan
+from seqdg.bench.progress import Progress
 from seqdg.results.record import FAILED, Record
 from seqdg.results.store import Store
 from seqdg.training.runner import Keep

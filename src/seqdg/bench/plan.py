@@ -9,17 +9,17 @@ from pathlib import Path
 
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
-from seqdg.benchmark import Benchmark, Choice, plan
+from seqdg.bench.benchmark import Benchmark, Choice, plan
+from seqdg.bench.cost import longest_first
+from seqdg.bench.executors.context import Context, Executor
+from seqdg.bench.progress import Progress
+from seqdg.bench.trial import Group, Trial, group
 from seqdg.data.domain import Dataset
-from seqdg.estimate import longest_first
-from seqdg.executors.context import Context, Executor
 from seqdg.nets.net import Net
-from seqdg.progress import Progress
 from seqdg.results.record import FAILED, Record
 from seqdg.results.store import Store
 from seqdg.training.checkpoint import FOLDER, header_of, name_of
 from seqdg.training.place import net_of
-from seqdg.trial import Group, Trial, group
 
 NOTED = 5.0  # seconds between notes in the store of how far a run is
 

@@ -9,10 +9,10 @@ import pytest
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.bench import capacity
-from seqdg.benchmark import Choice, load_benchmark, plan
+from seqdg.bench.benchmark import Choice, load_benchmark, plan
+from seqdg.bench.plan import capacity
+from seqdg.bench.trial import group
 from seqdg.data import rotated_mnist
-from seqdg.trial import group
 
 BOTH = ["agg", "fo-s-mldg"]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from seqdg.bench import fill, make_plan
-from seqdg.benchmark import Choice, load_benchmark
-from seqdg.executors.context import Context
-from seqdg.executors.local import InProcess
-from seqdg.executors.workers import Workers
+from seqdg.bench.benchmark import Choice, load_benchmark
+from seqdg.bench.executors.context import Context
+from seqdg.bench.executors.local import InProcess
+from seqdg.bench.executors.workers import Workers
+from seqdg.bench.plan import fill, make_plan
 from seqdg.results.record import Record
 from seqdg.results.store import Store
 

@@ -1,0 +1,1 @@
+"""From a benchmark and a choice to trials, and from trials to records."""
