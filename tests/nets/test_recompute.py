@@ -9,9 +9,9 @@ from torch.func import grad, vmap
 from torch.testing import assert_close
 
 from seqdg import Episode, Net, build
-from seqdg.analysis.cost import Living
 from seqdg.nets.recompute import Recomputing
 from seqdg.nets.resnet import resnet18
+from seqdg.paper.cost import Living
 
 
 def deep() -> Net:

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from seqdg.report.analyses import PICTURES, section, sections
+from seqdg.paper.sections import PICTURES, section, sections
 from seqdg.results.run import Analysis
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from command import seqdg
-from seqdg.analysis.kinds import KINDS
 from seqdg.bench.benchmark import Choice, load_benchmark
 from seqdg.bench.executors.context import Context
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.plan import make_plan
+from seqdg.paper.kinds import KINDS
 from seqdg.report.page import page, report
 from seqdg.report.run import Run, read_run
 from seqdg.results.record import Record

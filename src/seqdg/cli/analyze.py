@@ -53,8 +53,6 @@ def analyze(
 
         seqdg analyze alignment --algorithms agg,fo-s-mldg
     """
-    from seqdg.analysis.kinds import KINDS
-    from seqdg.analysis.study import Study
     from seqdg.base.errors import unknown
     from seqdg.bench.benchmark import load_benchmark
     from seqdg.bench.executors.choice import Wish, executor_for
@@ -62,7 +60,9 @@ def analyze(
     from seqdg.bench.executors.process import settle
     from seqdg.bench.plan import default_out
     from seqdg.cli.bench import command
-    from seqdg.report.analyses import section
+    from seqdg.paper.kinds import KINDS
+    from seqdg.paper.sections import section
+    from seqdg.paper.study import Study
     from seqdg.results.directory import make_directory, writing
     from seqdg.results.store import Store
 
@@ -120,7 +120,7 @@ def _working(label: str) -> Iterator[Callable[[int], None]]:
 
 def _printed(shown: Section) -> str:
     """Its sentences, then its tables, for a terminal."""
-    from seqdg.report.analyses import HOW
+    from seqdg.paper.sections import HOW
     from seqdg.report.text import aligned
 
     lines = [shown.title, *shown.text]

@@ -11,9 +11,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from seqdg.base.errors import UsageError
+from seqdg.paper.sections import learned, looked_at
+from seqdg.paper.sections import sections as sections_of
 from seqdg.report import run as of_run
-from seqdg.report.analyses import learned, looked_at
-from seqdg.report.analyses import sections as sections_of
 from seqdg.report.answers import answers
 from seqdg.report.draw import svg
 from seqdg.report.draw.theme import DARK, LIGHT, Style, styles

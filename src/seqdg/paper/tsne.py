@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.analysis.study import Numbers, Refused, Study, embed, of_each, walk, why_no_features
+from seqdg.paper.study import Numbers, Refused, Study, embed, of_each, walk, why_no_features
 from seqdg.training.sampler import stream
 from seqdg.training.stack import Stack
 

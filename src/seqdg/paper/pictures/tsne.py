@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seqdg.paper.pictures.about import about, refusals
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import points_plot
 from seqdg.report.draw.theme import Looks, styles
-from seqdg.report.pictures.about import about, refusals
 from seqdg.report.section import Section, Table
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from seqdg.analysis.study import Numbers, Refused, Study, in_training, is_one_net, mean_and_spread, of_each, walk
 from seqdg.base.episode import Params
 from seqdg.nets.net import Net
+from seqdg.paper.study import Numbers, Refused, Study, in_training, is_one_net, mean_and_spread, of_each, walk
 from seqdg.training.stack import Stack
 
 MOST = 128  # rows of each source

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity
 
-from seqdg.analysis.alignment import aligned, alignment
 from seqdg.nets.mlp import mlp
 from seqdg.nets.net import Net
+from seqdg.paper.alignment import aligned, alignment
 
 
 @pytest.fixture

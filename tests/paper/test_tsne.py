@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seqdg.analysis.tsne import layout, perplexity, separability, tsne
+from seqdg.paper.tsne import layout, perplexity, separability, tsne
 
 
 def test_clusters_far_apart_have_a_silhouette_near_1():

@@ -7,10 +7,10 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from seqdg.paper.pictures.about import about, refusals
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import Series, lines_plot
 from seqdg.report.draw.theme import Looks, Style, styles
-from seqdg.report.pictures.about import about, refusals
 from seqdg.report.section import Section, Table
 
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import seqdg
-from seqdg.analysis.kinds import KINDS
 from seqdg.base.errors import UsageError
+from seqdg.paper.kinds import KINDS
+from seqdg.paper.sections import section
 from seqdg.report import paper
-from seqdg.report.analyses import section
 
 
 @pytest.mark.parametrize("kind", KINDS)

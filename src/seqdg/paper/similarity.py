@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from seqdg.algorithms import _branches as branches
-from seqdg.analysis.study import Numbers, Refused, Study, mean_and_spread, of_each, walk
 from seqdg.base.episode import Params
+from seqdg.paper.study import Numbers, Refused, Study, mean_and_spread, of_each, walk
 from seqdg.training.stack import Stack
 
 

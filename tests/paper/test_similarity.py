@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-from seqdg.analysis.similarity import cosines, similarity
+from seqdg.paper.similarity import cosines, similarity
 
 
 def test_identical_weights_have_similarity_1():

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqdg.analysis.study import embed, is_one_net, looks, walk
 from seqdg.base.errors import UsageError
 from seqdg.bench.trial import Group
+from seqdg.paper.study import embed, is_one_net, looks, walk
 from seqdg.training.runner import run_group
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from seqdg.analysis.alignment import alignment
-from seqdg.analysis.cost import cost
-from seqdg.analysis.ensemble import ensemble
-from seqdg.analysis.invariance import invariance
-from seqdg.analysis.ranks import ranks
-from seqdg.analysis.similarity import similarity
-from seqdg.analysis.study import Numbers, Study
-from seqdg.analysis.tsne import tsne
+from seqdg.paper.alignment import alignment
+from seqdg.paper.cost import cost
+from seqdg.paper.ensemble import ensemble
+from seqdg.paper.invariance import invariance
+from seqdg.paper.ranks import ranks
+from seqdg.paper.similarity import similarity
+from seqdg.paper.study import Numbers, Study
+from seqdg.paper.tsne import tsne
 
 
 @dataclass(frozen=True)

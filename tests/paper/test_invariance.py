@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import seqdg
-from seqdg.analysis.invariance import BIAS, WEIGHT, DomainClassifier, domain_losses, invariance, probe
 from seqdg.base.episode import Episode
 from seqdg.nets.mlp import mlp
 from seqdg.nets.net import Net
+from seqdg.paper.invariance import BIAS, WEIGHT, DomainClassifier, domain_losses, invariance, probe
 
 LN3 = math.log(3)
 

@@ -13,7 +13,11 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn.functional import cross_entropy, linear
 
-from seqdg.analysis.study import (
+from seqdg.base.episode import Episode, Params
+from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm
+from seqdg.nets.net import Net
+from seqdg.paper.study import (
     Diverged,
     Numbers,
     Refused,
@@ -26,10 +30,6 @@ from seqdg.analysis.study import (
     of_each,
     walk,
 )
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm
-from seqdg.nets.net import Net
 from seqdg.training.sampler import stream, torch_generator
 from seqdg.training.stack import Stack
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqdg.analysis.cost import Living, cost, gradients, measure, peak_memory
+from seqdg.paper.cost import Living, cost, gradients, measure, peak_memory
 
 
 @pytest.mark.parametrize(("name", "count"), [("agg", 3), ("fo-mldg", 3), ("fo-s-mldg", 3), ("ffo-s-mldg", 3)])

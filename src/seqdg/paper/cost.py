@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqdg.analysis.study import Numbers, Study
+from seqdg.paper.study import Numbers, Study
 from seqdg.training.stack import Stack, State
 
 ROUNDS, STEPS, WARM = 5, 10, 3

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from seqdg.analysis.study import Numbers, Study
 from seqdg.base.errors import UsageError
 from seqdg.bench.benchmark import Choice
 from seqdg.bench.plan import make_plan
+from seqdg.paper.study import Numbers, Study
 from seqdg.results.record import FAILED
 from seqdg.results.select import outcomes
 from seqdg.results.summary import summarize

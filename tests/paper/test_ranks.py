@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import seqdg
-from seqdg.analysis.ranks import loss_at, moved, ranks
 from seqdg.base.episode import Episode
 from seqdg.base.errors import UsageError
 from seqdg.nets.mlp import mlp
 from seqdg.nets.net import Net
+from seqdg.paper.ranks import loss_at, moved, ranks
 
 
 def test_the_source_is_moved_to_its_place_and_all_others_keep_their_order():

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seqdg.paper.pictures.about import about, refusals
 from seqdg.report import paper
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import Row, rows_plot
 from seqdg.report.draw.theme import Looks
-from seqdg.report.pictures.about import about, refusals
 from seqdg.report.section import Section, Table
 
 BASE = "agg"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from seqdg.paper.pictures import alignment, cost, ensemble, invariance, ranks, similarity, tsne
 from seqdg.report.draw.theme import Looks, styles
-from seqdg.report.pictures import alignment, cost, ensemble, invariance, ranks, similarity, tsne
 from seqdg.report.section import Section, Table
 from seqdg.results.run import Analysis
 

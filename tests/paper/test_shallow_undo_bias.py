@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from seqdg import UsageError
-from seqdg.shallow_undo_bias import joint, per_domain
+from seqdg.paper.shallow_undo_bias import joint, per_domain
 
 LAMBDAS = [(0.7, 0.3), (50.0, 0.01), (0.02, 4.0)]
 

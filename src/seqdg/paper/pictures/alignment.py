@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
+from seqdg.paper.pictures.about import about, listed, plus_minus, refusals
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import Series, lines_plot
 from seqdg.report.draw.theme import Looks
-from seqdg.report.pictures.about import about, listed, plus_minus, refusals
 from seqdg.report.section import Section, Table
 
 

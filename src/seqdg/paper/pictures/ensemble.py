@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seqdg.paper.pictures.about import about, refusals
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.theme import Looks
 from seqdg.report.figures import domain_figure
-from seqdg.report.pictures.about import about, refusals
 from seqdg.report.section import Section, Table
 from seqdg.report.sheet import Sheet
 from seqdg.results.summary import AVERAGE, Cell

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg.analysis.study import Study
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.bench.executors.context import Context
 from seqdg.data.domain import Dataset
 from seqdg.nets.factory import NetSpec
+from seqdg.paper.study import Study
 from seqdg.training.protocol import Protocol
 
 CLASSES, WIDTH, ROWS = 3, 12, 240

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seqdg.paper.pictures.about import about, plus_minus, refusals
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import Series, lines_plot
 from seqdg.report.draw.theme import Looks
-from seqdg.report.pictures.about import about, plus_minus, refusals
 from seqdg.report.section import Section, Table
 
 DIGITS = 6

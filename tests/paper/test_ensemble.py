@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from seqdg.analysis.ensemble import ensemble
 from seqdg.bench.executors.local import InProcess
+from seqdg.paper.ensemble import ensemble
 from seqdg.results.summary import AVERAGE
 
 
