@@ -30,7 +30,7 @@ __all__ = [
     "testing",
 ]
 
-_LATER = {"DomainGeneralizer": "estimator", "compare": "comparison"}
+_LATER = {"DomainGeneralizer": "estimator.classifier", "compare": "estimator.compare"}
 
 
 def __getattr__(name: str) -> Any:

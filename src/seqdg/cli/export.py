@@ -18,9 +18,9 @@ def export(
 
     seqdg export model --onnx model.onnx
     """
-    from seqdg.serve.model_file import read_model
-    from seqdg.serve.onnx_file import export as written
-    from seqdg.serve.onnx_file import signature
+    from seqdg.estimator.model_file import read_model
+    from seqdg.estimator.onnx import export as written
+    from seqdg.estimator.onnx import signature
 
     loaded = read_model(model)
     gap = written(loaded, onnx)

@@ -13,9 +13,9 @@ import typer
 from seqdg.cli import options as given
 
 if TYPE_CHECKING:
-    from seqdg.estimator import DomainGeneralizer
-    from seqdg.fitting.files import Rows
-    from seqdg.fitting.verdict import Comparison
+    from seqdg.estimator.classifier import DomainGeneralizer
+    from seqdg.estimator.read_rows import Rows
+    from seqdg.estimator.verdict import Comparison
 
 DataArgument = Annotated[
     Path, typer.Argument(metavar="DATA", help="A .csv or .parquet, or a folder or .zip <domain>/<class>/<picture>.")
@@ -63,9 +63,9 @@ def fit(
     The model is a directory: `seqdg predict`, `seqdg export` and `seqdg show` read it.
     """
     from seqdg.cli.reading import counting
-    from seqdg.estimator import DomainGeneralizer
-    from seqdg.fitting.files import read_rows
-    from seqdg.serve.model_file import check_place
+    from seqdg.estimator.classifier import DomainGeneralizer
+    from seqdg.estimator.model_file import check_place
+    from seqdg.estimator.read_rows import read_rows
 
     _check_choice(choose, algorithm, algorithms, search, select)
     check_place(out)
@@ -112,7 +112,7 @@ def _compared(
     from seqdg.bench.executors.choice import device_of
     from seqdg.bench.executors.process import cores
     from seqdg.cli.progress import shown
-    from seqdg.comparison import USUAL, compare
+    from seqdg.estimator.compare import USUAL, compare
 
     settings = _settings(texts, names or USUAL)
     if how["workers"] is None:
@@ -129,7 +129,7 @@ def _alone(
     """One algorithm, with what to expect of it where that can be found out."""
     from seqdg.base.errors import UsageError
     from seqdg.cli.progress import shown
-    from seqdg.comparison import SOURCE_VAL, compare
+    from seqdg.estimator.compare import SOURCE_VAL, compare
 
     settings = _settings(texts, [name])
     own = dict(settings.get(name, {}))

@@ -30,8 +30,8 @@ def predict(
     """
     from seqdg.bench.executors.choice import device_of
     from seqdg.cli.reading import counting
-    from seqdg.serve.model_file import read_model
-    from seqdg.serve.predicting import predict_file
+    from seqdg.estimator.model_file import read_model
+    from seqdg.estimator.predict import predict_file
 
     loaded = read_model(model, device=device_of(device))
     with counting("predicting") as progress:

@@ -15,8 +15,8 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show a model's card: what it was trained on, how it was chosen, what to expect, by which versions."""
-    from seqdg.serve.card import card
-    from seqdg.serve.model_file import read_model, read_text
+    from seqdg.estimator.card import card
+    from seqdg.estimator.model_file import read_model, read_text
 
     text = read_text(model)
     if text["net"] is not None:

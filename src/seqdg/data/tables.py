@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.data.frame import Column, Frame, column
-from seqdg.serve.preprocessing import GAPS
+from seqdg.estimator.preprocessing import GAPS
 
 SUFFIXES = (".csv", ".parquet")
 BLOCK = 2**21  # bytes of a CSV that become one batch; some more are read ahead

@@ -19,11 +19,11 @@ from seqdg.core.registry import algorithms as registered
 from seqdg.core.registry import build
 from seqdg.core.settings import flat
 from seqdg.data import checks
-from seqdg.estimator import DomainGeneralizer, checked_input, checked_labels
-from seqdg.fitting.material import Material, prepared
-from seqdg.fitting.recipe import Recipe, plain
-from seqdg.fitting.sweep import LEAVE_ONE_OUT, Candidate, Sweep
-from seqdg.fitting.verdict import CHOSEN, ORACLE, Comparison, Winner
+from seqdg.estimator.classifier import DomainGeneralizer, checked_input, checked_labels
+from seqdg.estimator.material import Material, prepared
+from seqdg.estimator.recipe import Recipe, plain
+from seqdg.estimator.sweep import LEAVE_ONE_OUT, Candidate, Sweep
+from seqdg.estimator.verdict import CHOSEN, ORACLE, Comparison, Winner
 from seqdg.training.metrics import CRITERIA
 
 SOURCE_VAL = "source-val"

@@ -14,7 +14,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from seqdg.base.errors import UsageError
 from seqdg.data.frame import Frame, frame_of
-from seqdg.serve.preprocessing import LIMIT, learn
+from seqdg.estimator.preprocessing import LIMIT, learn
 
 
 def applied(train, new=None):

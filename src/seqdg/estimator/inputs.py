@@ -13,8 +13,8 @@ from torch import Tensor
 from seqdg.base.errors import UsageError
 from seqdg.data.augment import prepare
 from seqdg.data.frame import Frame, frame_of
+from seqdg.estimator.preprocessing import Preprocessing
 from seqdg.nets.normalization import Normalization
-from seqdg.serve.preprocessing import Preprocessing
 
 TOGETHER = 2**23  # numbers that enter the net at once
 

@@ -17,13 +17,13 @@ from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
 from seqdg.data.augment import ImageTransform
 from seqdg.data.augment import recipe as augmentation
-from seqdg.fitting.loss import loss_of
-from seqdg.fitting.material import Material
-from seqdg.fitting.recipe import Recipe, torch_device
+from seqdg.estimator.inputs import ImageInput
+from seqdg.estimator.loss import loss_of
+from seqdg.estimator.material import Material
+from seqdg.estimator.model import Model
+from seqdg.estimator.recipe import Recipe, torch_device
 from seqdg.nets.factory import BuiltNet
 from seqdg.nets.net import Net
-from seqdg.serve.inputs import ImageInput
-from seqdg.serve.model import Model
 from seqdg.training.inputs import Inputs
 from seqdg.training.metrics import score
 from seqdg.training.prefetch import fits, resident

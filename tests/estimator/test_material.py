@@ -7,13 +7,13 @@ import warnings
 import numpy as np
 import torch
 
-from seqdg.comparison import compare
-from seqdg.estimator import DomainGeneralizer, checked_input
-from seqdg.fitting import folds
-from seqdg.fitting.folds import FoldInputs, ReadyFolds, constants_of
-from seqdg.fitting.loss import loss_of
-from seqdg.fitting.material import prepared, validation_mask
-from seqdg.serve.preprocessing import learn
+from seqdg.estimator import folds
+from seqdg.estimator.classifier import DomainGeneralizer, checked_input
+from seqdg.estimator.compare import compare
+from seqdg.estimator.folds import FoldInputs, ReadyFolds, constants_of
+from seqdg.estimator.loss import loss_of
+from seqdg.estimator.material import prepared, validation_mask
+from seqdg.estimator.preprocessing import learn
 
 
 def test_validation_takes_a_share_of_every_class_of_every_domain():

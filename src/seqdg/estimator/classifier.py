@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm
 from seqdg.data.frame import Frame, NotAValue, frame_of, is_dataframe
-from seqdg.fitting.facts import facts_of, read_parameters
-from seqdg.fitting.material import check_labels, prepared
-from seqdg.fitting.recipe import Recipe, recipe_of, seeded
-from seqdg.fitting.train import trained
+from seqdg.estimator.facts import facts_of, read_parameters
+from seqdg.estimator.inputs import TableInput
+from seqdg.estimator.material import check_labels, prepared
+from seqdg.estimator.model import Model, probabilities
+from seqdg.estimator.model_file import read_model, write_model
+from seqdg.estimator.recipe import Recipe, recipe_of, seeded
+from seqdg.estimator.train import trained
 from seqdg.nets.factory import NetSpec
-from seqdg.serve.inputs import TableInput
-from seqdg.serve.model import Model, probabilities
-from seqdg.serve.model_file import read_model, write_model
 
 
 class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from seqdg.base.episode import Params
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.sequential import Sequential
+from seqdg.estimator.inputs import TOGETHER, Input
 from seqdg.nets.factory import NetSpec
 from seqdg.nets.net import Net
-from seqdg.serve.inputs import TOGETHER, Input
 
 
 @dataclass(frozen=True)

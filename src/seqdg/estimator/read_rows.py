@@ -15,7 +15,7 @@ from seqdg.data.frame import Column, words
 from seqdg.data.sources import guess_format, load
 from seqdg.data.spec import DataSpec
 from seqdg.data.tables import is_table, read_table
-from seqdg.fitting.material import check_labels
+from seqdg.estimator.material import check_labels
 
 
 class Rows(NamedTuple):

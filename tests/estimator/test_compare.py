@@ -12,10 +12,10 @@ import seqdg
 from seqdg.base.errors import UsageError
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.search import Fixed, Proposal
-from seqdg.estimator import DomainGeneralizer, checked_input
-from seqdg.fitting.material import prepared
-from seqdg.fitting.sweep import Candidate, Sweep
-from seqdg.fitting.verdict import prediction_interval
+from seqdg.estimator.classifier import DomainGeneralizer, checked_input
+from seqdg.estimator.material import prepared
+from seqdg.estimator.sweep import Candidate, Sweep
+from seqdg.estimator.verdict import prediction_interval
 
 QUICK = {"steps": 20, "hidden": (8,), "evaluations": 3}
 

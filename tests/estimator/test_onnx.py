@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 import seqdg
-from seqdg.serve.onnx_file import export, feed_of
+from seqdg.estimator.onnx import export, feed_of
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

@@ -28,12 +28,12 @@ from seqdg.base.tree import under_prefix, with_prefix
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import algorithms
 from seqdg.core.registry import build as build_algorithm
+from seqdg.estimator.card import card
+from seqdg.estimator.inputs import Input, described
+from seqdg.estimator.model import Model, predicts_plainly
 from seqdg.nets import weights
 from seqdg.nets.factory import NetSpec
 from seqdg.nets.factory import build as build_net
-from seqdg.serve.card import card
-from seqdg.serve.inputs import Input, described
-from seqdg.serve.model import Model, predicts_plainly
 
 FORMAT, SCHEMA = "seqdg-model", 1
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"

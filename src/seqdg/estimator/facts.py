@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from seqdg.core.settings import flat
-from seqdg.fitting.material import Material
-from seqdg.fitting.recipe import TRAINING, Recipe, plain
-from seqdg.fitting.train import Fit
+from seqdg.estimator.material import Material
+from seqdg.estimator.recipe import TRAINING, Recipe, plain
+from seqdg.estimator.train import Fit
 from seqdg.training.provenance import versions
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.serve.model_file import read_model, read_text
+from seqdg.estimator.model_file import read_model, read_text
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError
 from seqdg.data.checks import some
-from seqdg.serve.inputs import ImageInput, TableInput
-from seqdg.serve.model import Model, Served, probabilities
-from seqdg.serve.preprocessing import LIMIT, Preprocessing
+from seqdg.estimator.inputs import ImageInput, TableInput
+from seqdg.estimator.model import Model, Served, probabilities
+from seqdg.estimator.preprocessing import LIMIT, Preprocessing
 
 TOLERANCE = 1e-5
 Feed = dict[str, NDArray[Any]]

@@ -22,15 +22,15 @@ from seqdg.bench.search import Proposal, Search, Target
 from seqdg.bench.trial import Group, Trial, group, settings_of
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.settings import for_path
-from seqdg.fitting.folds import FoldContext
-from seqdg.fitting.material import Material
-from seqdg.fitting.recipe import Recipe
-from seqdg.fitting.train import check_net
+from seqdg.estimator.folds import FoldContext
+from seqdg.estimator.inputs import ImageInput
+from seqdg.estimator.material import Material
+from seqdg.estimator.recipe import Recipe
+from seqdg.estimator.train import check_net
 from seqdg.nets.factory import NetSpec
 from seqdg.nets.net import Net
 from seqdg.results.record import DIVERGED, DONE, FAILED, Record
 from seqdg.results.select import Outcome, mean, outcomes
-from seqdg.serve.inputs import ImageInput
 from seqdg.training import metrics as evaluate
 
 LEAVE_ONE_OUT = "leave-one-out"

@@ -16,9 +16,9 @@ from seqdg.data import checks
 from seqdg.data.checks import count, some
 from seqdg.data.domain import Dataset
 from seqdg.data.frame import Frame, frame_of, is_dataframe, is_missing, text
-from seqdg.fitting.recipe import Recipe
-from seqdg.serve.inputs import ArrayInput, ImageInput, Input, TableInput
-from seqdg.serve.preprocessing import identifiers, learn
+from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
+from seqdg.estimator.preprocessing import identifiers, learn
+from seqdg.estimator.recipe import Recipe
 from seqdg.training.sampler import stream
 
 LARGEST_FOUND_SIZE = 224

@@ -16,8 +16,8 @@ from seqdg.data.decode import decode, need_pillow
 from seqdg.data.frame import words
 from seqdg.data.image_folder import SUFFIXES
 from seqdg.data.tables import Writer, is_table, names_of, read_batches
-from seqdg.serve.inputs import ImageInput, TableInput
-from seqdg.serve.model import Model, probabilities
+from seqdg.estimator.inputs import ImageInput, TableInput
+from seqdg.estimator.model import Model, probabilities
 
 Progress = Callable[[int, int], None]  # done, of how much
 Columns = dict[str, NDArray[Any]]
