@@ -23,10 +23,10 @@ from seqdg.report.paper import table_for
 from seqdg.report.run import Run, read_run
 from seqdg.report.spent import spent_table
 from seqdg.results.archive.reading import opened
+from seqdg.results.criteria import HIGHER_IS_BETTER
 from seqdg.results.record import Record
 from seqdg.results.select import RULES, outcomes
 from seqdg.results.summary import UNITS
-from seqdg.training.metrics import HIGHER_IS_BETTER
 
 BASELINE = "agg"
 BY = {

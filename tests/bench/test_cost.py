@@ -13,9 +13,10 @@ from seqdg.bench.benchmark import Choice, load_benchmark
 from seqdg.bench.cost import costs, longest_first, makespan
 from seqdg.bench.executors.context import Context
 from seqdg.bench.plan import make_plan
-from seqdg.bench.progress import Progress, seconds_left, spoken
+from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group, Trial
 from seqdg.results.record import DONE, FAILED, Record
+from seqdg.results.status import estimate_seconds_left, format_duration
 from seqdg.results.store import Store
 from seqdg.training.provenance import device_name
 
@@ -98,9 +99,9 @@ def test_without_costs_every_step_counts_alike() -> None:
 
 
 def test_the_time_left_is_said_once_it_means_something() -> None:
-    assert seconds_left(10, 0.25) == pytest.approx(30)
-    assert seconds_left(1, 0.5) is None
-    assert seconds_left(100, 0.01) is None
+    assert estimate_seconds_left(10, 0.25) == pytest.approx(30)
+    assert estimate_seconds_left(1, 0.5) is None
+    assert estimate_seconds_left(100, 0.01) is None
     agg, dear = make_plan(CONTEXT, CHOICE).missing
     progress = Progress(Missing((agg, dear)), {agg.key: 1.0, dear.key: 3.0})
     progress.started = time.time() - 100
@@ -108,8 +109,8 @@ def test_the_time_left_is_said_once_it_means_something() -> None:
     assert progress.left == pytest.approx(300, rel=0.01)
 
 
-def test_times_are_spoken_no_finer_than_they_are_known() -> None:
-    assert [spoken(s) for s in (0.1, 45, 200, 7200, 3e5)] == [
+def test_durations_are_written_no_finer_than_they_are_known() -> None:
+    assert [format_duration(s) for s in (0.1, 45, 200, 7200, 3e5)] == [
         "about 1 s", "about 45 s", "about 3 min", "about 2 h", "about 3 days",
     ]  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from seqdg.bench.trial import Group
 from seqdg.results.run import Run, Running
+from seqdg.results.status import estimate_seconds_left
 
 
 class Planned(Protocol):
@@ -46,7 +47,7 @@ class Progress:
     @property
     def left(self) -> float | None:
         """Seconds, if the rest goes as what is done did; None while that says nothing."""
-        return seconds_left(time.time() - self.started, self.share)
+        return estimate_seconds_left(time.time() - self.started, self.share)
 
     def running(self) -> list[Running]:
         return [
@@ -61,16 +62,3 @@ class Progress:
     def quiet(self) -> float:
         """Seconds since it was last noted."""
         return time.time() - self._noted
-
-
-def seconds_left(elapsed: float, share: float) -> float | None:
-    return elapsed * (1 - share) / share if elapsed > 2 and share > 0.05 else None
-
-
-def spoken(seconds: float) -> str:
-    """`about 3 min`."""
-    if seconds < 90:
-        return f"about {max(1, round(seconds))} s"
-    if seconds < 90 * 60:
-        return f"about {round(seconds / 60)} min"
-    return f"about {round(seconds / 3600)} h" if seconds < 48 * 3600 else f"about {round(seconds / 86400)} days"

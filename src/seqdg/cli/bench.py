@@ -132,7 +132,7 @@ def _run(
     from seqdg.bench.plan import fill, make_plan, sweep
     from seqdg.cli.progress import shown
     from seqdg.cli.reading import counting
-    from seqdg.results.commands import remember
+    from seqdg.results.commands import add_command
 
     with counting("reading images") as progress:
         notes = context.dataset(progress).notes
@@ -140,7 +140,7 @@ def _run(
         print(f"note: {note}", file=sys.stderr)
     finished = store.finished()
     made = make_plan(context, choice, finished)
-    remember(store, command(), made.trials)
+    add_command(store, command(), [t.description() for t in made.trials])
     if isinstance(context.keep.files, Folder):
         sweep(context.keep.files, finished)
     with counting("timing each algorithm") as progress:
@@ -156,14 +156,14 @@ def _run(
 
 def _say(title: str, made: Plan, costs: Mapping[str, float], slots: int, directory: Path) -> None:
     from seqdg.bench.cost import longest_first, makespan
-    from seqdg.bench.progress import spoken
+    from seqdg.results.status import format_duration
 
     left = sum(len(g.trials) for g in made.missing)
     done = f"{len(made.trials)} trials, {len(made.trials) - left} of them done"
     words = [f"{done}; {left} to run in {len(made.missing)} group{'' if len(made.missing) == 1 else 's'}"]
     if made.missing and len(costs) == len(made.missing):
         seconds = makespan([costs[g.key] for g in longest_first(made.missing, costs)], slots)
-        words.append(f", {spoken(seconds)} with {slots} worker{'s' if slots > 1 else ''}")
+        words.append(f", {format_duration(seconds)} with {slots} worker{'s' if slots > 1 else ''}")
     print(title, f"{''.join(words)}. Results in {directory}.", sep="\n", file=sys.stderr)
 
 

@@ -51,7 +51,7 @@ def _trials(progress: Progress) -> str:
 
 
 def _left(progress: Progress) -> str:
-    from seqdg.bench.progress import spoken
+    from seqdg.results.status import format_duration
 
     left = progress.left
-    return "" if left is None else f"{spoken(left)} left"
+    return "" if left is None else f"{format_duration(left)} left"

@@ -31,7 +31,7 @@ def status(
 
 
 def _told(now: Status) -> str:
-    from seqdg.bench.progress import spoken
+    from seqdg.results.status import format_duration
 
     lines = [f"{now.benchmark}: {now.planned} trials, {'running' if now.active else 'not running'}"]
     for name in ("done", "running", "failed", "diverged", "left"):
@@ -42,7 +42,7 @@ def _told(now: Status) -> str:
     if now.error:
         lines.append(f"The last failure: {now.error} (`--errors` shows all tracebacks)")
     if now.active and now.seconds_left is not None:
-        lines.append(f"{spoken(now.seconds_left).capitalize()} left.")
+        lines.append(f"{format_duration(now.seconds_left).capitalize()} left.")
     elif not now.active and now.left + now.failed:
         lines.append("The command that started the run does what is left.")
     return "\n".join(lines)

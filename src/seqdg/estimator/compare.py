@@ -24,7 +24,7 @@ from seqdg.estimator.material import Material, prepared
 from seqdg.estimator.recipe import Recipe, plain
 from seqdg.estimator.sweep import LEAVE_ONE_OUT, Candidate, Sweep
 from seqdg.estimator.verdict import CHOSEN, ORACLE, Comparison, Winner
-from seqdg.training.metrics import CRITERIA
+from seqdg.results.criteria import CRITERIA
 
 SOURCE_VAL = "source-val"
 RULES = (SOURCE_VAL, LEAVE_ONE_OUT, ORACLE)

@@ -21,7 +21,7 @@ from seqdg.data.augment import recipe as augmentation
 from seqdg.nets.batchnorm import POLICIES, batchnorm_is_frozen, has_batchnorm
 from seqdg.nets.factory import BACKBONES, BuiltNet, NetSpec, build
 from seqdg.nets.normalization import Normalization
-from seqdg.training.metrics import CRITERIA
+from seqdg.results.criteria import CRITERIA
 from seqdg.training.protocol import Protocol
 from seqdg.training.sampler import torch_generator
 

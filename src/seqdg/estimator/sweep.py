@@ -29,9 +29,9 @@ from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.train import check_net
 from seqdg.nets.factory import NetSpec
 from seqdg.nets.net import Net
+from seqdg.results.criteria import score
 from seqdg.results.record import DIVERGED, DONE, FAILED, Record
 from seqdg.results.select import Outcome, mean, outcomes
-from seqdg.training import metrics as evaluate
 
 LEAVE_ONE_OUT = "leave-one-out"
 
@@ -230,7 +230,7 @@ def _labelled(record: Record, label: str) -> Record:
 
 def _best(values: Sequence[float], criterion: str) -> tuple[float, int] | None:
     """The largest finite score and its place, the first of those alike."""
-    known = [(evaluate.score(v, criterion), -i) for i, v in enumerate(values) if math.isfinite(v)]
+    known = [(score(v, criterion), -i) for i, v in enumerate(values) if math.isfinite(v)]
     if not known:
         return None
     value, place = max(known)

@@ -24,8 +24,8 @@ from seqdg.estimator.model import Model
 from seqdg.estimator.recipe import Recipe, torch_device
 from seqdg.nets.factory import BuiltNet
 from seqdg.nets.net import Net
+from seqdg.results.criteria import score
 from seqdg.training.inputs import Inputs
-from seqdg.training.metrics import score
 from seqdg.training.prefetch import fits, resident
 from seqdg.training.protocol import Split
 from seqdg.training.runner import judged

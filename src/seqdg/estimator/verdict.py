@@ -11,10 +11,10 @@ from typing import Any
 from scipy import stats
 
 from seqdg.data.checks import count
+from seqdg.results.criteria import CRITERIA, HIGHER_IS_BETTER
 from seqdg.results.select import Outcome
 from seqdg.results.statistics import Paired, p_text, paired
 from seqdg.results.summary import AVERAGE, UNITS, WORST
-from seqdg.training.metrics import CRITERIA, HIGHER_IS_BETTER
 
 CHOSEN, ORACLE = "chosen", "oracle"
 LEVEL = 0.95

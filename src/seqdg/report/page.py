@@ -22,9 +22,9 @@ from seqdg.report.paper import table_for
 from seqdg.report.run import Run
 from seqdg.report.section import Report, Section, Table
 from seqdg.report.sheet import PAIRING, Sheet, sheet_of
+from seqdg.results.criteria import HIGHER_IS_BETTER
 from seqdg.results.select import Outcome, outcomes
 from seqdg.results.summary import AVERAGE, UNITS, summarize
-from seqdg.training.metrics import HIGHER_IS_BETTER
 
 
 def report(run: Run, select: str = "source-val", criterion: str = "accuracy", baseline: str | None = None) -> Report:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from seqdg.report.paper import Beside, beside
+from seqdg.results.criteria import HIGHER_IS_BETTER
 from seqdg.results.record import FAILED, Record
 from seqdg.results.select import Outcome, candidates, mixtures, outcomes
 from seqdg.results.statistics import Paired, paired, sentence
-from seqdg.results.summary import AVERAGE, UNITS, WORST, Cell, Unit, summarize
-from seqdg.training.metrics import HIGHER_IS_BETTER
+from seqdg.results.summary import AVERAGE, UNITS, WORST, Cell, Unit, format_cell, summarize
 
 PAIRING = (
     "Differences are paired over seed and held-out domain; p by sign-flip permutation, Holm-corrected; the intervals "
@@ -80,14 +80,7 @@ class Sheet:
 
     def value(self, row: str, column: str, plus_minus: str = "±") -> str:
         """`57.5 ± 0.5`"""
-        cell, digits = self.cell(row, column), self.unit.digits
-        if cell is None:
-            return "-"
-        if cell.mean is None:
-            return "diverged" if cell.diverged else "-"
-        error = f" {plus_minus} {cell.stderr:.{digits}f}" if cell.stderr is not None else ""
-        lost = f" ({cell.diverged} diverged)" if cell.diverged else ""
-        return f"{cell.mean:.{digits}f}{error}{lost}"
+        return format_cell(self.cell(row, column), self.unit.digits, plus_minus)
 
     def published(self, row: str, column: str) -> str:
         """The paper's number, as it prints it."""

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqdg.bench.trial import Trial
 from seqdg.results.run import Results
 from seqdg.results.store import Store
 
 META = "commands"
 
 
-def remember(store: Store, command: str, trials: Sequence[Trial]) -> None:
-    """Adds a command with the algorithms, held-out domains and seeds that it asked for; once, however often it ran."""
-    single = [t for t in trials if len(t.held_out) == 1]
+def add_command(store: Store, command: str, descriptions: Sequence[Mapping[str, Any]]) -> None:
+    """Store a command with the algorithms, held-out domains and seeds of the trials that it asked for.
+
+    A command that runs again is stored once.
+    """
+    single = [d for d in descriptions if len(d["held_out"]) == 1]
     entry = {
         "command": command,
-        "algorithms": list(dict.fromkeys(str(t.description()["algorithm"]) for t in single)),
-        "held_out": list(dict.fromkeys(t.held_out[0] for t in single)),
-        "seeds": sorted({t.seed for t in single}),
+        "algorithms": list(dict.fromkeys(str(d["algorithm"]) for d in single)),
+        "held_out": list(dict.fromkeys(d["held_out"][0] for d in single)),
+        "seeds": sorted({d["seed"] for d in single}),
     }
-    known = remembered(store)
-    if entry not in known:
-        store.set_meta(META, json.dumps([*known, entry]))
+    commands = read_commands(store)
+    if entry not in commands:
+        store.set_meta(META, json.dumps([*commands, entry]))
 
 
-def remembered(store: Results) -> list[dict[str, Any]]:
-    """The oldest first."""
-    found: list[dict[str, Any]] = json.loads(store.meta(META) or "[]")
-    return found
+def read_commands(store: Results) -> list[dict[str, Any]]:
+    """Return the commands, the oldest first."""
+    commands: list[dict[str, Any]] = json.loads(store.meta(META) or "[]")
+    return commands

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.results.criteria import HIGHER_IS_BETTER, score
 from seqdg.results.record import DIVERGED, DONE, Record
-from seqdg.training.metrics import HIGHER_IS_BETTER, score
 
 RULES = ("source-val", "last", "leave-one-out", "oracle")
 

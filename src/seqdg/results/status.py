@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqdg.bench.progress import seconds_left
 from seqdg.results.archive.reading import opened
 from seqdg.results.directory import is_written
 from seqdg.results.record import DIVERGED, DONE, FAILED
@@ -43,7 +42,7 @@ def status(directory: Path) -> Status:
     errors = [error for key, error in store.failures() if key in planned]
     run, left = store.run(), None
     if active and run is not None:
-        left = seconds_left(run.noted - run.started, run.share)
+        left = estimate_seconds_left(run.noted - run.started, run.share)
         left = None if left is None else max(0.0, left - (time.time() - run.noted))
     return Status(
         benchmark=store.benchmark,
@@ -63,3 +62,17 @@ def status(directory: Path) -> Status:
 
 def _state(recorded: str, busy: bool) -> str:
     return RUNNING if busy and recorded in (FAILED, LEFT) else recorded
+
+
+def estimate_seconds_left(elapsed: float, share: float) -> float | None:
+    """Return the time that the rest takes at the pace so far; None while that is a guess."""
+    return elapsed * (1 - share) / share if elapsed > 2 and share > 0.05 else None
+
+
+def format_duration(seconds: float) -> str:
+    """`about 3 min`"""
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"about {round(seconds / 60)} min"
+    return f"about {round(seconds / 3600)} h" if seconds < 48 * 3600 else f"about {round(seconds / 86400)} days"

@@ -44,6 +44,17 @@ class Cell:
     diverged: int = 0
 
 
+def format_cell(cell: Cell | None, digits: int, plus_minus: str = "±") -> str:
+    """`57.5 ± 0.5`; a dash where there is no value."""
+    if cell is None:
+        return "-"
+    if cell.mean is None:
+        return "diverged" if cell.diverged else "-"
+    error = f" {plus_minus} {cell.stderr:.{digits}f}" if cell.stderr is not None else ""
+    diverged = f" ({cell.diverged} diverged)" if cell.diverged else ""
+    return f"{cell.mean:.{digits}f}{error}{diverged}"
+
+
 def summarize(outcomes: Sequence[Outcome], factor: float = 100.0, higher: bool = True) -> list[Cell]:
     """Per held-out domain; then the average over them, taken within each seed; then the worst of them."""
     algorithms = list(dict.fromkeys(o.algorithm for o in outcomes))

@@ -5,21 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error", "auroc")
-HIGHER_IS_BETTER = {
-    "accuracy": True,
-    "balanced_accuracy": True,
-    "log_loss": False,
-    "calibration_error": False,
-    "auroc": True,
-}
 BINS = 15
-DECIMALS = 9  # by which evaluations are compared
-
-
-def score(value: float, criterion: str) -> float:
-    """By which evaluations are compared: more is better, and those that rounding alone tells apart are alike."""
-    return round(value if HIGHER_IS_BETTER[criterion] else -value, DECIMALS)
 
 
 def metrics(logits: Tensor, y: Tensor, mask: Tensor) -> dict[str, Tensor]:

@@ -12,15 +12,14 @@ from typing import Any
 
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
-from seqdg.report.sheet import Sheet
 from seqdg.results.archive.columns import coded, coded_numbers, coded_shares, thinned
 from seqdg.results.archive.reading import FORMAT, PLAIN, VERSION, Archive
-from seqdg.results.commands import remembered
+from seqdg.results.commands import read_commands
+from seqdg.results.criteria import HIGHER_IS_BETTER
 from seqdg.results.record import FAILED, Evaluation, Record, key_of
 from seqdg.results.run import Results
 from seqdg.results.select import RULES, mean, outcomes
-from seqdg.results.summary import UNITS, summarize
-from seqdg.training.metrics import HIGHER_IS_BETTER
+from seqdg.results.summary import UNITS, format_cell, summarize
 
 DIGITS = (7, 9, 12)  # of criteria other than accuracy: as few as keep every table as it is
 CURVE, CURVE_DIGITS = 20, 3  # points of a loss curve, and their digits
@@ -84,7 +83,7 @@ def _gathered(runs: Sequence[tuple[Path, Results]]) -> tuple[list[_Entry], dict[
             if record.status != FAILED and record.key not in found:
                 found[record.key] = _Entry(record, groups.get(record.key, ""), record.key in latest)
         missing.update({key: group for key, group in latest.items() if key not in found})
-        commands += [c for c in map(_without_places, remembered(run)) if c not in commands]
+        commands += [c for c in map(_without_places, read_commands(run)) if c not in commands]
         analyses += [[a.name, round(a.created), _without_places(a.payload)] for a in run.analyses()]
     data = dict.fromkeys(e.record.description["data"] for e in found.values())
     if len(data) > 1:
@@ -186,8 +185,9 @@ def _shown(records: Sequence[Record]) -> list[tuple[object, ...]]:
                 continue
             if criterion == "accuracy":
                 found += [(rule, criterion, o.record.key, o.step) for o in chosen]
-            sheet = Sheet(summarize(chosen, UNITS[criterion].factor, HIGHER_IS_BETTER[criterion]), rule, criterion)
-            found += [(rule, criterion, sheet.value(r, c)) for r in sheet.rows for c in sheet.columns]
+            unit = UNITS[criterion]
+            cells = summarize(chosen, unit.factor, HIGHER_IS_BETTER[criterion])
+            found += [(rule, criterion, c.held_out, c.algorithm, format_cell(c, unit.digits)) for c in cells]
     return found
 
 
