@@ -1,15 +1,18 @@
 """Domain generalization by sequential learning: train on the domains you have, work on one you have never seen."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seqdg import testing
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm, Chainable, Range, setting
-from seqdg.core.registry import algorithms, build, register
-from seqdg.core.sequential import Sequential
-from seqdg.nets.net import Net
+if TYPE_CHECKING:
+    from seqdg import testing
+    from seqdg.base.episode import Episode, Params
+    from seqdg.base.errors import UsageError
+    from seqdg.core.algorithm import Algorithm, Chainable, Range, setting
+    from seqdg.core.registry import algorithms, build, register
+    from seqdg.core.sequential import Sequential
+    from seqdg.estimator.classifier import DomainGeneralizer
+    from seqdg.estimator.compare import compare
+    from seqdg.nets.net import Net
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,11 +33,32 @@ __all__ = [
     "testing",
 ]
 
-_LATER = {"DomainGeneralizer": "estimator.classifier", "compare": "estimator.compare"}
+# Where each name is defined. It is imported when it is first used, so that reading results does not import torch.
+_MODULES = {
+    "Algorithm": "core.algorithm",
+    "Chainable": "core.algorithm",
+    "DomainGeneralizer": "estimator.classifier",
+    "Episode": "base.episode",
+    "Net": "nets.net",
+    "Params": "base.episode",
+    "Range": "core.algorithm",
+    "Sequential": "core.sequential",
+    "UsageError": "base.errors",
+    "algorithms": "core.registry",
+    "build": "core.registry",
+    "compare": "estimator.compare",
+    "register": "core.registry",
+    "setting": "core.algorithm",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """What needs scikit-learn is imported when it is first used."""
-    if name not in _LATER:
+    if name == "testing":
+        return import_module("seqdg.testing")
+    if name not in _MODULES:
         raise AttributeError(f"module 'seqdg' has no attribute '{name}'")
-    return getattr(import_module(f"seqdg.{_LATER[name]}"), name)
+    return getattr(import_module(f"seqdg.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
