@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import seqdg
 from seqdg import Algorithm, Episode, Net, Range, Sequential
 from seqdg.bench.benchmark import load_benchmark
-from seqdg.core.settings import rules
+from seqdg.core.settings import collect_rules
 from seqdg.nets.mlp import mlp
 
 PAGE = Path(__file__).parents[1] / "docs" / "algorithms.md"
@@ -43,7 +43,7 @@ settings of other algorithms in the paper's benchmarks are ours, and those not s
 
 def names() -> list[str]:
     """Those of this package, a base before its sequential form."""
-    own = [name for name in seqdg.algorithms() if base_of(seqdg.build(name)).__module__.startswith("seqdg.")]
+    own = [name for name in seqdg.list_algorithms() if base_of(seqdg.build(name)).__module__.startswith("seqdg.")]
     return sorted(own, key=lambda name: (name.replace("s-", ""), len(name)))
 
 
@@ -142,7 +142,7 @@ def settings_table(name: str, algorithm: Algorithm, kind: type[Algorithm]) -> st
             searched(rule.get("search")),
             *(shown(t.get(n)) for t in given.values()),
         ]
-        for n, (default, rule) in rules(algorithm).items()
+        for n, (default, rule) in collect_rules(algorithm).items()
     ]
     if any("lr" in table for table in given.values()):
         rows.append(

@@ -3,22 +3,22 @@ from __future__ import annotations
 import pytest
 
 import seqdg
-from seqdg.core.settings import flat, rules, with_settings
+from seqdg.core.settings import collect_rules, flatten_settings, with_settings
 from seqdg.testing import CHECKS, check_algorithm
 from seqdg.testing.case import Case, enough, nets
 from seqdg.testing.variations import check_settings_act, widest
 
 
-@pytest.mark.parametrize("name", seqdg.algorithms())
+@pytest.mark.parametrize("name", seqdg.list_algorithms())
 def test_every_registered_algorithm_keeps_the_contract(name):
     check_algorithm(seqdg.build(name))
 
 
 def _by_position(name: str) -> list[str]:
-    return [setting for setting, (_, rule) in rules(seqdg.build(name)).items() if rule.get("per_position")]
+    return [setting for setting, (_, rule) in collect_rules(seqdg.build(name)).items() if rule.get("per_position")]
 
 
-@pytest.mark.parametrize("name", [name for name in seqdg.algorithms() if _by_position(name)])
+@pytest.mark.parametrize("name", [name for name in seqdg.list_algorithms() if _by_position(name)])
 def test_the_contract_is_kept_with_another_value_at_each_position(name):
     algorithm, net = seqdg.build(name), next(iter(nets().values()))
     sources = enough(algorithm, net)
@@ -26,14 +26,14 @@ def test_the_contract_is_kept_with_another_value_at_each_position(name):
         values = widest(algorithm, setting, net, sources)
         rising = tuple(value * (1 + 0.3 * i) + 0.01 for i, value in enumerate(values))
         algorithm = with_settings(algorithm, {setting: rising})
-        assert flat(algorithm)[setting] == rising
+        assert flatten_settings(algorithm)[setting] == rising
     check_algorithm(algorithm)
 
 
 def _choices() -> list[tuple[str, str, str | bool]]:
     found: list[tuple[str, str, str | bool]] = []
-    for name in seqdg.algorithms():
-        for setting, (default, rule) in rules(seqdg.build(name)).items():
+    for name in seqdg.list_algorithms():
+        for setting, (default, rule) in collect_rules(seqdg.build(name)).items():
             others = (not default,) if isinstance(default, bool) else rule.get("choices", ())
             found.extend((name, setting, other) for other in others if other != default)
     return found

@@ -6,7 +6,7 @@ import pytest
 
 import seqdg
 from seqdg.bench.benchmark import load_benchmark
-from seqdg.core.settings import rules
+from seqdg.core.settings import collect_rules
 
 APPENDIX_C = {
     ("ixmas", "fo-s-mldg"): {"alpha": 0.9, "lr": 0.001, "beta": [2.0]},
@@ -33,12 +33,12 @@ def test_the_page_of_algorithms_is_current(make_docs):
     assert make_docs.PAGE.read_text() == make_docs.page(), "Run: python scripts/make_docs.py"
 
 
-@pytest.mark.parametrize("name", seqdg.algorithms())
+@pytest.mark.parametrize("name", seqdg.list_algorithms())
 def test_the_page_names_every_algorithm_with_its_settings(make_docs, name):
     _, _, rest = make_docs.PAGE.read_text().partition(f"\n## {name}\n")
     own, _, _ = rest.partition("\n## ")
     assert "Cost of a step: " in own
-    for setting in rules(seqdg.build(name)):
+    for setting in collect_rules(seqdg.build(name)):
         assert f"\n| `{setting}` | " in own
 
 

@@ -18,7 +18,7 @@ import torch
 
 from seqdg.bench.trial import Group, Trial, settings_of
 from seqdg.core.registry import build
-from seqdg.core.settings import parsed as parsed_settings
+from seqdg.core.settings import parse_settings
 from seqdg.data.domain import Dataset
 from seqdg.nets.factory import NetSpec
 from seqdg.training.place import Place, stack_of
@@ -63,7 +63,7 @@ def random_data(options: argparse.Namespace) -> Dataset:
 def trials_of(name: str, options: argparse.Namespace) -> tuple[Trial, ...]:
     """Of an algorithm's name, or one with a setting such as undo-bias+branches=head: one for each seed."""
     name, _, setting = name.partition("+")
-    algorithm = parsed_settings(build(name), dict([setting.split("=")] if setting else []))
+    algorithm = parse_settings(build(name), dict([setting.split("=")] if setting else []))
     hidden = tuple(int(h) for h in options.hidden.split(",")) if options.net == "mlp" else ()
     protocol = Protocol(steps=10_000, batch=options.batch, lr=1e-4, precision=options.precision)
     return tuple(

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seqdg import testing
+    from seqdg.base import noise, tree
     from seqdg.base.episode import Episode, Params
     from seqdg.base.errors import UsageError
-    from seqdg.core.algorithm import Algorithm, Chainable, Range, setting
-    from seqdg.core.registry import algorithms, build, register
-    from seqdg.core.sequential import Sequential
+    from seqdg.core import Algorithm, Chainable, Range, Sequential, build, list_algorithms, register, setting
     from seqdg.estimator.classifier import DomainGeneralizer
     from seqdg.estimator.compare import compare
     from seqdg.nets.net import Net
@@ -25,12 +24,14 @@ __all__ = [
     "Range",
     "Sequential",
     "UsageError",
-    "algorithms",
     "build",
     "compare",
+    "list_algorithms",
+    "noise",
     "register",
     "setting",
     "testing",
+    "tree",
 ]
 
 # Where each name is defined. It is imported when it is first used, so that reading results does not import torch.
@@ -44,17 +45,18 @@ _MODULES = {
     "Range": "core.algorithm",
     "Sequential": "core.sequential",
     "UsageError": "base.errors",
-    "algorithms": "core.registry",
     "build": "core.registry",
     "compare": "estimator.compare",
+    "list_algorithms": "core.registry",
     "register": "core.registry",
     "setting": "core.algorithm",
 }
+_WHOLE = {"noise": "base.noise", "testing": "testing", "tree": "base.tree"}  # modules that are public names
 
 
 def __getattr__(name: str) -> Any:
-    if name == "testing":
-        return import_module("seqdg.testing")
+    if name in _WHOLE:
+        return import_module(f"seqdg.{_WHOLE[name]}")
     if name not in _MODULES:
         raise AttributeError(f"module 'seqdg' has no attribute '{name}'")
     return getattr(import_module(f"seqdg.{_MODULES[name]}"), name)

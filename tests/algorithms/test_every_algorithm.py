@@ -15,10 +15,10 @@ from seqdg.algorithms import _branches as branches
 from seqdg.algorithms.agg import AGG
 from seqdg.base import tree
 from seqdg.bench.benchmark import TRAINING
-from seqdg.core.settings import rules
+from seqdg.core.settings import collect_rules
 from seqdg.nets.resnet import resnet18
 
-OTHERS = [name for name in seqdg.algorithms() if name != "agg"]
+OTHERS = [name for name in seqdg.list_algorithms() if name != "agg"]
 
 
 def moved(params, seed=0):
@@ -47,9 +47,9 @@ def test_the_direction_is_not_that_of_aggregation(name, net, weights, episode_of
     assert alike < 1 - 1e-6
 
 
-@pytest.mark.parametrize("name", seqdg.algorithms())
+@pytest.mark.parametrize("name", seqdg.list_algorithms())
 def test_no_setting_has_the_name_of_one_of_the_training(name):
-    assert not set(rules(build(name))) & set(TRAINING)
+    assert not set(collect_rules(build(name))) & set(TRAINING)
 
 
 def images(sources, size, seed=0):
@@ -72,7 +72,7 @@ def convolutional():
 
 
 @pytest.mark.parametrize("policy", ["frozen", "recalibrate"])
-@pytest.mark.parametrize("name", seqdg.algorithms())
+@pytest.mark.parametrize("name", seqdg.list_algorithms())
 def test_a_net_of_images_trains_in_a_stack_as_it_does_alone(name, policy, convolutional):
     net, algorithm = Net(convolutional, policy).to(dtype=torch.float64), build(name)
     episodes = [images(2, 8, seed)._replace(x=images(2, 8, seed).x.double()) for seed in range(2)]
@@ -90,7 +90,7 @@ def test_a_net_of_images_trains_in_a_stack_as_it_does_alone(name, policy, convol
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in seqdg.algorithms() if name not in ("mldg", "s-mldg")])
+@pytest.mark.parametrize("name", [name for name in seqdg.list_algorithms() if name not in ("mldg", "s-mldg")])
 def test_a_resnet_18_learns_its_minibatches(name):
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -12,7 +12,7 @@ import seqdg
 from seqdg.base.errors import UsageError
 from seqdg.bench.search import Fixed, Optuna, Proposal, candidates, grid, proposals
 from seqdg.core.algorithm import Algorithm, Range, setting
-from seqdg.core.settings import flat, shape
+from seqdg.core.settings import describe_shape, flatten_settings
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def test_the_first_candidate_is_the_algorithm_as_it_is_and_more_of_them_begin_wi
 
 
 def test_draws_lie_in_their_ranges_and_follow_their_scales():
-    drawn = [flat(c) for c in candidates(Searched(each=(1.0, 1.0)), 400)[1:]]
+    drawn = [flatten_settings(c) for c in candidates(Searched(each=(1.0, 1.0)), 400)[1:]]
     rates = np.array([d["rate"] for d in drawn])
     assert rates.min() >= 1e-3
     assert rates.max() <= 1.0
@@ -50,11 +50,11 @@ def test_draws_lie_in_their_ranges_and_follow_their_scales():
 
 
 def test_candidates_that_differ_in_numbers_share_a_stack():
-    assert len({shape(c) for c in candidates(seqdg.build("fo-s-mldg", alpha=(0.1, 0.2)), 20)}) == 1
+    assert len({describe_shape(c) for c in candidates(seqdg.build("fo-s-mldg", alpha=(0.1, 0.2)), 20)}) == 1
 
 
 def test_what_is_fixed_or_has_no_range_is_not_searched():
-    assert {flat(c)["rate"] for c in candidates(Searched(rate=0.2), 9, fixed=["rate"])} == {0.2}
+    assert {flatten_settings(c)["rate"] for c in candidates(Searched(rate=0.2), 9, fixed=["rate"])} == {0.2}
     assert candidates(seqdg.build("agg"), 9) == (seqdg.build("agg"),)
     with pytest.raises(UsageError, match="0 candidates were asked for"):
         candidates(Searched(), 0)
@@ -62,7 +62,7 @@ def test_what_is_fixed_or_has_no_range_is_not_searched():
 
 def test_a_grid_has_every_combination():
     found = grid(seqdg.build("fo-s-mldg"), {"alpha": [0.1, (0.1, 0.3)], "beta": [1.0, 2.0]})
-    assert [(flat(a)["alpha"], flat(a)["beta"]) for a in found] == [
+    assert [(flatten_settings(a)["alpha"], flatten_settings(a)["beta"]) for a in found] == [
         (0.1, 1.0), (0.1, 2.0), ((0.1, 0.3), 1.0), ((0.1, 0.3), 2.0),
     ]  # fmt: skip
     assert grid(seqdg.build("agg"), {}) == (seqdg.build("agg"),)
@@ -84,7 +84,7 @@ def run(search: Optuna, target: tuple[str, ...], best: float) -> list[float]:
     tried = []
     while asked := search.ask(target):
         for proposal in asked:
-            rate = flat(proposal.algorithm)["rate"]
+            rate = flatten_settings(proposal.algorithm)["rate"]
             tried.append(rate)
             search.tell(target, proposal, None if rate > 0.9 else -((math.log(rate) - math.log(best)) ** 2))
     return tried

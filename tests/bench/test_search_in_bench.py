@@ -46,9 +46,9 @@ def test_every_trial_of_an_algorithm_has_the_same_candidates_the_first_as_it_is(
 
 
 def test_every_algorithm_has_as_many_candidates_and_the_same_multiples_of_its_learning_rate(planned):
-    trials = planned(algorithms=list(seqdg.algorithms()), search=5)
+    trials = planned(algorithms=list(seqdg.list_algorithms()), search=5)
     multiples = []
-    for name in seqdg.algorithms():
+    for name in seqdg.list_algorithms():
         assert len(tried(trials, name)) == 5
         rates = np.array([lr for _, lr in tried(trials, name)])
         assert len(set(rates)) == 5

@@ -177,7 +177,7 @@ def test_an_installed_entry_point_adds_its_algorithms(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-toy\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[seqdg.algorithms]\ntoy = my_toy\n")
-    code = "import seqdg; print(seqdg.algorithms())"
+    code = "import seqdg; print(seqdg.list_algorithms())"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert "'s-toy'" in done.stdout

@@ -3,31 +3,31 @@ from __future__ import annotations
 import pytest
 
 from seqdg import UsageError, build
-from seqdg.core.positions import check_count, nth, nth_from_end, resized
+from seqdg.core.positions import check_count, pick, pick_from_end, resize
 
 
 def test_a_number_holds_at_every_position():
-    assert [nth(0.3, i) for i in range(4)] == [0.3] * 4
-    assert [nth_from_end(0.3, i, 4) for i in range(4)] == [0.3] * 4
-    assert resized(0.3, 7) == 0.3
+    assert [pick(0.3, i) for i in range(4)] == [0.3] * 4
+    assert [pick_from_end(0.3, i, 4) for i in range(4)] == [0.3] * 4
+    assert resize(0.3, 7) == 0.3
     check_count("alpha", 0.3, (2,), 3)
 
 
 def test_a_tuple_gives_one_value_each_and_its_last_repeats():
-    assert [nth((0.1, 0.2, 0.3), i) for i in range(3)] == [0.1, 0.2, 0.3]
-    assert [nth((0.1, 0.2), i) for i in range(4)] == [0.1, 0.2, 0.2, 0.2]
+    assert [pick((0.1, 0.2, 0.3), i) for i in range(3)] == [0.1, 0.2, 0.3]
+    assert [pick((0.1, 0.2), i) for i in range(4)] == [0.1, 0.2, 0.2, 0.2]
 
 
 def test_a_short_tuple_that_counts_from_the_end_is_1_in_front():
-    assert [nth_from_end((1.2,), i, 3) for i in range(3)] == [1.0, 1.0, 1.2]
-    assert [nth_from_end((1.5, 1.2), i, 3) for i in range(3)] == [1.0, 1.5, 1.2]
-    assert [nth_from_end((2.0, 1.5, 1.2), i, 3) for i in range(3)] == [2.0, 1.5, 1.2]
+    assert [pick_from_end((1.2,), i, 3) for i in range(3)] == [1.0, 1.0, 1.2]
+    assert [pick_from_end((1.5, 1.2), i, 3) for i in range(3)] == [1.0, 1.5, 1.2]
+    assert [pick_from_end((2.0, 1.5, 1.2), i, 3) for i in range(3)] == [2.0, 1.5, 1.2]
 
 
 def test_for_another_length_tuples_keep_their_last_entries_and_repeat_the_first():
-    assert resized((1.0, 2.0, 3.0), 2) == (2.0, 3.0)
-    assert resized((1.0, 2.0, 3.0), 3) == (1.0, 2.0, 3.0)
-    assert resized((1.0, 2.0, 3.0), 5) == (1.0, 1.0, 1.0, 2.0, 3.0)
+    assert resize((1.0, 2.0, 3.0), 2) == (2.0, 3.0)
+    assert resize((1.0, 2.0, 3.0), 3) == (1.0, 2.0, 3.0)
+    assert resize((1.0, 2.0, 3.0), 5) == (1.0, 1.0, 1.0, 2.0, 3.0)
 
 
 def test_a_tuple_of_the_wrong_length_is_an_error_that_names_the_path():

@@ -31,7 +31,7 @@ class Toy(Chainable):
 
 @pytest.fixture(autouse=True)
 def _as_it_was():
-    seqdg.algorithms()
+    seqdg.list_algorithms()
     kept = dict(_factories), dict(_origins), set(sys.modules)
     yield
     for registry, before in zip((_factories, _origins), kept, strict=False):
@@ -43,14 +43,14 @@ def _as_it_was():
 
 
 def test_the_names_can_be_listed_before_and_after_the_folder_of_that_name_is_imported():
-    first = seqdg.algorithms()
+    first = seqdg.list_algorithms()
     importlib.import_module("seqdg.algorithms.mldg")
-    assert seqdg.algorithms() == first
+    assert seqdg.list_algorithms() == first
     assert {"agg", "mldg", "fo-mldg", "s-mldg", "fo-s-mldg", "ffo-s-mldg"} <= set(first)
 
 
 def test_every_name_builds_what_its_class_registered():
-    for name in seqdg.algorithms():
+    for name in seqdg.list_algorithms():
         assert isinstance(build(name), Algorithm)
     assert build("fo-s-mldg", alpha=(0.05, 0.6), beta=(1.2,)).base.alpha == (0.05, 0.6)
 
@@ -64,7 +64,7 @@ def test_a_chainable_class_gets_its_sequential_name_by_itself():
 
     assert build("toy") == Toy()
     assert build("s-toy") == Sequential(Toy())
-    assert {"toy", "s-toy"} <= set(seqdg.algorithms())
+    assert {"toy", "s-toy"} <= set(seqdg.list_algorithms())
 
 
 def test_a_second_algorithm_of_the_same_name_is_an_error_that_names_both():

@@ -13,7 +13,16 @@ from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.fo_mldg import FirstOrderMLDG
 from seqdg.algorithms.mldg import MLDG
 from seqdg.core.algorithm import Number, Numbers, setting
-from seqdg.core.settings import flat, numbers, parsed, printed, rules, shape, with_numbers, with_settings
+from seqdg.core.settings import (
+    collect_numbers,
+    collect_rules,
+    describe_shape,
+    flatten_settings,
+    format_settings,
+    parse_settings,
+    with_numbers,
+    with_settings,
+)
 
 
 @dataclass(frozen=True)
@@ -40,19 +49,21 @@ positive = st.floats(0.0, 1e300, allow_nan=False)
 )
 def test_settings_survive_a_round_trip_through_text(rate, weights, width, kernel, deep):
     algorithm = Everything(rate=rate, weights=weights, width=width, kernel=kernel, deep=deep)
-    assert parsed(Everything(), printed(algorithm)) == algorithm
+    assert parse_settings(Everything(), format_settings(algorithm)) == algorithm
 
 
 def test_text_looks_as_on_the_command_line():
-    texts = printed(Everything(weights=(0.05, 0.6), deep=True))
+    texts = format_settings(Everything(weights=(0.05, 0.6), deep=True))
     assert texts["rate"] == "0.5"
     assert texts["weights"] == "0.05,0.6"
     assert texts["width"] == "8"
     assert texts["kernel"] == "rbf"
     assert texts["deep"] == "true"
-    assert printed(build("fo-s-mldg", beta=(1.2,))) == {"alpha": "0.1", "beta": "1.2,"}
-    assert parsed(build("s-mldg"), {"alpha": " 0.05, 0.6 ", "beta": "1.2,"}) == Sequential(MLDG((0.05, 0.6), (1.2,)))
-    assert parsed(Everything(), {"width": "3.0"}).width == 3
+    assert format_settings(build("fo-s-mldg", beta=(1.2,))) == {"alpha": "0.1", "beta": "1.2,"}
+    assert parse_settings(build("s-mldg"), {"alpha": " 0.05, 0.6 ", "beta": "1.2,"}) == Sequential(
+        MLDG((0.05, 0.6), (1.2,))
+    )
+    assert parse_settings(Everything(), {"width": "3.0"}).width == 3
 
 
 @pytest.mark.parametrize(
@@ -91,13 +102,13 @@ def test_a_value_that_is_not_allowed_is_one_sentence(settings, sentence):
 )
 def test_a_text_that_is_not_allowed_is_one_sentence(texts, sentence):
     with pytest.raises(UsageError) as caught:
-        parsed(Everything(), texts)
+        parse_settings(Everything(), texts)
     assert str(caught.value) == sentence
 
 
 def test_an_unknown_setting_suggests_the_nearest():
     with pytest.raises(UsageError, match=r"There is no setting of Everything 'wieghts'. Did you mean 'weights'\?"):
-        parsed(Everything(), {"wieghts": "1"})
+        parse_settings(Everything(), {"wieghts": "1"})
     with pytest.raises(UsageError, match=r"There is no setting of Everything 'wdith'. Did you mean 'width'\?"):
         with_settings(Everything(), {"wdith": 1})
     with pytest.raises(UsageError, match=r"There is no setting of s-mldg 'aplha'. Did you mean 'alpha'\?"):
@@ -114,17 +125,21 @@ def test_whole_numbers_and_lists_become_the_canonical_types():
 
 def test_a_wrapped_base_shows_its_settings_as_its_own():
     algorithm = build("fo-s-mldg", alpha=(0.2, 0.3))
-    assert flat(algorithm) == {"alpha": (0.2, 0.3), "beta": 1.0}
-    assert set(rules(algorithm)) == {"alpha", "beta"}
+    assert flatten_settings(algorithm) == {"alpha": (0.2, 0.3), "beta": 1.0}
+    assert set(collect_rules(algorithm)) == {"alpha", "beta"}
     assert with_settings(algorithm, {"beta": 2.0}) == Sequential(FirstOrderMLDG((0.2, 0.3), 2.0))
-    assert flat(AGG()) == {}
+    assert flatten_settings(AGG()) == {}
 
 
 def test_numbers_are_what_may_differ_in_a_stack_and_go_back_to_their_places():
-    assert numbers(build("s-mldg", alpha=(0.2, 0.3))) == {"base.alpha.0": 0.2, "base.alpha.1": 0.3, "base.beta": 1.0}
-    assert numbers(Everything()) == {"rate": 0.5, "weights": 1.0}
+    assert collect_numbers(build("s-mldg", alpha=(0.2, 0.3))) == {
+        "base.alpha.0": 0.2,
+        "base.alpha.1": 0.3,
+        "base.beta": 1.0,
+    }
+    assert collect_numbers(Everything()) == {"rate": 0.5, "weights": 1.0}
     for algorithm in (AGG(), Everything(weights=(1.0, 2.0)), build("s-mldg", beta=(1.0, 2.0, 3.0))):
-        assert with_numbers(algorithm, numbers(algorithm)) == algorithm
+        assert with_numbers(algorithm, collect_numbers(algorithm)) == algorithm
     moved = with_numbers(build("s-mldg", alpha=(0.2, 0.3)), {"base.alpha.0": 0.7, "base.alpha.1": 0.8})
     assert moved == build("s-mldg", alpha=(0.7, 0.8))
 
@@ -133,12 +148,12 @@ def test_a_tensor_setting_is_kept_as_it_is_and_printed_as_a_number():
     value = torch.tensor(0.25, dtype=torch.float64)
     algorithm = Everything(rate=value)
     assert algorithm.rate is value
-    assert printed(algorithm)["rate"] == "0.25"
+    assert format_settings(algorithm)["rate"] == "0.25"
 
 
 def test_trials_can_share_a_stack_when_only_numbers_differ():
-    assert shape(Everything(rate=0.1, weights=2.0)) == shape(Everything(rate=0.9, weights=3.0))
-    assert shape(build("s-mldg", alpha=(0.1, 0.2))) == shape(build("s-mldg", alpha=(0.3, 0.2)))
+    assert describe_shape(Everything(rate=0.1, weights=2.0)) == describe_shape(Everything(rate=0.9, weights=3.0))
+    assert describe_shape(build("s-mldg", alpha=(0.1, 0.2))) == describe_shape(build("s-mldg", alpha=(0.3, 0.2)))
     others = [
         Everything(weights=(1.0,)),
         Everything(weights=(1.0, 1.0)),
@@ -148,9 +163,9 @@ def test_trials_can_share_a_stack_when_only_numbers_differ():
         Everything(deep=True),
         AGG(),
     ]
-    shapes = [shape(algorithm) for algorithm in (Everything(), *others)]
+    shapes = [describe_shape(algorithm) for algorithm in (Everything(), *others)]
     assert len(set(shapes)) == len(shapes)
-    assert shape(build("s-mldg")) != shape(build("fo-s-mldg"))
+    assert describe_shape(build("s-mldg")) != describe_shape(build("fo-s-mldg"))
 
 
 def test_numbers_of_numpy_are_numbers():

@@ -17,7 +17,7 @@ from seqdg.report import paper
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_algorithm_has_every_analysis_or_a_sentence(dataset, study, kind):
-    names = list(seqdg.algorithms())
+    names = list(seqdg.list_algorithms())
     made = study(dataset(), names, steps=3, points=1)
     payload = {"of": made.described(), "numbers": KINDS[kind].run(made)}
     assert json.loads(json.dumps(payload)) == payload  # the store keeps it as it is
@@ -55,7 +55,7 @@ def test_a_first_phase_that_diverges_is_a_sentence(dataset, study):
 
 def test_what_is_looked_at_by_default_exists():
     for kind in KINDS.values():
-        assert set(kind.algorithms) <= set(seqdg.algorithms())
+        assert set(kind.algorithms) <= set(seqdg.list_algorithms())
 
 
 def test_the_cost_is_looked_at_for_every_algorithm_of_the_papers_cost_table():

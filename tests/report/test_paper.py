@@ -47,7 +47,7 @@ def test_the_papers_s_mldg_is_our_first_order_one():
 
 def test_every_algorithm_that_is_named_after_a_column_exists_or_is_known_by_that_name():
     known = {"agg", "mldg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg"}
-    assert known <= set(seqdg.algorithms())
+    assert known <= set(seqdg.list_algorithms())
     assert all(column_of(name) for name in known)
 
 

@@ -23,7 +23,7 @@ def trained(trials, device, captures, steps=70):
     return stack, {name: p.cpu() for name, p in state.params.items()}, torch.cat(state.losses).cpu()
 
 
-@pytest.mark.parametrize("name", seqdg.algorithms())
+@pytest.mark.parametrize("name", seqdg.list_algorithms())
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_captured_step_is_the_eager_step(name, count):
     benchmark = load_benchmark("rotated-mnist")

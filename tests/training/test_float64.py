@@ -42,7 +42,7 @@ def ended(stack: Stack, nudge: bool = False) -> Params:
     return stack.advance(state, 60).params
 
 
-@pytest.mark.parametrize("name", seqdg.algorithms())
+@pytest.mark.parametrize("name", seqdg.list_algorithms())
 def test_all_that_is_trained_is_float64_and_begins_as_in_float32(name: str) -> None:
     place = Place(CONTEXT.dataset(), torch.device("cpu"))
     wide, narrow = (stack_of(Group(trials_of(name, p)), place) for p in ("float64", "float32"))

@@ -11,7 +11,7 @@ from torch.nn.functional import linear as affine
 
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Number
+from seqdg.core import Number
 from seqdg.nets.net import Net
 
 

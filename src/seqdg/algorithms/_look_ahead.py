@@ -12,8 +12,8 @@ from torch.func import grad, grad_and_value, jvp, vjp
 
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
-from seqdg.core.algorithm import Chainable, Loss, Number, Numbers, Range, setting
-from seqdg.core.positions import check_count, nth, nth_from_end
+from seqdg.core import Chainable, Loss, Number, Numbers, Range, setting
+from seqdg.core.positions import check_count, pick, pick_from_end
 from seqdg.nets.net import Net
 
 
@@ -38,7 +38,7 @@ class LookAhead(Chainable):
         """alpha and beta with which the domain at a position is judged; the first has position 0, and no past."""
         if position == 0:
             return 0.0, 1.0
-        return nth(self.alpha, position - 1), nth_from_end(self.beta, position, length)
+        return pick(self.alpha, position - 1), pick_from_end(self.beta, position, length)
 
 
 def halves(episode: Episode) -> tuple[Episode, int]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from seqdg.base.episode import Episode, Params
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.registry import register
+from seqdg.core import Algorithm, register
 from seqdg.nets.net import Net
 
 

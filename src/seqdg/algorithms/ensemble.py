@@ -13,8 +13,7 @@ from torch.nn.functional import log_softmax
 from seqdg.algorithms import _branches as branches
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.registry import register
+from seqdg.core import Algorithm, register
 from seqdg.nets.net import Net
 
 

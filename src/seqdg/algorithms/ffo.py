@@ -10,9 +10,8 @@ from torch.func import grad_and_value
 
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
-from seqdg.core.algorithm import Algorithm, Numbers, Range, setting
-from seqdg.core.positions import check_count, nth, nth_from_end
-from seqdg.core.registry import register
+from seqdg.core import Algorithm, Numbers, Range, register, setting
+from seqdg.core.positions import check_count, pick, pick_from_end
 from seqdg.nets.net import Net
 
 
@@ -42,8 +41,8 @@ class FastFirstOrderSMLDG(Algorithm):
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         n, weights, total = episode.domains, params, episode.x.new_zeros(())
         for i in range(n):
-            minibatch, beta = episode.minibatch(i), nth_from_end(self.beta, i, n)
+            minibatch, beta = episode.minibatch(i), pick_from_end(self.beta, i, n)
             direction, value = grad_and_value(net.loss)(weights, minibatch)
-            weights = tree.add(weights, direction, -nth(self.alpha, i) * beta)
+            weights = tree.add(weights, direction, -pick(self.alpha, i) * beta)
             total = total + beta * value
         return tree.add(params, weights, -1.0), total

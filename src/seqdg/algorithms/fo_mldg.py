@@ -10,8 +10,7 @@ from torch.func import grad_and_value
 from seqdg.algorithms._look_ahead import LookAhead, halves
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Minibatch, Params
-from seqdg.core.algorithm import Loss, Number
-from seqdg.core.registry import register
+from seqdg.core import Loss, Number, register
 from seqdg.nets.net import Net
 
 

@@ -13,8 +13,7 @@ from seqdg.algorithms import _branches as branches
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm, Number, Range, setting
-from seqdg.core.registry import register
+from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets.net import Net
 
 

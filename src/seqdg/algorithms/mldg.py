@@ -11,8 +11,7 @@ from torch.func import grad_and_value
 from seqdg.algorithms._look_ahead import LookAhead, directions, exact_by_products, halves, of_order, second_order
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
-from seqdg.core.algorithm import Loss, setting
-from seqdg.core.registry import register
+from seqdg.core import Loss, register, setting
 from seqdg.nets.net import Net
 from seqdg.nets.recompute import Recomputing
 

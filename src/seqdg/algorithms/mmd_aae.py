@@ -11,11 +11,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from seqdg.algorithms import _layers as layers
-from seqdg.base import noise as draw
-from seqdg.base import tree
+from seqdg.base import noise, tree
 from seqdg.base.episode import Episode, Params
-from seqdg.core.algorithm import Algorithm, Number, Range, setting
-from seqdg.core.registry import register
+from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets.net import Net
 
 BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the kernels, in units of the squared length of a code
@@ -66,7 +64,7 @@ class MMDAAE(Algorithm):
         z = net.domain_features(params, episode.x)
         code = layers.linear(params, "encoder.", z)
         restored = layers.linear(params, "decoder.", code)
-        prior = draw.laplace(episode.key, code.shape, code.dtype) / math.sqrt(2.0)  # of variance 1
+        prior = noise.laplace(episode.key, code.shape, code.dtype) / math.sqrt(2.0)  # of variance 1
         real = layers.two_layer(params, "discriminator.", prior)
         fake = layers.two_layer(params, "discriminator.", layers.reverse(code, self.adversary))
         return (

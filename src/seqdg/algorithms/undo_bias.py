@@ -13,8 +13,7 @@ from torch.func import vmap
 from seqdg.algorithms import _branches as branches
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
-from seqdg.core.algorithm import Chainable, Loss, Number, Range, setting
-from seqdg.core.registry import register
+from seqdg.core import Chainable, Loss, Number, Range, register, setting
 from seqdg.nets.net import Net
 
 Linear = Callable[[Tensor], Tensor]

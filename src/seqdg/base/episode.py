@@ -18,7 +18,7 @@ class Episode(NamedTuple):
     y: Tensor  # (domain, batch)
     domain: Tensor  # (domain,) which source each row is
     progress: Tensor  # () from 0 to 1 over the training (of a stage), for schedules
-    key: Tensor = torch.zeros((), dtype=torch.int64)  # for noise: seqdg.base.noise.uniform(key, shape)
+    key: Tensor = torch.zeros((), dtype=torch.int64)  # for noise: seqdg.noise.uniform(key, shape)
 
     @property
     def domains(self) -> int:

@@ -16,8 +16,8 @@ from seqdg.base.toml_table import fields_of, typed
 from seqdg.bench.search import MULTIPLES, Proposal, proposals
 from seqdg.bench.trial import Trial, settings_of
 from seqdg.core.algorithm import Algorithm
-from seqdg.core.registry import algorithms, build
-from seqdg.core.settings import flat, parsed, with_settings
+from seqdg.core.registry import build, list_algorithms
+from seqdg.core.settings import flatten_settings, parse_settings, with_settings
 from seqdg.data.augment import recipe
 from seqdg.data.domain import Dataset
 from seqdg.nets.factory import NAMES, NetSpec
@@ -165,12 +165,12 @@ def variant(benchmark: Benchmark, name: str, given: Mapping[str, str]) -> tuple[
     """An algorithm with the benchmark's settings for it, then the user's; and the protocol that it is trained by."""
     short = name.rpartition(":")[2]
     table, algorithm = benchmark.tables.get(short, {}), build(name)
-    known = flat(algorithm)
+    known = flatten_settings(algorithm)
     for key in (*table, *given):
         if key not in known and key not in TRAINING:
             raise unknown(f"setting of {short}", key, (*known, *TRAINING))
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items() if k not in TRAINING}
-    algorithm = parsed(with_settings(algorithm, values), {k: v for k, v in given.items() if k not in TRAINING})
+    algorithm = parse_settings(with_settings(algorithm, values), {k: v for k, v in given.items() if k not in TRAINING})
     training = {k: v for k, v in table.items() if k in TRAINING}
     protocol = _protocol(benchmark.protocol, training, f"[algorithms.{short}] of {benchmark.name}")
     return algorithm, protocol.changed(_training({k: v for k, v in given.items() if k in TRAINING}))
@@ -204,7 +204,7 @@ def given_settings(texts: Sequence[str], algorithms: Sequence[str]) -> dict[str,
 
 def _check_tables(benchmark: Benchmark, names: Sequence[str]) -> None:
     """Settings of an algorithm that there is none of are a mistake, even where it is not run."""
-    known = dict.fromkeys((*algorithms(), *(n.rpartition(":")[2] for n in (*benchmark.algorithms, *names))))
+    known = dict.fromkeys((*list_algorithms(), *(n.rpartition(":")[2] for n in (*benchmark.algorithms, *names))))
     for short in benchmark.tables:
         if short not in known:
             raise unknown("algorithm", short, known)

@@ -11,7 +11,7 @@ import torch
 from seqdg.base.errors import UsageError
 from seqdg.bench.executors.context import Context, attempt
 from seqdg.bench.trial import Group, Trial
-from seqdg.core.registry import algorithms
+from seqdg.core.registry import list_algorithms
 from seqdg.data.domain import Dataset
 from seqdg.nets.factory import NetSpec
 from seqdg.results.record import DIVERGED, FAILED, Record
@@ -109,7 +109,7 @@ def trial_of(record: Record, dataset: Dataset, weights: Any = None, names: Mappi
             f"{dataset.fingerprint[:12]}: these are not the same rows. Give --data the ones that it was made on."
         )
     algorithm = (names or {}).get(about["algorithm"], about["algorithm"])
-    if ":" not in algorithm and algorithm not in algorithms():
+    if ":" not in algorithm and algorithm not in list_algorithms():
         raise UsageError(
             f"{algorithm} is not one of seqdg's algorithms. Say where it is: --algorithms FILE.py:{algorithm}."
         )

@@ -15,7 +15,7 @@ import numpy as np
 
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm, Range
-from seqdg.core.settings import flat, rules, with_settings
+from seqdg.core.settings import collect_rules, flatten_settings, with_settings
 from seqdg.training.sampler import stream
 
 MULTIPLES = (0.1, 2.0)  # of a learning rate, between which others are drawn: well above a good one, rounding decides
@@ -32,7 +32,9 @@ class Proposal(NamedTuple):
 
 def ranges(algorithm: Algorithm) -> dict[str, Range | tuple[Any, ...]]:
     """Where to look for each setting that says so."""
-    return {name: rule["search"] for name, (_, rule) in rules(algorithm).items() if rule.get("search") is not None}
+    return {
+        name: rule["search"] for name, (_, rule) in collect_rules(algorithm).items() if rule.get("search") is not None
+    }
 
 
 def candidates(algorithm: Algorithm, count: int, seed: int = 0, fixed: Collection[str] = ()) -> tuple[Algorithm, ...]:
@@ -75,7 +77,7 @@ def _drawn(algorithm: Algorithm, where: Mapping[str, Any], generator: np.random.
     """A setting that has a value per position keeps them, each drawn by itself."""
     values = {}
     for name, own in where.items():
-        now = flat(algorithm)[name]
+        now = flatten_settings(algorithm)[name]
         values[name] = (
             tuple(_draw(own, v, generator) for v in now) if isinstance(now, tuple) else _draw(own, now, generator)
         )
@@ -177,7 +179,7 @@ class Optuna:
         trial = study.ask(self._distributions())
         values: dict[str, Any] = {}
         for name in self.where:
-            now = flat(self.first.algorithm)[name]
+            now = flatten_settings(self.first.algorithm)[name]
             parts = [trial.params[path] for path in _paths(name, now)]
             values[name] = tuple(parts) if isinstance(now, tuple) else parts[0]
         found = Proposal(with_settings(self.first.algorithm, values), trial.params.get(RATE, self.first.lr))
@@ -191,7 +193,7 @@ class Optuna:
         """By path; a setting per position has a path each."""
         found = {} if self.rate is None else {RATE: self._distribution(self.rate, self.first.lr)}
         for name, where in self.where.items():
-            now = flat(self.first.algorithm)[name]
+            now = flatten_settings(self.first.algorithm)[name]
             for path, value in zip(_paths(name, now), now if isinstance(now, tuple) else (now,), strict=True):
                 found[path] = self._distribution(where, value)
         return found

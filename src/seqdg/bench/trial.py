@@ -10,7 +10,7 @@ from typing import Any
 
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build
-from seqdg.core.settings import for_path, parsed, printed, shape
+from seqdg.core.settings import adapt_to_path, describe_shape, format_settings, parse_settings
 from seqdg.nets.factory import NetSpec
 from seqdg.results.record import key_of
 from seqdg.training.protocol import Protocol
@@ -64,7 +64,7 @@ class Trial:
 
 @lru_cache(maxsize=4096)
 def _built(name: str, settings: tuple[tuple[str, str], ...], sources: int, path: int) -> Algorithm:
-    return for_path(parsed(build(name), dict(settings)), sources, path)
+    return adapt_to_path(parse_settings(build(name), dict(settings)), sources, path)
 
 
 def _fields(plain: NetSpec | Protocol) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _fields(plain: NetSpec | Protocol) -> dict[str, Any]:
 
 
 def settings_of(algorithm: Algorithm) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(printed(algorithm).items()))
+    return tuple(sorted(format_settings(algorithm).items()))
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ def _shared(trial: Trial) -> tuple[Any, ...]:
     p, algorithm = trial.protocol, trial.built()
     return (
         trial.data, trial.net, trial.batchnorm, trial.weights, trial.size, trial.augment, len(trial.held_out),
-        trial.algorithm, shape(algorithm), tuple(stage_bounds(algorithm, p.steps)), optimizer_name(algorithm, p),
+        trial.algorithm, describe_shape(algorithm), tuple(stage_bounds(algorithm, p.steps)),
+        optimizer_name(algorithm, p),
         p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
     )  # fmt: skip

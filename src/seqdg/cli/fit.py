@@ -157,12 +157,12 @@ def _settings(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[str,
     """`fo-s-mldg.alpha=0.1` by algorithm and name; `lr` is an algorithm's learning rate."""
     from seqdg.bench.benchmark import given_settings
     from seqdg.core.registry import build
-    from seqdg.core.settings import flat, parsed
+    from seqdg.core.settings import flatten_settings, parse_settings
 
     found = {}
     for name, own in given_settings(texts, names).items():
         rest = {setting: text for setting, text in own.items() if setting != "lr"}
-        found[name] = {setting: flat(parsed(build(name), rest, name))[setting] for setting in rest}
+        found[name] = {setting: flatten_settings(parse_settings(build(name), rest, name))[setting] for setting in rest}
         if "lr" in own:
             found[name]["lr"] = _rate(name, own["lr"])
     return found

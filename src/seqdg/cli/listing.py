@@ -36,17 +36,17 @@ def list_names(
 
 
 def _algorithms() -> list[dict[str, object]]:
-    from seqdg.core.registry import algorithms, build
+    from seqdg.core.registry import build, list_algorithms
     from seqdg.core.sequential import Sequential
-    from seqdg.core.settings import printed
+    from seqdg.core.settings import format_settings
 
     found: list[dict[str, object]] = []
-    for name in algorithms():
+    for name in list_algorithms():
         algorithm = build(name)
         base = algorithm.base if isinstance(algorithm, Sequential) else algorithm
         title = (type(base).__doc__ or "").strip().splitlines()[0]
         title = f"Sequential: {title}" if base is not algorithm else title
-        found.append({"name": name, "title": title, "settings": printed(algorithm)})
+        found.append({"name": name, "title": title, "settings": format_settings(algorithm)})
     return found
 
 

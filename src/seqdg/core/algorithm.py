@@ -41,8 +41,9 @@ def setting(
     static: bool = False,
     search: Range | tuple[Any, ...] | None = None,
 ) -> Any:
-    """A field of an algorithm: its default, what is allowed (least <= value, above < value, value <= most), and where
-    a search looks. `per_position` takes a tuple too; `static` says that trials which differ in it cannot share a stack.
+    """Declare a field of an algorithm: its default, what is allowed (least <= value, above < value, value <= most), and
+    where a search looks. `per_position` takes a tuple too; `static` says that trials which differ in it cannot share a
+    stack.
     """
     rules = {
         "least": least, "above": above, "most": most, "choices": choices,
@@ -61,11 +62,11 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value = checked(f.name, f.default, dict(f.metadata), getattr(self, f.name))
+            value = check_value(f.name, f.default, dict(f.metadata), getattr(self, f.name))
             object.__setattr__(self, f.name, value)
 
     def check(self, net: Net, sources: int) -> None:
-        """Raises a UsageError where the algorithm cannot train this net on that many source domains."""
+        """Raise a UsageError where the algorithm cannot train this net on that many source domains."""
         if sources < self.needs:
             raise UsageError(
                 f"{type(self).__name__} needs at least {self.needs} source domains, but there is {sources}: "
@@ -73,35 +74,35 @@ class Algorithm:
             )
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
-        """All that is trained: the net's weights, and extra heads or branches."""
+        """Return all that is trained: the net's weights, and extra heads or branches."""
         return params
 
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:
-        """Which algorithm trains for which share of the steps, in order."""
+        """Return which algorithm trains for which share of the steps, in order."""
         return ((1.0, self),)
 
     def enter(self, net: Net, params: Params) -> Params:
-        """What a stage changes before its first step, such as starting afresh; called on that stage's algorithm."""
+        """Return the weights that a stage starts from; called on that stage's algorithm before its first step."""
         return params
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        raise TypeError(f"{type(self).__name__} has no loss: it defines its direction by itself.")
+        raise TypeError(f"{type(self).__name__} has no loss: it defines its direction directly.")
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        """Direction and loss. A name absent from the direction is left alone: no decay, no momentum."""
+        """Return the direction and the loss. A name absent from the direction is left alone: no decay, no momentum."""
         direction, value = grad_and_value(lambda weights: self.loss(net, weights, episode))(params)
         return direction, value
 
     def deploy(self, params: Params) -> Params:
-        """What serves an unseen domain."""
+        """Return the weights that serve an unseen domain."""
         return params
 
     def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
-        """BatchNorm statistics of one domain's inputs at the deployed weights, by the names to deploy them under."""
+        """Return the BatchNorm statistics of one domain's inputs at the deployed weights, by name."""
         return net.statistics(deployed, x)
 
     def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
-        """Logits; the probabilities are their softmax."""
+        """Return the logits; the probabilities are their softmax."""
         return net(deployed, x)
 
 
@@ -110,14 +111,14 @@ class Chainable(Algorithm):
     """A base that says how a loss over the past is extended by one domain, L(D_d | D_[:d))."""
 
     def check_path(self, net: Net, length: int) -> None:
-        """Raises a UsageError where the settings do not fit a path of that many domains."""
+        """Raise a UsageError where the settings do not fit a path of that many domains."""
 
     def begin(self, net: Net, episode: Episode) -> Loss:
-        """The loss on the first domain of the path."""
+        """Return the loss on the first domain of the path."""
         return lambda weights: net.loss(weights, episode.minibatch(0))
 
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
-        """The definition: the loss over domains 0..i, from that over 0..i-1."""
+        """Return the loss over domains 0..i, from that over 0..i-1: the definition."""
         raise TypeError(f"{type(self).__name__} does not define extend(net, past, episode, i).")
 
     # Optional fast path, the fold on directions: advance(net, params, (direction, loss), episode, i), which must
@@ -127,8 +128,8 @@ class Chainable(Algorithm):
     along: ClassVar[Callable[..., tuple[Params, Tensor]] | None] = None
 
 
-def checked(name: str, default: Any, rules: dict[str, Any], value: Any) -> Any:
-    """The value of a setting in its canonical type, or a UsageError that says what is allowed."""
+def check_value(name: str, default: Any, rules: dict[str, Any], value: Any) -> Any:
+    """Return the value of a setting in its canonical type, or raise a UsageError that says what is allowed."""
     if isinstance(value, Tensor) or not isinstance(default, bool | int | float | str):
         return value
     if isinstance(default, str):
@@ -140,7 +141,7 @@ def checked(name: str, default: Any, rules: dict[str, Any], value: Any) -> Any:
             raise UsageError(f"{name} takes one value, but {len(value)} were given: {value}.")
         if not value:
             raise UsageError(f"{name} is an empty tuple: give one number, or one for each position of the path.")
-        return tuple(checked(name, default, rules, v) for v in value)
+        return tuple(check_value(name, default, rules, v) for v in value)
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise UsageError(f"{name} is {value!r}, but it must be true or false.")

@@ -1,4 +1,4 @@
-"""Names of algorithms. A file in `algorithms/`, an entry point or an import path adds some; there is no central list.
+"""Algorithms by name. A file in `algorithms/`, an entry point or an import path adds some; there is no central list.
 
 `@register("mldg", sequential="s-mldg")` gives a class its name and, where it is chainable, its sequential form's.
 """
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from seqdg.base.errors import UsageError, unknown
 from seqdg.core.algorithm import Algorithm, Chainable
 from seqdg.core.sequential import Sequential
-from seqdg.core.settings import rules, with_settings
+from seqdg.core.settings import collect_rules, with_settings
 
 ENTRY_POINTS = "seqdg.algorithms"
 _factories: dict[str, Callable[[], Algorithm]] = {}
@@ -30,9 +30,9 @@ Kind = TypeVar("Kind", bound=type[Algorithm])
 
 
 def register(name: str, sequential: str | None = None) -> Callable[[Kind], Kind]:
-    """Names a class, and `Sequential` of it where it is chainable: `s-NAME` unless given."""
+    """Name a class, and `Sequential` of it where it is chainable: `s-NAME` unless `sequential` says otherwise."""
 
-    def named(kind: Kind) -> Kind:
+    def add(kind: Kind) -> Kind:
         if "__dataclass_fields__" not in vars(kind):
             raise UsageError(f"{kind.__name__} is no dataclass: write @dataclass(frozen=True) below @register.")
         _add(name, kind, kind)
@@ -41,7 +41,7 @@ def register(name: str, sequential: str | None = None) -> Callable[[Kind], Kind]
             _add(sequential or f"s-{name}", kind, lambda: Sequential(base()))
         return kind
 
-    return named
+    return add
 
 
 def _add(name: str, kind: type, factory: Callable[[], Algorithm]) -> None:
@@ -51,27 +51,27 @@ def _add(name: str, kind: type, factory: Callable[[], Algorithm]) -> None:
     _factories[name], _origins[name] = factory, origin
 
 
-def algorithms() -> tuple[str, ...]:
-    """Every registered name."""
+def list_algorithms() -> tuple[str, ...]:
+    """Return every registered name."""
     _load()
     return tuple(sorted(_factories))
 
 
 def build(name: str, /, **settings: Any) -> Algorithm:
-    """An algorithm by name: a registered one, or `package.module:name` / `path/to/file.py:name` from outside."""
+    """Make an algorithm by name: a registered one, or `package.module:name` / `path/to/file.py:name` from outside."""
     _load()
     short = name
     if ":" in name:
         place, _, short = name.rpartition(":")
-        _import(place)
+        _import_module(place)
     if short not in _factories:
         if short.endswith(".py"):
             raise UsageError(f"Which algorithm of {short}? Give its name after a colon, as in {short}:NAME.")
         raise unknown("algorithm", short, sorted(_factories))
     algorithm = _factories[short]()
     for setting in settings:
-        if setting not in rules(algorithm):
-            raise unknown(f"setting of {short}", setting, sorted(rules(algorithm)) or ["(it has none)"])
+        if setting not in collect_rules(algorithm):
+            raise unknown(f"setting of {short}", setting, sorted(collect_rules(algorithm)) or ["(it has none)"])
     return with_settings(algorithm, settings)
 
 
@@ -82,12 +82,13 @@ def _load() -> None:
     _loaded = True
     folder = importlib.import_module("seqdg.algorithms")
     for module in pkgutil.iter_modules(folder.__path__):
-        importlib.import_module(f"seqdg.algorithms.{module.name}")
+        if not module.name.startswith("_"):
+            importlib.import_module(f"seqdg.algorithms.{module.name}")
     for entry in entry_points(group=ENTRY_POINTS):
         entry.load()
 
 
-def _import(place: str) -> ModuleType:
+def _import_module(place: str) -> ModuleType:
     path = Path(place)
     if path.suffix != ".py":
         sys.path.insert(0, str(Path.cwd()))
@@ -112,15 +113,15 @@ def _import(place: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise _unreadable(place, error) from error
+        raise _explain_failed_import(place, error) from error
     except BaseException:
         del sys.modules[name]
         raise
     return module
 
 
-def _unreadable(place: str, error: Exception) -> UsageError:
-    """What an error inside a user's file was, and in which of its lines."""
+def _explain_failed_import(place: str, error: Exception) -> UsageError:
+    """Say which error a user's file raised, and in which of its lines."""
     if isinstance(error, UsageError):
         return error
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(place).name]

@@ -10,79 +10,80 @@ from typing import Any
 from torch import Tensor
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.core.algorithm import Algorithm, Number, checked
-from seqdg.core.positions import resized
+from seqdg.core.algorithm import Algorithm, Number, check_value
+from seqdg.core.positions import resize
 
 
-def flat(algorithm: Algorithm) -> dict[str, Any]:
-    """Every setting by name, those of a wrapped base included."""
-    found: dict[str, Any] = {}
+def flatten_settings(algorithm: Algorithm) -> dict[str, Any]:
+    """Return every setting by name, those of a wrapped base included."""
+    settings: dict[str, Any] = {}
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
-        found.update(flat(value) if isinstance(value, Algorithm) else {f.name: value})
-    return found
+        settings.update(flatten_settings(value) if isinstance(value, Algorithm) else {f.name: value})
+    return settings
 
 
 def with_settings(algorithm: Algorithm, settings: Mapping[str, Any]) -> Algorithm:
-    """The same algorithm with some settings replaced; a name that it lacks is an error."""
+    """Return the same algorithm with some settings replaced; a name that it lacks is an error."""
+    known = flatten_settings(algorithm)
     for name in settings:
-        if name not in flat(algorithm):
-            raise unknown(f"setting of {type(algorithm).__name__}", name, flat(algorithm) or ["(it has none)"])
-    return _replaced(algorithm, settings)
+        if name not in known:
+            raise unknown(f"setting of {type(algorithm).__name__}", name, known or ["(it has none)"])
+    return _replace_settings(algorithm, settings)
 
 
-def _replaced(algorithm: Algorithm, settings: Mapping[str, Any]) -> Algorithm:
+def _replace_settings(algorithm: Algorithm, settings: Mapping[str, Any]) -> Algorithm:
     changes: dict[str, Any] = {}
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
         if isinstance(value, Algorithm):
-            changes[f.name] = _replaced(value, settings)
+            changes[f.name] = _replace_settings(value, settings)
         elif f.name in settings:
             changes[f.name] = settings[f.name]
     return replace(algorithm, **changes)
 
 
-def rules(algorithm: Algorithm) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Default and what is allowed, by name."""
-    found: dict[str, tuple[Any, dict[str, Any]]] = {}
+def collect_rules(algorithm: Algorithm) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Return the default of every setting and what it allows, by name."""
+    rules: dict[str, tuple[Any, dict[str, Any]]] = {}
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
-        found.update(rules(value) if isinstance(value, Algorithm) else {f.name: (f.default, dict(f.metadata))})
-    return found
+        rules.update(collect_rules(value) if isinstance(value, Algorithm) else {f.name: (f.default, dict(f.metadata))})
+    return rules
 
 
-def printed(algorithm: Algorithm) -> dict[str, str]:
-    """Every setting as text that `parsed` reads back: `0.1`, `0.05,0.6`, `1.2,` (a tuple of one), `true`."""
-    return {name: _text(value) for name, value in flat(algorithm).items()}
+def format_settings(algorithm: Algorithm) -> dict[str, str]:
+    """Return every setting as text for `parse_settings`: `0.1`, `0.05,0.6`, `1.2,` (a tuple of one), `true`."""
+    return {name: _format_value(value) for name, value in flatten_settings(algorithm).items()}
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, tuple):
-        return ",".join(_text(v) for v in value) + ("," if len(value) == 1 else "")
+        return ",".join(_format_value(v) for v in value) + ("," if len(value) == 1 else "")
     if isinstance(value, bool):
         return str(value).lower()
     return repr(float(value)) if isinstance(value, float | Tensor) else str(value)
 
 
-def parsed(algorithm: Algorithm, texts: Mapping[str, str], name_of: str | None = None) -> Algorithm:
-    """The algorithm with settings read from text. name_of: what an error calls it."""
-    known = rules(algorithm)
+def parse_settings(algorithm: Algorithm, texts: Mapping[str, str], label: str | None = None) -> Algorithm:
+    """Return the algorithm with settings read from text. label: what an error calls the algorithm."""
+    known = collect_rules(algorithm)
     values = {}
     for name, text in texts.items():
         if name not in known:
-            raise unknown(f"setting of {name_of or type(algorithm).__name__}", name, known or ["(it has none)"])
+            raise unknown(f"setting of {label or type(algorithm).__name__}", name, known or ["(it has none)"])
         default, rule = known[name]
-        values[name] = checked(name, default, rule, _value(name, default, text.strip()))
+        values[name] = check_value(name, default, rule, _parse_value(name, default, text.strip()))
     return with_settings(algorithm, values)
 
 
-def _value(name: str, default: Any, text: str) -> Any:
+def _parse_value(name: str, default: Any, text: str) -> Any:
     if isinstance(default, str):
         return text
     if isinstance(default, bool):
         return {"true": True, "false": False}.get(text.lower(), text)
     if "," in text:
-        return tuple(_value(name, default, part) for part in text.split(",") if part.strip())
+        return tuple(_parse_value(name, default, part) for part in text.split(",") if part.strip())
     with suppress(ValueError):
         if isinstance(default, int):
             return int(text)
@@ -92,24 +93,24 @@ def _value(name: str, default: Any, text: str) -> Any:
         raise UsageError(f"{name} is '{text}', but it must be a number.") from None
 
 
-def numbers(algorithm: Algorithm) -> dict[str, Number]:
-    """The settings that may differ between the trials of a stack: real numbers, a path such as `base.alpha.0` each."""
-    found: dict[str, Number] = {}
+def collect_numbers(algorithm: Algorithm) -> dict[str, Number]:
+    """Return the settings that trials of a stack may differ in: real numbers, by paths such as `base.alpha.0`."""
+    numbers: dict[str, Number] = {}
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
         if isinstance(value, Algorithm):
-            found.update({f"{f.name}.{path}": v for path, v in numbers(value).items()})
+            numbers.update({f"{f.name}.{path}": v for path, v in collect_numbers(value).items()})
         elif f.metadata.get("static"):
             continue
         elif isinstance(value, float | Tensor):
-            found[f.name] = value
+            numbers[f.name] = value
         elif isinstance(value, tuple):
-            found.update({f"{f.name}.{i}": v for i, v in enumerate(value)})
-    return found
+            numbers.update({f"{f.name}.{i}": v for i, v in enumerate(value)})
+    return numbers
 
 
 def with_numbers(algorithm: Algorithm, values: Mapping[str, Number]) -> Algorithm:
-    """The inverse of `numbers`: the same algorithm with these in their places."""
+    """Return the same algorithm with these numbers in their places: the inverse of `collect_numbers`."""
     changes: dict[str, Any] = {}
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
@@ -124,25 +125,25 @@ def with_numbers(algorithm: Algorithm, values: Mapping[str, Number]) -> Algorith
     return replace(algorithm, **changes) if changes else algorithm
 
 
-def for_path(algorithm: Algorithm, length: int, new: int) -> Algorithm:
-    """The algorithm for a path of another length: tuples with a value for (nearly) every position keep their last
-    entries and repeat the first; shorter ones count from the end and stay."""
+def adapt_to_path(algorithm: Algorithm, length: int, new: int) -> Algorithm:
+    """Return the algorithm for a path of another length. Tuples with a value for (nearly) every position keep their
+    last entries and repeat the first; shorter ones count from the end and stay."""
     changes: dict[str, Any] = {}
-    for name, (_, rule) in rules(algorithm).items():
-        value = flat(algorithm)[name]
+    for name, (_, rule) in collect_rules(algorithm).items():
+        value = flatten_settings(algorithm)[name]
         if rule.get("per_position") and isinstance(value, tuple) and len(value) >= length - 1:
             size = len(value) + new - length
-            changes[name] = resized(value, size) if size > 0 else value[-1]
+            changes[name] = resize(value, size) if size > 0 else value[-1]
     return with_settings(algorithm, changes) if changes else algorithm
 
 
-def shape(algorithm: Algorithm) -> tuple[Any, ...]:
-    """What trials must share to be one stack: the class and every setting that is not a number of `numbers`."""
+def describe_shape(algorithm: Algorithm) -> tuple[Any, ...]:
+    """Return what trials must share to be one stack: the class and every setting that `collect_numbers` leaves out."""
     parts: list[Any] = [type(algorithm)]
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
         if isinstance(value, Algorithm):
-            parts.append((f.name, shape(value)))
+            parts.append((f.name, describe_shape(value)))
         elif isinstance(value, tuple) and not f.metadata.get("static"):
             parts.append((f.name, len(value)))
         elif f.metadata.get("static") or not isinstance(value, float | Tensor):

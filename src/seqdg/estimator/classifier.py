@@ -33,7 +33,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     X: a data frame (columns of numbers and of words, with gaps), a matrix, images (row, channel, height, width) as
     bytes or floats in [0, 1], or arrays of any other shape for a net of your own.
 
-    algorithm: a name of `seqdg.algorithms()`, or what `seqdg.build` gives.   settings: of the algorithm, by name.
+    algorithm: a name of `seqdg.list_algorithms()`, or what `seqdg.build` gives.   settings: of the algorithm, by name.
     net: 'mlp', 'resnet18', ... or your own nn.Module, which gives a logit per class and whose weights are the start,
         those with requires_grad=False to stay as they are; None: an mlp for tables, EfficientNet-Lite0 with its
         ImageNet weights for images.   hidden: widths of the mlp.

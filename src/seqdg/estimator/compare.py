@@ -15,9 +15,9 @@ from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.workers import Workers
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, grid, proposals
-from seqdg.core.registry import algorithms as registered
 from seqdg.core.registry import build
-from seqdg.core.settings import flat
+from seqdg.core.registry import list_algorithms as registered
+from seqdg.core.settings import flatten_settings
 from seqdg.data import checks
 from seqdg.estimator.classifier import DomainGeneralizer, checked_input, checked_labels
 from seqdg.estimator.material import Material, prepared
@@ -214,7 +214,7 @@ def _found(
         seeds=len(sweep.seeds),
         winner=Winner(
             best.name,
-            flat(best.algorithm),
+            flatten_settings(best.algorithm),
             step if select == LEAVE_ONE_OUT else None,
             best.lr if best.lr != sweep.recipe.protocol.lr else None,
         ),

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from seqdg.core.settings import flat
+from seqdg.core.settings import flatten_settings
 from seqdg.estimator.material import Material
 from seqdg.estimator.recipe import TRAINING, Recipe, plain
 from seqdg.estimator.train import Fit
@@ -40,7 +40,7 @@ def parameters_of(recipe: Recipe) -> dict[str, Any]:
     pairs = [[plain(k), plain(v)] for k, v in weight.items()] if isinstance(weight, Mapping) else weight
     return {
         "algorithm": recipe.name,
-        "settings": {name: _listed(value) for name, value in flat(recipe.algorithm).items()},
+        "settings": {name: _listed(value) for name, value in flatten_settings(recipe.algorithm).items()},
         "hidden": list(recipe.hidden),
         "batchnorm": recipe.batchnorm,
         **{name: plain(getattr(recipe.protocol, name)) for name in TRAINING},

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from seqdg.base.errors import UsageError
 from seqdg.base.tree import under_prefix, with_prefix
 from seqdg.core.algorithm import Algorithm
-from seqdg.core.registry import algorithms
 from seqdg.core.registry import build as build_algorithm
+from seqdg.core.registry import list_algorithms
 from seqdg.estimator.card import card
 from seqdg.estimator.inputs import Input, described
 from seqdg.estimator.model import Model, predicts_plainly
@@ -223,7 +223,7 @@ def _algorithm(text: Mapping[str, Any]) -> Algorithm:
     if text["plain"]:
         return Algorithm()
     name = text["algorithm"].rpartition(":")[2]
-    if name not in algorithms():
+    if name not in list_algorithms():
         raise UsageError(f"The model was trained by the algorithm '{name}', which is not registered: import it first.")
     settings = text["facts"]["parameters"]["settings"]
     return build_algorithm(name, **{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from seqdg.base.errors import UsageError, unknown
 from seqdg.bench.executors.choice import device_of
 from seqdg.core.algorithm import Algorithm
-from seqdg.core.registry import algorithms
 from seqdg.core.registry import build as build_algorithm
+from seqdg.core.registry import list_algorithms
 from seqdg.core.sequential import Sequential
 from seqdg.core.settings import with_settings
 from seqdg.data.augment import recipe as augmentation
@@ -146,7 +146,7 @@ def name_of(algorithm: Algorithm) -> str:
         return (Sequential, *kind(a.base)) if isinstance(a, Sequential) else (type(a),)
 
     own = kind(algorithm)
-    return next((n for n in algorithms() if kind(build_algorithm(n)) == own), own[-1].__name__)
+    return next((n for n in list_algorithms() if kind(build_algorithm(n)) == own), own[-1].__name__)
 
 
 def _net(given: Any, hidden: tuple[int, ...]) -> NetSpec | nn.Module | None:

@@ -21,7 +21,7 @@ from seqdg.bench.progress import Progress
 from seqdg.bench.search import Proposal, Search, Target
 from seqdg.bench.trial import Group, Trial, group, settings_of
 from seqdg.core.algorithm import Algorithm
-from seqdg.core.settings import for_path
+from seqdg.core.settings import adapt_to_path
 from seqdg.estimator.folds import FoldContext
 from seqdg.estimator.inputs import ImageInput
 from seqdg.estimator.material import Material
@@ -80,10 +80,10 @@ class Sweep:
     def check(self, candidate: Candidate) -> bool:
         """Whether it can also be trained with two domains held out; a UsageError where not with one."""
         count = len(self.domains)
-        for_path(candidate.algorithm, count, count).check(self.net, count)
-        for_path(candidate.algorithm, count, count - 1).check(self.net, count - 1)
+        adapt_to_path(candidate.algorithm, count, count).check(self.net, count)
+        adapt_to_path(candidate.algorithm, count, count - 1).check(self.net, count - 1)
         try:
-            for_path(candidate.algorithm, count, count - 2).check(self.net, count - 2)
+            adapt_to_path(candidate.algorithm, count, count - 2).check(self.net, count - 2)
         except UsageError:
             return False
         return count > 2
@@ -175,7 +175,7 @@ class Sweep:
 
     def _seeds(self, held_out: Target, candidate: Candidate) -> list[Trial]:
         count = len(self.domains)
-        shorter = for_path(candidate.algorithm, count, count - 1)
+        shorter = adapt_to_path(candidate.algorithm, count, count - 1)
         image = self.material.input if isinstance(self.material.input, ImageInput) else None
         return [
             Trial(

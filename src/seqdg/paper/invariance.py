@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy, linear
 
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm
+from seqdg.core import Algorithm
 from seqdg.nets.net import Net
 from seqdg.paper.study import (
     Diverged,

@@ -10,8 +10,7 @@ from torch import Tensor
 from seqdg.algorithms._look_ahead import LookAhead
 from seqdg.algorithms.agg import AGG
 from seqdg.base.episode import Episode, Params
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.sequential import Sequential
+from seqdg.core import Algorithm, Sequential
 from seqdg.nets.net import Net
 from seqdg.paper.study import Numbers, Refused, Study, algorithm_of, mean_and_spread, need, of_each, walk
 from seqdg.training.sampler import Draws, Sampler

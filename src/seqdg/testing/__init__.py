@@ -1,6 +1,7 @@
 """The contract of algorithms, executable: for the ones in this package and for yours.
 
 from seqdg.testing import check_algorithm
+
 check_algorithm(MyAlgorithm(strength=0.3))
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from seqdg.core.algorithm import Algorithm
+from seqdg.core import Algorithm
 from seqdg.testing import directions, variations
 from seqdg.testing.case import Broken, Case, enough, label, nets
 
@@ -37,7 +38,7 @@ class ContractError(AssertionError):
 
 
 def check_algorithm(algorithm: Algorithm) -> None:
-    """Raises a ContractError unless the algorithm, set as it is, keeps what every other part relies on.
+    """Raise a ContractError unless the algorithm, set as it is, keeps what every other part relies on.
 
     On a small MLP without and with BatchNorm, in float64, with three source domains (or the fewest more that it
     takes), at weights away from the start, in every stage:
@@ -65,7 +66,7 @@ def check_algorithm(algorithm: Algorithm) -> None:
 
 @contextmanager
 def _failing(algorithm: Algorithm, net: str, title: str) -> Iterator[None]:
-    """Whatever goes wrong inside becomes a sentence."""
+    """Turn whatever goes wrong inside into a sentence."""
     start = f"{label(algorithm)} on {net} fails the check '{title}':"
     try:
         yield

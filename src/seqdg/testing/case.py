@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm
+from seqdg.core import Algorithm
 from seqdg.nets.net import Net
 
 INPUTS, CLASSES, BATCH = 4, 3, 6

@@ -17,7 +17,7 @@ from torch.func import grad_and_value, vmap
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm
+from seqdg.core import Algorithm
 from seqdg.nets.net import Net
 from seqdg.testing.case import (
     CLASSES,
@@ -80,9 +80,7 @@ def check_deterministic(case: Case) -> None:
             found = {f"init of '{name}'": value for name, value in case.initial(7).items()}
             found |= everything(case.algorithm, case.net, case.weights(), case.episode(), case.probe())
             if _global_state() != before:
-                raise Broken(
-                    "it draws from a global random number generator; draw from episode.key (seqdg.base.noise)."
-                )
+                raise Broken("it draws from a global random number generator; draw from episode.key (seqdg.noise).")
         runs.append(found)
     for what, value in runs[0].items():
         if value.isnan().any():  # which would not even equal itself

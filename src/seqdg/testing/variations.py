@@ -14,8 +14,16 @@ from torch.func import vmap
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.settings import flat, numbers, parsed, printed, rules, with_numbers, with_settings
+from seqdg.core import Algorithm
+from seqdg.core.settings import (
+    collect_numbers,
+    collect_rules,
+    flatten_settings,
+    format_settings,
+    parse_settings,
+    with_numbers,
+    with_settings,
+)
 from seqdg.nets.net import Net
 from seqdg.testing.case import Broken, Case, assert_same, difference, everything, stack
 
@@ -30,8 +38,8 @@ class Variation(NamedTuple):
 
 def variations(case: Case) -> Iterator[Variation]:
     """Every setting to another value that is allowed; one that may differ by position also as a tuple."""
-    for name, (_, rule) in rules(case.algorithm).items():
-        value = flat(case.algorithm)[name]
+    for name, (_, rule) in collect_rules(case.algorithm).items():
+        value = flatten_settings(case.algorithm)[name]
         if isinstance(value, str):
             for choice in rule.get("choices", ()):
                 if choice != value:
@@ -49,7 +57,7 @@ def variations(case: Case) -> Iterator[Variation]:
 
 def widest(algorithm: Algorithm, name: str, net: Net, sources: int) -> tuple[Any, ...]:
     """The longest tuple of a setting's first value that the algorithm takes for so many source domains."""
-    value = flat(algorithm)[name]
+    value = flatten_settings(algorithm)[name]
     first = value[0] if isinstance(value, tuple) else value
     for length in range(sources + 1, 0, -1):
         if _allowed(algorithm, {name: (first,) * length}, net, sources):
@@ -63,7 +71,7 @@ def _positions(case: Case, before: Algorithm, name: str, values: tuple[Any, ...]
 
 
 def _changed(case: Case, algorithm: Algorithm, name: str, position: int | None) -> Algorithm:
-    value = flat(algorithm)[name]
+    value = flatten_settings(algorithm)[name]
     old = value if position is None else value[position]
     others = (old + 1, old - 1) if isinstance(old, int) else (round(1.5 * old + 0.1, 12), 0.5 * old)
     for new in others:
@@ -86,10 +94,11 @@ def check_settings_act(case: Case) -> None:
     free = inert(case.algorithm)
     for name, before, after in variations(case):
         if name not in free and difference(_outcome(case, before), _outcome(case, after))[1] <= 1e-9:
-            setting = name if name in flat(before) else name.rpartition("_")[0]
+            old, new = flatten_settings(before), flatten_settings(after)
+            setting = name if name in old else name.rpartition("_")[0]
             raise Broken(
-                f"{name} is ignored: {setting} = {flat(after)[setting]} instead of {flat(before)[setting]} changes "
-                "no direction. A setting that need not is named in the class variable `inert`."
+                f"{name} is ignored: {setting} = {new[setting]} instead of {old[setting]} changes no direction. "
+                "A setting that need not is named in the class variable `inert`."
             )
 
 
@@ -108,8 +117,8 @@ def _outcome(case: Case, algorithm: Algorithm) -> dict[str, Tensor]:
 
 def check_one_for_all_positions(case: Case) -> None:
     """A single number acts as a tuple that repeats it."""
-    for name, (_, rule) in rules(case.algorithm).items():
-        if rule.get("per_position") and not isinstance(flat(case.algorithm)[name], tuple):
+    for name, (_, rule) in collect_rules(case.algorithm).items():
+        if rule.get("per_position") and not isinstance(flatten_settings(case.algorithm)[name], tuple):
             longest = widest(case.algorithm, name, case.net, case.sources)
             tuples = with_settings(case.algorithm, {name: longest})
             what = f"{name} = {longest} does not act as {name} = {longest[0]}"
@@ -119,7 +128,7 @@ def check_one_for_all_positions(case: Case) -> None:
 def check_tensor_settings(case: Case) -> None:
     """Settings as 0-d tensors, another in each trial of a stack, act as the numbers do."""
     for algorithm in dict.fromkeys((case.algorithm, *(v.before for v in variations(case)))):
-        if numbers(algorithm):
+        if collect_numbers(algorithm):
             _assert_tensors_act(case, algorithm)
 
 
@@ -129,7 +138,9 @@ def _assert_tensors_act(case: Case, algorithm: Algorithm) -> None:
     for params, _, _ in trials:
         if {n: w.shape for n, w in params.items()} != {n: w.shape for n, w in trials[0][0].items()}:
             raise Broken("a numeric setting changes the shapes of the weights; declare it with static=True.")
-    columns = tree.stack([{k: torch.tensor(v, dtype=torch.float64) for k, v in numbers(a).items()} for a in settings])
+    columns = tree.stack(
+        [{k: torch.tensor(v, dtype=torch.float64) for k, v in collect_numbers(a).items()} for a in settings]
+    )
 
     def run(values: Params, params: Params, episode: Episode, x: Tensor) -> dict[str, Tensor]:
         return everything(with_numbers(algorithm, values), case.net, params, episode, x)
@@ -143,9 +154,9 @@ def _assert_tensors_act(case: Case, algorithm: Algorithm) -> None:
 
 def _shifted(case: Case, algorithm: Algorithm, by: float) -> Algorithm:
     """All numbers a little smaller, those that the rules allow."""
-    for path, value in numbers(algorithm).items():
+    for path, value in collect_numbers(algorithm).items():
         try:
-            changed = with_numbers(algorithm, {**numbers(algorithm), path: by * float(value)})
+            changed = with_numbers(algorithm, {**collect_numbers(algorithm), path: by * float(value)})
             changed.check(case.net, case.sources)
         except UsageError:
             continue
@@ -154,18 +165,18 @@ def _shifted(case: Case, algorithm: Algorithm, by: float) -> Algorithm:
 
 
 def _shown(algorithm: Algorithm) -> str:
-    return ", ".join(f"{path} = {float(value):.4g}" for path, value in numbers(algorithm).items())
+    return ", ".join(f"{path} = {float(value):.4g}" for path, value in collect_numbers(algorithm).items())
 
 
 def check_round_trip(case: Case) -> None:
     """Printed settings, read into the algorithm as it was before they changed, give the changed algorithm."""
     pairs = [(case.algorithm, case.algorithm), *((v.before, v.after) for v in variations(case))]
     for before, after in pairs:
-        texts = printed(after)
-        back = parsed(before, texts)
-        for name, value in flat(after).items():
-            if (type(value), value) != (type(flat(back)[name]), flat(back)[name]):
-                raise Broken(f"{name} = {value!r} is printed as '{texts[name]}' and read back as {flat(back)[name]!r}.")
+        texts = format_settings(after)
+        back = flatten_settings(parse_settings(before, texts))
+        for name, value in flatten_settings(after).items():
+            if (type(value), value) != (type(back[name]), back[name]):
+                raise Broken(f"{name} = {value!r} is printed as '{texts[name]}' and read back as {back[name]!r}.")
 
 
 def check_documented(case: Case) -> None:

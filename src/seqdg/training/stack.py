@@ -23,7 +23,7 @@ from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm, Number
-from seqdg.core.settings import numbers, with_numbers
+from seqdg.core.settings import collect_numbers, with_numbers
 from seqdg.nets.net import Net
 from seqdg.training.capture import Captured, Draws
 from seqdg.training.inputs import Inputs
@@ -68,7 +68,7 @@ class Stack:
         self.optimizer = OPTIMIZERS[optimizer_name(self.algorithm, self.protocol)]
         self.upcoming = Upcoming([Sampler(job.seed, job.split.train, job.protocol.batch) for job in jobs])
         # One trial alone keeps its numbers as they are: with them arithmetic on all weights is a launch less.
-        self.numbers = {} if self.alone else self._per_trial([numbers(job.algorithm) for job in jobs])
+        self.numbers = {} if self.alone else self._per_trial([collect_numbers(job.algorithm) for job in jobs])
         rates = [Rates(*(getattr(job.protocol, name) for name in Rates._fields)) for job in jobs]
         self.rates = rates[0] if self.alone else Rates(**self._per_trial([r._asdict() for r in rates]))
         self.bounds = stage_bounds(self.algorithm, self.protocol.steps)
