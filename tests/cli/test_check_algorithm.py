@@ -26,6 +26,18 @@ def test_the_example_of_the_page_and_its_sequential_form_keep_the_contract(tmp_p
         assert done.stdout.startswith(f"{name} keeps the contract: ")
 
 
+def test_a_registered_algorithm_is_checked_by_its_name():
+    done = seqdg("check", "fo-s-mldg")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("fo-s-mldg keeps the contract: ")
+
+
+def test_a_benchmark_is_checked_by_its_name_as_data():
+    done = seqdg("check", "rotated-mnist")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("rotated-mnist comes with seqdg: ")
+
+
 def test_what_breaks_the_contract_is_one_sentence(tmp_path):
     file = example(tmp_path, "losses.sum()", "losses.sum() / 0 * 0", "pull-nan")
     done = seqdg("check", f"{file}:pull-nan")

@@ -14,8 +14,8 @@ def check(
         str,
         typer.Argument(
             metavar="NAME",
-            help="A benchmark from `seqdg list benchmarks`, or your own .toml file; or an algorithm of your own, as "
-            "module:name or file.py:name.",
+            help="A benchmark from `seqdg list benchmarks`, or your own .toml file; or an algorithm from "
+            "`seqdg list algorithms`, or your own, as module:name or file.py:name.",
         ),
     ],
     data: given.Data = None,
@@ -36,8 +36,8 @@ def check(
     from seqdg.data.sources import check as checked
     from seqdg.data.spec import DataSpec
 
-    if ":" in benchmark and not benchmark.endswith(".toml"):
-        _algorithm(benchmark)
+    if _is_algorithm(benchmark):
+        _check_algorithm(benchmark)
         return
     chosen = load_benchmark(benchmark)
     if chosen.data.get("format") in BUNDLED:
@@ -55,10 +55,17 @@ def check(
         raise typer.Exit(2)
 
 
-def _algorithm(name: str) -> None:
-    """By the contract, with its settings as they are."""
+def _is_algorithm(name: str) -> bool:
+    """Whether the name is that of a registered algorithm or a place to import one from."""
+    from seqdg.core import list_algorithms
+
+    return not name.endswith(".toml") and (":" in name or name in list_algorithms())
+
+
+def _check_algorithm(name: str) -> None:
+    """Check an algorithm by the contract, with its settings as they are."""
     from seqdg.base.errors import UsageError
-    from seqdg.core.registry import build
+    from seqdg.core import build
     from seqdg.testing import CHECKS, ContractError, check_algorithm
 
     try:
