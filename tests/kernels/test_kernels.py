@@ -1,4 +1,4 @@
-"""The kernels against the formulas that they stand for; without a GPU, in the interpreter of Triton where that is."""
+"""The kernels against the formulas that they compute; without a GPU, in Triton's interpreter where it is installed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch.nn.functional import batch_norm
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
-from seqdg import kernels as fused
 from seqdg.base import tree
+from seqdg.kernels import convolution
 from seqdg.nets.efficientnet_lite import efficientnet_lite0
 from seqdg.nets.net import Net
 from seqdg.nets.resnet import resnet18
@@ -26,7 +26,7 @@ def kernels(monkeypatch):
     """Switches the kernels on and off."""
     pytest.importorskip("triton", reason="The kernels are Triton's, and it is not installed here.")
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    return lambda on: monkeypatch.setattr(fused, "_kernels_run", lambda x: on)
+    return lambda on: monkeypatch.setattr(convolution, "_can_run_on", lambda x: on)
 
 
 PIECES = [(1, 24, 5, 4096, 2), (2, 40, 5, 4096, 1), (3, 144, 2, 4096, 1), (2, 8, 40, 4096, 10), (1, 8, 7, 64, 37)]
@@ -40,7 +40,7 @@ def batch(request, monkeypatch, kernels):
     kernels(True)
     parts, channels, size, tile, pieces = request.param
     monkeypatch.setattr(launch, "TILE", tile)
-    assert launch._stretches(6 // parts * size * size, channels, parts, launch.MERGED)[1][0] == pieces
+    assert launch._choose_stretches(6 // parts * size * size, channels, parts, launch.MERGED)[1][0] == pieces
     return parts, (6, channels, size, size)
 
 
@@ -63,7 +63,7 @@ def alike(kernels, function):
     close(*found)
 
 
-@pytest.mark.parametrize("act", fused.ACTIVATIONS)
+@pytest.mark.parametrize("act", convolution.ACTIVATIONS)
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("inputs", "outputs"), [(3, 24), (24, 40), (8, 144)])
 def test_a_folded_convolution(kernels, inputs, outputs, added, act):
@@ -73,8 +73,10 @@ def test_a_folded_convolution(kernels, inputs, outputs, added, act):
     def loss(weight, gain, offset, x, rest):
         shape = ((1, 1), (1, 1), (1, 1), 1)
         rest = rest if added else None
-        ready = fused.prepare([fused.Layer(weight, None, fused.Frozen(gain, offset, mean, var, 1e-3))])
-        y = fused.conv_act(x, ready[0], rest, act, shape)
+        ready = convolution.prepare_layers(
+            [convolution.ConvLayer(weight, None, convolution.FrozenBatchNorm(gain, offset, mean, var, 1e-3))]
+        )
+        y = convolution.convolve_and_activate(x, ready[0], rest, act, shape)
         return (y * probe).mean(), y
 
     def results():
@@ -91,7 +93,7 @@ def test_a_convolution_alone(kernels, stride, padding, groups):
     shape = ((stride, stride), (padding, padding), (1, 1), groups)
 
     def loss(weight, x):
-        y = fused.conv(x, fused.prepare([fused.Layer(weight)])[0], shape)
+        y = convolution.convolve(x, convolution.prepare_layers([convolution.ConvLayer(weight)])[0], shape)
         return (y * y.detach().sin()).mean(), y
 
     def results():
@@ -101,7 +103,7 @@ def test_a_convolution_alone(kernels, stride, padding, groups):
     alike(kernels, results)
 
 
-@pytest.mark.parametrize("act", fused.ACTIVATIONS)
+@pytest.mark.parametrize("act", convolution.ACTIVATIONS)
 @pytest.mark.parametrize("added", [False, True])
 def test_normalization_of_each_part_by_itself(batch, added, act):
     parts, shape = batch
@@ -109,13 +111,13 @@ def test_normalization_of_each_part_by_itself(batch, added, act):
     gain, offset = 1 + draws(shape[1]) / 4, draws(shape[1])
 
     def by_kernels(x, gain, offset, rest):
-        y = fused.norm_act(x, gain, offset, rest if added else None, parts, 1e-3, act)
+        y = convolution.normalize_and_activate(x, gain, offset, rest if added else None, parts, 1e-3, act)
         return (y * probe).mean(), y
 
     def by_torch(x, gain, offset, rest):
         x, gain, offset, rest = (t.double() for t in (x, gain, offset, rest))
         normal = [batch_norm(part, None, None, gain, offset, True, eps=1e-3) for part in x.chunk(parts)]
-        y = fused.finish(torch.cat(normal), rest if added else None, act).float()
+        y = convolution.add_and_activate(torch.cat(normal), rest if added else None, act).float()
         return (y * probe).mean(), y
 
     found = []
@@ -144,7 +146,7 @@ def test_normalization_leaves_its_counters_for_the_next(batch):
     parts, shape = batch
     x = draws(*shape)
     want = normalized(x, parts)
-    assert all(not counters.any() for counters in launch._kept.values())
+    assert all(not counters.any() for counters in launch._counters.values())
     normalized(x[:4], 1)  # of other pieces
     assert the_same(normalized(x, parts), want)
 
@@ -184,15 +186,17 @@ def test_streams_and_a_graph_at_once_do_not_count_each_others_programs(kernels):
         assert all(the_same(got, w) for each, w in zip(found, want[:2], strict=True) for got in each)
 
 
-@pytest.mark.parametrize("act", fused.ACTIVATIONS)
+@pytest.mark.parametrize("act", convolution.ACTIVATIONS)
 def test_the_gradient_of_an_activation_is_that_of_torch_where_it_bends(kernels, act):
     x = torch.tensor([-1.0, 0.0, 3.0, 6.0, 7.0]).reshape(1, 1, 1, 5).to(DEVICE)
     one = torch.ones(1, device=DEVICE)
     shape = ((1, 1), (0, 0), (1, 1), 1)
 
     def loss(x):
-        layer = fused.Layer(one.reshape(1, 1, 1, 1), None, fused.Frozen(one, 0 * one, 0 * one, one, 0.0))
-        return fused.conv_act(x, fused.prepare([layer])[0], None, act, shape).sum()
+        layer = convolution.ConvLayer(
+            one.reshape(1, 1, 1, 1), None, convolution.FrozenBatchNorm(one, 0 * one, 0 * one, one, 0.0)
+        )
+        return convolution.convolve_and_activate(x, convolution.prepare_layers([layer])[0], None, act, shape).sum()
 
     alike(kernels, lambda: [grad(loss)(x)])
 
@@ -232,10 +236,10 @@ def test_weights_that_are_not_trained_ask_for_no_gradient(kernels):
     seen = []
 
     def loss(weight):
-        first, second = fused.prepare([fused.Layer(weight), fused.Layer(frozen)])
+        first, second = convolution.prepare_layers([convolution.ConvLayer(weight), convolution.ConvLayer(frozen)])
         seen.extend(ready.layer.weight.requires_grad for ready in (first, second))
         shape = ((1, 1), (1, 1), (1, 1), 1)
-        return fused.conv(fused.conv(x, first, shape), second, shape).square().mean()
+        return convolution.convolve(convolution.convolve(x, first, shape), second, shape).square().mean()
 
     alike(kernels, lambda: [grad(loss)(trained)])
     assert seen[:2] == [True, False]
@@ -246,9 +250,14 @@ def test_the_gradient_of_the_input_alone(kernels):
     shape = ((1, 1), (1, 1), (1, 1), 1)
 
     def loss(x):
-        layers = [fused.Layer(weight, None, fused.Frozen(ones, ones, ones, ones, 0.0)), fused.Layer(weight)]
-        one, other = fused.prepare(layers)
-        return (fused.conv_act(x, one, None, "relu", shape) * fused.conv(x, other, shape)).mean()
+        layers = [
+            convolution.ConvLayer(weight, None, convolution.FrozenBatchNorm(ones, ones, ones, ones, 0.0)),
+            convolution.ConvLayer(weight),
+        ]
+        one, other = convolution.prepare_layers(layers)
+        return (
+            convolution.convolve_and_activate(x, one, None, "relu", shape) * convolution.convolve(x, other, shape)
+        ).mean()
 
     alike(kernels, lambda: [grad(loss)(x)])
 
@@ -288,7 +297,7 @@ def test_a_stack_and_a_gradient_of_a_gradient_do_without_kernels():
     x = torch.randn(2, 4, 3, 5, 5, device="cuda")
 
     def look(x):
-        seen.append(fused._kernels_run(x))
+        seen.append(convolution._can_run_on(x))
         return (x**3).sum()
 
     look(x[0])

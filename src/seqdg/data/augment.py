@@ -18,7 +18,7 @@ from torch.nn.functional import interpolate
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.noise import fold, uniform
 from seqdg.data import pixels
-from seqdg.kernels import kernels_run
+from seqdg.kernels import can_run_kernels
 from seqdg.nets.normalization import Normalization, per_channel
 
 _STREAM = 0x696D6167  # sets these draws apart from what an algorithm draws from the same key
@@ -145,16 +145,16 @@ def _amounts(
 
 def _by_kernels(images: Tensor, key: Tensor, recipe: Augment, size: int, scale: Normalization) -> Tensor | None:
     """Augmented and normalized in two passes over memory; None where no kernel is at hand."""
-    if images.dtype != torch.uint8 or images.shape[-3] != 3 or not kernels_run(images):
+    if images.dtype != torch.uint8 or images.shape[-3] != 3 or not can_run_kernels(images):
         return None
-    from seqdg.kernels.triton_pixels import changed
+    from seqdg.kernels.triton_pixels import augment_images
 
     flat = images.reshape(-1, *images.shape[-3:]).contiguous()
     window, changes = _amounts(flat.shape, key, recipe, torch.float32)
     amounts = torch.stack([*window, *(c.to(torch.float32) for c in changes)])
     scales = torch.cat([per_channel(values, amounts).flatten().expand(3) for values in (scale.mean, scale.std)])
     makes = (recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue, recipe.grayscale)
-    out = changed(flat, amounts, scales, size, tuple(bool(m) for m in makes))
+    out = augment_images(flat, amounts, scales, size, tuple(bool(m) for m in makes))
     return out.reshape(*images.shape[:-2], size, size)
 
 

@@ -1,7 +1,7 @@
-"""Triton kernels on activations (image, channel, height, width) that lie in memory as (row, channel).
+"""Triton kernels on activations (image, channel, height, width), which lie in memory as (row, channel).
 
-Sums are taken in an order that depends on shapes alone, so the same inputs give the same bits. Sizes that differ from
-layer to layer are not specialized: every variant of a kernel takes a while to compile.
+The order of every sum depends on shapes alone, so the same inputs give the same bits. The kernels are not specialized
+for sizes that differ from layer to layer: every variant of a kernel takes a while to compile.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _act(x, ACT: tl.constexpr):
+def _activate(x, ACT: tl.constexpr):
     if ACT > 0:
         x = tl.maximum(x, 0.0)
     if ACT == 2:
@@ -20,8 +20,8 @@ def _act(x, ACT: tl.constexpr):
 
 
 @triton.jit
-def _through(g, out, ACT: tl.constexpr):
-    """What of a gradient passes back through the activation whose output is known."""
+def _mask_gradient(g, out, ACT: tl.constexpr):
+    """Return the part of a gradient that passes back through the activation with this output."""
     if ACT == 1:
         g = tl.where(out > 0.0, g, 0.0)
     if ACT == 2:
@@ -30,8 +30,8 @@ def _through(g, out, ACT: tl.constexpr):
 
 
 @triton.jit
-def _tile(part, rows, channels, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Channels of this program, places in memory and which of them there are, of one tile of rows of a part."""
+def _locate_tile(part, rows, channels, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Locate one tile of rows of a part: channels of this program, offsets in memory, and which of these exist."""
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = (r < rows)[:, None] & (c < channels)[None, :]
@@ -42,16 +42,16 @@ def _tile(part, rows, channels, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 def shift_act(
     y, shift, rest, out, rows, channels, REST: tl.constexpr, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
-    c, at, inside = _tile(0, rows, channels, ROWS, WIDTH)
+    c, at, inside = _locate_tile(0, rows, channels, ROWS, WIDTH)
     value = tl.load(y + at, inside).to(tl.float32) + tl.load(shift + c, c < channels)[None, :]
     if REST:
         value += tl.load(rest + at, inside).to(tl.float32)
-    tl.store(out + at, _act(value, ACT), inside)
+    tl.store(out + at, _activate(value, ACT), inside)
 
 
 @triton.jit(do_not_specialize=["rows", "per"])
 def shift_act_back(g, out, m, sums, rows, channels, per, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """The masked gradient, and its sum over `per` rows by channel."""
+    """Store the masked gradient, and its sum over `per` rows by channel."""
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     first = tl.program_id(0).to(tl.int64) * per
     total = tl.zeros((ROWS, WIDTH), tl.float32)
@@ -61,7 +61,7 @@ def shift_act_back(g, out, m, sums, rows, channels, per, ACT: tl.constexpr, ROWS
         at = r[:, None] * channels + c[None, :]
         value = tl.load(g + at, inside, 0.0).to(tl.float32)
         if ACT > 0:
-            value = _through(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
+            value = _mask_gradient(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
             tl.store(m + at, value, inside)
         total += value
     tl.store(sums + tl.program_id(0) * channels + c, tl.sum(total, 0), c < channels)
@@ -83,7 +83,7 @@ def fold(w, gain, offset, mean, var, out, shift, length, eps, LINE: tl.constexpr
 def fold_back(
     d, pieces, w, gain, mean, var, d_w, d_gain, d_offset, length, count, eps, PIECES: tl.constexpr, LINE: tl.constexpr
 ):
-    """The gradient of the shift comes in pieces (piece, channel), which are summed here."""
+    """Store the gradients of weights, gain and offset. That of the shift comes in pieces (piece, channel)."""
     o = tl.program_id(0)
     i = tl.arange(0, PIECES)
     d_shift = tl.sum(tl.load(pieces + i * tl.num_programs(0) + o, i < count, 0.0), 0)
@@ -102,11 +102,13 @@ def fold_back(
 
 
 @triton.jit
-def _last(counters):
-    """Whether this program is the last of its channels (and part) to have stored its piece; then it may read all.
+def _is_last(counters):
+    """Return whether this program is the last of its channels (and part) to store its piece, and so may read them all.
 
-    The barrier puts the stores of all threads before the one that counts; counting releases them, and acquires those of
-    the programs that counted before; a barrier hands that on to the threads that read. The counter is 0 again after."""
+    The first barrier orders the stores of all threads before the count. Counting releases them, and acquires those of
+    the programs that counted before. The second barrier passes that on to the threads that read. The last program sets
+    the counter back to 0.
+    """
     pieces = tl.num_programs(0)
     before = 0
     tl.debug_barrier()
@@ -121,12 +123,13 @@ def _last(counters):
 
 @triton.jit(do_not_specialize=["rows", "per"])
 def moments(
-    x, means, squares, counters, mean_of, rstd_of, rows, channels, per, eps, ROWS: tl.constexpr, WIDTH: tl.constexpr
+    x, means, squares, counters, mean_out, rstd_out, rows, channels, per, eps, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """Mean, and sum of squares about it, of every stretch of `per` rows of every part, by channel; and of these, by the
-    last of the programs, mean and 1 / standard deviation of every part.
+    """Store the mean, and the sum of squares about it, of every stretch of `per` rows of every part, by channel.
 
-    Sums are taken about the first row of the stretch, so that a mean far from 0 costs no digits."""
+    The last program merges them into the mean and 1 / standard deviation of the part. Sums are taken about the first
+    row of the stretch, so that a mean far from 0 costs no digits.
+    """
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     known = c < channels
     part = tl.program_id(2).to(tl.int64) * rows
@@ -143,39 +146,43 @@ def moments(
         square += away * away
     count = tl.minimum(rows - first, per).to(tl.float32)
     mean = tl.sum(total, 0) / count
-    own = tl.program_id(2) * tl.num_programs(0) * channels
-    at = own + tl.program_id(0) * channels + c
+    start = tl.program_id(2) * tl.num_programs(0) * channels
+    at = start + tl.program_id(0) * channels + c
     tl.store(means + at, about + mean, known)
     tl.store(squares + at, tl.sum(square, 0) - count * mean * mean, known)
-    if _last(counters):
+    if _is_last(counters):
         to = tl.program_id(2) * channels + c
-        _merge(means + own, squares + own, mean_of + to, rstd_of + to, rows, channels, per, eps, c, ROWS, WIDTH)
+        _merge_moments(
+            means + start, squares + start, mean_out + to, rstd_out + to, rows, channels, per, eps, c, ROWS, WIDTH
+        )
 
 
 @triton.jit
-def _merge(means, squares, mean_of, rstd_of, rows, channels, per, eps, c, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Mean and 1 / standard deviation of a part from those of its stretches (Chan et al.)."""
+def _merge_moments(
+    means, squares, mean_out, rstd_out, rows, channels, per, eps, c, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
+    """Store the mean and 1 / standard deviation of a part, merged from the moments of its stretches (Chan et al.)."""
     total = tl.zeros((ROWS, WIDTH), tl.float32)
     square = tl.zeros((ROWS, WIDTH), tl.float32)
     for step in range(0, tl.num_programs(0), ROWS):
-        i, at, inside = _some_pieces(step, channels, c, channels, ROWS)
+        i, at, inside = _locate_pieces(step, channels, c, channels, ROWS)
         count = tl.where(i < tl.num_programs(0), tl.minimum(rows - i * per, per), 0).to(tl.float32)
-        own = tl.load(means + at, inside, 0.0, cache_modifier=".cg")
+        piece = tl.load(means + at, inside, 0.0, cache_modifier=".cg")
         square += tl.load(squares + at, inside, 0.0, cache_modifier=".cg")
-        total += own * count[:, None]
+        total += piece * count[:, None]
     mean = tl.sum(total, 0) / rows
     for step in range(0, tl.num_programs(0), ROWS):
-        i, at, inside = _some_pieces(step, channels, c, channels, ROWS)
+        i, at, inside = _locate_pieces(step, channels, c, channels, ROWS)
         count = tl.where(i < tl.num_programs(0), tl.minimum(rows - i * per, per), 0).to(tl.float32)
         away = tl.load(means + at, inside, 0.0, cache_modifier=".cg") - mean[None, :]
         square += away * away * count[:, None]
-    tl.store(mean_of, mean, c < channels)
-    tl.store(rstd_of, 1.0 / tl.sqrt(tl.sum(square, 0) / rows + eps), c < channels)
+    tl.store(mean_out, mean, c < channels)
+    tl.store(rstd_out, 1.0 / tl.sqrt(tl.sum(square, 0) / rows + eps), c < channels)
 
 
 @triton.jit
-def _some_pieces(step, apart, c, channels, ROWS: tl.constexpr):
-    """Which pieces come next, their places in memory, so far apart, and which of these there are."""
+def _locate_pieces(step, apart, c, channels, ROWS: tl.constexpr):
+    """Locate the next pieces, which lie `apart` in memory: numbers, offsets, and which of these exist."""
     i = step + tl.arange(0, ROWS)
     inside = (i < tl.num_programs(0))[:, None] & (c < channels)[None, :]
     return i, i[:, None] * apart + c[None, :], inside
@@ -187,14 +194,14 @@ def norm_act(
     WIDTH: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(2)
-    c, at, inside = _tile(p, rows, channels, ROWS, WIDTH)
-    known, own = c < channels, p * channels + c
-    centred = tl.load(x + at, inside).to(tl.float32) - tl.load(mean + own, known)[None, :]
-    scale = tl.load(rstd + own, known) * tl.load(gain + c, known)
+    c, at, inside = _locate_tile(p, rows, channels, ROWS, WIDTH)
+    known, column = c < channels, p * channels + c
+    centred = tl.load(x + at, inside).to(tl.float32) - tl.load(mean + column, known)[None, :]
+    scale = tl.load(rstd + column, known) * tl.load(gain + c, known)
     value = centred * scale[None, :] + tl.load(offset + c, known)[None, :]
     if REST:
         value += tl.load(rest + at, inside).to(tl.float32)
-    tl.store(out + at, _act(value, ACT), inside)
+    tl.store(out + at, _activate(value, ACT), inside)
 
 
 @triton.jit(do_not_specialize=["rows", "per"])
@@ -202,39 +209,41 @@ def norm_act_sums(
     g, x, out, mean, rstd, pieces, counters, sums, rows, channels, per, ACT: tl.constexpr, ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Of the masked gradient, and of it times the normalized input, by stretch, part and channel; and of these, by the
-    last of the programs, over the stretches."""
+    """Store the sums of the masked gradient, and of it times the normalized input, by stretch, part and channel.
+
+    The last program adds them up over the stretches.
+    """
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     known = c < channels
     parts, p = tl.num_programs(2), tl.program_id(2)
     part = p.to(tl.int64) * rows
     first = tl.program_id(0).to(tl.int64) * per
-    own = p * channels + c
-    centre = tl.load(mean + own, known, 0.0)
+    column = p * channels + c
+    centre = tl.load(mean + column, known, 0.0)
     total = tl.zeros((ROWS, WIDTH), tl.float32)
-    leaning = tl.zeros((ROWS, WIDTH), tl.float32)
+    product = tl.zeros((ROWS, WIDTH), tl.float32)
     for step in range(0, per, ROWS):
         r = first + step + tl.arange(0, ROWS)
         inside = ((r < rows) & (r < first + per))[:, None] & known[None, :]
         at = (part + r[:, None]) * channels + c[None, :]
         value = tl.load(g + at, inside, 0.0).to(tl.float32)
         if ACT > 0:
-            value = _through(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
+            value = _mask_gradient(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
         total += value
-        leaning += value * (tl.load(x + at, inside, 0.0).to(tl.float32) - centre[None, :])
-    to = pieces + tl.program_id(0) * 2 * parts * channels + own
+        product += value * (tl.load(x + at, inside, 0.0).to(tl.float32) - centre[None, :])
+    to = pieces + tl.program_id(0) * 2 * parts * channels + column
     tl.store(to, tl.sum(total, 0), known)
-    tl.store(to + parts * channels, tl.sum(leaning, 0) * tl.load(rstd + own, known, 0.0), known)
-    if _last(counters):
+    tl.store(to + parts * channels, tl.sum(product, 0) * tl.load(rstd + column, known, 0.0), known)
+    if _is_last(counters):
         total = tl.zeros((ROWS, WIDTH), tl.float32)
-        leaning = tl.zeros((ROWS, WIDTH), tl.float32)
+        product = tl.zeros((ROWS, WIDTH), tl.float32)
         for step in range(0, tl.num_programs(0), ROWS):
-            _, at, inside = _some_pieces(step, 2 * parts * channels, c, channels, ROWS)
+            _, at, inside = _locate_pieces(step, 2 * parts * channels, c, channels, ROWS)
             at += p * channels
             total += tl.load(pieces + at, inside, 0.0, cache_modifier=".cg")
-            leaning += tl.load(pieces + parts * channels + at, inside, 0.0, cache_modifier=".cg")
-        tl.store(sums + own, tl.sum(total, 0), known)
-        tl.store(sums + parts * channels + own, tl.sum(leaning, 0), known)
+            product += tl.load(pieces + parts * channels + at, inside, 0.0, cache_modifier=".cg")
+        tl.store(sums + column, tl.sum(total, 0), known)
+        tl.store(sums + parts * channels + column, tl.sum(product, 0), known)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -243,16 +252,16 @@ def norm_act_back(
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     p, parts = tl.program_id(2), tl.num_programs(2)
-    c, at, inside = _tile(p, rows, channels, ROWS, WIDTH)
-    known, own = c < channels, p * channels + c
+    c, at, inside = _locate_tile(p, rows, channels, ROWS, WIDTH)
+    known, column = c < channels, p * channels + c
     value = tl.load(g + at, inside, 0.0).to(tl.float32)
     if ACT > 0:
-        value = _through(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
+        value = _mask_gradient(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
     if KEEP:
         tl.store(m + at, value, inside)
-    back = tl.load(rstd + own, known)
-    normal = (tl.load(x + at, inside).to(tl.float32) - tl.load(mean + own, known)[None, :]) * back[None, :]
-    level = tl.load(sums + own, known) / rows
-    slope = tl.load(sums + parts * channels + own, known) / rows
+    back = tl.load(rstd + column, known)
+    normal = (tl.load(x + at, inside).to(tl.float32) - tl.load(mean + column, known)[None, :]) * back[None, :]
+    level = tl.load(sums + column, known) / rows
+    slope = tl.load(sums + parts * channels + column, known) / rows
     scale = back * tl.load(gain + c, known)
     tl.store(d_x + at, (value - level[None, :] - normal * slope[None, :]) * scale[None, :], inside)

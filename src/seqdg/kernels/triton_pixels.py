@@ -1,4 +1,4 @@
-"""The changes of `seqdg.data.pixels` to a batch of stored images as two Triton kernels, and the calls of them."""
+"""The image augmentation of `seqdg.data` as two Triton kernels: crop and brighten, then change the colors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 1024  # pixels of a program
+BLOCK = 1024  # pixels per program
 
 
 @triton.jit
@@ -21,8 +21,8 @@ def _clamp(x):
 
 
 @triton.jit
-def _taps(image, at, aside, below, both, x, y):
-    """Between four pixels of one channel."""
+def _interpolate(image, at, aside, below, both, x, y):
+    """Interpolate between four pixels of one channel."""
     top = tl.load(image + at).to(tl.float32) * (1.0 - x) + tl.load(image + at + aside).to(tl.float32) * x
     low = tl.load(image + at + below).to(tl.float32) * (1.0 - x) + tl.load(image + at + both).to(tl.float32) * x
     return (top * (1.0 - y) + low * y) / 255.0
@@ -30,7 +30,7 @@ def _taps(image, at, aside, below, both, x, y):
 
 @triton.jit
 def crop(images, amounts, out, sums, count, height, width, size, BRIGHT: tl.constexpr, BLOCK: tl.constexpr):
-    """A window of every image, resized, mirrored and made brighter, and the sum of its luma by block."""
+    """Cut a window from every image, resize, mirror and brighten it, and sum its luma by block."""
     n = tl.program_id(1)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size * size
@@ -49,9 +49,9 @@ def crop(images, amounts, out, sums, count, height, width, size, BRIGHT: tl.cons
     first = top * width + left
     x, y = x - left, y - top
     image = images + n.to(tl.int64) * 3 * height * width
-    r = _taps(image, first, aside, below, below + aside, x, y)
-    g = _taps(image + height * width, first, aside, below, below + aside, x, y)
-    b = _taps(image + 2 * height * width, first, aside, below, below + aside, x, y)
+    r = _interpolate(image, first, aside, below, below + aside, x, y)
+    g = _interpolate(image + height * width, first, aside, below, below + aside, x, y)
+    b = _interpolate(image + 2 * height * width, first, aside, below, below + aside, x, y)
     if BRIGHT:
         factor = tl.load(amounts + 5 * count + n)
         r, g, b = _clamp(factor * r), _clamp(factor * g), _clamp(factor * b)
@@ -63,7 +63,7 @@ def crop(images, amounts, out, sums, count, height, width, size, BRIGHT: tl.cons
 
 
 @triton.jit
-def _turned(r, g, b, turn):
+def _turn_hue(r, g, b, turn):
     most, least = tl.maximum(tl.maximum(r, g), b), tl.minimum(tl.minimum(r, g), b)
     chroma = most - least
     divisor = tl.where(chroma > 0.0, chroma, 1.0)
@@ -80,7 +80,7 @@ def color(
     out, amounts, sums, scales, count, blocks, size, CONTRAST: tl.constexpr, SATURATION: tl.constexpr,
     HUE: tl.constexpr, GRAY: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Contrast, saturation, hue, no color at all, and the scale that the net expects, in place."""
+    """Change contrast, saturation and hue, turn images gray, and scale pixels as the net expects; in place."""
     n = tl.program_id(1)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size * size
@@ -98,7 +98,7 @@ def color(
         r, g, b = (_clamp(gray + factor * (r - gray)), _clamp(gray + factor * (g - gray)),
                    _clamp(gray + factor * (b - gray)))  # fmt: skip
     if HUE:
-        r, g, b = _turned(r, g, b, tl.load(amounts + 8 * count + n))
+        r, g, b = _turn_hue(r, g, b, tl.load(amounts + 8 * count + n))
     if GRAY:
         gray = _luma(r, g, b)
         chosen = tl.load(amounts + 9 * count + n) > 0.0
@@ -108,12 +108,14 @@ def color(
     tl.store(to + 2, (b - tl.load(scales + 2)) / tl.load(scales + 5), inside)
 
 
-def changed(images: Tensor, amounts: Tensor, scales: Tensor, size: int, makes: tuple[bool, ...]) -> Tensor:
-    """Images as the net takes them, (image, 3, size, size) in the order of memory (image, height, width, channel).
+def augment_images(images: Tensor, amounts: Tensor, scales: Tensor, size: int, makes: tuple[bool, ...]) -> Tensor:
+    """Return the augmented images (image, 3, size, size), which lie in memory as (image, height, width, channel).
 
-    images: (image, 3, height, width) bytes.   amounts: (10, image) top, left, height and width of the window as parts
-    of the image, whether it is mirrored, factors of brightness, contrast and saturation, turn of hue, whether gray.
-    scales: (6,) mean and deviation by channel.   makes: which of the last five changes are made at all.
+    images: (image, 3, height, width) bytes.
+    amounts: (10, image) top, left, height and width of the window as parts of the image, whether it is mirrored,
+        factors of brightness, contrast and saturation, turn of hue, whether it is gray.
+    scales: (6,) mean and standard deviation by channel.
+    makes: which of the last five changes are made at all.
     """
     count, _, height, width = images.shape
     out = torch.empty((count, size, size, 3), dtype=torch.float32, device=images.device)

@@ -19,7 +19,7 @@ from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from seqdg import kernels as fused
+from seqdg import kernels
 
 POLICIES = ("frozen", "recalibrate", "none")
 
@@ -48,13 +48,13 @@ class PureBatchNorm(nn.Module):
             others = [d for d in range(x.dim()) if d != 1]
             self.seen = x.mean(others), x.var(others, unbiased=False)
         if not self.on_batch:
-            return fused.finish(self._normalized(x, self.running_mean, self.running_var), rest, act)
+            return kernels.add_and_activate(self._normalized(x, self.running_mean, self.running_var), rest, act)
         if self.weight is not None and self.bias is not None and len(x) % self.parts == 0:
-            whole = fused.norm_act(x, self.weight, self.bias, rest, self.parts, self.eps, act)
+            whole = kernels.normalize_and_activate(x, self.weight, self.bias, rest, self.parts, self.eps, act)
             if whole is not None:
                 return whole
         normal = [self._by_batch(part) for part in torch.chunk(x, self.parts)]
-        return fused.finish(torch.cat(normal) if self.parts > 1 else normal[0], rest, act)
+        return kernels.add_and_activate(torch.cat(normal) if self.parts > 1 else normal[0], rest, act)
 
     def _by_batch(self, x: Tensor) -> Tensor:
         if x.is_cuda and x.dim() > 3 and _in_vmap():  # torch has no batch_norm for it

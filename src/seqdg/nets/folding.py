@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from seqdg import kernels as fused
+from seqdg import kernels
 from seqdg.nets.batchnorm import PureBatchNorm
 from seqdg.nets.convolution import SameConv2d, same_padding
 
@@ -119,7 +119,7 @@ def _activation(node: fx.Node, layers: dict[str, nn.Module]) -> str | None:
 
 
 def _weights(graph: fx.Graph, node: fx.Node, layers: dict[str, nn.Module]) -> tuple[Any, Any]:
-    """Of the convolution before a BatchNorm, and of the latter where it is folded: as `fused.Layer` takes them."""
+    """Return the weights of the convolution before a BatchNorm, and of the BatchNorm if it is to be folded."""
     before, norm = node.args[0], _layer(node, layers)
     assert isinstance(before, fx.Node)
     assert isinstance(norm, PureBatchNorm)
@@ -132,23 +132,25 @@ def _weights(graph: fx.Graph, node: fx.Node, layers: dict[str, nn.Module]) -> tu
     return found, (*(graph.get_attr(f"{node.target}.{name}") for name in names), norm.eps)
 
 
-def _prepare(weights: list[tuple[Any, Any]]) -> list[fused.Ready]:
-    return fused.prepare([fused.Layer(w, b, norm and fused.Frozen(*norm)) for (w, b), norm in weights])
+def _prepare(weights: list[tuple[Any, Any]]) -> list[kernels.PreparedLayer]:
+    return kernels.prepare_layers(
+        [kernels.ConvLayer(w, b, norm and kernels.FrozenBatchNorm(*norm)) for (w, b), norm in weights]
+    )
 
 
-def _convolve(ready: list[fused.Ready], i: int, x: Tensor, shape: fused.Shape) -> Tensor:
+def _convolve(ready: list[kernels.PreparedLayer], i: int, x: Tensor, shape: kernels.Geometry) -> Tensor:
     x, shape = _padded(x, ready[i].layer.weight, shape)
-    return fused.conv(x, ready[i], shape)
+    return kernels.convolve(x, ready[i], shape)
 
 
 def _convolve_and_finish(
-    ready: list[fused.Ready], i: int, x: Tensor, shape: fused.Shape, rest: Tensor | None, act: str
+    ready: list[kernels.PreparedLayer], i: int, x: Tensor, shape: kernels.Geometry, rest: Tensor | None, act: str
 ) -> Tensor:
     x, shape = _padded(x, ready[i].layer.weight, shape)
-    return fused.conv_act(x, ready[i], rest, act, shape)
+    return kernels.convolve_and_activate(x, ready[i], rest, act, shape)
 
 
-def _padded(x: Tensor, weight: Tensor, shape: fused.Shape) -> tuple[Tensor, fused.Shape]:
+def _padded(x: Tensor, weight: Tensor, shape: kernels.Geometry) -> tuple[Tensor, kernels.Geometry]:
     stride, padding, dilation, groups = shape
     if padding == "same":
         x, padding = same_padding(x, weight, stride)

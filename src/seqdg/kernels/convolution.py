@@ -1,0 +1,183 @@
+"""A convolution and what follows it (BatchNorm, a shortcut, an activation), in as few passes over memory as possible.
+
+On a GPU, under a single gradient, these functions run Triton kernels. Everywhere else (a CPU, a stack of trials,
+gradients of gradients, no Triton) they compute the same formulas in torch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+from torch.nn.functional import conv2d, relu, relu6
+
+Geometry = tuple[Any, Any, Any, int]  # stride, padding, dilation, groups
+ACTIVATIONS = ("none", "relu", "relu6")
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+log = logging.getLogger("seqdg")
+
+
+class FrozenBatchNorm(NamedTuple):
+    """A BatchNorm whose statistics stay as they are."""
+
+    gain: Tensor
+    offset: Tensor
+    mean: Tensor
+    var: Tensor
+    eps: float
+
+
+class ConvLayer(NamedTuple):
+    """A convolution, and the BatchNorm that is folded into it, if there is one."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+    norm: FrozenBatchNorm | None = None
+
+    @property
+    def trained_weights(self) -> tuple[Tensor, ...]:
+        return (self.weight,) if self.norm is None else (self.weight, *self.norm[:2])
+
+    def replace_trained_weights(self, weight: Tensor, *gain_and_offset: Tensor) -> ConvLayer:
+        norm = self.norm and self.norm._replace(gain=gain_and_offset[0], offset=gain_and_offset[1])
+        return self._replace(weight=weight, norm=norm)
+
+
+class PreparedLayer(NamedTuple):
+    """A layer for one pass through a net.
+
+    With kernels, `used` holds the weights in the dtype of the convolution, with the BatchNorm folded in, and `shift`
+    holds what the folding leaves to add. Both are computed on the side stream and are ready after `event`.
+    """
+
+    layer: ConvLayer
+    side: Any = None  # a SideStream
+    used: Tensor | None = None
+    shift: Tensor | None = None
+    event: Any = None
+
+
+def prepare_layers(layers: Sequence[ConvLayer]) -> list[PreparedLayer]:
+    """Prepare all convolutions of a net whose weights one pass uses once, before the first of them runs."""
+    if not layers or not all(_can_run_on(layer.weight) for layer in layers):
+        return [PreparedLayer(layer) for layer in layers]
+    from seqdg.kernels.differentiable import Enter
+    from seqdg.kernels.side_stream import SideStream
+
+    side = SideStream(layers[0].weight.device)
+    trained = [w for layer in layers for w in layer.trained_weights if w.requires_grad]  # not those that are frozen
+    entered = iter(Enter.apply(side, *trained) if trained else ())
+    weights = [[next(entered) if w.requires_grad else w for w in layer.trained_weights] for layer in layers]
+    return [_prepare(layer.replace_trained_weights(*ws), side) for layer, ws in zip(layers, weights, strict=True)]
+
+
+def _prepare(layer: ConvLayer, side: Any) -> PreparedLayer:
+    from seqdg.kernels.differentiable import Fold
+
+    dtype = _choose_dtype(layer.weight)
+    if layer.bias is not None:
+        return PreparedLayer(layer)
+    if layer.norm is not None:
+        (used, shift), event = side.run(lambda: Fold.apply(layer.weight, *layer.norm, dtype))
+        return PreparedLayer(layer, side, used, shift, event)
+    if layer.weight.dtype == dtype:
+        return PreparedLayer(layer, side)
+    weight = layer.weight.detach()
+    used, event = side.run(lambda: weight.contiguous(memory_format=torch.channels_last).to(dtype))
+    return PreparedLayer(layer, side, used, None, event)
+
+
+def convolve(x: Tensor, prepared: PreparedLayer, geometry: Geometry) -> Tensor:
+    layer = prepared.layer
+    if prepared.side is not None:
+        prepared.side.wait_for(prepared.event)
+        x = x.to(_choose_dtype(x))
+        if _can_run_on(x) and x.dtype == (layer.weight if prepared.used is None else prepared.used).dtype:
+            from seqdg.kernels.differentiable import Conv
+
+            out: Tensor = Conv.apply(x, layer.weight, prepared.used, geometry, prepared.side)
+            return out
+    return conv2d(x, layer.weight, layer.bias, *geometry)
+
+
+def convolve_and_activate(
+    x: Tensor, prepared: PreparedLayer, rest: Tensor | None, act: str, geometry: Geometry
+) -> Tensor:
+    """act(frozen BatchNorm of a convolution + rest), with the BatchNorm folded into the convolution's weights."""
+    weight, bias, norm = prepared.layer
+    assert norm is not None
+    if prepared.used is not None:
+        prepared.side.wait_for(prepared.event)
+        x = x.to(_choose_dtype(x))
+        if _can_run_on(x) and all(t.dtype == prepared.used.dtype for t in (x, rest) if t is not None):
+            from seqdg.kernels.differentiable import ConvAct
+
+            how = (ACTIVATIONS.index(act), geometry, prepared.side)
+            out: Tensor = ConvAct.apply(x, weight, *norm, prepared.used, prepared.shift, rest, *how)
+            return out
+    scale = norm.gain * torch.rsqrt(norm.var + norm.eps)
+    shift = norm.offset - norm.mean * scale
+    if bias is not None:
+        shift = shift + bias * scale
+    y = conv2d(x, weight * scale.reshape(-1, 1, 1, 1), None, *geometry)
+    y = y + shift.to(y.dtype).reshape(-1, 1, 1)  # autocast under vmap would leave a bias in single precision
+    return add_and_activate(y, rest, act)
+
+
+def normalize_and_activate(
+    x: Tensor, gain: Tensor, offset: Tensor, rest: Tensor | None, parts: int, eps: float, act: str
+) -> Tensor | None:
+    """act(normalized x * gain + offset + rest), or None where no kernel can run.
+
+    The batch consists of `parts` equal parts, and each is normalized by its own statistics.
+    """
+    if not _can_run_on(x) or (rest is not None and rest.dtype != x.dtype):
+        return None
+    from seqdg.kernels.differentiable import NormAct
+
+    out: Tensor = NormAct.apply(x, gain, offset, rest, parts, eps, ACTIVATIONS.index(act))[0]
+    return out
+
+
+def add_and_activate(x: Tensor, rest: Tensor | None, act: str) -> Tensor:
+    """act(x + rest)"""
+    if rest is not None:
+        x = x + rest
+    return relu(x) if act == "relu" else relu6(x) if act == "relu6" else x
+
+
+def can_run_kernels(x: Tensor) -> bool:
+    """Whether Triton is installed and at most one gradient is taken.
+
+    The kernels have no second derivative and do not work on stacks (`vmap`).
+    """
+    if not x.is_cuda or x.numel() >= 2**31 or not _has_triton():
+        return False
+    levels: list[Any] = [level.key() for level in retrieve_all_functorch_interpreters()]
+    return levels in ([], [TransformType.Grad])
+
+
+def _can_run_on(x: Tensor) -> bool:
+    return x.dim() == 4 and x.dtype in _DTYPES and can_run_kernels(x)
+
+
+def _choose_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype that autocast, if it is on, gives to the inputs of a convolution."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+@cache
+def _has_triton() -> bool:
+    try:
+        import seqdg.kernels.triton_convolution  # noqa: F401
+    except ImportError:
+        log.info("Triton is not installed: activations take more passes over memory.")
+        return False
+    return True

@@ -1,0 +1,235 @@
+"""The kernels as differentiable functions.
+
+Each gradient is a `Function` too, so that `torch.func` unwraps the tensors it tracks before they reach a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from seqdg.kernels import launch
+from seqdg.kernels.side_stream import SideStream
+
+Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]  # stride, padding, dilation, groups
+
+
+def _to_channels_last(x: Tensor) -> Tensor:
+    """Lay the tensor out in memory as (image, height, width, channel)."""
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def _lay_out_like(x: Tensor, like: Tensor) -> Tensor:
+    """Lay the tensor out in memory like another of the same shape."""
+    if x.is_contiguous(memory_format=torch.channels_last) and like.is_contiguous(memory_format=torch.channels_last):
+        return x.as_strided(
+            like.shape, like.stride()
+        )  # the strides of 1 x 1 weights may differ without meaning anything
+    return x if x.stride() == like.stride() else torch.empty_like(like, dtype=x.dtype).copy_(x)
+
+
+def _convolve(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    stride, padding, dilation, groups = geometry
+    y: Tensor = torch.ops.aten.convolution(x, weight, None, stride, padding, dilation, False, (0, 0), groups)
+    return y
+
+
+def _convolve_back(
+    g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, wanted: tuple[bool, bool]
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of a convolution's input and of its weights, as far as they are wanted."""
+    stride, padding, dilation, groups = geometry
+    d_x, d_weight, _ = torch.ops.aten.convolution_backward(
+        g, x, weight, None, stride, padding, dilation, False, (0, 0), groups, (*wanted, False)
+    )
+    return d_x, d_weight
+
+
+def _convolve_back_beside(
+    g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, wanted: tuple[bool, bool], side: SideStream,
+    finish: Callable[[Tensor], tuple[Tensor, ...]],
+) -> tuple[Tensor | None, tuple[Tensor, ...] | None]:  # fmt: skip
+    """Return the gradient of the input, and `finish` of the gradient of the weights, computed on the side stream.
+
+    What is not wanted is None.
+    """
+    of_x, of_weight = wanted
+    d_weights = (
+        side.queue(lambda: finish(_convolve_back(g, x, weight, geometry, (False, True))[1])) if of_weight else None
+    )
+    return _convolve_back(g, x, weight, geometry, (True, False))[0] if of_x else None, d_weights
+
+
+class Enter(Function):
+    """Pass the weights through; on the way back, wait for the side stream before their gradients are handed on.
+
+    Without it a CUDA graph could not be recorded to its end. While one is recorded, do not ask plain autograd for the
+    gradient of the input alone if the weights require gradients too: then nothing waits. `torch.func` asks only for the
+    gradients of its arguments.
+    """
+
+    @staticmethod
+    def forward(side: SideStream, *weights: Tensor) -> Any:
+        return tuple(w.view_as(w) for w in weights)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.side = inputs[0]
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.side.wait()
+        return None, *gradients
+
+
+class Fold(Function):
+    """Fold a frozen BatchNorm into the weights of the convolution before it, cast to a dtype; return the shift too."""
+
+    @staticmethod
+    def forward(
+        weight: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float, dtype: torch.dtype
+    ) -> Any:
+        return launch.fold(_to_channels_last(weight), gain, offset, mean, var, eps, dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(*output)
+
+
+class Conv(Function):
+    """A convolution. Its weights may be passed twice: as they are trained, and cast to the dtype of the input."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, cast: Tensor | None, geometry: Geometry, side: SideStream) -> Tensor:
+        return _convolve(x, weight if cast is None else cast, geometry)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, weight, cast, ctx.geometry, ctx.side = inputs
+        ctx.save_for_backward(x, weight, *(() if cast is None else (cast,)))
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        of_x, of_weight = (bool(n) for n in ctx.needs_input_grad[:2])
+        return *ConvBack.apply(g, ctx.geometry, (of_x, of_weight), ctx.side, *ctx.saved_tensors), None, None, None
+
+
+class ConvBack(Function):
+    @staticmethod
+    def forward(
+        g: Tensor,
+        geometry: Geometry,
+        wanted: tuple[bool, bool],
+        side: SideStream,
+        x: Tensor,
+        weight: Tensor,
+        *cast: Tensor,
+    ) -> Any:
+        used = cast[0] if cast else weight
+        d_x, d_weights = _convolve_back_beside(
+            _to_channels_last(g),
+            x,
+            used,
+            geometry,
+            wanted,
+            side,
+            lambda d: (_lay_out_like(d.to(weight.dtype), weight),),
+        )
+        return d_x, *(d_weights or (None,))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing: a gradient is not differentiated again."""
+
+
+class ConvAct(Function):
+    """act(frozen BatchNorm of a convolution + rest), with the BatchNorm folded into the weights and a shift."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, weight: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float, folded: Tensor,
+        shift: Tensor, rest: Tensor | None, act: int, geometry: Geometry, side: SideStream,
+    ) -> Tensor:  # fmt: skip
+        y = _to_channels_last(_convolve(x, folded, geometry))
+        return launch.shift_act(y, shift, None if rest is None else _to_channels_last(rest), act)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, weight, gain, _, mean, var, ctx.eps, folded, _, rest, ctx.act, ctx.geometry, ctx.side = inputs
+        ctx.adds = rest is not None
+        kept = [output] if ctx.act != launch.NONE else []
+        ctx.save_for_backward(x, weight, gain, mean, var, folded, *kept)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        of_x, of_weight = bool(ctx.needs_input_grad[0]), any(ctx.needs_input_grad[1:4])
+        d_x, d_weight, d_gain, d_offset, *masked = ConvActBack.apply(
+            g, ctx.eps, ctx.act, ctx.geometry, (of_x, of_weight), ctx.side, *ctx.saved_tensors
+        )
+        d_rest = (masked[0] if masked else g) if ctx.adds else None
+        return d_x, d_weight, d_gain, d_offset, *(None,) * 5, d_rest, *(None,) * 3
+
+
+class ConvActBack(Function):
+    @staticmethod
+    def forward(
+        g: Tensor, eps: float, act: int, geometry: Geometry, wanted: tuple[bool, bool], side: SideStream, x: Tensor,
+        weight: Tensor, gain: Tensor, mean: Tensor, var: Tensor, folded: Tensor, *kept: Tensor,
+    ) -> Any:  # fmt: skip
+        g, weight = _to_channels_last(g), _to_channels_last(weight)
+        masked, pieces = launch.shift_act_back(g, kept[0] if kept else g, act)
+        d_x, d_weights = _convolve_back_beside(
+            masked, x, folded, geometry, wanted, side,
+            lambda d: launch.fold_back(_to_channels_last(d), pieces, weight, gain, mean, var, eps),
+        )  # fmt: skip
+        return d_x, *(d_weights or (None,) * 3), *((masked,) if act != launch.NONE else ())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing: a gradient is not differentiated again."""
+
+
+class NormAct(Function):
+    """act(BatchNorm by statistics of the batch + rest). Returns the statistics too, for the gradient."""
+
+    @staticmethod
+    def forward(x: Tensor, gain: Tensor, offset: Tensor, rest: Tensor | None, parts: int, eps: float, act: int) -> Any:
+        return launch.norm_act(
+            _to_channels_last(x), gain, offset, None if rest is None else _to_channels_last(rest), parts, eps, act
+        )
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, gain, _, rest, _, _, ctx.act = inputs
+        out, mean, rstd = output
+        ctx.adds = rest is not None
+        ctx.mark_non_differentiable(mean, rstd)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, out, mean, rstd, gain)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, *_: Any) -> Any:
+        masks = ctx.adds and ctx.act != launch.NONE
+        d_x, d_gain, d_offset, *masked = NormActBack.apply(g, *ctx.saved_tensors, ctx.act, masks)
+        d_rest = masked[0] if masks else g if ctx.adds else None
+        return d_x, d_gain, d_offset, d_rest, None, None, None
+
+
+class NormActBack(Function):
+    @staticmethod
+    def forward(
+        g: Tensor, x: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor, act: int, masks: bool
+    ) -> Any:
+        gradients = launch.norm_act_back(
+            _to_channels_last(g), _to_channels_last(x), _to_channels_last(out), mean, rstd, gain, act, masks
+        )
+        return gradients if masks else gradients[:3]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing: a gradient is not differentiated again."""
