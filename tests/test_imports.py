@@ -42,7 +42,6 @@ UPWARDS = {
     ("training.place", "bench"),  # trials and groups
     ("training.runner", "bench"),  # groups
     ("training.provenance", ""),  # the version
-    ("data.tables", "estimator"),  # what counts as a gap
 }
 WITHOUT_TORCH = (
     "store", "select", "summary", "statistics", "status", "criteria", "commands", "salvage",

@@ -58,7 +58,7 @@ def test_a_benchmark_table_is_loaded_below_the_root(tmp_path, rows):
     ("module", "path", "said"),
     [
         ("PIL.Image", "pictures.zip", r"Reading images needs Pillow: pip install 'seqdg\[images\]'."),
-        ("pyarrow", "t.csv", r"reading tables needs pyarrow: pip install 'seqdg\[tables\]'."),
+        ("pyarrow", "t.csv", r"Reading and writing tables needs pyarrow: pip install 'seqdg\[tables\]'."),
         ("h5py", "mat", r"is a MATLAB 7.3 file, which needs h5py: pip install 'seqdg\[mat\]'."),
     ],
 )

@@ -8,8 +8,8 @@ import pytest
 
 from seqdg.base.errors import UsageError
 from seqdg.data import tables
-from seqdg.data.frame import words
-from seqdg.data.tables import Writer, names_of, read_batches, read_table
+from seqdg.data.cells import to_words
+from seqdg.data.tables import TableWriter, open_table
 
 
 def test_a_csv_has_numbers_where_all_cells_are_numbers_or_gaps(tmp_path):
@@ -17,7 +17,7 @@ def test_a_csv_has_numbers_where_all_cells_are_numbers_or_gaps(tmp_path):
     path.write_text(
         'n,w,gap,mixed,flag\n1,"a, b",,1,true\nNA,,,x,false\n2.5e3,"line\nbreak",,,true\n', encoding="utf-8-sig"
     )
-    frame = read_table(path)
+    frame = open_table(path).read()
     assert frame.names == ("n", "w", "gap", "mixed", "flag")
     by_name = dict(zip(frame.names, frame.columns, strict=True))
     np.testing.assert_array_equal(by_name["n"], [1, np.nan, 2500])
@@ -32,13 +32,13 @@ def test_parquet_and_csv_of_the_same_table_read_alike(tmp_path, hospitals):
     x = x.assign(kind=pd.Categorical(["a", None] * (len(x) // 2)), sure=x["visits"] > 2)
     x.to_csv(tmp_path / "t.csv", index=False)
     x.to_parquet(tmp_path / "t.parquet")
-    one, other = read_table(tmp_path / "t.csv"), read_table(tmp_path / "t.parquet")
+    one, other = open_table(tmp_path / "t.csv").read(), open_table(tmp_path / "t.parquet").read()
     assert one.names == other.names
     for name, a, b in zip(one.names, one.columns, other.columns, strict=True):
         if name == "sure":
             assert [v == "True" for v in a] == b.astype(bool).tolist()
         elif a.dtype == object:
-            assert a.tolist() == words(b).tolist()
+            assert a.tolist() == to_words(b).tolist()
         else:
             np.testing.assert_array_equal(a, b)
 
@@ -50,7 +50,9 @@ def test_batches_hold_all_rows_in_order_and_count_them(tmp_path, monkeypatch):
         tmp_path / "t.csv", index=False
     )
     heard = []
-    frames = list(read_batches(tmp_path / "t.csv", ["w", "i"], ["i"], lambda done, total: heard.append((done, total))))
+    frames = list(
+        open_table(tmp_path / "t.csv").read_batches(["w", "i"], ["i"], lambda *progress: heard.append(progress))
+    )
     assert len(frames) > 5
     assert [f.first for f in frames] == np.cumsum([0, *(len(f) for f in frames[:-1])]).tolist()
     numbers = np.concatenate([f.columns[0] for f in frames])
@@ -77,7 +79,7 @@ def test_a_broken_csv_is_a_sentence(tmp_path, content, sentence):
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     with pytest.raises(UsageError) as caught:
-        read_table(path)
+        open_table(path).read()
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -86,13 +88,13 @@ def test_a_broken_parquet_and_a_missing_file_are_sentences(tmp_path):
     path = tmp_path / "t.parquet"
     path.write_bytes(b"PAR1 and then nothing")
     with pytest.raises(UsageError, match=r"cannot be read as a \.parquet table"):
-        names_of(path)
+        open_table(path)
     with pytest.raises(UsageError, match="There is no file"):
-        names_of(tmp_path / "nowhere.csv")
+        open_table(tmp_path / "nowhere.csv")
 
 
 def half_written(path):
-    with Writer(path) as writer:
+    with TableWriter(path) as writer:
         writer.write({"p": np.zeros(1), "q": np.zeros(1)})
         writer.write({"p": np.zeros(1), "q": np.zeros(2)})
 
@@ -100,7 +102,7 @@ def half_written(path):
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_what_is_written_is_there_once_it_is_whole(tmp_path, suffix):
     path = tmp_path / f"out{suffix}"
-    with Writer(path) as writer:
+    with TableWriter(path) as writer:
         for start in (0, 2):
             writer.write({"label": np.array(["a", 'b"c'], dtype=object), "p": np.array([start, start + 1.5])})
             assert not path.exists()
@@ -114,6 +116,43 @@ def test_what_is_written_is_there_once_it_is_whole(tmp_path, suffix):
 
 def test_predictions_are_written_to_a_table_in_a_folder_that_exists(tmp_path):
     with pytest.raises(UsageError, match=r"written to a \.csv or a \.parquet file, and not to out.txt"):
-        Writer(tmp_path / "out.txt")
-    with pytest.raises(UsageError, match="There is no folder"), Writer(tmp_path / "no" / "out.csv"):
+        TableWriter(tmp_path / "out.txt")
+    with pytest.raises(UsageError, match="There is no folder"), TableWriter(tmp_path / "no" / "out.csv"):
         pass
+
+
+def test_words_that_only_python_reads_as_numbers_stay_words(tmp_path):
+    (tmp_path / "t.csv").write_text("ward,dose\n2019_1,1\n2019_2,#N/A\n")
+    frame = open_table(tmp_path / "t.csv").read()
+    assert frame.columns[0].tolist() == ["2019_1", "2019_2"]
+    np.testing.assert_array_equal(frame.columns[1], [1, np.nan])
+
+
+def test_numbers_are_the_same_whether_all_cells_are_plain_or_not(tmp_path):
+    cells = ["0.1", "1e-320", "123456789012345678", "2.2250738585072011e-308", "-7.50", "1E5", "inf"]
+    (tmp_path / "plain.csv").write_text("\n".join(["n", *cells, "9"]))
+    (tmp_path / "gaps.csv").write_text("\n".join(["n", *cells, "n/a"]))
+    plain, gaps = (open_table(tmp_path / name).read().columns[0] for name in ("plain.csv", "gaps.csv"))
+    np.testing.assert_array_equal(plain[:-1], gaps[:-1])
+    np.testing.assert_array_equal(plain[:-1], [float(cell) for cell in cells])
+
+
+def test_a_first_line_of_numbers_is_a_row_where_a_header_may_be_lacking(tmp_path):
+    (tmp_path / "t.csv").write_text("1.5,1.5\n2.5,3\n")
+    table = open_table(tmp_path / "t.csv", may_lack_header=True)
+    assert table.names == ("f0", "f1")
+    np.testing.assert_array_equal(np.column_stack(table.read().columns), [[1.5, 1.5], [2.5, 3]])
+    (tmp_path / "t.csv").write_text("0,1\n2.5,3\n")
+    assert open_table(tmp_path / "t.csv", may_lack_header=True).names == ("0", "1")
+    (tmp_path / "t.csv").write_text("2019,2020\n2.5,3\n")
+    assert open_table(tmp_path / "t.csv").names == ("2019", "2020")
+
+
+def test_dates_of_a_parquet_file_are_words_only_where_asked(tmp_path):
+    days = pd.to_datetime(["2020-01-01", "2021-06-01"])
+    pd.DataFrame({"day": days, "n": [1, 2]}).to_parquet(tmp_path / "t.parquet")
+    table = open_table(tmp_path / "t.parquet")
+    with pytest.raises(UsageError, match="Column 'day' holds dates or times"):
+        table.read()
+    assert table.read(but=["day"]).names == ("n",)
+    assert table.read(dates_as_words=["day"]).columns[0].tolist() == ["2020-01-01 00:00:00", "2021-06-01 00:00:00"]

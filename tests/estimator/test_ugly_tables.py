@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.data.tables import read_table
+from seqdg.data.tables import open_table
 
 NUMBERS = st.one_of(
     st.floats(),
@@ -136,7 +136,7 @@ def test_any_bytes_as_a_csv_are_a_table_or_a_sentence(tmp_path_factory, content)
     path = tmp_path_factory.getbasetemp() / "ugly.csv"
     path.write_bytes(content)
     try:
-        frame = read_table(path)
+        frame = open_table(path).read()
     except UsageError as error:
         said(error)
         return

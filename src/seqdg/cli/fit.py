@@ -13,8 +13,8 @@ import typer
 from seqdg.cli import options as given
 
 if TYPE_CHECKING:
+    from seqdg.data.read_rows import Rows
     from seqdg.estimator.classifier import DomainGeneralizer
-    from seqdg.estimator.read_rows import Rows
     from seqdg.estimator.verdict import Comparison
 
 DataArgument = Annotated[
@@ -63,9 +63,9 @@ def fit(
     The model is a directory: `seqdg predict`, `seqdg export` and `seqdg show` read it.
     """
     from seqdg.cli.reading import counting
+    from seqdg.data.read_rows import read_rows
     from seqdg.estimator.classifier import DomainGeneralizer
     from seqdg.estimator.model_file import check_place
-    from seqdg.estimator.read_rows import read_rows
 
     _check_choice(choose, algorithm, algorithms, search, select)
     check_place(out)

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from seqdg.base.errors import UsageError
+from seqdg.data.cells import is_missing
+
 SHOWN = 8  # names or numbers given in one sentence before "and N more"
 
 Labels = NDArray[np.int64]  # (row,) index into the classes
@@ -112,3 +115,13 @@ def same_width(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
         return []
     each = ", ".join(f"{domain} {width}" for domain, width in widths.items())
     return [Problem(f"The domains have different numbers of features ({each}): they must have the same ones.")]
+
+
+def check_labels(y: Sequence[Any]) -> None:
+    """Raise a UsageError unless every row has a label."""
+    lacking = [i for i, value in enumerate(y) if is_missing(value)]
+    if lacking:
+        raise UsageError(
+            f"Input y contains NaN: {count(len(lacking), 'row')} without a label (from 0: {some(lacking)}). "
+            "Label them or leave them out."
+        )

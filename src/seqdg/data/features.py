@@ -16,13 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
-from seqdg.data import table
 from seqdg.data.checks import Problem, missing_domains, some
+from seqdg.data.domain_table import read_columns, stack_columns
 from seqdg.data.mat import Arrays, read_mat, refused
 from seqdg.data.rows import Matrix, Read, Rows
 from seqdg.data.spec import DataSpec
+from seqdg.data.tables import SUFFIXES as TABLES
+from seqdg.data.tables import is_table
 
-SUFFIXES = (".mat", ".npz", *table.SUFFIXES)
+SUFFIXES = (".mat", ".npz", *TABLES)
 X_NAMES = ("x", "fts", "features", "feature", "feats", "feat", "fea", "desc", "data")
 Y_NAMES = ("y", "labels", "label", "gnd", "class", "classes", "target", "targets")
 LAST_COLUMN = "last-column"
@@ -54,7 +56,7 @@ def read(path: Path, spec: DataSpec) -> Read:
 
 def read_file(path: Path, x_key: str = "", y_key: str = "") -> Rows:
     suffix = path.suffix.lower()
-    if suffix in table.SUFFIXES:
+    if is_table(path):
         return _from_columns(path, y_key)
     # With both keys given nothing else in the file is touched.
     keys = [key for key in (x_key, y_key) if key != LAST_COLUMN] if x_key and y_key else []
@@ -115,13 +117,13 @@ def pick(arrays: Arrays, x_key: str, y_key: str, place: str) -> tuple[Matrix, ND
 
 
 def _from_columns(path: Path, y_key: str) -> Rows:
-    columns = table.read_columns(path)
+    columns = read_columns(path)
     y_key = y_key if y_key != LAST_COLUMN else list(columns)[-1]
     y_key = y_key or next((n for n in columns if n.lower() in Y_NAMES), list(columns)[-1])
     if y_key not in columns:
         raise UsageError(f"{path} has no column '{y_key}'. It has: {', '.join(columns)}.")
     problems: list[Problem] = []
-    x = table.matrix({n: v for n, v in columns.items() if n != y_key}, len(columns[y_key]), str(path), problems)
+    x = stack_columns({n: v for n, v in columns.items() if n != y_key}, len(columns[y_key]), str(path), problems)
     if problems:
         raise UsageError(problems[0].text)
     return Rows(x, columns[y_key])

@@ -1,4 +1,4 @@
-"""Tables of any kind as named columns of numbers or of words."""
+"""A table in memory: named columns of numbers or of words, made from a data frame, a matrix or a file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
+from seqdg.data.cells import Column, is_missing, to_word
 from seqdg.data.checks import some
-
-Column = NDArray[Any]  # (row,) float64 with NaN for what is missing, or objects: str, and None for what is missing
 
 
 class NotAValue(UsageError, TypeError):
@@ -47,29 +46,31 @@ def is_dataframe(x: Any) -> bool:
     return hasattr(x, "columns") and hasattr(x, "shape") and hasattr(x, "__getitem__")
 
 
-def frame_of(x: Any, wanted: Collection[str] | None = None) -> Frame:
+def make_frame(x: Any, wanted: Collection[str] | None = None) -> Frame:
     """Of a data frame (only the columns wanted: others may hold anything), or of a matrix of numbers, words or both."""
     if is_dataframe(x):
         if wanted is not None and not set(wanted) <= {str(name) for name in x.columns}:
             wanted = None  # one is lacking: whoever says so looks for a name that is near
         places = {i: str(n) for i, n in enumerate(x.columns) if wanted is None or str(n) in wanted}
-        return Frame(tuple(places.values()), tuple(column(n, _values(x, i)) for i, n in places.items()), named=True)
+        return Frame(
+            tuple(places.values()), tuple(make_column(n, _values(x, i)) for i, n in places.items()), named=True
+        )
     matrix = np.asarray(x)
     if matrix.ndim != 2:
         raise UsageError(f"A table has rows and columns, but the input has shape {list(matrix.shape)}.")
     names = [f"x{i}" for i in range(matrix.shape[1])]
-    return Frame(tuple(names), tuple(column(n, matrix[:, i]) for i, n in enumerate(names)), named=False)
+    return Frame(tuple(names), tuple(make_column(n, matrix[:, i]) for i, n in enumerate(names)), named=False)
 
 
 def _values(frame: Any, i: int) -> NDArray[Any]:
     """Column i of a data frame; pandas' categories are words even where they look like numbers."""
     series = frame.iloc[:, i] if hasattr(frame, "iloc") else frame[frame.columns[i]]
     if str(series.dtype) == "category":
-        return np.array([None if is_missing(v) else text(v) for v in series.tolist()], dtype=object)
+        return np.array([None if is_missing(v) else to_word(v) for v in series.tolist()], dtype=object)
     return np.asarray(series.to_numpy())
 
 
-def column(name: str, values: NDArray[Any]) -> Column:
+def make_column(name: str, values: NDArray[Any]) -> Column:
     kind = values.dtype.kind
     if kind in "biuf":
         return values.astype(np.float64)
@@ -97,7 +98,7 @@ def _mixed(name: str, values: Sequence[Any]) -> Column:
         raise UsageError(f"Complex data not supported: column '{name}' holds complex numbers.")
     if not any(isinstance(v, str | bytes) for v in present):
         return np.array([_number(name, v) for v in values], dtype=np.float64)
-    return np.array([None if is_missing(v) else text(v) for v in values], dtype=object)
+    return np.array([None if is_missing(v) else to_word(v) for v in values], dtype=object)
 
 
 def _dates(name: str) -> UsageError:
@@ -115,33 +116,3 @@ def _number(name: str, value: Any) -> float:
         raise NotAValue(
             f"Column '{name}' holds {str(value)[:40]!r}, but every argument must be a string or a number."
         ) from None
-
-
-def is_missing(value: Any) -> bool:
-    """None, NaN, pandas' NA and NaT, and the empty word."""
-    if value is None or (isinstance(value, str | bytes) and not value):
-        return True
-    if isinstance(value, float | np.floating):
-        return bool(np.isnan(value))
-    return type(value).__name__ in ("NAType", "NaTType")
-
-
-def text(value: Any) -> str:
-    """A cell as a word: `3` for 3 and for 3.0, as a column of whole numbers with a gap is read as fractions."""
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if (
-        isinstance(value, float | np.floating)
-        and np.isfinite(value)
-        and value == np.floor(value)
-        and abs(value) < 2**53
-    ):
-        return str(int(value))
-    return str(value)
-
-
-def words(values: Column) -> Column:
-    """A column of numbers as words."""
-    if values.dtype == object:
-        return values
-    return np.array([None if np.isnan(v) else text(v) for v in values.tolist()], dtype=object)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from seqdg.base.errors import UsageError
-from seqdg.data import cache, features, image_folder, splits, table
+from seqdg.data import cache, domain_table, features, image_folder, splits
 from seqdg.data.cache import Progress
 from seqdg.data.checks import Problem
 from seqdg.data.container import open_container
@@ -18,6 +18,7 @@ from seqdg.data.domain import Dataset
 from seqdg.data.found import Found, Report, judge
 from seqdg.data.rows import collect
 from seqdg.data.spec import DataSpec
+from seqdg.data.tables import is_table
 
 
 def load(
@@ -56,15 +57,14 @@ def from_arrays(
     if matrix.ndim != 2 or labels.shape != matrix.shape[:1] or domains.shape != matrix.shape[:1]:
         shapes = f"{list(matrix.shape)}, {list(labels.shape)} and {list(domains.shape)}"
         raise UsageError(f"x, y and domain have shapes {shapes}: they must be [rows, features], [rows] and [rows].")
-    found = collect(spec, table.by_domain(matrix, labels, domains, spec, "The domain array"))
+    found = collect(spec, domain_table.split_by_domain(matrix, labels, domains, spec, "The domain array"))
     return _dataset(spec.name, found, judge(spec, found, False, held_out))
 
 
 def guess_format(path: Path) -> str:
     """By the ending of a file; a folder with feature files at its top, or one folder below, is one of features."""
     if path.is_file():
-        suffix = path.suffix.lower()
-        return "table" if suffix in table.SUFFIXES else "features" if suffix == ".npz" else "images"
+        return "table" if is_table(path) else "features" if path.suffix.lower() == ".npz" else "images"
     below = (item for pattern in ("*", "*/*") for item in path.glob(pattern))
     return "features" if any(item.suffix.lower() in features.SUFFIXES for item in below) else "images"
 
@@ -92,7 +92,7 @@ def _read(spec: DataSpec, root: Path, progress: Progress | None) -> Found:
         form = spec.format or guess_format(path)
         if form == "images":
             return _pictures(spec, root, path, progress)
-        return collect(spec, (features if form == "features" else table).read(path, spec))
+        return collect(spec, (features if form == "features" else domain_table).read(path, spec))
     except UsageError as error:
         none = np.empty(0, np.int64)
         return Found((), spec.classes, none, none, problems=[Problem(str(error))])

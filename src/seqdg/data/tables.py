@@ -1,12 +1,18 @@
-"""Tables in files, `.csv` or `.parquet`: read whole for a fit, in batches for predictions, and written in batches."""
+"""Tables in files, `.csv` or `.parquet`: opened, read whole or in batches, and written in batches.
+
+A CSV is UTF-8 with commas between columns and points in numbers; its first line names the columns. `seqdg.data.cells`
+says what is a number, a word and a gap.
+"""
 
 from __future__ import annotations
 
 import csv
+import datetime
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,39 +20,111 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.data.frame import Column, Frame, column
-from seqdg.estimator.preprocessing import GAPS
+from seqdg.data.cells import Column, parse_column
+from seqdg.data.frame import Frame, make_column
 
 SUFFIXES = (".csv", ".parquet")
 BLOCK = 2**21  # bytes of a CSV that become one batch; some more are read ahead
 BATCH = 2**16  # rows of a Parquet file that are read at once
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # what some programs write instead of commas
+DATES = (datetime.date, datetime.time, datetime.timedelta)
 Progress = Callable[[int, int], None]  # done, of how much
-Batches = Iterator[dict[str, NDArray[Any]]]
+Cells = dict[str, Any]  # a batch of rows as pyarrow arrays by column; all cells of a CSV are text, null where empty
 
 
 def is_table(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def names_of(path: Path) -> list[str]:
-    """Of the columns, without reading the rest."""
-    _pyarrow()
-    if not path.is_file():
-        raise UsageError(f"There is no file {path}.")
-    if path.suffix.lower() == ".parquet":
+@dataclass(frozen=True)
+class TableFile:
+    """A table whose columns are known and whose rows are not yet read."""
+
+    path: Path
+    names: tuple[str, ...]
+    has_header: bool = True  # False: the first line of the CSV is a row already, and the names are made up
+
+    @property
+    def is_parquet(self) -> bool:
+        return self.path.suffix.lower() == ".parquet"
+
+    def read(self, but: Collection[str] = (), dates_as_words: Collection[str] = ()) -> Frame:
+        """All rows, without the columns `but`. Dates are refused, except in the columns `dates_as_words`."""
+        names = [name for name in self.names if name not in but]
+        parts = list(self._read_cells(names))
+        if not names or not any(len(part[names[0]]) for part in parts):
+            raise UsageError(f"{self.path} has 0 rows below the names of its columns: there is nothing to learn from.")
+        columns = [_join(name, [part[name] for part in parts], name in dates_as_words) for name in names]
+        return Frame(tuple(names), tuple(columns), named=True)
+
+    def read_batches(
+        self, wanted: Sequence[str], numeric: Collection[str], progress: Progress = lambda done, total: None
+    ) -> Iterator[Frame]:
+        """Some rows at a time, of those columns in `wanted` that the table has. `numeric` should hold numbers."""
+        names, first = [name for name in self.names if name in set(wanted)], 0
+        if not names:
+            raise unknown(f"column of {self.path.name}", wanted[0], self.names)
+        for part in self._read_cells(names, progress):
+            columns = [make_column(name, _to_numpy(part[name], name in numeric)) for name in names]
+            frame = Frame(tuple(names), tuple(columns), named=True, first=first)
+            yield frame
+            first += len(frame)
+
+    def _read_cells(self, names: Sequence[str], progress: Progress = lambda done, total: None) -> Iterator[Cells]:
+        with _explain_errors(self.path):
+            yield from (self._read_parquet if self.is_parquet else self._read_csv)(names, progress)
+
+    def _read_csv(self, names: Sequence[str], progress: Progress) -> Iterator[Cells]:
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        total = self.path.stat().st_size
+        convert = arrow_csv.ConvertOptions(
+            column_types={name: pa.string() for name in names},
+            include_columns=list(names),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+            null_values=[""],
+        )
+        parse = arrow_csv.ParseOptions(newlines_in_values=True)
+        header = None if self.has_header else list(self.names)
+        options = arrow_csv.ReadOptions(block_size=BLOCK, column_names=header)
+        with pa.OSFile(str(self.path), "rb") as file:  # threads of pyarrow read ahead and must not need the interpreter
+            try:
+                reader = arrow_csv.open_csv(file, read_options=options, parse_options=parse, convert_options=convert)
+            except pa.ArrowInvalid as error:
+                if "Empty CSV" in str(error):
+                    return
+                raise
+            for i, batch in enumerate(reader, 1):
+                yield {name: batch.column(name) for name in names}
+                progress(min(i * BLOCK, total), total)  # not how far the file was read, which is far ahead
+            progress(total, total)
+
+    def _read_parquet(self, names: Sequence[str], progress: Progress) -> Iterator[Cells]:
         from pyarrow import parquet
 
-        with _reading(path):
-            return list(parquet.read_schema(path).names)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file), [])
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} cannot be read as a table of text in UTF-8 ({error}).") from None
-    if not names:
-        raise UsageError(f"{path} is empty: its first line must name the columns.")
+        with parquet.ParquetFile(self.path) as file:
+            done, total = 0, file.metadata.num_rows
+            for batch in file.iter_batches(batch_size=BATCH, columns=list(names)):
+                yield {name: batch.column(name) for name in names}
+                done += batch.num_rows
+                progress(done, total)
+
+
+def open_table(path: Path, may_lack_header: bool = False) -> TableFile:
+    """Read the names of the columns and check them.
+
+    may_lack_header: a first line of numbers is a row, unless it counts 0, 1, 2, ...; the columns are called f0, f1, ...
+    """
+    _need_pyarrow()
+    if not path.is_file():
+        raise UsageError(f"There is no file {path}.")
+    names = _read_parquet_names(path) if path.suffix.lower() == ".parquet" else _read_header(path)
+    if may_lack_header and _is_row(names):
+        return TableFile(path, tuple(f"f{i}" for i in range(len(names))), has_header=False)
     if len(names) == 1:
-        for mark, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        for mark, word in SEPARATORS.items():
             if mark in names[0]:
                 raise UsageError(
                     f"{path} has one column, '{names[0]}': its columns seem to be separated by {word}. Save it with "
@@ -55,137 +133,84 @@ def names_of(path: Path) -> list[str]:
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
         raise UsageError(f"{path} has two columns '{twice[0]}': rename one.")
+    return TableFile(path, tuple(names))
+
+
+def _read_parquet_names(path: Path) -> list[str]:
+    from pyarrow import parquet
+
+    with _explain_errors(path):
+        return list(parquet.read_schema(path).names)
+
+
+def _read_header(path: Path) -> list[str]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            names = next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} cannot be read as a table of text in UTF-8 ({error}).") from None
+    if not names:
+        raise UsageError(f"{path} is empty: its first line must name the columns.")
     return names
 
 
-def read_table(path: Path) -> Frame:
-    """All rows; a column whose cells all look like numbers holds numbers."""
-    names = names_of(path)
-    parts = list(batches(path, names))
-    columns = [_column(name, np.concatenate([part[name] for part in parts])) for name in names] if parts else []
-    if not columns or not len(columns[0]):
-        raise UsageError(f"{path} has 0 rows below the names of its columns: there is nothing to learn from.")
-    return Frame(tuple(names), tuple(columns), named=True)
+def _is_row(names: Sequence[str]) -> bool:
+    """Whether a first line holds numbers other than 0, 1, 2, ..."""
+    try:
+        numbers = [float(name) for name in names]
+    except ValueError:
+        return False
+    return numbers != list(range(len(numbers)))
 
 
-def read_batches(
-    path: Path, wanted: Sequence[str], numeric: Collection[str], progress: Progress = lambda done, total: None
-) -> Iterator[Frame]:
-    """Some rows at a time, of the columns wanted (`numeric` ones are expected to hold numbers); what has no column of
-    that name is left out."""
-    names, first = [name for name in names_of(path) if name in set(wanted)], 0
-    if not names:
-        raise unknown(f"column of {path.name}", wanted[0], names_of(path))
-    for part in batches(path, names, numeric, progress):
-        frame = Frame(tuple(names), tuple(column(name, part[name]) for name in names), named=True, first=first)
-        yield frame
-        first += len(frame)
-
-
-def batches(
-    path: Path,
-    names: Sequence[str],
-    numeric: Collection[str] = (),
-    progress: Progress = lambda done, total: None,
-) -> Batches:
-    """Columns by name: of a CSV all as text, None where a cell is empty, but for those expected to hold numbers."""
-    with _reading(path):
-        if path.suffix.lower() == ".parquet":
-            yield from _parquet(path, names, progress)
-        else:
-            yield from _csv(path, names, numeric, progress)
-
-
-def _csv(path: Path, names: Sequence[str], numeric: Collection[str], progress: Progress) -> Batches:
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
-
-    total = path.stat().st_size
-    convert = arrow_csv.ConvertOptions(
-        column_types={name: pa.string() for name in names},
-        include_columns=list(names),
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=True,
-        null_values=[""],
-    )
-    parse = arrow_csv.ParseOptions(newlines_in_values=True)
-    with pa.OSFile(str(path), "rb") as file:  # read ahead by threads of pyarrow, which must not need the interpreter
-        options = arrow_csv.ReadOptions(block_size=BLOCK)
-        try:
-            reader = arrow_csv.open_csv(file, read_options=options, parse_options=parse, convert_options=convert)
-        except pa.ArrowInvalid as error:
-            if "Empty CSV" in str(error):
-                return
-            raise
-        for i, batch in enumerate(reader, 1):
-            yield {name: _cells(batch.column(name), name in numeric) for name in names}
-            progress(min(i * BLOCK, total), total)  # not how far the file was read, which is far ahead
-        progress(total, total)
-
-
-def _cells(array: Any, numeric: bool) -> NDArray[Any]:
+def _join(name: str, parts: Sequence[Any], dates_as_words: bool) -> Column:
+    """One column of all batches: numbers if all its cells are numbers or gaps."""
     import pyarrow as pa
 
-    if numeric:
-        with suppress(pa.ArrowInvalid):  # not all are plain numbers: read one by one later
-            array = array.cast(pa.float64())
-    return np.asarray(array.to_numpy(zero_copy_only=False))
+    array = pa.chunked_array(parts)
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        with suppress(pa.ArrowInvalid):  # the quick way, where all cells are plain numbers
+            return np.asarray(array.cast(pa.float64()).to_numpy())
+    values = np.concatenate([_to_numpy(part) for part in parts])
+    if dates_as_words and values.dtype == object:
+        values = np.array([str(v) if isinstance(v, DATES) else v for v in values], dtype=object)
+    return parse_column(make_column(name, values))
 
 
-def _parquet(path: Path, names: Sequence[str], progress: Progress) -> Batches:
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(path) as file:
-        done, total = 0, file.metadata.num_rows
-        for batch in file.iter_batches(batch_size=BATCH, columns=list(names)):
-            yield {name: _values(batch.column(name)) for name in names}
-            done += batch.num_rows
-            progress(done, total)
-
-
-def _values(array: Any) -> NDArray[Any]:
+def _to_numpy(array: Any, numeric: bool = False) -> NDArray[Any]:
+    """Numbers as float64, dates and all else as objects."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(array.type):
-        words = array.cast(array.type.value_type).cast(pa.string())
+    kind = array.type
+    if pa.types.is_string(kind):
+        if numeric:
+            with suppress(pa.ArrowInvalid):  # not all are plain numbers: they are read one by one later
+                array = array.cast(pa.float64())
+    elif pa.types.is_dictionary(kind):
+        words = array.cast(kind.value_type).cast(pa.string())
         return np.asarray(words.to_numpy(zero_copy_only=False), dtype=object)
-    if pa.types.is_null(array.type):
+    elif pa.types.is_null(kind):
         return np.full(len(array), np.nan)
-    if pa.types.is_boolean(array.type) or pa.types.is_decimal(array.type):
+    elif pa.types.is_temporal(kind):
+        return np.array([*array.to_pylist(), None], dtype=object)[:-1]
+    elif pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
         array = array.cast(pa.float64())
-    found = np.asarray(array.to_numpy(zero_copy_only=False))
-    return found.astype(np.float64) if found.dtype.kind in "iuf" else found
+    values = np.asarray(array.to_numpy(zero_copy_only=False))
+    return values.astype(np.float64) if values.dtype.kind in "iuf" else values
 
 
-def _column(name: str, values: NDArray[Any]) -> Column:
-    """Text that is all numbers and gaps as numbers."""
-    if values.dtype != object:
-        return column(name, values)
-    numbers = np.empty(len(values))
-    some_number = False
-    for i, value in enumerate(values.tolist()):
-        if value is None or (isinstance(value, str) and value.strip().lower() in GAPS):
-            numbers[i] = np.nan
-            continue
-        try:
-            numbers[i], some_number = float(value), True
-        except (TypeError, ValueError):
-            return column(name, values)
-    return numbers if some_number else np.full(len(values), np.nan)
-
-
-class Writer:
+class TableWriter:
     """Predictions to a `.csv` or `.parquet`, batch by batch; the file is there once all of it is."""
 
     def __init__(self, path: Path) -> None:
-        _pyarrow()
+        _need_pyarrow()
         if not is_table(path):
             raise UsageError(f"Predictions are written to a .csv or a .parquet file, and not to {path.name}.")
         self.path = path
         self.unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
         self._writer: Any = None
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> TableWriter:
         if not self.path.parent.is_dir():
             raise UsageError(f"There is no folder {self.path.parent} to write to.")
         return self
@@ -219,7 +244,7 @@ class Writer:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _explain_errors(path: Path) -> Iterator[None]:
     import pyarrow as pa
 
     try:
@@ -229,7 +254,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} cannot be read as a {path.suffix} table ({first}).") from error
 
 
-def _pyarrow() -> None:
+def _need_pyarrow() -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError:

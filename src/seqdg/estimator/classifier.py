@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm
-from seqdg.data.frame import Frame, NotAValue, frame_of, is_dataframe
+from seqdg.data.checks import check_labels
+from seqdg.data.frame import Frame, NotAValue, is_dataframe, make_frame
 from seqdg.estimator.facts import facts_of, read_parameters
 from seqdg.estimator.inputs import TableInput
-from seqdg.estimator.material import check_labels, prepared
+from seqdg.estimator.material import prepared
 from seqdg.estimator.model import Model, probabilities
 from seqdg.estimator.model_file import read_model, write_model
 from seqdg.estimator.recipe import Recipe, recipe_of, seeded
@@ -202,7 +203,7 @@ def checked_input(x: Any, wanted: Collection[str] | None = None) -> Any:
     if is_dataframe(x):
         if not all(x.shape):
             raise UsageError(f"The table has {x.shape[0]} rows and {x.shape[1]} columns: there is nothing to read.")
-        return frame_of(x, wanted)
+        return make_frame(x, wanted)
     if isinstance(x, Tensor):
         x = x.detach().cpu().numpy()
     if hasattr(x, "toarray"):
@@ -215,7 +216,7 @@ def checked_input(x: Any, wanted: Collection[str] | None = None) -> Any:
         array = check_array(x, dtype=None, ensure_all_finite=False)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
-    return frame_of(array)
+    return make_frame(array)
 
 
 def checked_labels(y: Any) -> NDArray[Any]:

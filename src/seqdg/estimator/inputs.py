@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqdg.base.errors import UsageError
 from seqdg.data.augment import prepare
-from seqdg.data.frame import Frame, frame_of
+from seqdg.data.frame import Frame, make_frame
 from seqdg.estimator.preprocessing import Preprocessing
 from seqdg.nets.normalization import Normalization
 
@@ -39,7 +39,7 @@ class TableInput:
 
     def read(self, x: Any) -> tuple[Tensor, list[str]]:
         """All rows, and notes on what was not as in training."""
-        matrix, notes = self.preprocessing.apply(x if isinstance(x, Frame) else frame_of(x))
+        matrix, notes = self.preprocessing.apply(x if isinstance(x, Frame) else make_frame(x))
         return torch.from_numpy(matrix), notes
 
     def enter(self, x: Tensor) -> Tensor:

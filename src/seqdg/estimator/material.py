@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +12,10 @@ from torch import Tensor
 
 from seqdg.base.errors import UsageError
 from seqdg.data import checks
+from seqdg.data.cells import is_missing, to_word
 from seqdg.data.checks import count, some
 from seqdg.data.domain import Dataset
-from seqdg.data.frame import Frame, frame_of, is_dataframe, is_missing, text
+from seqdg.data.frame import Frame, is_dataframe, make_frame
 from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
 from seqdg.estimator.preprocessing import identifiers, learn
 from seqdg.estimator.recipe import Recipe
@@ -66,7 +66,7 @@ def prepared(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: bool =
 def _rows(x: Any, recipe: Recipe, gaps: bool) -> tuple[Any, Input]:
     read: Input
     if isinstance(x, Frame) or is_dataframe(x) or _dimensions(x) == 2:
-        frame = x if isinstance(x, Frame) else frame_of(x)
+        frame = x if isinstance(x, Frame) else make_frame(x)
         preprocessing = learn(frame)
         matrix = (preprocessing.standardized if gaps else preprocessing.apply)(frame)[0]
         if not preprocessing.width:
@@ -106,7 +106,7 @@ def _domains(given: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.int64]]
         raise UsageError(
             f"There is no domain for {count(len(lacking), 'row')} (from 0: {some(lacking)}): name it for every row."
         )
-    words = [text(value) for value in values]
+    words = [to_word(value) for value in values]
     names = tuple(dict.fromkeys(sorted(words, key=_order)))
     index = {name: i for i, name in enumerate(names)}
     return names, np.array([index[word] for word in words], dtype=np.int64)
@@ -134,13 +134,3 @@ def validation_mask(
             taken = [max(by_class, key=len)[:1]]
         chosen[np.concatenate(taken)] = True
     return torch.from_numpy(chosen)
-
-
-def check_labels(y: Sequence[Any]) -> None:
-    """Every row has one."""
-    lacking = [i for i, value in enumerate(y) if is_missing(value)]
-    if lacking:
-        raise UsageError(
-            f"Input y contains NaN: {count(len(lacking), 'row')} without a label (from 0: {some(lacking)}). "
-            "Label them or leave them out."
-        )

@@ -101,9 +101,9 @@ def feed_of(model: Model, x: Any) -> Feed:
 
 
 def _table_feed(preprocessing: Preprocessing, x: Any) -> Feed:
-    from seqdg.data.frame import Frame, frame_of
+    from seqdg.data.frame import Frame, make_frame
 
-    raw, codes, _ = preprocessing.encoded(x if isinstance(x, Frame) else frame_of(x))
+    raw, codes, _ = preprocessing.encoded(x if isinstance(x, Frame) else make_frame(x))
     columns = [np.array([*known, ""], dtype=object)[code] for known, code in _by_column(preprocessing, codes)]
     found: Feed = {"numbers": raw} if preprocessing.numeric else {}
     return {**found, "words": np.stack(columns, axis=1)} if columns else found

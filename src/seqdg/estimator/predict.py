@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
+from seqdg.data.cells import to_words
 from seqdg.data.container import Container, File, open_container
 from seqdg.data.decode import decode, need_pillow
-from seqdg.data.frame import words
 from seqdg.data.image_folder import SUFFIXES
-from seqdg.data.tables import Writer, is_table, names_of, read_batches
+from seqdg.data.tables import TableWriter, is_table, open_table
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import Model, probabilities
 
@@ -46,7 +46,7 @@ def predict_file(model: Model, data: Path, out: Path, progress: Progress = lambd
         raise UsageError(f"--out is the table to predict itself, {data}, and would replace it: give another name.")
     tally = Tally()
     parts = _table(model, data, tally, progress) if is_table(data) else _pictures(model, data, tally, progress)
-    with Writer(out) as writer:
+    with TableWriter(out) as writer:
         for columns in parts:
             writer.write(columns)
         if not tally.rows:
@@ -58,14 +58,15 @@ def _table(model: Model, data: Path, tally: Tally, progress: Progress) -> Iterat
     if not isinstance(model.input, TableInput):
         raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {data.name} is a table.")
     preprocessing, label = model.input.preprocessing, model.facts.get("label")
-    wanted = list(preprocessing.names) if preprocessing.named else names_of(data)
-    for frame in read_batches(data, [*wanted, *([label] if label else [])], preprocessing.numeric, progress):
+    table = open_table(data)
+    wanted = list(preprocessing.names if preprocessing.named else table.names)
+    for frame in table.read_batches([*wanted, *([label] if label else [])], preprocessing.numeric, progress):
         given = frame.columns[frame.names.index(label)] if label in frame.names else None
         logits, notes = model.logits(frame if label is None or label in wanted else frame.without([label]))
         tally.note(notes)
         found = answers(model, logits)
         if given is not None:
-            truth = words(given)
+            truth = to_words(given)
             known = truth != None  # noqa: E711  elementwise
             tally.labelled += int(known.sum())
             tally.right += int((truth[known] == found["label"].astype(str)[known]).sum())

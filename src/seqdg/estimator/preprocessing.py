@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.data.cells import Column, expect_numbers, to_words
 from seqdg.data.checks import count, some
-from seqdg.data.frame import Column, Frame, words
+from seqdg.data.frame import Frame
 
 Matrix = NDArray[np.float64]  # (row, input)
 Vector = NDArray[np.float64]  # (column of numbers,)
@@ -70,11 +71,11 @@ class Preprocessing:
                 raise _missing_columns([n for n in self.names if n not in given], given)
         raw = np.empty((len(frame), len(self.numeric)))
         for i, name in enumerate(self.numeric):
-            raw[:, i] = finite(name, as_numbers(name, given[name], frame.first))
+            raw[:, i] = finite(name, expect_numbers(name, given[name], frame.first))
         codes = np.empty((len(frame), len(self.vocabulary)), dtype=np.int64)
         notes = []
         for i, (name, known) in enumerate(self.vocabulary.items()):
-            codes[:, i], strange = _codes(words(given[name]), known)
+            codes[:, i], strange = _codes(to_words(given[name]), known)
             if strange:
                 notes.append(f"Column '{name}' has words that were not in the training data: {some(strange)}.")
         return raw, codes, notes
@@ -140,31 +141,6 @@ def _codes(values: Column, known: Sequence[str]) -> tuple[NDArray[np.int64], lis
     codes = np.array([index.get(word, -1) for word in given], dtype=np.int64)
     strange = dict.fromkeys(given[i] for i in np.flatnonzero(codes < 0) if given[i] is not None)
     return codes, list(strange)
-
-
-TRUTH = {"true": 1.0, "false": 0.0}
-GAPS = ("", "na", "n/a", "nan", "null", "none")
-
-
-def as_numbers(name: str, values: Column, first: int = 0) -> Column:
-    """A column that held numbers in training, though it may come as words now."""
-    if values.dtype != object:
-        return values
-    return np.array([_parsed(name, row, value) for row, value in enumerate(values.tolist(), first)], dtype=np.float64)
-
-
-def _parsed(name: str, row: int, value: str | None) -> float:
-    if value is None:
-        return float("nan")
-    plain = value.strip().lower()
-    if plain in TRUTH or plain in GAPS:
-        return TRUTH.get(plain, float("nan"))
-    try:
-        return float(plain)
-    except ValueError:
-        raise UsageError(
-            f"Column '{name}' held numbers when the model was fitted, but now row {row} (from 0) holds '{value[:40]}'."
-        ) from None
 
 
 def finite(name: str, values: Column) -> Column:

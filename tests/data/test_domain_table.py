@@ -131,3 +131,19 @@ def test_a_format_is_told_from_the_path(tmp_path, rows):
     write(tmp_path / "t.csv", columns())
     assert check(spec(format="table"), tmp_path) == check(spec(), tmp_path)
     assert "is one file" in problems(tmp_path, format="features")
+
+
+def test_a_domain_may_be_a_date(tmp_path):
+    days = pa.array(np.array(["2020-01-01", "2021-01-01", "2022-01-01"], dtype="datetime64[D]")[np.arange(12) % 3])
+    write(tmp_path / "t.parquet", columns() | {"city": days})
+    assert load(spec("t.parquet"), tmp_path).domains == ("2020-01-01", "2021-01-01", "2022-01-01")
+
+
+def test_numbers_too_long_to_tell_apart_are_wrong_as_domains(tmp_path):
+    write(tmp_path / "t.csv", columns() | {"city": np.arange(12) % 3 + 2**53})
+    assert "The column 'city' has numbers of more than 15 digits" in problems(tmp_path)
+
+
+def test_two_columns_of_one_name_are_wrong(tmp_path):
+    (tmp_path / "t.csv").write_text("city,ill,name,age,age\nrome,yes,p,1,2\n")
+    assert "has two columns 'age': rename one." in problems(tmp_path)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.data.cache import Progress
-from seqdg.data.frame import Column, words
+from seqdg.data.cells import Column, to_words
+from seqdg.data.checks import check_labels
 from seqdg.data.sources import guess_format, load
 from seqdg.data.spec import DataSpec
-from seqdg.data.tables import is_table, read_table
-from seqdg.estimator.material import check_labels
+from seqdg.data.tables import is_table, open_table
 
 
 class Rows(NamedTuple):
@@ -46,20 +46,21 @@ def read_rows(
 def _table(path: Path, label: str | None, domain: str | None, ignore: Sequence[str]) -> Rows:
     if label is None:
         raise UsageError("Which column holds the labels? Give it with --label.")
-    frame = read_table(path)
+    table = open_table(path)
     for name in (label, *([domain] if domain else []), *ignore):
-        if name not in frame.names:
-            raise unknown(f"column of {path.name}", name, frame.names)
+        if name not in table.names:
+            raise unknown(f"column of {path.name}", name, table.names)
     if label == domain:
         raise UsageError(
             f"'{label}' is the column of labels and of domains: give --domain the one that says where from."
         )
+    frame = table.read(but=set(ignore) - {label, domain})
     by_name = dict(zip(frame.names, frame.columns, strict=True))
-    x = frame.without([label, *([domain] if domain else []), *ignore])
+    x = frame.without([label, *([domain] if domain else [])])
     if not x.names:
         raise UsageError(f"{path.name} has no column beside those of label and domain: there is nothing to learn from.")
     check_classes(label, by_name[label])
-    return Rows(x, labels(by_name[label]), words(by_name[domain]) if domain else None)
+    return Rows(x, labels(by_name[label]), to_words(by_name[domain]) if domain else None)
 
 
 def check_classes(name: str, column: Column) -> None:
@@ -80,4 +81,4 @@ def labels(column: Column) -> NDArray[Any]:
     if column.dtype == object:
         return column.astype(str)
     whole = np.isfinite(column).all() and (column == np.floor(column)).all()
-    return column.astype(np.int64) if whole else words(column).astype(str)
+    return column.astype(np.int64) if whole else to_words(column).astype(str)

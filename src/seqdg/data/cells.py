@@ -1,0 +1,99 @@
+"""What a cell of a table is: a number, a word or a gap. Files, data frames and arrays all follow these rules.
+
+A gap: None, NaN, pandas' NA and NaT, an empty cell; among numbers also the words of GAPS.
+A column of a file holds numbers if every cell is a number or a gap, and words otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqdg.base.errors import UsageError
+
+Column = NDArray[Any]  # (row,) float64 with NaN for a gap, or objects: str, and None for a gap
+
+# What spreadsheets and statistics programs write for "no number", in lower case.
+GAPS = frozenset(("", "na", "n/a", "nan", "null", "none", "#na", "#n/a", "#n/a n/a"))
+TRUTH = {"true": 1.0, "false": 0.0}
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell is a gap: None, NaN, pandas' NA and NaT, or the empty word."""
+    if value is None or (isinstance(value, str | bytes) and not value):
+        return True
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return type(value).__name__ in ("NAType", "NaTType")
+
+
+def to_word(value: Any) -> str:
+    """A cell as a word: `3` for 3 and for 3.0, because a column of whole numbers with a gap is read as floats."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if (
+        isinstance(value, float | np.floating)
+        and np.isfinite(value)
+        and value == np.floor(value)
+        and abs(value) < 2**53
+    ):
+        return str(int(value))
+    return str(value)
+
+
+def to_words(values: Column) -> Column:
+    """A column as words, with None for a gap."""
+    if values.dtype == object:
+        return values
+    return np.array([None if np.isnan(v) else to_word(v) for v in values.tolist()], dtype=object)
+
+
+def parse_number(word: str) -> float:
+    """The number that a word spells, or NaN for a gap. Raises a ValueError if it is neither."""
+    plain = word.strip().lower()
+    if plain in GAPS:
+        return float("nan")
+    if "_" in plain:  # Python reads 2019_1 as 20191
+        raise ValueError(word)
+    return float(plain)
+
+
+def parse_column(words: Column) -> Column:
+    """Numbers if all words are numbers or gaps; the words themselves otherwise."""
+    if words.dtype != object:
+        return words
+    try:
+        return np.array([float("nan") if word is None else parse_number(word) for word in words], dtype=np.float64)
+    except ValueError:
+        return words
+
+
+def parse_truth(words: Column) -> Column:
+    """1 and 0 if all words are true, false or gaps; the column as it is otherwise."""
+    if words.dtype != object:
+        return words
+    numbers = [float("nan") if is_missing(word) else TRUTH.get(str(word).strip().lower()) for word in words]
+    return words if None in numbers else np.array(numbers, dtype=np.float64)
+
+
+def expect_numbers(name: str, values: Column, first: int = 0) -> Column:
+    """The numbers of a column that held numbers in training, even if it now comes as words.
+
+    first: the number of the first row, for the error message.
+    """
+    if values.dtype != object:
+        return values
+    return np.array([_expect(name, row, value) for row, value in enumerate(values.tolist(), first)], dtype=np.float64)
+
+
+def _expect(name: str, row: int, value: str | None) -> float:
+    if value is None:
+        return float("nan")
+    try:
+        return TRUTH[plain] if (plain := value.strip().lower()) in TRUTH else parse_number(plain)
+    except ValueError:
+        raise UsageError(
+            f"Column '{name}' held numbers when the model was fitted, but now row {row} (from 0) holds '{value[:40]}'."
+        ) from None
