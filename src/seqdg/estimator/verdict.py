@@ -11,6 +11,7 @@ from typing import Any
 from scipy import stats
 
 from seqdg.data.checks import count
+from seqdg.report.text import align_columns
 from seqdg.results.criteria import CRITERIA, HIGHER_IS_BETTER
 from seqdg.results.select import Outcome
 from seqdg.results.statistics import Paired, p_text, paired
@@ -205,7 +206,7 @@ def _by_domain(found: Comparison) -> str:
         lines.append([name, tried, *(_shown(row[c], found.criterion) for c in columns)])
     over = f"mean over {count(found.seeds, 'seed')}, chosen by {found.select}"
     title = f"{unit.title} on each domain, held out in turn: {over}"
-    return "\n".join([title, *_aligned(lines)])
+    return "\n".join([title, *align_columns(lines)])
 
 
 def _by_rule(found: Comparison) -> str:
@@ -217,19 +218,9 @@ def _by_rule(found: Comparison) -> str:
         lines.append([name, *(f"({c})" if r == ORACLE else c for c, r in zip(cells, found.rules, strict=True))])
     title = f"{unit.title}, average over held-out domains, by rule of choice"
     note = "(oracle): chosen by the held-out domain itself. A bound on what choosing better could give, not a result."
-    return "\n".join([title, *_aligned(lines), *([note] if ORACLE in found.rules else [])])
+    return "\n".join([title, *align_columns(lines), *([note] if ORACLE in found.rules else [])])
 
 
 def _shown(value: float | None, criterion: str) -> str:
     unit = UNITS[criterion]
     return "-" if value is None else f"{unit.factor * value:.{unit.digits}f}"
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return [
-        "  ".join(
-            text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    ]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.report.text import aligned, escaped, one_line
+from seqdg.report.text import draw_table, escaped, one_line
 from seqdg.results.record import FAILED, Record
 
 FORMATS = ("text", "markdown", "csv", "json")
@@ -115,7 +115,7 @@ def spent_table(records: Sequence[Record], form: str = "text", baseline: str = "
     ]  # fmt: skip
     notes = [*totals(records), NOTE]
     if form == "text":
-        return "\n".join([*aligned([head, *rows]), "", *notes]) + "\n"
+        return "\n".join([*draw_table([head, *rows]), "", *notes]) + "\n"
     rule = ["---", *["---:"] * (len(head) - 2), "---"]
     shown = [[escaped(cell) for cell in row] for row in rows]
     lines = [f"| {' | '.join(line)} |" for line in (head, rule, *shown)]

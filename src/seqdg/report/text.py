@@ -26,16 +26,22 @@ def text(sheet: Sheet) -> str:
                 published = [f"{sheet.published(r, c)} " for r in sheet.rows]
                 lines.append([f"  paper: {sheet.paper.columns[c]}", *published])
     notes = [f"{sheet.footnote} * best", *map(one_line, sheet.notes)]
-    return "\n".join([*aligned(lines), "", *notes]) + "\n"
+    return "\n".join([*draw_table(lines), "", *notes]) + "\n"
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+def align_columns(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return each line with its columns padded: the first to the left, the others to the right."""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    shown = [
-        "  ".join([line[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(line[1:], widths[1:], strict=True))]).rstrip()
+    return [
+        "  ".join([line[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(line[1:], widths[1:], strict=True))])
         for line in lines
     ]
-    return [shown[0], "-" * max(len(line) for line in shown), *shown[1:]]
+
+
+def draw_table(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return aligned lines with a rule below the first."""
+    head, *rows = (line.rstrip() for line in align_columns(lines))
+    return [head, "-" * max(len(line) for line in (head, *rows)), *rows]
 
 
 def shortened(names: Sequence[str], longest: int = LONGEST) -> dict[str, str]:
