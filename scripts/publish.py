@@ -22,10 +22,10 @@ from seqdg.report.page import report
 from seqdg.report.paper import table_for
 from seqdg.report.run import Run, read_run
 from seqdg.report.spent import spent_table
-from seqdg.results.archive.reading import opened
+from seqdg.results.archive.reading import open_run
 from seqdg.results.criteria import HIGHER_IS_BETTER
 from seqdg.results.record import Record
-from seqdg.results.select import RULES, outcomes
+from seqdg.results.select import RULES, select_outcomes
 from seqdg.results.summary import UNITS
 
 BASELINE = "agg"
@@ -39,7 +39,7 @@ BY = {
 
 def files(directory: Path) -> dict[str, str]:
     """By name below the directory, the contents of every file that is made from its records."""
-    results = opened(directory)
+    results = open_run(directory)
     records, run, name = results.records(), read_run(results), results.benchmark
     tables = _tables(records, name, directory)
     made = report(run)
@@ -75,7 +75,7 @@ def _tables(records: list[Record], benchmark: str, directory: Path) -> dict[str,
 
 
 def _ran(records: list[Record], algorithm: str) -> bool:
-    return any(o.algorithm == algorithm for o in outcomes(records))
+    return any(o.algorithm == algorithm for o in select_outcomes(records))
 
 
 def _rules(records: list[Record]) -> list[str]:
@@ -83,7 +83,7 @@ def _rules(records: list[Record]) -> list[str]:
     found = []
     for rule in RULES:
         try:
-            outcomes(records, rule)
+            select_outcomes(records, rule)
         except UsageError:
             continue
         found.append(rule)

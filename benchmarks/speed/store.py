@@ -21,10 +21,9 @@ from seqdg.bench.executors.context import Context
 from seqdg.bench.plan import make_plan
 from seqdg.bench.trial import Trial
 from seqdg.cli.table import shown
-from seqdg.results.garbage import without_collection
 from seqdg.results.record import DONE, Evaluation, Record
-from seqdg.results.status import status
-from seqdg.results.store import Store
+from seqdg.results.status import read_status
+from seqdg.results.store import Store, pause_garbage_collection
 
 CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error")
 EVALUATIONS, POINTS, STACK = 10, 200, 16
@@ -78,7 +77,7 @@ def measure(directory: Path, count: int) -> None:
     groups.clear()
     timed("adding one record", lambda: store.add(last[:1]))
     timed("adding the same again", lambda: store.add([replace(last[0], seconds=2.0)]))
-    timed("seqdg status", lambda: status(directory))
+    timed("seqdg status", lambda: read_status(directory))
     timed("seqdg table", lambda: printed(directory))
     timed("finding what is missing (keys)", lambda: {t.key for t in trials} - store.finished())
     timed("the whole plan, and what is missing", lambda: make_plan(context, choice, store.finished()))
@@ -86,7 +85,7 @@ def measure(directory: Path, count: int) -> None:
 
 def printed(directory: Path) -> str:
     """As the command does it."""
-    with without_collection():
+    with pause_garbage_collection():
         return shown(Store.open(directory).records("accuracy"), "text", "source-val")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from seqdg.base.errors import UsageError
-from seqdg.results.directory import is_written
+from seqdg.results.directory import is_locked
 from seqdg.results.store import Store
 
 ALGORITHMS = ["agg", "mldg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg"]
@@ -56,7 +56,7 @@ def killed_at_random(directory: Path, moment: random.Random, workers: int) -> No
     run = started(*WORDS, "--workers", workers, "--checkpoint", 0.2, "--out", directory)
     before = moment.random() < 0.2
     until = time.monotonic() + (moment.uniform(0, 3) if before else 120)
-    while not is_written(directory) and run.poll() is None and time.monotonic() < until:
+    while not is_locked(directory) and run.poll() is None and time.monotonic() < until:
         time.sleep(0.01)
     if not before:
         time.sleep(moment.uniform(0, 2 + 4 * workers))

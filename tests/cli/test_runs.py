@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from command import Done
 from seqdg.cli import progress as shown
-from seqdg.results.directory import writing
+from seqdg.results.directory import lock_directory
 from seqdg.results.store import FILE, Store
 
 QUICK = ["bench", "--algorithms", "agg", "--trials", "2", "--steps", "6", "--held-out", "0,75"]
@@ -54,7 +54,7 @@ def test_the_plan_is_told_beforehand_with_its_time(tmp_path, seqdg):
 
 
 def test_a_second_run_on_a_directory_is_refused_while_the_first_goes_on(tmp_path, seqdg):
-    with writing(tmp_path):
+    with lock_directory(tmp_path):
         refused(seqdg(*QUICK, "--out", tmp_path), f"Another run is writing to {tmp_path}.")
     assert seqdg(*QUICK, "--out", tmp_path).returncode == 0
 

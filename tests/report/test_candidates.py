@@ -14,7 +14,7 @@ from seqdg.base.errors import UsageError
 from seqdg.report.sheet import sheet
 from seqdg.report.table import FORMATS, table
 from seqdg.results.record import DIVERGED, DONE, FAILED, Evaluation, Record
-from seqdg.results.select import outcomes
+from seqdg.results.select import select_outcomes
 
 DOMAINS = ("V", "L", "C")
 
@@ -56,7 +56,7 @@ RECORDS = [
     [("source-val", 0.2, 10), ("last", 0.3, 20), ("leave-one-out", 0.4, 10), ("oracle", 0.5, 10)],
 )
 def test_every_rule_chooses_candidate_and_step_by_its_own_evidence(rule, lr, step):
-    (found,) = outcomes(RECORDS, rule)
+    (found,) = select_outcomes(RECORDS, rule)
     assert (found.record.description["protocol"]["lr"], found.step) == (lr, step)
 
 
@@ -68,21 +68,21 @@ def test_only_the_oracle_looks_at_the_held_out_domain(rule):
         if len(r.held_out) == 1 else r
         for r in RECORDS
     ]  # fmt: skip
-    (before,), (after,) = outcomes(RECORDS, rule), outcomes(turned, rule)
+    (before,), (after,) = select_outcomes(RECORDS, rule), select_outcomes(turned, rule)
     assert (before.record.key, before.step) == (after.record.key, after.step)
-    assert outcomes(RECORDS, "oracle")[0].record.key != outcomes(turned, "oracle")[0].record.key
+    assert select_outcomes(RECORDS, "oracle")[0].record.key != select_outcomes(turned, "oracle")[0].record.key
 
 
 def test_a_candidate_of_which_an_inner_trial_diverged_is_not_chosen():
     lost = [r for r in RECORDS if r.description["protocol"]["lr"] != 0.4]
     lost += [RECORDS[9], *inner(0.4, 0.9, 0.7, status=DIVERGED)]
-    (found,) = outcomes(lost, "leave-one-out")
+    (found,) = select_outcomes(lost, "leave-one-out")
     assert found.record.description["protocol"]["lr"] == 0.5
 
 
 def test_inner_trials_that_are_missing_are_not_averaged_over():
     with pytest.raises(UsageError, match="only 1 of 2 for agg with V held out"):
-        outcomes([*RECORDS[:2], *RECORDS[3:6]], "leave-one-out")
+        select_outcomes([*RECORDS[:2], *RECORDS[3:6]], "leave-one-out")
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -128,5 +128,5 @@ def test_evaluations_that_rounding_alone_tells_apart_count_as_alike_and_the_firs
         Evaluation(step=at, source={"log_loss": [0.3 - gap, 0.3]}, held_out={"log_loss": [0.5]})
         for at, gap in ((50, 0.0), (100, apart))
     ]
-    (found,) = outcomes(run({"agg": {"V": [0.6]}}, history=history), criterion="log_loss")
+    (found,) = select_outcomes(run({"agg": {"V": [0.6]}}, history=history), criterion="log_loss")
     assert found.step == step

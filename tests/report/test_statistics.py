@@ -7,8 +7,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from seqdg.base.errors import UsageError
-from seqdg.results.select import outcomes
-from seqdg.results.statistics import holm, interval, paired, sentence, sign_flip_test
+from seqdg.results.select import select_outcomes
+from seqdg.results.statistics import (
+    compare_pairs,
+    correct_by_holm,
+    describe_difference,
+    estimate_interval,
+    sign_flip_test,
+)
 
 
 def _scipy_p(differences):
@@ -52,7 +58,7 @@ def test_the_random_patterns_are_the_same_every_time():
 
 @given(st.lists(st.floats(-5, 5).map(lambda x: round(x, 3)), min_size=3, max_size=12))
 def test_the_interval_is_that_of_the_paired_t_test(differences):
-    low, high = interval(differences)
+    low, high = estimate_interval(differences)
     if len(set(differences)) == 1:
         assert (low, high) == pytest.approx((differences[0], differences[0]))
         return
@@ -63,26 +69,26 @@ def test_the_interval_is_that_of_the_paired_t_test(differences):
 def test_the_interval_of_one_to_five_by_hand():
     # mean 3, standard deviation sqrt(2.5), t(0.975, 4) = 2.7764451
     reach = 2.7764451 * np.sqrt(2.5 / 5)
-    assert interval([1, 2, 3, 4, 5]) == pytest.approx((3 - reach, 3 + reach), abs=1e-6)
+    assert estimate_interval([1, 2, 3, 4, 5]) == pytest.approx((3 - reach, 3 + reach), abs=1e-6)
 
 
 def test_one_pair_has_no_interval():
-    assert interval([1.0]) == (None, None)
+    assert estimate_interval([1.0]) == (None, None)
 
 
 def test_holm_by_hand():
     # sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1: 0.04, 0.06, 0.06, 0.04, then never falling
-    assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([]) == []
+    assert correct_by_holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert correct_by_holm([0.9, 0.8]) == [1.0, 1.0]
+    assert correct_by_holm([]) == []
 
 
 def test_equal_results_are_not_distinguishable(run):
     values = {"V": [0.6, 0.7, 0.65, 0.61], "L": [0.5, 0.52, 0.51, 0.49]}
-    (found,) = paired(outcomes(run({"agg": values, "mldg": values})), "agg")
+    (found,) = compare_pairs(select_outcomes(run({"agg": values, "mldg": values})), "agg")
     assert (found.difference, found.low, found.high, found.p_holm) == (0.0, 0.0, 0.0, 1.0)
     assert found.verdict == "not distinguishable from agg"
-    assert "not distinguishable from agg" in sentence(found)
+    assert "not distinguishable from agg" in describe_difference(found)
 
 
 def test_noise_alone_is_found_different_no_more_often_than_the_level_allows(run):
@@ -97,13 +103,13 @@ def test_domains_whose_differences_cancel_are_found_different_no_more_often_than
     effect = np.repeat([3.0, -1.0, -1.0, -1.0], 5)
     draws = [effect + rng.normal(0, 1, 20) for _ in range(400)]
     assert sum(sign_flip_test(d) < 0.05 for d in draws) <= 400 * 0.05
-    outside = [low > 0 or high < 0 for low, high in map(interval, draws)]
+    outside = [low > 0 or high < 0 for low, high in map(estimate_interval, draws)]
     assert sum(outside) <= 400 * 0.05
 
 
 def test_the_interval_of_independent_pairs_holds_the_truth_as_often_as_it_says():
     rng = np.random.default_rng(4)
-    ends = [interval(list(rng.normal(1.5, 2.0, 20))) for _ in range(1000)]
+    ends = [estimate_interval(list(rng.normal(1.5, 2.0, 20))) for _ in range(1000)]
     assert sum(low <= 1.5 <= high for low, high in ends) == pytest.approx(950, abs=3 * np.sqrt(1000 * 0.05 * 0.95))
 
 
@@ -112,11 +118,11 @@ def test_it_is_counted_on_how_many_domains_the_algorithm_is_ahead(run):
         "agg": {d: [0.5, 0.6] for d in "VLCS"},
         "a": {"V": [0.6, 0.7], "L": [0.4, 0.9], "C": [0.5, 0.6], "S": [0.1]},
     }
-    (found,) = paired(outcomes(run(values)), "agg")
+    (found,) = compare_pairs(select_outcomes(run(values)), "agg")
     assert (found.better_on, found.domains) == (2, 4)  # on C they are equal
-    (lower,) = paired(outcomes(run(values), criterion="log_loss"), "agg", 1.0, higher=False)
+    (lower,) = compare_pairs(select_outcomes(run(values), criterion="log_loss"), "agg", 1.0, higher=False)
     assert (lower.better_on, lower.domains) == (1, 4)
-    assert "ahead on 2 of 4 domains" in sentence(found)
+    assert "ahead on 2 of 4 domains" in describe_difference(found)
 
 
 def test_a_planted_difference_is_found_under_noise_that_the_pairs_share(run):
@@ -126,7 +132,10 @@ def test_a_planted_difference_is_found_under_noise_that_the_pairs_share(run):
     better = {d: list(v + 0.02 + rng.normal(0, 0.005, 5)) for d, v in shared.items()}
     worse = {d: list(v - 0.02 + rng.normal(0, 0.005, 5)) for d, v in shared.items()}
     same = {d: list(v + rng.normal(0, 0.005, 5)) for d, v in shared.items()}
-    found = {x.algorithm: x for x in paired(outcomes(run({"agg": plain, "a": better, "b": worse, "c": same})), "agg")}
+    found = {
+        x.algorithm: x
+        for x in compare_pairs(select_outcomes(run({"agg": plain, "a": better, "b": worse, "c": same})), "agg")
+    }
     assert found["a"].verdict == "better than agg"
     assert found["a"].low <= 2.0 <= found["a"].high
     assert found["a"].pairs == 20
@@ -136,29 +145,29 @@ def test_a_planted_difference_is_found_under_noise_that_the_pairs_share(run):
 
 def test_where_less_is_better_a_lower_value_is_better(run):
     records = run({"agg": {"V": [0.5] * 8}, "a": {"V": [0.4 + i / 1000 for i in range(8)]}})
-    (found,) = paired(outcomes(records, criterion="log_loss"), "agg", 1.0, higher=False)
+    (found,) = compare_pairs(select_outcomes(records, criterion="log_loss"), "agg", 1.0, higher=False)
     assert found.verdict == "better than agg"
 
 
 def test_a_pair_that_diverged_is_left_out_and_counted(run):
     records = run({"agg": {"V": [0.5, 0.6, 0.7]}, "a": {"V": [0.6, None, 0.8]}})
-    (found,) = paired(outcomes(records), "agg")
+    (found,) = compare_pairs(select_outcomes(records), "agg")
     assert (found.pairs, found.left_out, found.diverged) == (2, 1, 1)
     assert found.difference == pytest.approx(10.0)
-    assert "1 more left out" in sentence(found)
+    assert "1 more left out" in describe_difference(found)
 
 
 def test_few_pairs_are_too_few_to_tell_even_a_large_difference(run):
-    (found,) = paired(outcomes(run({"agg": {"V": [0.1, 0.1]}, "a": {"V": [0.9, 0.8]}})), "agg")
+    (found,) = compare_pairs(select_outcomes(run({"agg": {"V": [0.1, 0.1]}, "a": {"V": [0.9, 0.8]}})), "agg")
     assert found.verdict == "not distinguishable from agg: 2 pairs are too few to tell"
 
 
 def test_with_no_pair_in_common_nothing_is_claimed(run):
-    (found,) = paired(outcomes(run({"agg": {"V": [0.5]}, "a": {"L": [0.6]}})), "agg")
-    assert sentence(found) == "a: no pair to compare with agg."
+    (found,) = compare_pairs(select_outcomes(run({"agg": {"V": [0.5]}, "a": {"L": [0.6]}})), "agg")
+    assert describe_difference(found) == "a: no pair to compare with agg."
     assert found.verdict == "not distinguishable from agg"
 
 
 def test_a_baseline_that_did_not_run_is_named_with_those_that_did(run):
     with pytest.raises(UsageError, match=r"no algorithm in this run to take as the baseline 'ag'.*agg, a\."):
-        paired(outcomes(run({"agg": {"V": [0.5]}, "a": {"V": [0.6]}})), "ag")
+        compare_pairs(select_outcomes(run({"agg": {"V": [0.5]}, "a": {"V": [0.6]}})), "ag")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from seqdg.results.directory import writing
+from seqdg.results.directory import lock_directory
 from seqdg.results.record import DIVERGED, DONE, FAILED, Record
-from seqdg.results.run import Run, Running
-from seqdg.results.status import status
+from seqdg.results.run import RunningGroup, RunProgress
+from seqdg.results.status import read_status
 from seqdg.results.store import Store
 
 
@@ -26,24 +26,24 @@ def directory(tmp_path: Path) -> Path:
     store.begin({**groups, "k8": "third", "k9": "third"})
     store.add([record(f"k{i}", DONE) for i in range(3)] + [record("k3", DIVERGED), record("other", DONE)])
     store.add([record("k4", FAILED, "Traceback\nOldError: x"), record("k7", FAILED, "Traceback\nNewError: y\n")])
-    store.note(Run(time.time() - 100, time.time(), 0.25), [Running("second", "agg", 1, 50, 200)])
+    store.note(RunProgress(time.time() - 100, time.time(), 0.25), [RunningGroup("second", "agg", 1, 50, 200)])
     store.close()
     return tmp_path
 
 
 def test_a_run_that_goes_on_says_what_is_under_way_and_how_long_it_will_take(directory: Path) -> None:
-    with writing(directory):
-        now = status(directory)
+    with lock_directory(directory):
+        now = read_status(directory)
     assert now.active
     assert (now.planned, now.done, now.diverged, now.failed, now.running, now.left) == (10, 3, 1, 1, 1, 4)
     assert now.others == 1
-    assert now.groups == (Running("second", "agg", 1, 50, 200),)
+    assert now.groups == (RunningGroup("second", "agg", 1, 50, 200),)
     assert now.seconds_left == pytest.approx(300, rel=0.05)
     assert now.error == "NewError: y"
 
 
 def test_of_a_run_that_was_killed_nothing_is_running(directory: Path) -> None:
-    now = status(directory)
+    now = read_status(directory)
     assert not now.active
     assert (now.planned, now.done, now.diverged, now.failed, now.running, now.left) == (10, 3, 1, 2, 0, 4)
     assert now.groups == ()
@@ -51,9 +51,9 @@ def test_of_a_run_that_was_killed_nothing_is_running(directory: Path) -> None:
 
 
 def test_asking_does_not_keep_a_run_from_starting(directory: Path) -> None:
-    status(directory)
-    with writing(directory):
-        assert status(directory).active
+    read_status(directory)
+    with lock_directory(directory):
+        assert read_status(directory).active
 
 
 def test_a_group_that_is_stored_is_no_longer_running(directory: Path) -> None:

@@ -13,7 +13,7 @@ from threading import Thread
 import pytest
 
 from seqdg.base.errors import UsageError
-from seqdg.results.directory import writing
+from seqdg.results.directory import lock_directory
 from seqdg.results.record import DIVERGED, DONE, FAILED, Evaluation, Record
 from seqdg.results.salvage import salvage
 from seqdg.results.store import FILE, Store
@@ -148,9 +148,9 @@ def test_the_file_alone_holds_all_that_was_added_while_the_run_goes_on(tmp_path:
 
 
 def test_a_second_writer_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
-    with writing(tmp_path), pytest.raises(UsageError, match="Another run is writing"), writing(tmp_path):
+    with lock_directory(tmp_path), pytest.raises(UsageError, match="Another run is writing"), lock_directory(tmp_path):
         pass
-    with writing(tmp_path):
+    with lock_directory(tmp_path):
         pass
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from seqdg.bench.trial import Group
-from seqdg.results.run import Run, Running
+from seqdg.results.run import RunningGroup, RunProgress
 from seqdg.results.status import estimate_seconds_left
 
 
@@ -49,15 +49,15 @@ class Progress:
         """Seconds, if the rest goes as what is done did; None while that says nothing."""
         return estimate_seconds_left(time.time() - self.started, self.share)
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[RunningGroup]:
         return [
-            Running(g.key, g.trials[0].algorithm, len(g.trials), step, g.trials[0].protocol.steps)
+            RunningGroup(g.key, g.trials[0].algorithm, len(g.trials), step, g.trials[0].protocol.steps)
             for g, step in self._steps.values()
         ]
 
-    def noted(self) -> Run:
+    def noted(self) -> RunProgress:
         self._noted = time.time()
-        return Run(self.started, self._noted, self.share)
+        return RunProgress(self.started, self._noted, self.share)
 
     def quiet(self) -> float:
         """Seconds since it was last noted."""

@@ -15,7 +15,7 @@ from seqdg.core.registry import list_algorithms
 from seqdg.data.domain import Dataset
 from seqdg.nets.factory import NetSpec
 from seqdg.results.record import DIVERGED, FAILED, Record
-from seqdg.results.select import outcomes
+from seqdg.results.select import select_outcomes
 from seqdg.training.place import net_of
 from seqdg.training.protocol import Protocol, split
 from seqdg.training.provenance import device_name, versions
@@ -37,7 +37,7 @@ class Comparison:
         """That source validation chose in the record: the accuracy there is what tables show of the trial. The last one
         where it chose none."""
         shown = len(self.recorded.held_out) == 1 and self.recorded.status != DIVERGED
-        return outcomes([self.recorded])[0].step if shown else self.last
+        return select_outcomes([self.recorded])[0].step if shown else self.last
 
     @property
     def last(self) -> int:

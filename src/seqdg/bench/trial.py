@@ -12,7 +12,7 @@ from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build
 from seqdg.core.settings import adapt_to_path, describe_shape, format_settings, parse_settings
 from seqdg.nets.factory import NetSpec
-from seqdg.results.record import key_of
+from seqdg.results.record import make_key
 from seqdg.training.protocol import Protocol
 from seqdg.training.stack import optimizer_name, stage_bounds
 
@@ -55,7 +55,7 @@ class Trial:
 
     @cached_property
     def key(self) -> str:
-        return key_of(self.description())
+        return make_key(self.description())
 
     def built(self) -> Algorithm:
         """The algorithm with its settings, fitted to a shorter path where more than one domain is held out."""

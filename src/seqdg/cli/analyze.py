@@ -63,7 +63,7 @@ def analyze(
     from seqdg.paper.kinds import KINDS
     from seqdg.paper.sections import section
     from seqdg.paper.study import Study
-    from seqdg.results.directory import make_directory, writing
+    from seqdg.results.directory import lock_directory, make_directory
     from seqdg.results.store import Store
 
     if kind not in KINDS:
@@ -76,7 +76,7 @@ def analyze(
     executor, kind_of_device = executor_for(Wish("local", None, None, None), device)
     context = Context(chosen, data, kind_of_device)
     settle()
-    with writing(directory):
+    with lock_directory(directory):
         store = Store.create(directory, chosen.name)
         with _working(f"{kind} on {chosen.name}") as tick:
             study = Study(
@@ -121,10 +121,10 @@ def _working(label: str) -> Iterator[Callable[[int], None]]:
 def _printed(shown: Section) -> str:
     """Its sentences, then its tables, for a terminal."""
     from seqdg.paper.sections import HOW
-    from seqdg.report.text import aligned
+    from seqdg.report.text import draw_table
 
     lines = [shown.title, *shown.text]
     for table in [*shown.tables, *(t for t in shown.aside if t.caption != HOW)]:
         grid = [list(table.head), *([name, *cells] for name, cells in table.rows)]
-        lines += ["", table.caption, *aligned([[cell.removeprefix("*") for cell in line] for line in grid])]
+        lines += ["", table.caption, *draw_table([[cell.removeprefix("*") for cell in line] for line in grid])]
     return "\n".join(lines) + "\n"

@@ -94,11 +94,11 @@ def _finish(
 ) -> None:
     """Runs what is missing and prints the table."""
     from seqdg.cli.table import shown
-    from seqdg.results.directory import writing
+    from seqdg.results.directory import lock_directory
     from seqdg.results.record import FAILED
     from seqdg.results.store import Store
 
-    with writing(directory):
+    with lock_directory(directory):
         store = Store.create(directory, context.benchmark.name)
         try:
             made, failed = _run(store, context, choice, automatic, executor)

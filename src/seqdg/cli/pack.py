@@ -29,13 +29,13 @@ def pack(runs: Runs, out: To, exact: Exact = False) -> None:
 
         seqdg pack runs/rotated-mnist --out docs/results/rotated-mnist
     """
-    from seqdg.results.archive.reading import FILE, opened
+    from seqdg.results.archive.reading import FILE, open_run
     from seqdg.results.archive.writing import pack as packed
 
     file = out if out.suffix == ".xz" else out / FILE
-    found = [(path, opened(path)) for path in runs]
+    found = [(path, open_run(path)) for path in runs]
     said = packed(found, file, exact)
-    count = len(opened(file).statuses())
+    count = len(open_run(file).statuses())
     typer.echo(f"{count} trials of {found[0][1].benchmark} in {file}, {file.stat().st_size / 1e6:.2f} MB.")
     for sentence in said:
         typer.echo(sentence)

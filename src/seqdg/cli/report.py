@@ -32,9 +32,9 @@ def report(
     from seqdg.report.page import page
     from seqdg.report.page import report as made
     from seqdg.report.run import read_run
-    from seqdg.results.archive.reading import opened
+    from seqdg.results.archive.reading import open_run
 
-    store = opened(directory)
+    store = open_run(directory)
     run = read_run(store)
     store.close()
     content = made(run, select, criterion, baseline)

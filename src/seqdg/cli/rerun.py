@@ -66,9 +66,9 @@ def rerun(
     from seqdg.bench.executors.context import Context
     from seqdg.bench.rerun import picked
     from seqdg.bench.rerun import rerun as again
-    from seqdg.results.archive.reading import opened
+    from seqdg.results.archive.reading import open_run
 
-    results = opened(directory)
+    results = open_run(directory)
     records, name = results.records(), benchmark or results.benchmark
     results.close()
     if list_them:
@@ -93,7 +93,7 @@ def rerun(
 
 def _told(found: Sequence[Comparison]) -> str:
     """Recorded and new accuracy side by side, and what was compared."""
-    from seqdg.report.text import aligned
+    from seqdg.report.text import draw_table
 
     head = [
         "trial",
@@ -117,7 +117,7 @@ def _told(found: Sequence[Comparison]) -> str:
         verdict = "agrees" if c.agrees else "DIFFERS"
         lines.append([r.key, r.algorithm, ",".join(r.held_out), str(r.seed), str(c.step), *numbers, same, verdict])
     agree = sum(c.agrees for c in found)
-    return "\n".join([*aligned(lines), "", *_basis(found), f"{agree} of {len(found)} agree."]) + "\n"
+    return "\n".join([*draw_table(lines), "", *_basis(found), f"{agree} of {len(found)} agree."]) + "\n"
 
 
 def _basis(found: Sequence[Comparison]) -> list[str]:

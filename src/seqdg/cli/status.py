@@ -20,13 +20,13 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Say how a run stands: trials done, running, failed, diverged and left, and when it will be done."""
-    from seqdg.results.archive.reading import opened
-    from seqdg.results.status import status as found
+    from seqdg.results.archive.reading import open_run
+    from seqdg.results.status import read_status as found
 
     now = found(directory)
     typer.echo(json.dumps(asdict(now), indent=2) if as_json else _told(now))
     if errors:
-        for key, error in opened(directory).failures():
+        for key, error in open_run(directory).failures():
             typer.echo(f"\ntrial {key}\n{error.strip()}")
 
 

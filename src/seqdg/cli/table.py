@@ -40,11 +40,11 @@ def table(
 
     seqdg table runs/rotated-mnist --baseline agg
     """
-    from seqdg.results.archive.reading import opened
-    from seqdg.results.garbage import without_collection
+    from seqdg.results.archive.reading import open_run
+    from seqdg.results.store import pause_garbage_collection
 
-    with without_collection():  # the records are needed to the end
-        store = opened(directory)
+    with pause_garbage_collection():  # the records are needed to the end
+        store = open_run(directory)
         records, benchmark = store.records(criterion), store.benchmark
         store.close()
         if cost:

@@ -31,7 +31,7 @@ from seqdg.nets.factory import NetSpec
 from seqdg.nets.net import Net
 from seqdg.results.criteria import score
 from seqdg.results.record import DIVERGED, DONE, FAILED, Record
-from seqdg.results.select import Outcome, mean, outcomes
+from seqdg.results.select import Outcome, average_finite, select_outcomes
 
 LEAVE_ONE_OUT = "leave-one-out"
 
@@ -117,7 +117,9 @@ class Sweep:
         values, step = [], 0
         for record in self.of(target, candidate):
             best = (
-                _best([mean(e.source[criterion]) for e in record.history], criterion) if record.status == DONE else None
+                _best([average_finite(e.source[criterion]) for e in record.history], criterion)
+                if record.status == DONE
+                else None
             )
             if best is None:
                 return None
@@ -145,7 +147,7 @@ class Sweep:
                     own, inner = [replace(r, status=DIVERGED) for r in own], []
                 own += inner
             records += [_labelled(r, label) for r in own] if label else own
-        return outcomes(records, rule, criterion)
+        return select_outcomes(records, rule, criterion)
 
     def _within(self, target: Target, candidate: Candidate, criterion: str) -> list[float]:
         """By evaluation, the mean over sources and seeds of the value on a source that was held out too."""
@@ -157,7 +159,7 @@ class Sweep:
                     return []
                 place = record.held_out.index(source)
                 curves.append([e.held_out[criterion][place] for e in record.history])
-        return [mean(values) for values in zip(*curves, strict=True)]
+        return [average_finite(values) for values in zip(*curves, strict=True)]
 
     def _trials(self, target: Target, candidate: Candidate) -> list[Trial]:
         found = self._seeds(target, candidate)

@@ -14,7 +14,7 @@ from seqdg.data.checks import count
 from seqdg.report.text import align_columns
 from seqdg.results.criteria import CRITERIA, HIGHER_IS_BETTER
 from seqdg.results.select import Outcome
-from seqdg.results.statistics import Paired, p_text, paired
+from seqdg.results.statistics import PairedDifference, compare_pairs, format_p
 from seqdg.results.summary import AVERAGE, UNITS, WORST
 
 CHOSEN, ORACLE = "chosen", "oracle"
@@ -80,13 +80,13 @@ class Comparison:
         return max(0.0, low), high if self.criterion == "log_loss" else min(1.0, high)
 
     @property
-    def paired(self) -> list[Paired]:
+    def paired(self) -> list[PairedDifference]:
         """Every algorithm against the baseline, trial by trial."""
         if self.baseline is None or len(self.algorithms) < 2:
             return []
         unit = UNITS[self.criterion]
         known = [replace(o, value=_finite(o.value)) for o in self.outcomes[self.select]]
-        return paired(known, self.baseline, unit.factor, HIGHER_IS_BETTER[self.criterion])
+        return compare_pairs(known, self.baseline, unit.factor, HIGHER_IS_BETTER[self.criterion])
 
     @property
     def warnings(self) -> list[str]:
@@ -189,10 +189,10 @@ def _brief(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) and value != round(value, 1) else str(value)
 
 
-def _gap(best: Paired, criterion: str) -> str:
+def _gap(best: PairedDifference, criterion: str) -> str:
     unit = UNITS[criterion]
     assert best.difference is not None
-    p = f", {p_text(best.p_holm)}" if best.p_holm is not None else ""
+    p = f", {format_p(best.p_holm)}" if best.p_holm is not None else ""
     gap = round(best.difference, unit.digits) + 0.0  # no -0.0
     return f"{gap:+.{unit.digits}f} {unit.points}".rstrip() + f" over {best.pairs} pairs{p}"
 

@@ -7,7 +7,7 @@ from seqdg.bench.benchmark import Choice
 from seqdg.bench.plan import make_plan
 from seqdg.paper.study import Numbers, Study
 from seqdg.results.record import FAILED
-from seqdg.results.select import outcomes
+from seqdg.results.select import select_outcomes
 from seqdg.results.summary import summarize
 
 
@@ -23,7 +23,7 @@ def ensemble(study: Study) -> Numbers:
         if record.status == FAILED:
             raise UsageError(f"A trial of {record.algorithm} failed: {record.error.strip().splitlines()[-1]}")
     place = {trial.key: i for i, trial in enumerate(asked.trials)}  # not the order in which they were done
-    cells = summarize(outcomes(sorted(records, key=lambda record: place[record.key])))
+    cells = summarize(select_outcomes(sorted(records, key=lambda record: place[record.key])))
     return {
         "cells": [
             {

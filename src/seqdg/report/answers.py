@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from seqdg.report.figures import mean_seconds
 from seqdg.report.sheet import Sheet
 from seqdg.results.select import Outcome
-from seqdg.results.statistics import Paired, ahead, p_text
+from seqdg.results.statistics import PairedDifference, describe_wins, format_p
 from seqdg.results.summary import AVERAGE, WORST, Cell
 
 
@@ -60,7 +60,7 @@ def _real(sheet: Sheet, best: Cell) -> str:
     return " ".join(text)
 
 
-def _against(x: Paired, sheet: Sheet) -> str:
+def _against(x: PairedDifference, sheet: Sheet) -> str:
     if x.difference is None:
         return f"There is no pair of trials to compare {x.algorithm} with {x.baseline}."
     digits, unit = sheet.unit.digits, f" {sheet.unit.points}" if sheet.unit.points else ""
@@ -68,16 +68,18 @@ def _against(x: Paired, sheet: Sheet) -> str:
     ends = f", 95 % confidence interval {x.low:+.{digits}f} to {x.high:+.{digits}f}" if x.low is not None else ""
     p = _chance(x, len(sheet.paired))
     if x.distinguishable:
-        return f"Yes, on these data and domains: {x.algorithm} is {gap} over {x.pairs} pairs{ends}{p}; {ahead(x)}."
+        return (
+            f"Yes, on these data and domains: {x.algorithm} is {gap} over {x.pairs} pairs{ends}{p}; {describe_wins(x)}."
+        )
     return f"That cannot be said: {x.algorithm} is {x.verdict} ({gap} over {x.pairs} pairs{ends}{p})."
 
 
-def _chance(x: Paired, tests: int) -> str:
+def _chance(x: PairedDifference, tests: int) -> str:
     if x.p is None or x.p_holm is None:
         return ""
-    if tests == 1 or p_text(x.p) == p_text(x.p_holm):
-        return f", {p_text(x.p_holm)}"
-    return f", {p_text(x.p)}, after Holm's correction for {tests} comparisons {p_text(x.p_holm)}"
+    if tests == 1 or format_p(x.p) == format_p(x.p_holm):
+        return f", {format_p(x.p_holm)}"
+    return f", {format_p(x.p)}, after Holm's correction for {tests} comparisons {format_p(x.p_holm)}"
 
 
 def _cost(sheet: Sheet, chosen: Sequence[Outcome], best: Cell) -> str | None:

@@ -23,13 +23,13 @@ from seqdg.report.run import Run
 from seqdg.report.section import Report, Section, Table
 from seqdg.report.sheet import PAIRING, Sheet, sheet_of
 from seqdg.results.criteria import HIGHER_IS_BETTER
-from seqdg.results.select import Outcome, outcomes
+from seqdg.results.select import Outcome, select_outcomes
 from seqdg.results.summary import AVERAGE, UNITS, summarize
 
 
 def report(run: Run, select: str = "source-val", criterion: str = "accuracy", baseline: str | None = None) -> Report:
     """From a run, whole or not."""
-    chosen = outcomes(run.records, select, criterion)
+    chosen = select_outcomes(run.records, select, criterion)
     lacking = of_run.missing(run) if run.records or run.commands else []
     title = f"{run.benchmark}: domain generalization compared"
     if not chosen:
@@ -70,7 +70,7 @@ def _criteria(run: Run, select: str) -> Table:
     found: dict[str, dict[str, str]] = {}
     for criterion in HIGHER_IS_BETTER:
         try:
-            chosen = outcomes(run.records, select, criterion)
+            chosen = select_outcomes(run.records, select, criterion)
         except UsageError:  # AUROC is there for two classes alone
             continue
         unit, higher = UNITS[criterion], HIGHER_IS_BETTER[criterion]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqdg.results.record import DIVERGED, DONE, FAILED, Record
-from seqdg.results.run import Analysis, Results
+from seqdg.results.run import Analysis, RecordSource
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Run:
         return [r for r in self.records if len(r.held_out) == 1]
 
 
-def read_run(store: Results) -> Run:
+def read_run(store: RecordSource) -> Run:
     """Algorithms and domains come in the order in which the commands named them."""
     made_by = json.loads(store.meta("commands") or "[]")
     names = list(dict.fromkeys(name for c in made_by for name in c["algorithms"]))

@@ -10,8 +10,8 @@ from functools import cached_property
 from seqdg.report.paper import Beside, beside
 from seqdg.results.criteria import HIGHER_IS_BETTER
 from seqdg.results.record import FAILED, Record
-from seqdg.results.select import Outcome, candidates, mixtures, outcomes
-from seqdg.results.statistics import Paired, paired, sentence
+from seqdg.results.select import Outcome, count_candidates, find_mixtures, select_outcomes
+from seqdg.results.statistics import PairedDifference, compare_pairs, describe_difference
 from seqdg.results.summary import AVERAGE, UNITS, WORST, Cell, Unit, format_cell, summarize
 
 PAIRING = (
@@ -29,7 +29,7 @@ class Sheet:
     select: str = "source-val"
     criterion: str = "accuracy"
     paper: Beside | None = None
-    paired: Sequence[Paired] = ()
+    paired: Sequence[PairedDifference] = ()
     candidates: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tried, by algorithm: at least, at most
     mixed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what else they differ in, and its values
     failed: Mapping[str, int] = field(default_factory=dict)  # trials, by algorithm
@@ -117,7 +117,7 @@ class Sheet:
     @property
     def notes(self) -> list[str]:
         """Sentences below the table."""
-        tests = [sentence(x, self.unit.points, self.unit.digits) for x in self.paired]
+        tests = [describe_difference(x, self.unit.points, self.unit.digits) for x in self.paired]
         failed = [
             f"{count} trial{'s' if count > 1 else ''} of {name} failed: `seqdg status DIR --errors`."
             for name, count in self.failed.items()
@@ -140,7 +140,7 @@ def sheet(
     benchmark: str = "",
 ) -> Sheet:
     """From records: `against` "paper" sets the paper's numbers beside them, `baseline` names what to test against."""
-    chosen = outcomes(records, select, criterion)
+    chosen = select_outcomes(records, select, criterion)
     return sheet_of(chosen, records, select, criterion, baseline, against, benchmark)
 
 
@@ -163,9 +163,11 @@ def sheet_of(
         raise UsageError(f"The paper gives accuracy alone, so there is no {criterion} to set beside ours.")
     unit, higher = UNITS[criterion], HIGHER_IS_BETTER[criterion]
     cells = summarize(chosen, unit.factor, higher)
-    tests = paired(chosen, baseline, unit.factor, higher) if baseline else []
+    tests = compare_pairs(chosen, baseline, unit.factor, higher) if baseline else []
     paper = beside(cells, records, benchmark, select) if against else None
-    return Sheet(cells, select, criterion, paper, tests, candidates(records), mixtures(records), _failed(records))
+    return Sheet(
+        cells, select, criterion, paper, tests, count_candidates(records), find_mixtures(records), _failed(records)
+    )
 
 
 def _failed(records: Sequence[Record]) -> dict[str, int]:

@@ -1,1 +1,1 @@
-"""What a run found: records, where they are kept, how one is selected, what they come to."""
+"""The results of a run: records, where they are kept, which evaluation counts, and summaries. No torch."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqdg.results.run import Results
+from seqdg.results.run import RecordSource
 from seqdg.results.store import Store
 
 META = "commands"
@@ -29,7 +29,7 @@ def add_command(store: Store, command: str, descriptions: Sequence[Mapping[str, 
         store.set_meta(META, json.dumps([*commands, entry]))
 
 
-def read_commands(store: Results) -> list[dict[str, Any]]:
+def read_commands(source: RecordSource) -> list[dict[str, Any]]:
     """Return the commands, the oldest first."""
-    commands: list[dict[str, Any]] = json.loads(store.meta(META) or "[]")
+    commands: list[dict[str, Any]] = json.loads(source.meta(META) or "[]")
     return commands

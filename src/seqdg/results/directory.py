@@ -1,4 +1,4 @@
-"""A run directory: made where it is not there, and held by one run at a time."""
+"""A run directory, which one run at a time writes to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOCK = "lock"
 
 
 def make_directory(directory: Path, option: str = "--out") -> None:
-    """Makes it where it is not there, and sees that it can be written to."""
+    """Make the directory where it does not exist, and check that it can be written to."""
     if directory.exists() and not directory.is_dir():
         raise UsageError(f"{directory} is a file. Give {option} a directory.")
     try:
@@ -27,28 +27,29 @@ def make_directory(directory: Path, option: str = "--out") -> None:
 
 
 @contextmanager
-def writing(directory: Path) -> Iterator[None]:
-    """Holds the directory for one writer; a second one is refused."""
+def lock_directory(directory: Path) -> Iterator[None]:
+    """Lock the directory for one writer; refuse a second one."""
     make_directory(directory)
     with (directory / _LOCK).open("a") as lock:
-        until = time.monotonic() + 0.5
-        while not _taken(lock.fileno(), fcntl.LOCK_EX):
-            if time.monotonic() > until:
+        deadline = time.monotonic() + 0.5
+        while not _take_lock(lock.fileno(), fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
                 raise UsageError(f"Another run is writing to {directory}. Wait for it, or choose another --out.")
             time.sleep(0.05)
         yield
 
 
-def is_written(directory: Path) -> bool:
-    """Whether a run holds it now. For an instant, this keeps a new one from doing so: hence its few attempts."""
+def is_locked(directory: Path) -> bool:
+    """Whether a run writes to the directory now. The check itself takes the lock for an instant, which is why
+    `lock_directory` tries more than once."""
     try:
         with (directory / _LOCK).open() as lock:
-            return not _taken(lock.fileno(), fcntl.LOCK_SH)
+            return not _take_lock(lock.fileno(), fcntl.LOCK_SH)
     except OSError:
         return False
 
 
-def _taken(handle: int, kind: int) -> bool:
+def _take_lock(handle: int, kind: int) -> bool:
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What is known of a finished trial."""
+"""The record of a finished trial."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ DONE, DIVERGED, FAILED = "done", "diverged", "failed"
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Metrics after some number of steps: by criterion, a value per source (validation) and per held-out domain."""
+    """The metrics after some number of steps: by criterion, a value for each source (validation rows) and each held-out
+    domain."""
 
     step: int
     source: dict[str, list[float]]
@@ -22,13 +23,13 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Record:
-    """The outcome of one trial; `description` is the trial's own."""
+    """The outcome of one trial; `description` is that of the trial."""
 
     key: str
     description: dict[str, Any]
     status: str
     history: list[Evaluation] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)  # training loss, at most some hundred points
+    losses: list[float] = field(default_factory=list)  # training loss, at most a few hundred points
     seconds: float = 0.0  # this trial's share of its stack's time
     peak_memory: int = 0  # bytes, of the stack
     stacked: int = 1  # trials in the stack
@@ -36,8 +37,8 @@ class Record:
     versions: dict[str, str] = field(default_factory=dict)
     commit: str = ""
     weights: str = ""  # sha256 of the deployed weights
-    error: str = ""  # traceback, where it failed
-    notes: list[str] = field(default_factory=list)  # what is particular about the data
+    error: str = ""  # traceback, if it failed
+    notes: list[str] = field(default_factory=list)  # peculiarities of the data
     finished: float = 0.0  # seconds since 1970; the store sets it
 
     @property
@@ -53,7 +54,7 @@ class Record:
         return int(self.description["seed"])
 
 
-def key_of(description: Mapping[str, Any]) -> str:
-    """The key of the trial that is so described."""
+def make_key(description: Mapping[str, Any]) -> str:
+    """Return the key of the trial with this description."""
     text = json.dumps(description, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -1,4 +1,4 @@
-"""Records as rows of a table. Numbers are bytes: exact, and read back ten times faster than as text."""
+"""Records as rows of a database table. Numbers are stored as bytes: exact, and ten times faster to read than text."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ COLUMNS = (
 _Slices = list[tuple[str, int, int]]  # criterion, start, stop
 
 
-def pack(numbers: Iterable[float]) -> bytes:
+def pack_numbers(numbers: Iterable[float]) -> bytes:
     return np.fromiter(numbers, dtype="<f8").tobytes()
 
 
-def unpack(data: bytes) -> list[float]:
-    found: list[float] = np.frombuffer(data, dtype="<f8").tolist()
-    return found
+def unpack_numbers(data: bytes) -> list[float]:
+    numbers: list[float] = np.frombuffer(data, dtype="<f8").tolist()
+    return numbers
 
 
 def pack_history(history: Iterable[Evaluation]) -> tuple[str, bytes]:
-    """Its shape as JSON, alike for most records of a run, and its numbers."""
+    """Return the shape of a history as JSON, the same for most records of a run, and its numbers as bytes."""
     shape, numbers = [], []
     for e in history:
         shape.append((e.step, *([(c, len(v)) for c, v in part.items()] for part in (e.source, e.held_out))))
         numbers += [x for part in (e.source, e.held_out) for values in part.values() for x in values]
-    return json.dumps(shape), pack(numbers)
+    return json.dumps(shape), pack_numbers(numbers)
 
 
 def unpack_history(shape: str, data: bytes, criterion: str | None = None) -> list[Evaluation]:
-    """With a criterion, its values alone."""
-    numbers = unpack(data)
+    """Return the history; with a criterion, only the values of that criterion."""
+    numbers = unpack_numbers(data)
     return [
         Evaluation(
             step,
             {name: numbers[start:stop] for name, start, stop in source},
             {name: numbers[start:stop] for name, start, stop in held_out},
         )
-        for step, source, held_out in _places(shape, criterion)
+        for step, source, held_out in _locate(shape, criterion)
     ]
 
 
 @lru_cache(maxsize=256)
-def _places(shape: str, criterion: str | None) -> list[tuple[int, _Slices, _Slices]]:
-    """Per evaluation its step, and where the numbers of its criteria lie."""
-    place, found = 0, []
+def _locate(shape: str, criterion: str | None) -> list[tuple[int, _Slices, _Slices]]:
+    """Return for each evaluation its step, and where the numbers of its criteria are."""
+    place, evaluations = 0, []
     for step, *parts in json.loads(shape):
         slices: list[_Slices] = []
         for part in parts:
@@ -63,37 +63,38 @@ def _places(shape: str, criterion: str | None) -> list[tuple[int, _Slices, _Slic
                 if criterion in (None, name):
                     slices[-1].append((name, place, place + count))
                 place += count
-        found.append((step, slices[0], slices[1]))
-    return found
+        evaluations.append((step, slices[0], slices[1]))
+    return evaluations
 
 
-def row_of(record: Record) -> tuple[object, ...]:
-    """In the order of `COLUMNS`; the last is a digest of the others, by which damage can be told."""
+def make_row(record: Record) -> tuple[object, ...]:
+    """Return the values in the order of `COLUMNS`; the last is a digest of the others, which reveals damage."""
     row = (
         record.key, record.algorithm, ",".join(record.held_out), record.seed, record.status,
         float(record.seconds), record.peak_memory, record.stacked, float(record.finished or time.time()),
         record.device, json.dumps(record.versions), record.commit, record.weights, json.dumps(record.notes),
-        record.error, json.dumps(record.description), *pack_history(record.history), pack(record.losses),
+        record.error, json.dumps(record.description), *pack_history(record.history), pack_numbers(record.losses),
     )  # fmt: skip
-    return (*row, _digest(row))
+    return (*row, _make_digest(row))
 
 
 def is_whole(row: Sequence[object]) -> bool:
-    return row[-1] == _digest(tuple(row[:-1]))
+    """Whether the digest of a row is right."""
+    return row[-1] == _make_digest(tuple(row[:-1]))
 
 
-def _digest(row: tuple[object, ...]) -> str:
+def _make_digest(row: tuple[object, ...]) -> str:
     return hashlib.sha256(repr(row).encode()).hexdigest()
 
 
-def record_of(row: sqlite3.Row, criterion: str | None = None) -> Record:
-    """With a criterion, what a table of it needs: its values alone, and no loss curve."""
+def make_record(row: sqlite3.Row, criterion: str | None = None) -> Record:
+    """Return the record of a row; with a criterion, only what a table of it needs: its values and no loss curve."""
     return Record(
         key=row["key"],
         description=json.loads(row["description"]),
         status=row["status"],
         history=unpack_history(row["shape"], row["history"], criterion),
-        losses=unpack(row["losses"]) if criterion is None else [],
+        losses=unpack_numbers(row["losses"]) if criterion is None else [],
         seconds=row["seconds"],
         peak_memory=row["peak_memory"],
         stacked=row["stacked"],

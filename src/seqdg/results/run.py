@@ -1,4 +1,4 @@
-"""What can be read of a run, whether it lies in a run directory or was packed into one file."""
+"""What can be read of a run, in a run directory or in a packed file."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from seqdg.results.record import Record
 
 @dataclass(frozen=True)
 class Analysis:
-    """Something else that was found out about a run, kept beside its records."""
+    """The result of an analysis of a run, kept beside its records."""
 
     name: str
     created: float  # seconds since 1970
-    payload: Any  # what JSON can hold
+    payload: Any  # anything that JSON can hold
 
 
 @dataclass(frozen=True)
-class Running:
-    """A group of trials under way."""
+class RunningGroup:
+    """A group of trials that is being trained."""
 
     group: str  # its key
     algorithm: str
@@ -29,43 +29,44 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Run:
-    """How far a run was when it last said so."""
+class RunProgress:
+    """How far a run was when it was last noted."""
 
     started: float  # seconds since 1970
     noted: float = 0.0
-    share: float = 0.0  # of what was missing, by time
+    share: float = 0.0  # of the work that was missing, by time
 
 
-class Results(Protocol):
-    """Records and what is known of the run that made them."""
+class RecordSource(Protocol):
+    """The records of a run and the facts about it."""
 
     @property
     def benchmark(self) -> str: ...
 
     def records(self, criterion: str | None = None) -> list[Record]:
-        """In the order in which they were planned; with a criterion, at least what a table of it needs."""
+        """Return the records in the order in which they were planned; with a criterion, at least what a table of it
+        needs."""
 
     def meta(self, name: str) -> str | None: ...
 
     def analyses(self, name: str | None = None) -> list[Analysis]:
-        """All, or those of one name, the oldest first."""
+        """Return all analyses, or those of one name, the oldest first."""
 
     def statuses(self) -> dict[str, str]:
-        """By key, of every trial that has a record."""
+        """Return the status of every trial that has a record, by key."""
 
     def planned(self) -> dict[str, str]:
-        """The trials of the latest run, each with its group."""
+        """Return the trials of the latest run by key, each with its group."""
 
     def groups(self) -> dict[str, str]:
-        """Every trial that was ever planned, with its latest group."""
+        """Return every trial that was ever planned by key, with its latest group."""
 
     def failures(self) -> list[tuple[str, str]]:
-        """Key and traceback of every failed trial, the latest first."""
+        """Return the key and traceback of every failed trial, the latest first."""
 
-    def run(self) -> Run | None:
-        """The latest."""
+    def run(self) -> RunProgress | None:
+        """Return how far the latest run is."""
 
-    def running(self) -> list[Running]: ...
+    def running(self) -> list[RunningGroup]: ...
 
     def close(self) -> None: ...

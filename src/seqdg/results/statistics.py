@@ -1,8 +1,8 @@
 """Paired statistics against a baseline: trials with the same seed and held-out domain form a pair.
 
 The pairs are taken as independent draws of what a seed decides (split, first weights, minibatches) on given data and
-domains. Where domains differ in their mean difference, that counts as noise, which only makes the interval and the test
-more careful. But nothing here knows what other rows or other domains would give.
+domains. Differences between domains count as noise, which makes the interval wider and the test more careful. Neither
+says anything about other rows or other domains.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import unknown
 from seqdg.results.select import Outcome
-from seqdg.results.summary import known
+from seqdg.results.summary import is_known
 
 LEVEL = 0.05
-EXACT = 16  # up to so many pairs, all 2^n sign patterns
-DRAWS = 100_000  # beyond, so many random ones
+EXACT = 16  # up to this many pairs, test all 2^n sign patterns
+DRAWS = 100_000  # beyond, test this many random ones
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedDifference:
     """One algorithm against the baseline; differences are algorithm minus baseline, in the table's unit."""
 
     algorithm: str
     baseline: str
     pairs: int
-    left_out: int  # pairs of which one side is missing, diverged or undefined
+    left_out: int  # pairs in which one side is missing, diverged or undefined
     diverged: int  # of these, pairs in which this algorithm diverged
     difference: float | None
     low: float | None  # 95 % confidence interval of the mean difference
@@ -39,8 +39,8 @@ class Paired:
     p: float | None
     p_holm: float | None
     higher: bool  # whether the larger number is the better one
-    better_on: int = 0  # held-out domains on which the mean difference is for the algorithm
-    domains: int = 0  # of which there are pairs
+    better_on: int = 0  # held-out domains on which the algorithm is better on average
+    domains: int = 0  # held-out domains that have pairs
 
     @property
     def distinguishable(self) -> bool:
@@ -57,29 +57,33 @@ class Paired:
         return f"{'better' if (self.difference > 0) == self.higher else 'worse'} than {self.baseline}"
 
 
-def paired(outcomes: Sequence[Outcome], baseline: str, factor: float = 100.0, higher: bool = True) -> list[Paired]:
-    """Every other algorithm of the run against the baseline; p-values corrected together by Holm's method."""
+def compare_pairs(
+    outcomes: Sequence[Outcome], baseline: str, factor: float = 100.0, higher: bool = True
+) -> list[PairedDifference]:
+    """Compare every other algorithm of the run with the baseline; correct all p-values by Holm's method."""
     names = list(dict.fromkeys(o.algorithm for o in outcomes))
     if baseline not in names:
         raise unknown("algorithm in this run to take as the baseline", baseline, names)
     values = {name: {(o.held_out, o.seed): o.value for o in outcomes if o.algorithm == name} for name in names}
     places = list(dict.fromkeys((o.held_out, o.seed) for o in outcomes))
-    return _corrected([_paired(name, baseline, values, places, factor, higher) for name in names if name != baseline])
+    return _correct(
+        [_compare_with(name, baseline, values, places, factor, higher) for name in names if name != baseline]
+    )
 
 
-def _paired(
+def _compare_with(
     name: str,
     baseline: str,
     values: Mapping[str, Mapping[tuple[str, int], float | None]],
     places: Sequence[tuple[str, int]],
     factor: float,
     higher: bool,
-) -> Paired:
+) -> PairedDifference:
     both = {place: (values[name].get(place), values[baseline].get(place)) for place in places}
-    gaps = {place: factor * (a - b) for place, (a, b) in both.items() if known(a) and known(b)}
-    differences, by_domain = list(gaps.values()), _by_domain(gaps)
-    low, high = interval(differences)
-    return Paired(
+    gaps = {place: factor * (a - b) for place, (a, b) in both.items() if is_known(a) and is_known(b)}
+    differences, by_domain = list(gaps.values()), _average_by_domain(gaps)
+    low, high = estimate_interval(differences)
+    return PairedDifference(
         algorithm=name,
         baseline=baseline,
         pairs=len(differences),
@@ -96,21 +100,21 @@ def _paired(
     )
 
 
-def _by_domain(gaps: Mapping[tuple[str, int], float]) -> list[float]:
-    """The mean difference on each held-out domain."""
+def _average_by_domain(gaps: Mapping[tuple[str, int], float]) -> list[float]:
+    """Return the mean difference on each held-out domain."""
     names = dict.fromkeys(domain for domain, _ in gaps)
     return [fmean(gap for (domain, _), gap in gaps.items() if domain == name) for name in names]
 
 
-def _corrected(found: list[Paired]) -> list[Paired]:
-    tested = [x.p for x in found if x.p is not None]
-    adjusted = iter(holm(tested))
-    return [replace(x, p_holm=next(adjusted)) if x.p is not None else x for x in found]
+def _correct(differences: list[PairedDifference]) -> list[PairedDifference]:
+    tested = [x.p for x in differences if x.p is not None]
+    adjusted = iter(correct_by_holm(tested))
+    return [replace(x, p_holm=next(adjusted)) if x.p is not None else x for x in differences]
 
 
-def interval(differences: Sequence[float], level: float = LEVEL) -> tuple[float | None, float | None]:
-    """Student's confidence interval of the mean; none of fewer than two."""
-    from scipy.special import stdtrit  # here, as its import takes longer than a table
+def estimate_interval(differences: Sequence[float], level: float = LEVEL) -> tuple[float | None, float | None]:
+    """Return Student's confidence interval of the mean; none for fewer than two values."""
+    from scipy.special import stdtrit  # imported here: it takes longer than printing a table
 
     n = len(differences)
     if n < 2:
@@ -120,16 +124,16 @@ def interval(differences: Sequence[float], level: float = LEVEL) -> tuple[float 
 
 
 def sign_flip_test(differences: Sequence[float], seed: int = 0) -> float:
-    """Two-sided paired permutation test: if the two were alike, every difference could as well have the other sign.
+    """Return p of a two-sided paired permutation test: if the two are alike, each difference may have either sign.
 
-    The share of sign patterns whose sum is at least as far from 0 as the one seen: of all patterns where there are few,
-    else of random ones, the seen one counted among them.
+    It is the share of sign patterns whose sum is at least as far from 0 as the observed one, among all patterns where
+    there are few, else among random ones and the observed one.
     """
     d = np.asarray(differences, dtype=np.float64)
-    seen = abs(d.sum())
-    least = seen - 1e-9 * np.abs(d).sum()  # rounding must not turn a tie into a miss
+    observed = abs(d.sum())
+    least = observed - 1e-9 * np.abs(d).sum()  # rounding must not break ties
     if len(d) <= EXACT:
-        return float((np.abs(_all_sums(d)) >= least).mean())
+        return float((np.abs(_sum_all_signs(d)) >= least).mean())
     generator = np.random.Generator(np.random.Philox(seed))
     hits = 0
     for _ in range(10):
@@ -138,15 +142,15 @@ def sign_flip_test(differences: Sequence[float], seed: int = 0) -> float:
     return (hits + 1) / (DRAWS + 1)
 
 
-def _all_sums(d: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sum_all_signs(d: NDArray[np.float64]) -> NDArray[np.float64]:
     sums = np.zeros(1)
     for value in d:
         sums = np.concatenate([sums + value, sums - value])
     return sums
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: the k-th smallest of m times (m - k + 1), never falling, at most 1."""
+def correct_by_holm(p_values: Sequence[float]) -> list[float]:
+    """Apply Holm's step-down correction: the k-th smallest of m times (m - k + 1), non-decreasing, at most 1."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted, least = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(order):
@@ -155,22 +159,22 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def sentence(x: Paired, unit: str = "points", digits: int = 1) -> str:
+def describe_difference(x: PairedDifference, unit: str = "points", digits: int = 1) -> str:
     """`mldg: +1.5 points over 20 pairs (95 % CI +0.9 to +2.1, p = 0.002), ahead on 4 of 4 domains: better than agg.`"""
     if x.difference is None:
         return f"{x.algorithm}: no pair to compare with {x.baseline}."
     about = [f"95 % CI {x.low:+.{digits}f} to {x.high:+.{digits}f}"] if x.low is not None else []
-    about += [p_text(x.p_holm)] if x.p_holm is not None else []
-    lost = f" {x.left_out} more left out: missing, diverged or undefined." if x.left_out else ""
+    about += [format_p(x.p_holm)] if x.p_holm is not None else []
+    left_out = f" {x.left_out} more left out: missing, diverged or undefined." if x.left_out else ""
     over = f"over {x.pairs} pair{'s' if x.pairs != 1 else ''}"
     gap = f"{x.difference:+.{digits}f}{' ' if unit else ''}{unit}"
-    return f"{x.algorithm}: {gap} {over} ({', '.join(about)}), {ahead(x)}: {x.verdict}.{lost}"
+    return f"{x.algorithm}: {gap} {over} ({', '.join(about)}), {describe_wins(x)}: {x.verdict}.{left_out}"
 
 
-def ahead(x: Paired) -> str:
+def describe_wins(x: PairedDifference) -> str:
     """`ahead on 3 of 4 domains`"""
     return f"ahead on {x.better_on} of {x.domains} domain{'s' if x.domains != 1 else ''}"
 
 
-def p_text(p: float) -> str:
+def format_p(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"

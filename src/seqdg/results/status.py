@@ -1,4 +1,4 @@
-"""How a run stands, from its directory alone."""
+"""The state of a run: counts of its trials, and the time that it still takes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqdg.results.archive.reading import opened
-from seqdg.results.directory import is_written
+from seqdg.results.archive.reading import open_run
+from seqdg.results.directory import is_locked
 from seqdg.results.record import DIVERGED, DONE, FAILED
-from seqdg.results.run import Running
+from seqdg.results.run import RunningGroup
 
 RUNNING, LEFT = "running", "left"
 
 
 @dataclass(frozen=True)
 class Status:
-    """Counts of trials of the latest run; `others` are records of earlier ones that it did not ask for."""
+    """Counts of trials of the latest run; `others` are records of earlier runs that the latest did not ask for."""
 
     benchmark: str
     planned: int
@@ -29,16 +29,17 @@ class Status:
     others: int
     active: bool  # a run is writing to the directory
     seconds_left: float | None
-    groups: tuple[Running, ...]  # under way
+    groups: tuple[RunningGroup, ...]  # being trained
     error: str  # the last line of the latest failure
 
 
-def status(directory: Path) -> Status:
-    active = is_written(directory)
-    store = opened(directory)
+def read_status(directory: Path) -> Status:
+    """Read the state of a run from its directory or packed file."""
+    active = is_locked(directory)
+    store = open_run(directory)
     planned, statuses, under_way = store.planned(), store.statuses(), store.running() if active else []
     busy = {group.group for group in under_way}
-    counts = Counter(_state(statuses.get(key, LEFT), group in busy) for key, group in planned.items())
+    counts = Counter(_name_state(statuses.get(key, LEFT), group in busy) for key, group in planned.items())
     errors = [error for key, error in store.failures() if key in planned]
     run, left = store.run(), None
     if active and run is not None:
@@ -60,7 +61,7 @@ def status(directory: Path) -> Status:
     )
 
 
-def _state(recorded: str, busy: bool) -> str:
+def _name_state(recorded: str, busy: bool) -> str:
     return RUNNING if busy and recorded in (FAILED, LEFT) else recorded
 
 

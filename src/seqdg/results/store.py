@@ -1,7 +1,8 @@
-"""Records in a run directory: one SQLite file, one run that writes, any number of readers."""
+"""Records in a run directory: one SQLite file with one writer and any number of readers."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sqlite3
@@ -14,10 +15,9 @@ from typing import Any
 
 from seqdg.base.errors import UsageError
 from seqdg.results.directory import make_directory
-from seqdg.results.garbage import without_collection
 from seqdg.results.record import FAILED, Record
-from seqdg.results.rows import COLUMNS, record_of, row_of
-from seqdg.results.run import Analysis, Run, Running
+from seqdg.results.rows import COLUMNS, make_record, make_row
+from seqdg.results.run import Analysis, RunningGroup, RunProgress
 
 SCHEMA = 3
 FILE = "results.sqlite"
@@ -43,23 +43,23 @@ CREATE TABLE IF NOT EXISTS analyses (
 
 
 class Store:
-    """`Store.create` makes or opens a run directory for a run; `Store.open` reads one."""
+    """`Store.create` makes or opens a run directory to write to; `Store.open` opens one to read."""
 
     def __init__(self, path: Path, readonly: bool = False) -> None:
         self.path = path
         where = f"{path.resolve().as_uri()}?mode=ro" if readonly else str(path)
         if readonly and not path.with_name(f"{FILE}-wal").exists():
-            where += "&immutable=1"  # without it SQLite wants to make files beside one that nobody is writing
+            where += "&immutable=1"  # otherwise SQLite makes files beside one that nobody writes to
         # One thread uses it, but the garbage collector may close it in another.
         self._db = sqlite3.connect(where, isolation_level=None, timeout=30, uri=readonly, check_same_thread=False)
         self._db.row_factory = sqlite3.Row
 
     @classmethod
     def create(cls, directory: Path, benchmark: str) -> Store:
-        """For a run of this benchmark; a directory of another is refused."""
+        """Open the store of a run of this benchmark, or make it; refuse that of another benchmark."""
         make_directory(directory)
         store = cls(directory / FILE)
-        with store._said():
+        with store._explaining():
             store._db.execute("PRAGMA journal_mode=WAL")
             store._db.execute("PRAGMA synchronous=FULL")
             with store._transaction():
@@ -81,16 +81,16 @@ class Store:
         if not (directory / FILE).is_file():
             raise nothing
         store = cls(directory / FILE, readonly=not os.access(directory, os.W_OK))
-        if not store._query("SELECT name FROM sqlite_master"):  # killed before it was made
+        if not store._query("SELECT name FROM sqlite_master"):  # a run was killed before it made the tables
             raise nothing
         store._check()
         return store
 
     def _check(self) -> None:
         tables = {row[0] for row in self._query("SELECT name FROM sqlite_master")}
-        found = self.meta("schema") if "meta" in tables else None
-        if found != str(SCHEMA):
-            written = f"was written in format {found}" if found else "is no store of seqdg"
+        schema = self.meta("schema") if "meta" in tables else None
+        if schema != str(SCHEMA):
+            written = f"was written in format {schema}" if schema else "is no store of seqdg"
             raise UsageError(
                 f"{self.path} {written}, and this version of seqdg reads format {SCHEMA}. "
                 "Use the version that wrote it, or choose another directory."
@@ -108,15 +108,15 @@ class Store:
         return self.meta("benchmark") or ""
 
     def statuses(self) -> dict[str, str]:
-        """By key, of every trial that has a record."""
+        """Return the status of every trial that has a record, by key."""
         return {row[0]: row[1] for row in self._query("SELECT key, status FROM trials")}
 
     def finished(self) -> set[str]:
-        """Keys of the trials that need not run again."""
+        """Return the keys of the trials that need not run again."""
         return {key for key, status in self.statuses().items() if status != FAILED}
 
     def begin(self, planned: Mapping[str, str]) -> None:
-        """A run begins: its trials, each with its group. What an earlier one left as running no longer is."""
+        """Note that a run begins, with its trials by group. Forget what an earlier run left as running."""
         with self._transaction():
             self._db.execute("DELETE FROM running")
             self._db.execute("UPDATE planned SET latest = 0")
@@ -125,82 +125,85 @@ class Store:
                 " ON CONFLICT (key) DO UPDATE SET in_group = excluded.in_group, latest = 1",
                 planned.items(),
             )
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('run', ?)", (json.dumps(asdict(Run(time.time()))),))
+            self._db.execute(
+                "INSERT OR REPLACE INTO meta VALUES ('run', ?)", (json.dumps(asdict(RunProgress(time.time()))),)
+            )
 
-    def note(self, run: Run, running: Iterable[Running]) -> None:
-        """How far the run is."""
+    def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
+        """Note how far the run is."""
         with self._transaction():
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('run', ?)", (json.dumps(asdict(run)),))
             self._db.execute("DELETE FROM running")
             self._db.executemany("INSERT INTO running VALUES (?, ?, ?, ?, ?)", map(astuple, running))
 
-    def run(self) -> Run | None:
-        """The latest."""
-        found = self.meta("run")
-        return None if found is None else Run(**json.loads(found))
+    def run(self) -> RunProgress | None:
+        """Return how far the latest run is."""
+        text = self.meta("run")
+        return None if text is None else RunProgress(**json.loads(text))
 
-    def running(self) -> list[Running]:
-        return [Running(*row) for row in self._query("SELECT * FROM running")]
+    def running(self) -> list[RunningGroup]:
+        return [RunningGroup(*row) for row in self._query("SELECT * FROM running")]
 
     def planned(self) -> dict[str, str]:
-        """The trials of the latest run, each with its group."""
+        """Return the trials of the latest run by key, each with its group."""
         return {row[0]: row[1] for row in self._query("SELECT key, in_group FROM planned WHERE latest")}
 
     def groups(self) -> dict[str, str]:
-        """Every trial that was ever planned, with its latest group."""
+        """Return every trial that was ever planned by key, with its latest group."""
         return {row[0]: row[1] for row in self._query("SELECT key, in_group FROM planned")}
 
     def pace(self, device: str) -> dict[tuple[str, int, str], float]:
-        """Seconds per step of one trial, by algorithm, number of held-out domains and precision, from the latest
-        records."""
+        """Return the seconds that one trial takes per step, from the latest records, by algorithm, number of held-out
+        domains and precision."""
         rows = self._query(
             "SELECT description, seconds FROM trials WHERE device = ? AND status <> ? "
             "ORDER BY finished DESC LIMIT 1000",
             (device, FAILED),
         )
-        found: dict[tuple[str, int, str], float] = {}
+        pace: dict[tuple[str, int, str], float] = {}
         for text, seconds in rows:
             about = json.loads(text)
             kind = about["algorithm"], len(about["held_out"]), about["protocol"]["precision"]
-            found.setdefault(kind, seconds / about["protocol"]["steps"])
-        return found
+            pace.setdefault(kind, seconds / about["protocol"]["steps"])
+        return pace
 
     def failures(self) -> list[tuple[str, str]]:
-        """Key and traceback of every failed trial, the latest first."""
+        """Return the key and traceback of every failed trial, the latest first."""
         rows = self._query("SELECT key, error FROM trials WHERE status = ? ORDER BY finished DESC", (FAILED,))
         return [(row[0], row[1]) for row in rows]
 
     def add(self, records: Iterable[Record], group: str = "") -> None:
-        """All or none, in one transaction; the group is no longer running."""
-        rows = [row_of(record) for record in records]
+        """Add these records in one transaction, and note that their group no longer runs."""
+        rows = [make_row(record) for record in records]
         with self._transaction():
             places = ", ".join("?" * len(COLUMNS))
             self._db.executemany(f"INSERT OR REPLACE INTO trials ({', '.join(COLUMNS)}) VALUES ({places})", rows)
             self._db.execute("DELETE FROM running WHERE in_group = ?", (group,))
-        # The one file is whole by itself, should someone copy it alone from under a run that goes on.
+        # Then the one file is complete, should someone copy it alone while the run goes on.
         self._query("PRAGMA wal_checkpoint(PASSIVE)")
 
     def records(self, criterion: str | None = None) -> list[Record]:
-        """In the order in which they were planned, which no crash changes; unplanned ones last, as they finished.
+        """Return the records in the order in which they were planned, which no crash changes; unplanned ones come last,
+        in the order in which they finished.
 
-        With a criterion: only what a table of it needs, in a fraction of the time.
+        With a criterion, return only what a table of it needs, in a fraction of the time.
         """
         columns = ", ".join(c for c in COLUMNS if criterion is None or c != "losses")
-        with without_collection():
+        with pause_garbage_collection():
             order = self._query(
                 "SELECT trials.rowid FROM trials LEFT JOIN planned USING (key) "
                 "ORDER BY planned.rowid IS NULL, planned.rowid, finished, trials.rowid"
             )
             place = {row[0]: i for i, row in enumerate(order)}  # so that SQLite need not sort whole records
             rows = sorted(self._query(f"SELECT rowid, {columns} FROM trials"), key=lambda row: place[row[0]])
-            return [record_of(row, criterion) for row in rows]
+            return [make_record(row, criterion) for row in rows]
 
     def add_analysis(self, name: str, payload: Any) -> None:
         text = json.dumps(payload)
         self._query("INSERT INTO analyses (name, created, payload) VALUES (?, ?, ?)", (name, time.time(), text))
 
     def analyses(self, name: str | None = None) -> list[Analysis]:
-        """All, or those of one name, the oldest first."""
+        """Return all analyses, or those of one name, the oldest first."""
         rows = self._query(
             "SELECT name, created, payload FROM analyses WHERE ? IN (name, '') ORDER BY id", (name or "",)
         )
@@ -214,12 +217,12 @@ class Store:
             self._db.close()
 
     def _query(self, sql: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
-        with self._said():
+        with self._explaining():
             return self._db.execute(sql, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._said():
+        with self._explaining():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -230,15 +233,27 @@ class Store:
                 raise
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
-        """What SQLite reports, as a sentence that says what to do."""
+    def _explaining(self) -> Iterator[None]:
+        """Turn errors of SQLite into sentences that say what to do."""
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise UsageError(_sentence(self.path, error)) from error
+            raise UsageError(_explain(self.path, error)) from error
 
 
-def _sentence(path: Path, error: sqlite3.DatabaseError) -> str:
+@contextmanager
+def pause_garbage_collection() -> Iterator[None]:
+    """Make many objects at once: the collector would search all of them again and again and find nothing to free."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _explain(path: Path, error: sqlite3.DatabaseError) -> str:
     text = str(error)
     if "full" in text or "disk I/O" in text:
         return (

@@ -15,12 +15,12 @@ AVERAGE, WORST = "average", "worst"
 
 @dataclass(frozen=True)
 class Unit:
-    """How a criterion is printed."""
+    """How tables print a criterion."""
 
     title: str
     factor: float = 100.0
     digits: int = 1
-    points: str = "points"  # of a difference
+    points: str = "points"  # the unit of a difference
 
 
 UNITS = {
@@ -56,48 +56,48 @@ def format_cell(cell: Cell | None, digits: int, plus_minus: str = "±") -> str:
 
 
 def summarize(outcomes: Sequence[Outcome], factor: float = 100.0, higher: bool = True) -> list[Cell]:
-    """Per held-out domain; then the average over them, taken within each seed; then the worst of them."""
+    """Return a cell for each held-out domain, their average (taken within each seed) and the worst of them."""
     algorithms = list(dict.fromkeys(o.algorithm for o in outcomes))
     domains = list(dict.fromkeys(o.held_out for o in outcomes))
     cells = []
     for algorithm in algorithms:
-        own = [o for o in outcomes if o.algorithm == algorithm]
-        by_domain = {d: [o for o in own if o.held_out == d] for d in domains}
-        rows = [_cell(algorithm, row_name(d), tried, factor) for d, tried in by_domain.items() if tried]
+        results = [o for o in outcomes if o.algorithm == algorithm]
+        by_domain = {d: [o for o in results if o.held_out == d] for d in domains}
+        rows = [_make_cell(algorithm, name_row(d), tried, factor) for d, tried in by_domain.items() if tried]
         cells += rows
-        cells.append(_average(algorithm, own, domains, factor))
-        cells.append(_worst(algorithm, rows, len(domains), higher))
+        cells.append(_make_average(algorithm, results, domains, factor))
+        cells.append(_make_worst(algorithm, rows, len(domains), higher))
     return cells
 
 
-def row_name(domain: str) -> str:
-    """A domain of the data may be called as the rows below the domains are."""
+def name_row(domain: str) -> str:
+    """Return the name of a domain's row, also where the domain is called `average` or `worst`."""
     return f"{domain} (domain)" if domain in (AVERAGE, WORST) else domain
 
 
-def known(value: float | None) -> TypeGuard[float]:
-    """Neither diverged nor undefined, as the AUROC of a domain with one class is."""
+def is_known(value: float | None) -> TypeGuard[float]:
+    """Whether there is a value: training did not diverge, and the criterion is defined (AUROC needs both classes)."""
     return value is not None and math.isfinite(value)
 
 
-def _cell(algorithm: str, held_out: str, outcomes: Sequence[Outcome], factor: float) -> Cell:
-    values = [factor * o.value for o in outcomes if known(o.value)]
+def _make_cell(algorithm: str, held_out: str, outcomes: Sequence[Outcome], factor: float) -> Cell:
+    values = [factor * o.value for o in outcomes if is_known(o.value)]
     return Cell(algorithm, held_out, *mean_and_error(values), len(values), sum(o.value is None for o in outcomes))
 
 
-def _average(algorithm: str, outcomes: Sequence[Outcome], domains: Sequence[str], factor: float) -> Cell:
-    """Over the seeds for which every domain has a value."""
+def _make_average(algorithm: str, outcomes: Sequence[Outcome], domains: Sequence[str], factor: float) -> Cell:
+    """Average over the seeds for which every domain has a value."""
     by_seed: dict[int, list[float]] = {}
     for o in outcomes:
-        if known(o.value):
+        if is_known(o.value):
             by_seed.setdefault(o.seed, []).append(factor * o.value)
     whole = [fmean(values) for values in by_seed.values() if len(values) == len(domains)]
     diverged = sum(o.value is None for o in outcomes)
     return Cell(algorithm, AVERAGE, *mean_and_error(whole), len(whole), diverged)
 
 
-def _worst(algorithm: str, rows: Sequence[Cell], domains: int, higher: bool) -> Cell:
-    """Only where every domain has a value: otherwise the worst may be one that is missing."""
+def _make_worst(algorithm: str, rows: Sequence[Cell], domains: int, higher: bool) -> Cell:
+    """Return the worst domain where every domain has a value; otherwise the worst may be one that is missing."""
     reached = [(row.mean, row) for row in rows if row.mean is not None]
     if len(reached) < domains:
         return Cell(algorithm, WORST, None, None, 0, sum(row.diverged for row in rows))
@@ -106,7 +106,7 @@ def _worst(algorithm: str, rows: Sequence[Cell], domains: int, higher: bool) -> 
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Mean and standard error of the mean."""
+    """Return the mean and its standard error."""
     if not values:
         return None, None
     return fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from command import seqdg
-from seqdg.results.archive.reading import opened
+from seqdg.results.archive.reading import open_run
 from seqdg.results.archive.writing import pack
 from seqdg.results.store import Store
 
@@ -33,5 +33,5 @@ def directory(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def file(directory, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("packed") / "records.json.xz"
-    pack([(directory, opened(directory))], path)
+    pack([(directory, open_run(directory))], path)
     return path

@@ -11,7 +11,7 @@ import pytest
 from command import seqdg
 from seqdg.base.errors import UsageError
 from seqdg.cli.table import shown
-from seqdg.results.archive.reading import FILE, opened
+from seqdg.results.archive.reading import FILE, open_run
 from seqdg.results.archive.writing import pack
 from seqdg.results.store import Store
 
@@ -26,7 +26,7 @@ def test_a_file_that_is_cut_short_is_told_from_one_that_is_no_packed_run(file, t
     data = file.read_bytes()
     (tmp_path / FILE).write_bytes(data[: int(kept * len(data))])
     with pytest.raises(UsageError, match="is cut short" if kept else "is no packed run"):
-        opened(tmp_path / FILE)
+        open_run(tmp_path / FILE)
 
 
 def test_a_damaged_file_is_never_read(file, tmp_path):
@@ -34,27 +34,27 @@ def test_a_damaged_file_is_never_read(file, tmp_path):
     data[len(data) // 2] ^= 1
     (tmp_path / FILE).write_bytes(data)
     with pytest.raises(UsageError, match="is damaged"):
-        opened(tmp_path / FILE)
+        open_run(tmp_path / FILE)
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\x1f\x8b\x08", lzma.compress(b"[1]"), lzma.compress(b"{}")])
 def test_another_file_is_no_packed_run(tmp_path, data):
     (tmp_path / "other.xz").write_bytes(data)
     with pytest.raises(UsageError, match=r"other\.xz is no packed run"):
-        opened(tmp_path / "other.xz")
+        open_run(tmp_path / "other.xz")
 
 
 def test_a_newer_format_is_named(file, tmp_path):
     rewritten(file, tmp_path / FILE, version=2)
     with pytest.raises(UsageError, match="was written in format 2, and this version of seqdg reads format 1"):
-        opened(tmp_path)
+        open_run(tmp_path)
 
 
 def test_a_file_with_parts_missing_is_refused_when_it_is_opened(file, tmp_path):
     for changes in ({"count": 3}, {"columns": {}}, {"columns": []}):
         rewritten(file, tmp_path / FILE, **changes)
         with pytest.raises(UsageError, match="is no packed run that can be read"):
-            opened(tmp_path)
+            open_run(tmp_path)
 
 
 def test_runs_of_other_benchmarks_or_data_are_not_mixed(directory, tmp_path):
@@ -62,7 +62,7 @@ def test_runs_of_other_benchmarks_or_data_are_not_mixed(directory, tmp_path):
     other, foreign = Store.create(tmp_path / "vlcs", "vlcs"), Store.create(tmp_path / "mine", "rotated-mnist")
     other.add(records[:2])
     foreign.add([replace(r, key="k", description={**r.description, "data": "0" * 64}) for r in records[:1]])
-    ours = (directory, opened(directory))
+    ours = (directory, open_run(directory))
     with pytest.raises(UsageError, match=r"holds a run of 'vlcs' and .* one of 'rotated-mnist': pack each"):
         pack([ours, (tmp_path / "vlcs", other)], tmp_path / FILE)
     with pytest.raises(UsageError, match="on 2 different data sets"):

@@ -12,7 +12,7 @@ from seqdg.bench.benchmark import load_benchmark
 from seqdg.bench.executors.context import Context
 from seqdg.bench.rerun import Comparison, picked, rerun, stack_with, trial_of
 from seqdg.data import rotated_mnist
-from seqdg.results.archive.reading import opened
+from seqdg.results.archive.reading import open_run
 from seqdg.results.archive.writing import pack
 from seqdg.results.record import DIVERGED, FAILED, Evaluation
 from seqdg.results.store import Store
@@ -20,7 +20,7 @@ from seqdg.results.store import Store
 
 @pytest.fixture(scope="module")
 def records(file):
-    return opened(file).records()
+    return open_run(file).records()
 
 
 @pytest.fixture(scope="module")

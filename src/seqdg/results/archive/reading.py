@@ -1,4 +1,4 @@
-"""A packed run, read."""
+"""Reads packed runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError
-from seqdg.results.archive.columns import decoded, decoded_numbers
-from seqdg.results.record import Evaluation, Record, key_of
-from seqdg.results.run import Analysis, Results, Run, Running
+from seqdg.results.archive.columns import decode, decode_numbers
+from seqdg.results.record import Evaluation, Record, make_key
+from seqdg.results.run import Analysis, RecordSource, RunningGroup, RunProgress
 from seqdg.results.store import FILE as STORE
 from seqdg.results.store import Store
 
@@ -23,8 +23,8 @@ PLAIN = ("status", "seconds", "peak_memory", "stacked", "device", "versions", "c
 _MAGIC = b"\xfd7zXZ\x00"
 
 
-def opened(path: Path) -> Results:
-    """A run directory, a packed run, or a directory that holds one."""
+def open_run(path: Path) -> RecordSource:
+    """Open a run directory, a packed run, or a directory that holds one."""
     if path.is_file():
         return Archive(path)
     if not (path / STORE).is_file() and (path / FILE).is_file():
@@ -33,18 +33,18 @@ def opened(path: Path) -> Results:
 
 
 class Archive:
-    """The contents of one file."""
+    """A packed run: the contents of one file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._content = _content(path)
+        self._content = _read_content(path)
         try:
             self._check()
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
             raise UsageError(f"{path} is no packed run that can be read. `seqdg pack` makes one.") from None
 
     def _check(self) -> None:
-        """What is cheap to see, so that no command fails later."""
+        """Check what is cheap to check, so that no command fails later."""
         for name in ("benchmark", "count", "commands", "analyses", "missing", "description", "history", "losses"):
             self._content[name]
         for name in (*PLAIN, "group", "latest"):
@@ -57,21 +57,21 @@ class Archive:
 
     @cached_property
     def _columns(self) -> dict[str, list[Any]]:
-        return {name: decoded(column) for name, column in self._content["columns"].items()}
+        return {name: decode(column) for name, column in self._content["columns"].items()}
 
     @cached_property
     def _keys(self) -> list[str]:
-        return [str(key) for key in self._columns.get("key") or map(key_of, self._descriptions)]
+        return [str(key) for key in self._columns.get("key") or map(make_key, self._descriptions)]
 
     @cached_property
     def _descriptions(self) -> list[dict[str, Any]]:
-        columns = {name: decoded(column) for name, column in self._content["description"].items()}
+        columns = {name: decode(column) for name, column in self._content["description"].items()}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def records(self, criterion: str | None = None) -> list[Record]:
         c = self._columns
         histories = self._histories(criterion)
-        lengths, points = decoded(self._content["losses"]["lengths"]), iter(self._losses)
+        lengths, points = decode(self._content["losses"]["lengths"]), iter(self._losses)
         return [
             Record(
                 key=key,
@@ -85,28 +85,28 @@ class Archive:
 
     @cached_property
     def _losses(self) -> list[float]:
-        return decoded_numbers(self._content["losses"]["values"])
+        return decode_numbers(self._content["losses"]["values"])
 
     def _histories(self, criterion: str | None) -> Iterator[list[Evaluation]]:
-        """Of every record in turn; with a criterion, its values alone."""
+        """Yield the history of each record; with a criterion, only the values of that criterion."""
         numbers = {
-            name: iter(decoded_numbers(column))
+            name: iter(decode_numbers(column))
             for name, column in self._content["history"]["numbers"].items()
             if criterion in (None, name.partition(".")[0])
         }
 
-        def taken(part: str, counts: list[tuple[str, int]]) -> dict[str, list[float]]:
+        def take(part: str, counts: list[tuple[str, int]]) -> dict[str, list[float]]:
             return {c: list(islice(numbers[f"{c}.{part}"], n)) for c, n in counts if criterion in (None, c)}
 
-        for shape in decoded(self._content["history"]["shape"]):
-            yield [Evaluation(step, taken("source", inside), taken("held_out", out)) for step, inside, out in shape]
+        for shape in decode(self._content["history"]["shape"]):
+            yield [Evaluation(step, take("source", inside), take("held_out", out)) for step, inside, out in shape]
 
     def meta(self, name: str) -> str | None:
         return json.dumps(self._content["commands"]) if name == "commands" else None
 
     def analyses(self, name: str | None = None) -> list[Analysis]:
-        found = [Analysis(*entry) for entry in self._content["analyses"]]
-        return [a for a in found if name in (None, a.name)]
+        analyses = [Analysis(*entry) for entry in self._content["analyses"]]
+        return [a for a in analyses if name in (None, a.name)]
 
     def statuses(self) -> dict[str, str]:
         return dict(zip(self._keys, self._columns["status"], strict=True))
@@ -122,25 +122,25 @@ class Archive:
     def failures(self) -> list[tuple[str, str]]:
         return []
 
-    def run(self) -> Run | None:
+    def run(self) -> RunProgress | None:
         return None
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[RunningGroup]:
         return []
 
     def close(self) -> None:
         """There is nothing to close."""
 
 
-def _content(path: Path) -> dict[str, Any]:
-    """Whole and of a version that is known, or a sentence that says what is wrong."""
+def _read_content(path: Path) -> dict[str, Any]:
+    """Return the contents of a complete file of a known version; otherwise say what is wrong."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
-    stranger = UsageError(f"{path} is no packed run: `seqdg pack` makes one, and {FILE} is its usual name.")
+    not_packed = UsageError(f"{path} is no packed run: `seqdg pack` makes one, and {FILE} is its usual name.")
     if not data.startswith(_MAGIC[: len(data)]) or not data:
-        raise stranger
+        raise not_packed
     reader = lzma.LZMADecompressor(lzma.FORMAT_XZ)
     try:
         text = reader.decompress(data)
@@ -151,9 +151,9 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except ValueError:
-        raise stranger from None
+        raise not_packed from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise stranger
+        raise not_packed
     if content.get("version") != VERSION:
         raise UsageError(
             f"{path} was written in format {content.get('version')}, and this version of seqdg reads format {VERSION}. "
