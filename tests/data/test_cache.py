@@ -145,7 +145,7 @@ def test_a_process_killed_while_decoding_leaves_only_what_is_later_removed(pictu
     """
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
     assert ended.returncode == -signal.SIGKILL
-    (left,) = cache.glob("*.unfinished")
+    (left,) = cache.glob("*.part")
     assert not list(cache.glob("*.npy"))
     load(SPEC, root)
     assert left.exists()  # it might still be written to

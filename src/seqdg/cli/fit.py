@@ -109,14 +109,14 @@ def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, s
 def _compared(
     rows: Rows, template: DomainGeneralizer, names: Sequence[str] | None, texts: Sequence[str], how: dict[str, Any]
 ) -> Comparison:
+    from seqdg.base.machine import count_cores
     from seqdg.bench.executors.choice import device_of
-    from seqdg.bench.executors.process import cores
     from seqdg.cli.progress import shown
     from seqdg.estimator.compare import USUAL, compare
 
     settings = _settings(texts, names or USUAL)
     if how["workers"] is None:
-        many = cores() if device_of(template.device) == "cpu" else 0
+        many = count_cores() if device_of(template.device) == "cpu" else 0
         how = {**how, "workers": many if many > 1 else 0}
     with shown("comparing") as show, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what they say is part of what is printed

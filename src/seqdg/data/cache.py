@@ -12,19 +12,20 @@ import os
 import shutil
 import sys
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
+from seqdg.base.files import UNFINISHED, replace_file
+from seqdg.base.machine import count_cores
 from seqdg.data.checks import Problem
 from seqdg.data.container import LARGEST, Container, File
 from seqdg.data.decode import Pixels, decode, need_pillow, side
@@ -36,6 +37,10 @@ VERSION = 1  # of how pictures become pixels; a new one makes every cache anew
 BLOCK = 2**25  # bytes of pictures decoded together, two blocks ahead of the writing: bounds the memory
 LARGEST_FOUND_SIDE = 256
 ABANDONED = 600.0  # seconds after which an unfinished file that nobody writes to is removed
+
+
+class _Broken(Exception):
+    """Some pictures cannot be decoded: the file in the making is given up."""
 
 
 def cache_folder() -> Path:
@@ -65,7 +70,7 @@ def fingerprint(container: Container, pictures: Sequence[Picture], cache: Path) 
         line = f"{picture.domain}/{picture.label}/{name}\0{picture.file.size} {checksum:08x}\n"
         digest.update(line.encode())
     if stamp:
-        with _replacing(known) as out:
+        with _write(known) as out:
             out.write(digest.hexdigest().encode())
     return digest.hexdigest()
 
@@ -100,13 +105,13 @@ def _open(path: Path, rows: int) -> NDArray[np.uint8] | None:
 def _decode_all(
     container: Container, files: Sequence[File], size: int | None, path: Path, progress: Progress
 ) -> list[Problem]:
-    with ThreadPoolExecutor(_cores()) as pool:  # Pillow's decoders let other threads run
+    with ThreadPoolExecutor(count_cores()) as pool:  # Pillow's decoders let other threads run
         if size is None:
             sides = list(pool.map(lambda file: _side(container, file), files))
             size = min(max(sides, default=1), LARGEST_FOUND_SIDE)
         shape = (len(files), 3, size, size)
         broken: list[Problem] = []
-        with _replacing(path, int(np.prod(shape, dtype=np.int64)), broken) as out:
+        with suppress(_Broken), _write(path, int(np.prod(shape, dtype=np.int64))) as out:
             npy.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
             for done, result in enumerate(_ahead(pool, container, files, size), 1):
                 if isinstance(result, Problem):
@@ -114,6 +119,8 @@ def _decode_all(
                 elif not broken:
                     out.write(result.data)
                 progress(done, len(files))
+            if broken:
+                raise _Broken
     return broken
 
 
@@ -122,7 +129,7 @@ def _ahead(
 ) -> Iterator[Pixels | Problem]:
     """Decoded in parallel, given in order, never more than two blocks ahead."""
     waiting: deque[list[Future[Pixels | Problem]]] = deque()
-    block = max(_cores(), BLOCK // (3 * size * size))
+    block = max(count_cores(), BLOCK // (3 * size * size))
     for start in range(0, len(files), block):
         waiting.append([pool.submit(_decode, container, file, size) for file in files[start : start + block]])
         if len(waiting) > 2:
@@ -148,10 +155,6 @@ def _side(container: Container, file: File) -> int:
         return 1
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Held by one process at a time, so that a set is decoded once however many want it. One that dies lets go."""
@@ -172,42 +175,22 @@ def _alone(path: Path) -> Iterator[None]:
             place.unlink(missing_ok=True)
 
 
-class _replacing:
-    """A file that comes to be whole or not at all: nothing where the block fails or finds something `wrong`."""
-
-    def __init__(self, path: Path, needs: int = 0, wrong: Sequence[Any] = ()) -> None:
-        self.path, self.needs, self.wrong = path, needs, wrong
-        self.unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}.unfinished")
-
-    def __enter__(self) -> BinaryIO:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            _remove_abandoned(self.path.parent)
-            if shutil.disk_usage(self.path.parent).free < self.needs:
-                raise OSError("the disk has too little room")
-            self.file = self.unfinished.open("wb")
-        except OSError as error:
-            raise _cannot(self.path, self.needs, error) from error
-        return self.file
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            if kind is None and not self.wrong:
-                self.file.flush()
-                os.fsync(self.file.fileno())
-            self.file.close()
-            if kind is None and not self.wrong:
-                self.unfinished.replace(self.path)
-        except OSError as late:
-            raise _cannot(self.path, self.needs, late) from late
-        finally:
-            self.unfinished.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise _cannot(self.path, self.needs, error) from error
+@contextmanager
+def _write(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
+    """A new file of the cache, there whole or not at all; `needs`: the bytes that it will take."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(path.parent)
+        if shutil.disk_usage(path.parent).free < needs:
+            raise OSError("the disk has too little room")
+        with replace_file(path) as file:
+            yield file
+    except OSError as error:
+        raise _cannot(path, needs, error) from error
 
 
 def _remove_abandoned(folder: Path) -> None:
-    for left in folder.glob("*.unfinished"):
+    for left in folder.glob(f"*{UNFINISHED}"):
         try:
             if time.time() - left.stat().st_mtime > ABANDONED:
                 left.unlink()

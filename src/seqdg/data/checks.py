@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
+from seqdg.base.words import count_things, list_some
 from seqdg.data.cells import is_missing
-
-SHOWN = 8  # names or numbers given in one sentence before "and N more"
 
 Labels = NDArray[np.int64]  # (row,) index into the classes
 
@@ -24,18 +23,6 @@ class Problem(NamedTuple):
     partial: bool = False
 
 
-def some(items: Iterable[object]) -> str:
-    """`a, b, c and 5 more`"""
-    names = [str(item) for item in items]
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def count(n: int, what: str) -> str:
-    """`1 file`, `3 files`"""
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
-
-
 def missing_domains(wanted: Sequence[str], found: Iterable[str], place: str) -> list[Problem]:
     there = sorted(set(found))
     problems = []
@@ -43,7 +30,9 @@ def missing_domains(wanted: Sequence[str], found: Iterable[str], place: str) -> 
         if domain in there:
             continue
         near = difflib.get_close_matches(domain, there, n=1, cutoff=0.5)
-        hint = f" Is it '{near[0]}'?" if near else f" It holds: {some(there)}." if there else " It holds no domain."
+        hint = (
+            f" Is it '{near[0]}'?" if near else f" It holds: {list_some(there)}." if there else " It holds no domain."
+        )
         problems.append(Problem(f"{place} has no domain '{domain}'.{hint}"))
     return problems
 
@@ -75,7 +64,7 @@ def class_coverage(
             text = f"Only {alone[0]} has the class '{name}': with {alone[0]} held out, no source domain has it."
             problems.append(Problem(text))
         elif lacking:
-            notes.append(f"The class '{name}' is missing from {some(lacking)}.")
+            notes.append(f"The class '{name}' is missing from {list_some(lacking)}.")
     return problems, notes
 
 
@@ -83,7 +72,7 @@ def published_counts(
     labels: Mapping[str, NDArray[Any]], published: Mapping[str, int], what: str = "row"
 ) -> list[Problem]:
     return [
-        Problem(f"{domain} has {count(len(labels[domain]), what)} where {right} are published.", partial=True)
+        Problem(f"{domain} has {count_things(len(labels[domain]), what)} where {right} are published.", partial=True)
         for domain, right in published.items()
         if domain in labels and len(labels[domain]) != right
     ]
@@ -104,7 +93,9 @@ def finite(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
     for domain, rows in x.items():
         wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if len(wrong):
-            what = f"{len(wrong)} of {len(rows)} rows with NaN or infinite features (counted from 0: {some(wrong)})"
+            what = (
+                f"{len(wrong)} of {len(rows)} rows with NaN or infinite features (counted from 0: {list_some(wrong)})"
+            )
             problems.append(Problem(f"{domain} has {what}: fill them in or leave these rows out."))
     return problems
 
@@ -122,6 +113,6 @@ def check_labels(y: Sequence[Any]) -> None:
     lacking = [i for i, value in enumerate(y) if is_missing(value)]
     if lacking:
         raise UsageError(
-            f"Input y contains NaN: {count(len(lacking), 'row')} without a label (from 0: {some(lacking)}). "
-            "Label them or leave them out."
+            f"Input y contains NaN: {count_things(len(lacking), 'row')} without a label (from 0: "
+            f"{list_some(lacking)}). Label them or leave them out."
         )

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import unknown
+from seqdg.base.words import count_things, list_some
 from seqdg.data.cells import Column, parse_truth, to_word
-from seqdg.data.checks import Problem, count, missing_domains, some
+from seqdg.data.checks import Problem, missing_domains
 from seqdg.data.rows import Matrix, Read, Rows
 from seqdg.data.spec import DataSpec
 from seqdg.data.tables import open_table
@@ -66,7 +67,7 @@ def split_by_domain(
             rows[name] = Rows(x[mine], y[mine], None if valid is None else valid[mine])
     others = [name for name in there if name not in rows]
     left_out = sum(int((domain == there[name]).sum()) for name in others)
-    notes = [f"{count(left_out, 'row')} of other domains left out: {some(others)}."] if others else []
+    notes = [f"{count_things(left_out, 'row')} of other domains left out: {list_some(others)}."] if others else []
     return Read(rows, missing_domains(spec.domains, there, place), notes)
 
 
@@ -75,7 +76,7 @@ def stack_columns(columns: Mapping[str, NDArray[Any]], rows: int, place: str, pr
     text = [name for name, values in columns.items() if values.dtype.kind not in "iufb"]
     if text:
         cure = "make numbers of them, or name them in `ignore`"
-        problems.append(Problem(f"{place} has columns that are not numbers: {some(text)}; {cure}."))
+        problems.append(Problem(f"{place} has columns that are not numbers: {list_some(text)}; {cure}."))
     numbers = [values.astype(np.float32) for name, values in columns.items() if name not in text]
     if not numbers:
         problems.append(Problem(f"{place} has no column of features."))
@@ -89,7 +90,7 @@ def _find_empty_cells(columns: Columns, names: Sequence[str]) -> list[Problem]:
         empty = np.isnan(columns[name]) if columns[name].dtype.kind == "f" else columns[name] == ""
         if empty.any():
             problems.append(
-                Problem(f"The column '{name}' has {count(int(empty.sum()), 'empty cell')}: fill in every one.")
+                Problem(f"The column '{name}' has {count_things(int(empty.sum()), 'empty cell')}: fill in every one.")
             )
     return problems
 

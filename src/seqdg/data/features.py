@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
-from seqdg.data.checks import Problem, missing_domains, some
+from seqdg.base.words import list_some
+from seqdg.data.checks import Problem, missing_domains
 from seqdg.data.domain_table import read_columns, stack_columns
 from seqdg.data.mat import Arrays, read_mat, refused
 from seqdg.data.rows import Matrix, Read, Rows
@@ -164,7 +165,7 @@ def _files(folder: Path, domain: str, templates: Sequence[str]) -> list[Path]:
     for pattern in (f"{name}.*", f"{name}[_.-]*", f"{name}/*", f"*/{name}.*"):
         found = sorted(path for path in folder.glob(pattern) if path.suffix.lower() in SUFFIXES)
         if len(found) > 1 and "/" not in pattern:
-            names = some(path.name for path in found)
+            names = list_some(path.name for path in found)
             raise UsageError(f"{folder} has several files that may be the domain '{domain}': {names}. Say `files`.")
         if found:
             return found

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
+from seqdg.base.words import list_some
 from seqdg.data.cells import Column, is_missing, to_word
-from seqdg.data.checks import some
 
 
 class NotAValue(UsageError, TypeError):
@@ -30,7 +30,9 @@ class Frame:
     def __post_init__(self) -> None:
         twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
         if twice:
-            raise UsageError(f"Several columns have the same name: {some(dict.fromkeys(twice))}. Rename or drop them.")
+            raise UsageError(
+                f"Several columns have the same name: {list_some(dict.fromkeys(twice))}. Rename or drop them."
+            )
 
     def __len__(self) -> int:
         return len(self.columns[0]) if self.columns else 0

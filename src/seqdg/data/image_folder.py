@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqdg.data.checks import Labels, Problem, count, missing_domains, some
+from seqdg.base.words import count_things, list_some
+from seqdg.data.checks import Labels, Problem, missing_domains
 from seqdg.data.container import Container, File
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
@@ -98,8 +99,8 @@ def _set_others_apart(found: Pictures, place: str, drop: bool) -> None:
             others.setdefault(picture.domain, Counter())[picture.label] += 1
     for domain, names in others.items():
         if drop:
-            found.notes.append(f"{domain}: {count(names.total(), 'picture')} of other classes left out.")
+            found.notes.append(f"{domain}: {count_things(names.total(), 'picture')} of other classes left out.")
         else:
-            text = f"{place}: {domain} has folders that are none of the classes: {some(sorted(names))}."
+            text = f"{place}: {domain} has folders that are none of the classes: {list_some(sorted(names))}."
             found.problems.append(Problem(text))
     found.pictures = [p for p in found.pictures if p.label in known]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.data.checks import Labels, Problem, count, some
+from seqdg.base.words import count_things, list_some
+from seqdg.data.checks import Labels, Problem
 
 Raw = Mapping[str, NDArray[Any]]  # domain -> (row,) numbers or text
 
@@ -25,7 +26,7 @@ def encode(raw: Raw, classes: Sequence[str], base: int | None, other_is_wrong: b
     """Class indices of every domain. Without `classes`, whatever values occur are the classes, in order."""
     text = [d for d, y in raw.items() if len(y) and y.dtype.kind not in "iufb"]
     if text and len(text) < sum(len(y) > 0 for y in raw.values()):
-        problem = Problem(f"The labels of {some(text)} are text, those of other domains numbers: use one kind.")
+        problem = Problem(f"The labels of {list_some(text)} are text, those of other domains numbers: use one kind.")
         return Encoded(tuple(classes), {d: np.full(len(y), -1) for d, y in raw.items()}, [problem])
     if text:
         return _names({d: y.astype(str) for d, y in raw.items()}, classes, other_is_wrong)
@@ -44,7 +45,7 @@ def _names(raw: Raw, classes: Sequence[str], other_is_wrong: bool) -> Encoded:
     for domain, y in raw.items():
         other = sorted({str(v) for v in np.unique(y)} - set(known))
         if other and other_is_wrong:
-            problems.append(Problem(f"{domain} has labels that are none of the classes: {some(other)}."))
+            problems.append(Problem(f"{domain} has labels that are none of the classes: {list_some(other)}."))
     return Encoded(
         known, {d: np.array([index.get(str(v), -1) for v in y], dtype=np.int64) for d, y in raw.items()}, problems
     )
@@ -55,7 +56,9 @@ def _whole(domain: str, y: NDArray[Any]) -> list[Problem]:
     wrong = numbers[~np.isfinite(numbers) | (numbers != np.round(numbers))]
     if not len(wrong):
         return []
-    return [Problem(f"{domain} has {count(len(wrong), 'label')} not a whole number: {some(np.unique(wrong))}.")]
+    return [
+        Problem(f"{domain} has {count_things(len(wrong), 'label')} not a whole number: {list_some(np.unique(wrong))}.")
+    ]
 
 
 def _values(raw: Mapping[str, Labels], base: int | None) -> Encoded:
@@ -85,11 +88,8 @@ def _numbers(raw: Mapping[str, Labels], classes: Sequence[str], base: int | None
             out = labels[y[domain] < 0]
             if len(out):
                 allowed = f"{n} classes with label_base = {base} allow {base} to {base + n - 1}"
-                problems.append(
-                    Problem(
-                        f"{domain} has {count(len(out), 'label')} out of range ({some(np.unique(out))}): {allowed}."
-                    )
-                )
+                many = f"{count_things(len(out), 'label')} out of range ({list_some(np.unique(out))})"
+                problems.append(Problem(f"{domain} has {many}: {allowed}."))
     return Encoded(tuple(classes), y, problems)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from seqdg.base.words import count_things, list_some
 from seqdg.data import checks
 from seqdg.data.checks import Problem
 from seqdg.data.found import Found
@@ -41,7 +42,7 @@ def collect(spec: DataSpec, read: Read) -> Found:
     for domain, labels in encoded.y.items() if spec.drop_other_labels else ():
         keep = labels >= 0
         if not keep.all():
-            notes.append(f"{domain}: {checks.count(int((~keep).sum()), 'row')} of other classes left out.")
+            notes.append(f"{domain}: {count_things(int((~keep).sum()), 'row')} of other classes left out.")
         valid = rows[domain].validation
         rows[domain] = Rows(rows[domain].x[keep], rows[domain].y[keep], None if valid is None else valid[keep])
         y[domain] = labels[keep]
@@ -67,7 +68,7 @@ def _validation(rows: dict[str, Rows], problems: list[Problem]) -> NDArray[np.bo
     given = [domain for domain, r in rows.items() if r.validation is not None]
     if given and len(given) < len(rows):
         missing = [domain for domain in rows if domain not in given]
-        text = f"Only {checks.some(given)} have an official split: give {checks.some(missing)} one, or none at all."
+        text = f"Only {list_some(given)} have an official split: give {list_some(missing)} one, or none at all."
         problems.append(Problem(text))
         return None
     splits = [r.validation for r in rows.values() if r.validation is not None]

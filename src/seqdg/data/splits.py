@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.data.checks import Problem, count, some
+from seqdg.base.words import count_things, list_some
+from seqdg.data.checks import Problem
 from seqdg.data.container import stem
 from seqdg.data.image_folder import Pictures
 
@@ -26,7 +27,7 @@ def validation(found: Pictures, folder: Path) -> tuple[NDArray[np.bool_] | None,
     keys: list[Key] = [(p.domain, p.label, p.file.stem) for p in found.pictures]
     twice = sorted({"/".join(key) for key in _repeated(keys)})
     problems = (
-        [Problem(f"Files that only their ending tells apart match no split list: {some(twice)}.")] if twice else []
+        [Problem(f"Files that only their ending tells apart match no split list: {list_some(twice)}.")] if twice else []
     )
     chosen: set[Key] = set()
     for domain in found.domains:
@@ -58,10 +59,10 @@ def _entries(path: Path, found: Pictures, problems: list[Problem]) -> list[Key]:
         if expected.get(key[1]) != label:
             mislabelled.append(f"{line.strip()} (line {number})")
     if odd:
-        problems.append(Problem(f"{path.name}: lines that are not `domain/class/file label`: {some(odd)}."))
+        problems.append(Problem(f"{path.name}: lines that are not `domain/class/file label`: {list_some(odd)}."))
     if mislabelled:
         first = f"labels count from 1 in the order {', '.join(found.classes)}"
-        problems.append(Problem(f"{path.name}: labels that do not fit the class: {some(mislabelled)}; {first}."))
+        problems.append(Problem(f"{path.name}: labels that do not fit the class: {list_some(mislabelled)}; {first}."))
     return keys
 
 
@@ -70,18 +71,20 @@ def _compare(domain: str, there: set[Key], named: dict[str, list[Key]]) -> list[
     for part, keys in named.items():
         absent = sorted(set(keys) - there)
         if absent:
-            names = some("/".join(key) for key in absent)
-            text = f"{domain}_{part}_kfold.txt names {count(len(absent), 'file')} not there: {names}."
+            names = list_some("/".join(key) for key in absent)
+            text = f"{domain}_{part}_kfold.txt names {count_things(len(absent), 'file')} not there: {names}."
             problems.append(Problem(text, partial=True))
     left_out = sorted(there - set(named["train"]) - set(named["crossval"]))
     if left_out:
-        names = some("/".join(key) for key in left_out)
-        problems.append(Problem(f"The split lists of {domain} leave {count(len(left_out), 'file')} out: {names}."))
+        names = list_some("/".join(key) for key in left_out)
+        problems.append(
+            Problem(f"The split lists of {domain} leave {count_things(len(left_out), 'file')} out: {names}.")
+        )
     twice = sorted(_repeated([*named["train"], *named["crossval"]]))
     if twice:
-        names = some("/".join(key) for key in twice)
+        names = list_some("/".join(key) for key in twice)
         problems.append(
-            Problem(f"The train and crossval lists of {domain} name {count(len(twice), 'file')} twice: {names}.")
+            Problem(f"The train and crossval lists of {domain} name {count_things(len(twice), 'file')} twice: {names}.")
         )
     return problems
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import csv
 import datetime
-import os
-import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.base.files import replace_file
 from seqdg.data.cells import Column, parse_column
 from seqdg.data.frame import Frame, make_column
 
@@ -207,7 +207,7 @@ class TableWriter:
         if not is_table(path):
             raise UsageError(f"Predictions are written to a .csv or a .parquet file, and not to {path.name}.")
         self.path = path
-        self.unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+        self._stack = ExitStack()
         self._writer: Any = None
 
     def __enter__(self) -> TableWriter:
@@ -219,28 +219,36 @@ class TableWriter:
         import pyarrow as pa
 
         table = pa.table({name: pa.array(values) for name, values in columns.items()})
-        try:
+        with self._explain_errors():
             if self._writer is None:
                 self._writer = self._open(table.schema)
             self._writer.write_table(table)
-        except OSError as error:
-            raise UsageError(f"{self.path} cannot be written: {error.strerror or error}.") from error
 
     def _open(self, schema: Any) -> Any:
         from pyarrow import csv as arrow_csv
         from pyarrow import parquet
 
         kind = parquet.ParquetWriter if self.path.suffix.lower() == ".parquet" else arrow_csv.CSVWriter
-        return kind(str(self.unfinished), schema)
+        return kind(self._stack.enter_context(replace_file(self.path)), schema)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._explain_errors():
+            try:
+                if self._writer is not None:
+                    self._writer.close()
+            except BaseException as late:
+                self._stack.__exit__(type(late), late, late.__traceback__)
+                raise
+            self._stack.__exit__(kind, error, trace)
+
+    @contextmanager
+    def _explain_errors(self) -> Iterator[None]:
         try:
-            if self._writer is not None:
-                self._writer.close()
-                if kind is None:
-                    os.replace(self.unfinished, self.path)  # noqa: PTH105
-        finally:
-            self.unfinished.unlink(missing_ok=True)
+            yield
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be written: {error.strerror or error}.") from error
 
 
 @contextmanager

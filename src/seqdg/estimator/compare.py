@@ -10,6 +10,7 @@ from typing import Any
 from sklearn.base import clone
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.base.words import list_some
 from seqdg.bench.executors.context import Executor
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.workers import Workers
@@ -112,7 +113,7 @@ def _check_material(material: Material, recipe: Recipe) -> None:
     lacking = [d for d in data.domains if not bool(data.validation[data.rows(d)].any())]
     if lacking:
         cure = "set validation above 0" if recipe.validation == 0 else "a domain needs at least two rows"
-        raise UsageError(f"There are no rows to validate on in {checks.some(lacking)}: {cure}.")
+        raise UsageError(f"There are no rows to validate on in {list_some(lacking)}: {cure}.")
     labels = {d: data.y[data.rows(d)].numpy() for d in data.domains}
     problems, _ = checks.class_coverage(labels, data.classes, data.domains)
     if problems:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqdg.base.errors import UsageError
+from seqdg.base.words import count_things, list_some
 from seqdg.data import checks
 from seqdg.data.cells import is_missing, to_word
-from seqdg.data.checks import count, some
 from seqdg.data.domain import Dataset
 from seqdg.data.frame import Frame, is_dataframe, make_frame
 from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
@@ -104,7 +104,8 @@ def _domains(given: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.int64]]
     lacking = [i for i, value in enumerate(values) if is_missing(value)]
     if lacking:
         raise UsageError(
-            f"There is no domain for {count(len(lacking), 'row')} (from 0: {some(lacking)}): name it for every row."
+            f"There is no domain for {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
+            "name it for every row."
         )
     words = [to_word(value) for value in values]
     names = tuple(dict.fromkeys(sorted(words, key=_order)))

@@ -10,8 +10,6 @@ import copy
 import hashlib
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,6 +22,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError
+from seqdg.base.files import replace_folder
 from seqdg.base.tree import under_prefix, with_prefix
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build as build_algorithm
@@ -54,19 +53,13 @@ def write_model(model: Model, path: Path) -> None:
     check_place(path)
     content = save(_tensors(model))
     text = _text(model, hashlib.sha256(content).hexdigest())
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        unfinished.mkdir(parents=True)
-        (unfinished / WEIGHTS).write_bytes(content)
-        (unfinished / TEXT).write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        (unfinished / CARD).write_text(card(text), encoding="utf-8")
-        if path.exists():
-            shutil.rmtree(path)
-        unfinished.rename(path)
+        with replace_folder(path) as folder:
+            (folder / WEIGHTS).write_bytes(content)
+            (folder / TEXT).write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            (folder / CARD).write_text(card(text), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"The model cannot be written to {path}: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def read_text(path: Path) -> dict[str, Any]:

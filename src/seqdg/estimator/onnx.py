@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError
-from seqdg.data.checks import some
+from seqdg.base.words import list_some
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import Model, Served, probabilities
 from seqdg.estimator.preprocessing import LIMIT, Preprocessing
@@ -87,8 +87,8 @@ def signature(model: Model) -> str:
     if not isinstance(model.input, TableInput):
         return f"{_input_name(model)} (row, {', '.join(map(str, model.input.shape))})"
     p = model.input.preprocessing
-    parts = [f"numbers (row, {len(p.numeric)}): {some(p.numeric)}"] if p.numeric else []
-    parts += [f"words (row, {len(p.vocabulary)}): {some(p.vocabulary)}"] if p.vocabulary else []
+    parts = [f"numbers (row, {len(p.numeric)}): {list_some(p.numeric)}"] if p.numeric else []
+    parts += [f"words (row, {len(p.vocabulary)}): {list_some(p.vocabulary)}"] if p.vocabulary else []
     return " and ".join(parts)
 
 

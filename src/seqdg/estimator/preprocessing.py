@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.base.words import count_things, list_some
 from seqdg.data.cells import Column, expect_numbers, to_words
-from seqdg.data.checks import count, some
 from seqdg.data.frame import Frame
 
 Matrix = NDArray[np.float64]  # (row, input)
@@ -77,7 +77,7 @@ class Preprocessing:
         for i, (name, known) in enumerate(self.vocabulary.items()):
             codes[:, i], strange = _codes(to_words(given[name]), known)
             if strange:
-                notes.append(f"Column '{name}' has words that were not in the training data: {some(strange)}.")
+                notes.append(f"Column '{name}' has words that were not in the training data: {list_some(strange)}.")
         return raw, codes, notes
 
     def _names_of(self, frame: Frame) -> Sequence[str]:
@@ -147,8 +147,8 @@ def finite(name: str, values: Column) -> Column:
     wrong = np.flatnonzero(np.isinf(values))
     if len(wrong):
         raise UsageError(
-            f"Input X contains infinity: column '{name}' in {count(len(wrong), 'row')} (from 0: {some(wrong)}). "
-            "Leave such cells empty, or give a number."
+            f"Input X contains infinity: column '{name}' in {count_things(len(wrong), 'row')} (from 0: "
+            f"{list_some(wrong)}). Leave such cells empty, or give a number."
         )
     return values
 
@@ -157,5 +157,6 @@ def _missing_columns(missing: Sequence[str], given: Mapping[str, Any]) -> UsageE
     if len(missing) == 1:
         return unknown("column of the input", missing[0], given)
     return UsageError(
-        f"The input lacks {len(missing)} columns that the model was fitted on: {some(missing)}. It has: {some(given)}."
+        f"The input lacks {len(missing)} columns that the model was fitted on: {list_some(missing)}. "
+        f"It has: {list_some(given)}."
     )

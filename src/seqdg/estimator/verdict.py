@@ -10,7 +10,7 @@ from typing import Any
 
 from scipy import stats
 
-from seqdg.data.checks import count
+from seqdg.base.words import count_things
 from seqdg.report.text import align_columns
 from seqdg.results.criteria import CRITERIA, HIGHER_IS_BETTER
 from seqdg.results.select import Outcome
@@ -128,10 +128,10 @@ class Comparison:
             "leave-one-out": "by how well it served each domain after training on the others",
         }
         if tried == 1:
-            return [f"{self.winner.algorithm} ({settings}) was given, not chosen; {count(self.seeds, 'seed')}."]
+            return [f"{self.winner.algorithm} ({settings}) was given, not chosen; {count_things(self.seeds, 'seed')}."]
         return [
             f"{self.winner.algorithm} ({settings}) was chosen among {tried} candidates of {len(self.algorithms)} "
-            f"algorithms {rules[self.select]}; {count(self.seeds, 'seed')}.",
+            f"algorithms {rules[self.select]}; {count_things(self.seeds, 'seed')}.",
             "The expectation is that of this choice as a whole, made anew for every held-out domain without it.",
         ]
 
@@ -204,7 +204,7 @@ def _by_domain(found: Comparison) -> str:
     for name, row in scores.items():
         tried = str(sum(found.algorithms.values()) if name == CHOSEN else found.algorithms[name])
         lines.append([name, tried, *(_shown(row[c], found.criterion) for c in columns)])
-    over = f"mean over {count(found.seeds, 'seed')}, chosen by {found.select}"
+    over = f"mean over {count_things(found.seeds, 'seed')}, chosen by {found.select}"
     title = f"{unit.title} on each domain, held out in turn: {over}"
     return "\n".join([title, *align_columns(lines)])
 

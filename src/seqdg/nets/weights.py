@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError
+from seqdg.base.words import list_some
 
 SUFFIXES = (".safetensors", ".pth", ".pt")
 
@@ -110,8 +111,4 @@ def _faults(wanted: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> list[
         if n in stored and stored[n].shape != w.shape
     ]
     kinds = (("it lacks", missing), ("the net has no", strange), ("shapes differ in", shapes))
-    return [f"{what} {_some(names)}" for what, names in kinds if names]
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return [f"{what} {list_some(names, most=3)}" for what, names in kinds if names]

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from seqdg.base.errors import UsageError
+from seqdg.base.machine import count_cores
 from seqdg.bench.executors.choice import Wish, device_of, executor_for, is_short
 from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.process import cores, settle
+from seqdg.bench.executors.process import settle
 from seqdg.bench.executors.workers import Workers
 
 
@@ -22,7 +23,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cpu_has_a_worker_for_each_core_unless_told_otherwise() -> None:
     executor, device = executor_for(Wish(), "cpu")
     assert device == "cpu"
-    assert executor == (Workers(cores(), ("cpu",)) if cores() > 1 else InProcess())
+    assert executor == (Workers(count_cores(), ("cpu",)) if count_cores() > 1 else InProcess())
     assert executor_for(Wish(workers=0), "cpu")[0] == InProcess()
     assert executor_for(Wish(workers=3), "cpu")[0] == Workers(3, ("cpu",))
 

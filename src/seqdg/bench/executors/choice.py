@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.base.machine import count_cores
 from seqdg.bench.executors.context import Executor
 from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.process import cores
 from seqdg.bench.executors.workers import Workers
 
 NAMES = ("local", "ray")
@@ -74,7 +74,7 @@ def _local(wish: Wish, device: str) -> Executor:
                 f"{wish.workers} workers with {wish.gpus:g} of a GPU each need more than the {len(devices)} GPU here. "
                 f"Give at most {each * len(devices)} workers."
             )
-    count = cores() if device == "cpu" else each * len(devices)
+    count = count_cores() if device == "cpu" else each * len(devices)
     count = count if wish.workers is None else wish.workers
     if count == 0 or (count == 1 and wish.workers is None):
         return InProcess()

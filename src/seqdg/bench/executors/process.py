@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from functools import cache
-from pathlib import Path
 
 import torch
 
@@ -28,13 +26,3 @@ def _keep_freed_memory() -> None:
         if mallopt is not None:  # glibc; others have no such knob, and need none
             mallopt(_MMAP_THRESHOLD, 32 * 2**20)  # the most it accepts
             mallopt(_TRIM_THRESHOLD, 2**30)
-
-
-def cores() -> int:
-    """That this process may use: of its affinity, and of its container's share of time."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return allowed
-    return allowed if quota == "max" else max(1, min(allowed, round(int(quota) / int(period))))

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 from seqdg.base.errors import UsageError
+from seqdg.base.machine import count_cores
 from seqdg.bench.executors.context import Context, Results, Tell, attempt, failure
-from seqdg.bench.executors.process import cores
 from seqdg.bench.trial import Group
 from seqdg.data.domain import Dataset
 from seqdg.results.record import Record
@@ -92,7 +92,7 @@ def _initialize(ray: Any, workers: int | None, address: str | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        ray.init("local", num_cpus=workers or cores(), include_dashboard=False, **quiet)
+        ray.init("local", num_cpus=workers or count_cores(), include_dashboard=False, **quiet)
         return
     try:
         _reach(address)

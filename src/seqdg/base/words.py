@@ -1,0 +1,17 @@
+"""Lists and counts as they read in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def list_some(items: Iterable[object], most: int = 8) -> str:
+    """`a, b, c and 5 more`"""
+    names = [str(item) for item in items]
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def count_things(n: int, what: str) -> str:
+    """`1 file`, `3 files`"""
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
