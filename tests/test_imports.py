@@ -38,7 +38,6 @@ PACKAGES = (
 )
 # Imports that go up and still have to be removed: (module, the package that it should not import from).
 UPWARDS = {
-    ("report.page", "paper"),  # sections of analyses: to be looked up in a registry
     ("training.place", "bench"),  # trials and groups
     ("training.runner", "bench"),  # groups
     ("training.provenance", ""),  # the version

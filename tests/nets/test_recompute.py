@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from seqdg import Episode, Net, build
 from seqdg.nets.recompute import Recomputing
 from seqdg.nets.resnet import resnet18
-from seqdg.paper.cost import Living
+from seqdg.paper.cost import LivingMemory
 
 
 def deep() -> Net:
@@ -62,7 +62,7 @@ def test_it_takes_less_memory():
     peaks = []
     for on in (True, False):
         algorithm = build("s-mldg", alpha=0.1, recompute=on)
-        with Living() as living:
+        with LivingMemory() as living:
             algorithm.gradient(net, net.params(), episode)
         peaks.append(living.peak)
     assert peaks[0] < 0.5 * peaks[1]

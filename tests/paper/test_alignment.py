@@ -7,7 +7,7 @@ from torch.nn.functional import cosine_similarity
 
 from seqdg.nets.mlp import mlp
 from seqdg.nets.net import Net
-from seqdg.paper.alignment import aligned, alignment
+from seqdg.paper.alignment import compute, measure_alignment
 
 
 @pytest.fixture
@@ -23,14 +23,14 @@ def _domains(*inputs):
 
 def test_domains_that_use_different_inputs_have_orthogonal_gradients(linear):
     net, zero = linear
-    inner, cosine = aligned(net, zero, _domains([1, 0], [0, 1]), torch.zeros(2, 5, dtype=torch.int64))
+    inner, cosine = measure_alignment(net, zero, _domains([1, 0], [0, 1]), torch.zeros(2, 5, dtype=torch.int64))
     assert inner.tolist() == [0.0]
     assert cosine.tolist() == [0.0]
 
 
 def test_equal_domains_have_cosine_1(linear):
     net, zero = linear
-    inner, cosine = aligned(net, zero, _domains([1, 2], [1, 2]), torch.zeros(2, 5, dtype=torch.int64))
+    inner, cosine = measure_alignment(net, zero, _domains([1, 2], [1, 2]), torch.zeros(2, 5, dtype=torch.int64))
     assert cosine.tolist() == pytest.approx([1.0])
     assert inner.tolist() == pytest.approx([0.5**2 * 2 * (1 + 4)])  # (p - y) x at p = 1/2
 
@@ -38,13 +38,13 @@ def test_equal_domains_have_cosine_1(linear):
 def test_domains_that_contradict_each_other_have_cosine_minus_1(linear):
     net, zero = linear
     y = torch.stack([torch.zeros(5), torch.ones(5)]).long()
-    _, cosine = aligned(net, zero, _domains([1, 2], [1, 2]), y)
+    _, cosine = measure_alignment(net, zero, _domains([1, 2], [1, 2]), y)
     assert cosine.tolist() == pytest.approx([-1.0])
 
 
 def test_a_domain_that_is_learned_has_no_gradient_and_the_cosine_is_0_not_nan(linear):
     net, zero = linear
-    _, cosine = aligned(net, zero, _domains([1, 0], [0, 0]), torch.zeros(2, 5, dtype=torch.int64))
+    _, cosine = measure_alignment(net, zero, _domains([1, 0], [0, 0]), torch.zeros(2, 5, dtype=torch.int64))
     assert cosine.tolist() == [0.0]
 
 
@@ -58,13 +58,13 @@ def test_every_pair_is_as_computed_one_by_one():
         found = torch.autograd.grad(net.loss(weights, (x[i], y[i])), list(weights.values()))
         flat.append(torch.cat([part.flatten() for part in found]))
     pairs = [(i, j) for i in range(4) for j in range(i + 1, 4)]
-    inner, cosine = aligned(net, {name: w.detach() for name, w in weights.items()}, x, y)
+    inner, cosine = measure_alignment(net, {name: w.detach() for name, w in weights.items()}, x, y)
     torch.testing.assert_close(inner, torch.stack([flat[i] @ flat[j] for i, j in pairs]))
     torch.testing.assert_close(cosine, torch.stack([cosine_similarity(flat[i], flat[j], 0) for i, j in pairs]))
 
 
 def test_curves_have_a_point_for_every_look_and_start_alike_for_all_algorithms(dataset, study):
-    found = alignment(study(dataset(), ["agg", "fo-s-mldg", "ensemble"], trials=2))
+    found = compute(study(dataset(), ["agg", "fo-s-mldg", "ensemble"], trials=2))
     assert found["pairs"] == [["a", "b"], ["a", "c"], ["b", "c"]]
     agg, smldg = found["curves"]["agg"], found["curves"]["fo-s-mldg"]
     assert agg["at"] == [0, 15, 30, 45, 60]
@@ -76,5 +76,5 @@ def test_curves_have_a_point_for_every_look_and_start_alike_for_all_algorithms(d
 
 
 def test_domains_drawn_alike_have_gradients_that_agree(dataset, study):
-    found = alignment(study(dataset(), ["agg"], steps=2, points=1))
+    found = compute(study(dataset(), ["agg"], steps=2, points=1))
     assert found["curves"]["agg"]["cosine"][0] > 0.9

@@ -10,7 +10,7 @@ import seqdg
 from seqdg.base.episode import Episode
 from seqdg.nets.mlp import mlp
 from seqdg.nets.net import Net
-from seqdg.paper.invariance import BIAS, WEIGHT, DomainClassifier, domain_losses, invariance, probe
+from seqdg.paper.invariance import BIAS, WEIGHT, DomainClassifier, compute, compute_domain_losses, probe
 
 LN3 = math.log(3)
 
@@ -36,7 +36,7 @@ def test_more_features_than_rows_do_not_make_domains_seem_told_apart_or_worse_th
 
 
 def test_a_planted_invariant_feature_gives_a_domain_loss_near_ln_n(dataset, study):
-    found = invariance(study(dataset(code=0.0), ["agg", "fo-s-mldg"], trials=2))
+    found = compute(study(dataset(code=0.0), ["agg", "fo-s-mldg"], trials=2))
     assert found["chance"] == pytest.approx(LN3)
     assert found["first"]["mean"][0] == pytest.approx(LN3, abs=1e-5)  # the classifier starts at 0
     assert found["first"]["mean"] == pytest.approx([LN3] * 5, abs=0.1)
@@ -47,7 +47,7 @@ def test_a_planted_invariant_feature_gives_a_domain_loss_near_ln_n(dataset, stud
 
 
 def test_a_domain_coded_feature_is_told_with_a_loss_near_0(dataset, study):
-    found = invariance(study(dataset(code=12.0), ["agg"], steps=150, settings=["agg.lr=1e-6"]))
+    found = compute(study(dataset(code=12.0), ["agg"], steps=150, settings=["agg.lr=1e-6"]))
     assert found["first"]["mean"][0] == pytest.approx(LN3, abs=1e-5)
     assert found["first"]["mean"][-1] < 0.05
     assert found["second"]["agg"]["mean"][0] == pytest.approx(found["first"]["mean"][-1], abs=1e-5)
@@ -55,7 +55,7 @@ def test_a_domain_coded_feature_is_told_with_a_loss_near_0(dataset, study):
 
 
 def test_an_ensemble_has_no_one_layer_and_says_so(dataset, study):
-    found = invariance(study(dataset(), ["agg", "ensemble"]))
+    found = compute(study(dataset(), ["agg", "ensemble"]))
     assert list(found["second"]) == ["agg"]
     assert found["refused"]["ensemble"].startswith("ensemble deploys several nets")
 
@@ -81,7 +81,7 @@ def test_the_domain_loss_is_the_mean_log_loss_of_the_right_domain_whatever_the_p
     for row, truth in enumerate((2, 0, 1)):
         logits = net.features(params, episode.x[row]) @ params[WEIGHT].T + params[BIAS]
         want.append(-logits.log_softmax(-1)[:, truth].mean())
-    torch.testing.assert_close(domain_losses(net, params, params, episode.x, episode.domain), torch.stack(want))
+    torch.testing.assert_close(compute_domain_losses(net, params, params, episode.x, episode.domain), torch.stack(want))
 
 
 def test_the_first_phase_leaves_the_head_for_the_classes_alone(net, episode):

@@ -8,14 +8,14 @@ from seqdg.base.episode import Episode
 from seqdg.base.errors import UsageError
 from seqdg.nets.mlp import mlp
 from seqdg.nets.net import Net
-from seqdg.paper.ranks import loss_at, moved, ranks
+from seqdg.paper.ranks import compute, compute_loss_at, move_source
 
 
 def test_the_source_is_moved_to_its_place_and_all_others_keep_their_order():
     domain = torch.tensor([[2, 0, 1, 3], [0, 1, 2, 3], [3, 2, 1, 0]])
     rows = 10 * domain[:, :, None] + torch.arange(2)
     for place in range(4):
-        got, lines = moved(domain, rows, 1, place)
+        got, lines = move_source(domain, rows, 1, place)
         assert got[:, place].tolist() == [1, 1, 1]
         torch.testing.assert_close(lines, 10 * got[:, :, None] + torch.arange(2))
         for before, after in zip(domain.tolist(), got.tolist(), strict=True):
@@ -51,7 +51,7 @@ def _literal(net, params, episode, i, alpha, beta):
 def test_the_loss_at_a_place_is_that_of_algorithm_1(net, episode, i):
     algorithm = seqdg.build("s-mldg", alpha=(0.2, 0.5), beta=(1.3, 0.7))
     want = _literal(net, net.params(), episode, i, (0.2, 0.5), (1.0, 1.3, 0.7))
-    torch.testing.assert_close(loss_at(algorithm, net, net.params(), episode, i), want)
+    torch.testing.assert_close(compute_loss_at(algorithm, net, net.params(), episode, i), want)
 
 
 def test_mldg_judges_its_meta_test_domain_one_step_ahead_of_the_mean_of_the_others(net, episode):
@@ -61,7 +61,7 @@ def test_mldg_judges_its_meta_test_domain_one_step_ahead_of_the_mean_of_the_othe
     ahead = {name: p.detach() - 0.4 * s for (name, p), s in zip(w.items(), step, strict=True)}
     want = net.loss(ahead, episode.minibatch(2))
     for name in ("mldg", "fo-mldg"):
-        got = loss_at(seqdg.build(name, alpha=0.4, beta=2.0), net, net.params(), episode, 2)
+        got = compute_loss_at(seqdg.build(name, alpha=0.4, beta=2.0), net, net.params(), episode, 2)
         torch.testing.assert_close(got, want)
 
 
@@ -69,19 +69,21 @@ def test_without_look_ahead_the_place_means_nothing(net, episode):
     algorithm = seqdg.build("fo-s-mldg", alpha=0.0)
     plain = net.loss(net.params(), episode.minibatch(0))
     for place in range(3):
-        domain, rows = moved(episode.domain[None], torch.arange(3)[None, :, None], 0, place)
+        domain, rows = move_source(episode.domain[None], torch.arange(3)[None, :, None], 0, place)
         path = episode._replace(x=episode.x[rows[0, :, 0]], y=episode.y[rows[0, :, 0]], domain=domain[0])
-        torch.testing.assert_close(loss_at(algorithm, net, net.params(), path, place), plain)
+        torch.testing.assert_close(compute_loss_at(algorithm, net, net.params(), path, place), plain)
 
 
 def test_where_all_domains_are_the_same_every_practice_lowers_the_loss(net, episode):
     same = episode._replace(x=episode.x[:1].expand(3, -1, -1), y=episode.y[:1].expand(3, -1))
-    losses = [float(loss_at(seqdg.build("fo-s-mldg", alpha=0.05), net, net.params(), same, i)) for i in range(3)]
+    losses = [
+        float(compute_loss_at(seqdg.build("fo-s-mldg", alpha=0.05), net, net.params(), same, i)) for i in range(3)
+    ]
     assert losses[0] > losses[1] > losses[2]
 
 
 def test_curves_are_there_for_every_place_and_for_less_practice_with_it_last(dataset, study):
-    found = ranks(study(dataset(), ["agg", "fo-mldg", "fo-s-mldg", "ensemble"], domain="b", trials=2))
+    found = compute(study(dataset(), ["agg", "fo-mldg", "fo-s-mldg", "ensemble"], domain="b", trials=2))
     assert found["interest"] == "b"
     assert [len(c["mean"]) for c in found["by_place"]["fo-s-mldg"]] == [5, 5, 5]
     assert list(found["with_it_last"]) == ["agg", "fo-mldg", "fo-s-mldg"]
@@ -92,10 +94,10 @@ def test_curves_are_there_for_every_place_and_for_less_practice_with_it_last(dat
 
 def test_before_training_a_later_place_has_the_lower_loss_on_domains_drawn_alike(dataset, study):
     made = study(dataset(), ["fo-s-mldg"], steps=1, points=1, settings=["fo-s-mldg.alpha=0.3"])
-    first, second, third = (c["mean"][0] for c in ranks(made)["by_place"]["fo-s-mldg"])
+    first, second, third = (c["mean"][0] for c in compute(made)["by_place"]["fo-s-mldg"])
     assert first > second > third
 
 
 def test_the_domain_of_interest_must_be_a_source(dataset, study):
     with pytest.raises(UsageError, match=r"The domain of interest is 'd', but it must be .*: a, b, c\."):
-        ranks(study(dataset(), ["agg"], domain="d"))
+        compute(study(dataset(), ["agg"], domain="d"))

@@ -5,18 +5,18 @@ import torch
 
 from seqdg.base.errors import UsageError
 from seqdg.bench.trial import Group
-from seqdg.paper.study import embed, is_one_net, looks, walk
+from seqdg.paper.study import choose_steps, embed, is_one_net, walk
 from seqdg.training.runner import run_group
 
 
 def test_a_curve_is_looked_at_from_start_to_end_at_even_distances():
-    assert looks(100, 4) == [0, 25, 50, 75, 100]
-    assert looks(3, 10) == [0, 1, 2, 3]
+    assert choose_steps(100, 4) == [0, 25, 50, 75, 100]
+    assert choose_steps(3, 10) == [0, 1, 2, 3]
 
 
 def test_a_walk_ends_at_the_weights_that_a_run_of_the_same_trial_deploys(dataset, study):
     made = study(dataset(), ["fo-s-mldg"], trials=2)
-    stack = made.stack("fo-s-mldg")
+    stack = made.build_stack("fo-s-mldg")
     *_, state = walk(stack, "agg", 5)
     records = run_group(Group(made.plan["fo-s-mldg"]), made.context.place())
     logits, y = stack.predict(stack.deploy(state), torch.stack([j.split.test[0] for j in stack.jobs]))
@@ -25,7 +25,7 @@ def test_a_walk_ends_at_the_weights_that_a_run_of_the_same_trial_deploys(dataset
 
 
 def test_the_embedding_of_one_net_is_what_enters_its_head(dataset, study):
-    stack = study(dataset(), ["agg"]).stack("agg")
+    stack = study(dataset(), ["agg"]).build_stack("agg")
     weights = stack.deploy(stack.start())
     rows = torch.arange(20)[None]
     z = embed(stack, weights, rows)
@@ -34,7 +34,7 @@ def test_the_embedding_of_one_net_is_what_enters_its_head(dataset, study):
 
 
 def test_the_embedding_of_an_ensemble_has_those_of_all_its_nets_side_by_side(dataset, study):
-    stack = study(dataset(), ["ensemble"]).stack("ensemble")
+    stack = study(dataset(), ["ensemble"]).build_stack("ensemble")
     weights = stack.deploy(stack.start())
     assert not is_one_net(stack, weights)
     z = embed(stack, weights, torch.arange(20)[None])
@@ -50,7 +50,7 @@ def test_what_cannot_run_is_refused_before_anything_is_trained(dataset, study):
 
 
 def test_a_study_says_what_its_numbers_are_of(dataset, study):
-    found = study(dataset(), ["agg", "fo-mldg"], trials=2, seed=5, settings=["fo-mldg.alpha=0.7"]).described()
-    assert found["seeds"] == [5, 6]
-    assert found["held_out"] == "d"
-    assert found["settings"] == {"agg": {}, "fo-mldg": {"alpha": "0.7", "beta": "1.0"}}
+    description = study(dataset(), ["agg", "fo-mldg"], trials=2, seed=5, settings=["fo-mldg.alpha=0.7"]).describe()
+    assert description["seeds"] == [5, 6]
+    assert description["held_out"] == "d"
+    assert description["settings"] == {"agg": {}, "fo-mldg": {"alpha": "0.7", "beta": "1.0"}}

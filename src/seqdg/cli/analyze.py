@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 Which = Annotated[
     str,
-    typer.Argument(
-        metavar="KIND", help="invariance, tsne, cost, similarity, ranks, alignment or ensemble; see the documentation."
-    ),
+    typer.Argument(metavar="KIND", help="What to look into, such as invariance, tsne or cost; see the documentation."),
 ]
 Interest = Annotated[
     str | None,
@@ -60,15 +58,15 @@ def analyze(
     from seqdg.bench.executors.process import settle
     from seqdg.bench.plan import default_out
     from seqdg.cli.bench import command
-    from seqdg.paper.kinds import KINDS
-    from seqdg.paper.sections import section
     from seqdg.paper.study import Study
+    from seqdg.report.analyses import find_analysis, list_analyses, show_analysis
     from seqdg.results.directory import lock_directory, make_directory
     from seqdg.results.store import Store
 
-    if kind not in KINDS:
-        raise unknown("analysis", kind, KINDS)
-    asked, chosen = KINDS[kind], load_benchmark(benchmark)
+    asked = find_analysis(kind)
+    if asked is None:
+        raise unknown("analysis", kind, list_analyses())
+    chosen = load_benchmark(benchmark)
     directory = out or default_out(chosen)
     make_directory(directory)
     if figures is not None:
@@ -86,13 +84,13 @@ def analyze(
                 executor=executor, tick=tick,
             )  # fmt: skip
             payload = {
-                "of": {**study.described(), "domain": domain},
-                "numbers": asked.run(study),
+                "of": {**study.describe(), "domain": domain},
+                "numbers": asked.compute(study),
                 "command": command(),
             }
         store.add_analysis(kind, payload)
         store.close()
-    shown = section(kind, payload)
+    shown = show_analysis(kind, payload)
     typer.echo(_printed(shown), nl=False)
     print(f"The numbers are kept. `seqdg report {directory}` shows the picture.", file=sys.stderr)
     if figures is not None:
@@ -120,7 +118,7 @@ def _working(label: str) -> Iterator[Callable[[int], None]]:
 
 def _printed(shown: Section) -> str:
     """Its sentences, then its tables, for a terminal."""
-    from seqdg.paper.sections import HOW
+    from seqdg.report.analyses import HOW
     from seqdg.report.text import draw_table
 
     lines = [shown.title, *shown.text]

@@ -1,1 +1,1 @@
-"""The paper's analyses: each a function from a study to numbers that the store keeps and the report draws."""
+"""The paper's analyses, a file each: it computes numbers from a study, shows them in a report, and registers itself."""

@@ -3,7 +3,10 @@ S-MLDG raises: inner products of gradients between all pairs of domains.)"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
+from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,52 +14,65 @@ from torch.func import grad, vmap
 
 from seqdg.base.episode import Params
 from seqdg.nets.net import Net
-from seqdg.paper.study import Numbers, Refused, Study, in_training, is_one_net, mean_and_spread, of_each, walk
+from seqdg.paper.study import Numbers, Refused, Study, analyze_each, deploy_trainable, is_one_net, mean_and_spread, walk
+from seqdg.report.analyses import (
+    AnalysisKind,
+    Payload,
+    describe_study,
+    format_mean,
+    join_names,
+    list_refusals,
+    register_analysis,
+)
+from seqdg.report.draw.marks import Figure
+from seqdg.report.draw.plots import Series, lines_plot
+from seqdg.report.draw.theme import Looks
+from seqdg.report.section import Section, Table
 from seqdg.training.stack import Stack
 
 MOST = 128  # rows of each source
 
 
-def alignment(study: Study) -> Numbers:
-    """Mean inner product and cosine over pairs of sources at even distances over the training, for each algorithm;
-    and the loss there, as gradients also part when there is less left to learn.
+def compute(study: Study) -> Numbers:
+    """Compute the mean inner product and cosine over pairs of sources at even distances over the training, for each
+    algorithm; and the loss there, as gradients also part when there is less left to learn.
 
     The gradients are those of the mean loss on the same training rows of each source, at the weights that would be
     deployed.
     """
-    curves, refused = of_each(study, lambda name, stack: _curves(study, name, stack))
+    curves, refused = analyze_each(study, lambda name, stack: _trace_curves(study, name, stack))
     return {"pairs": [list(p) for p in combinations(study.sources, 2)], "curves": curves, "refused": refused}
 
 
-def _curves(study: Study, name: str, stack: Stack) -> Numbers:
+def _trace_curves(study: Study, name: str, stack: Stack) -> Numbers:
     if not is_one_net(stack, stack.deploy(stack.start())):
         raise Refused(f"{name} deploys several nets, so there is no one gradient of a domain.")
-    steps, seen = [], []
+    steps, measures = [], []
     for state in walk(stack, name, study.points, study.tick):
         steps.append(state.step)
-        seen.append(_of_stack(stack, in_training(stack, state)))
+        measures.append(_measure_stack(stack, deploy_trainable(stack, state)))
     curves: Numbers = {"at": steps}
-    for what, values in zip(("inner", "cosine", "loss"), zip(*seen, strict=True), strict=True):
+    for what, values in zip(("inner", "cosine", "loss"), zip(*measures, strict=True), strict=True):
         curves[what], curves[f"{what}_spread"] = mean_and_spread(torch.stack(values, 1))
     return curves
 
 
-def _of_stack(stack: Stack, weights: Params) -> tuple[Tensor, Tensor, Tensor]:
-    """(trial,) inner products and cosines, means over the pairs, and the loss, a mean over the sources."""
+def _measure_stack(stack: Stack, weights: Params) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (trial,) inner products and cosines, means over the pairs, and the loss, a mean over the sources."""
     count = min(MOST, *(len(rows) for job in stack.jobs for rows in job.split.train))
     rows = torch.stack([torch.stack([r[:count] for r in job.split.train]) for job in stack.jobs])
     x, y = stack.inputs.serve(rows.to(stack.inputs.device))
 
-    def one(own: Params, xs: Tensor, ys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        inner, cosine = aligned(stack.net, own, xs, ys)
-        return inner.mean(), cosine.mean(), vmap(lambda a, b: stack.net.loss(own, (a, b)))(xs, ys).mean()
+    def measure(weights: Params, xs: Tensor, ys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        inner, cosine = measure_alignment(stack.net, weights, xs, ys)
+        return inner.mean(), cosine.mean(), vmap(lambda a, b: stack.net.loss(weights, (a, b)))(xs, ys).mean()
 
-    inner, cosine, loss = stack.over_trials(one)(weights, x, y)
+    inner, cosine, loss = stack.over_trials(measure)(weights, x, y)
     return inner.detach(), cosine.detach(), loss.detach()
 
 
-def aligned(net: Net, weights: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """(pair,) inner products and cosines of the gradients of all pairs of domains; x is (domain, row, *input)."""
+def measure_alignment(net: Net, weights: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (pair,) inner products and cosines of the gradients of pairs of domains; x is (domain, row, *input)."""
     gradients = vmap(lambda inputs, labels: grad(net.loss)(weights, (inputs, labels)))(x, y)
     flat = torch.cat([g.flatten(1) for g in gradients.values()], 1)  # (domain, weight)
     products = flat @ flat.T
@@ -64,3 +80,46 @@ def aligned(net: Net, weights: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Te
     first, second = torch.triu_indices(len(x), len(x), 1)
     inner = products[first, second]
     return inner, inner / (length[first] * length[second]).clamp(min=1e-30)
+
+
+def show(payload: Payload, looks: Looks) -> Section:
+    numbers = payload["numbers"]
+    curves = numbers["curves"]
+    text = [describe_study(payload), *list_refusals(payload)]
+    if not curves:
+        return Section("alignment", "Alignment of gradients", text)
+    panels = [
+        lines_plot([Series(n, looks[n], c["at"], c[key]) for n, c in curves.items()], "step", heading.lower(), heading)
+        for key, heading in (("cosine", "Cosine"), ("inner", "Inner product"))
+    ]
+    at_loss = [Series(n, looks[n], c["loss"], c["cosine"]) for n, c in curves.items()]
+    panels.insert(1, lines_plot(at_loss, "loss on the sources", "cosine", "Cosine at equal loss"))
+    rows = []
+    for name, c in curves.items():
+        spread = c["cosine_spread"][-1] if c["cosine_spread"] else None
+        rows.append(
+            (name, [f"{fmean(c['cosine']):.3f}", format_mean(c["cosine"][-1], spread, 3), f"{c['inner'][-1]:.3g}"])
+        )
+    head = ["algorithm", "cosine, mean over training", "cosine at the end", "inner product at the end"]
+    table = Table("Gradients of different source domains", head, rows)
+    caption = (
+        f"Mean over {len(numbers['pairs'])} pairs of sources, gradients of the plain loss on the same training rows at "
+        "the deployed weights. Gradients shrink and part as less is left to learn, so the second panel compares at "
+        "equal loss; training goes from right to left there."
+    )
+    figure = Figure("alignment", "Alignment of gradients", panels, caption, [(n, looks[n]) for n in curves], lines=True)
+    return Section("alignment", "Alignment of gradients", text, (), [figure], [table], found=_state_findings(curves))
+
+
+def _state_findings(curves: Mapping[str, Any]) -> list[str]:
+    if len(curves) < 2:
+        return []
+    mean = {name: fmean(c["cosine"]) for name, c in curves.items()}
+    order = sorted(mean, key=lambda name: -mean[name])
+    return [f"Gradients of different sources point most alike, on average over the training, with {join_names(order)}, "
+            f"in this order (cosine {mean[order[0]]:.2f} to {mean[order[-1]]:.2f})."]  # fmt: skip
+
+
+register_analysis(AnalysisKind(
+    "alignment", compute, show, ("agg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg"), trials=2, order=50, headline=(1, 0)
+))  # fmt: skip

@@ -17,8 +17,18 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqdg.paper.study import Numbers, Study
+from seqdg.report import paper
+from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
+from seqdg.report.draw.marks import Figure
+from seqdg.report.draw.plots import Row, rows_plot
+from seqdg.report.draw.theme import Looks
+from seqdg.report.section import Section, Table
 from seqdg.training.stack import Stack, State
 
+ALGORITHMS = (
+    "agg", "dann", "crossgrad", "metareg", "fo-mldg", "mldg", "ffo-s-mldg", "fo-s-mldg", "s-mldg", "undo-bias",
+    "s-undo-bias", "ensemble",
+)  # fmt: skip
 ROUNDS, STEPS, WARM = 5, 10, 3
 
 
@@ -31,13 +41,13 @@ class Cost:
     memory: int  # bytes at the peak, beyond the data set
 
 
-def cost(study: Study) -> Numbers:
-    """All algorithms in turn, several rounds, so that whatever else the machine does falls on all alike."""
-    stacks = {name: study.stack(name) for name in study.names}
-    found = measure(stacks, tick=study.tick)
+def compute(study: Study) -> Numbers:
+    """Measure all algorithms in turn, several rounds, so that whatever else the machine does falls on all alike."""
+    stacks = {name: study.build_stack(name) for name in study.names}
+    costs = measure(stacks, tick=study.tick)
     return {
         "costs": {
-            name: {"seconds": c.seconds, "gradients": c.gradients, "memory": c.memory} for name, c in found.items()
+            name: {"seconds": c.seconds, "gradients": c.gradients, "memory": c.memory} for name, c in costs.items()
         },
         "sources": len(study.sources),
         "device": str(next(iter(stacks.values())).inputs.device.type),
@@ -49,23 +59,22 @@ def cost(study: Study) -> Numbers:
 def measure(
     stacks: Mapping[str, Stack], rounds: int = ROUNDS, steps: int = STEPS, tick: Any = lambda steps: None
 ) -> dict[str, Cost]:
-    """The cost of a step of every stack, timed in turn; of an algorithm with stages, of each by its share."""
-    stages = {name: _stages(stack, steps) for name, stack in stacks.items()}
+    """Measure a step of every stack, timed in turn; an algorithm with stages costs the mean of them by their shares."""
+    stages = {name: _find_stages(stack, steps) for name, stack in stacks.items()}
     seconds: dict[tuple[str, int], list[float]] = {}
     for _ in range(rounds):
         for name, stack in stacks.items():
             for i, stage in enumerate(stages[name]):
-                seconds.setdefault((name, i), []).append(_timed(stack, stage))
+                seconds.setdefault((name, i), []).append(_time_step(stack, stage))
                 tick(stage.steps)
-    found = {}
+    costs = {}
     for name, stack in stacks.items():
-        own = stages[name]
-        found[name] = Cost(
-            sum(stage.share * median(seconds[name, i]) for i, stage in enumerate(own)),
-            sum(stage.share * gradients(stack, stage.state) for stage in own),
-            max(peak_memory(stack, stage.state) for stage in own),
+        costs[name] = Cost(
+            sum(stage.share * median(seconds[name, i]) for i, stage in enumerate(stages[name])),
+            sum(stage.share * count_gradients(stack, stage.state) for stage in stages[name]),
+            max(measure_peak_memory(stack, stage.state) for stage in stages[name]),
         )
-    return found
+    return costs
 
 
 @dataclass(frozen=True)
@@ -77,36 +86,36 @@ class Stage:
     steps: int  # that can be timed from there
 
 
-def _stages(stack: Stack, steps: int) -> list[Stage]:
-    found, state, begin = [], stack.start(), 0
+def _find_stages(stack: Stack, steps: int) -> list[Stage]:
+    stages, state, begin = [], stack.start(), 0
     for end in stack.bounds:
         if end > begin:
             warm = min(WARM, end - begin - 1)
             state = stack.advance(state, begin + warm)
-            found.append(Stage((end - begin) / stack.bounds[-1], state, min(steps, end - begin - warm)))
+            stages.append(Stage((end - begin) / stack.bounds[-1], state, min(steps, end - begin - warm)))
         begin = end
-    return found
+    return stages
 
 
-def _timed(stack: Stack, stage: Stage) -> float:
-    """Seconds of a step."""
-    _wait(stack)
+def _time_step(stack: Stack, stage: Stage) -> float:
+    """Return the seconds that a step takes."""
+    _wait_for_device(stack)
     began = time.perf_counter()
     stack.advance(stage.state, stage.state.step + stage.steps)
-    _wait(stack)
+    _wait_for_device(stack)
     return (time.perf_counter() - began) / stage.steps
 
 
-def _wait(stack: Stack) -> None:
+def _wait_for_device(stack: Stack) -> None:
     if stack.inputs.device.type == "cuda":
         torch.cuda.synchronize(stack.inputs.device)
 
 
-def gradients(stack: Stack, state: State) -> float:
-    """Arithmetic of a step over that of one gradient of the plain loss on one domain's minibatch, per trial."""
-    step = FlopCounterMode(display=False)
-    with step, _uncaptured(stack):
-        stack.advance(state, state.step + 1)
+def count_gradients(stack: Stack, state: State) -> float:
+    """Return the arithmetic of a step in units of one gradient of the plain loss on one minibatch, per trial."""
+    plain, step = _without_graphs(stack), FlopCounterMode(display=False)
+    with step:
+        plain.advance(state, state.step + 1)
     draws = stack.upcoming.samplers[0].draw(0, 1)
     x, y = stack.inputs.serve(draws.rows[0, 0].to(stack.inputs.device))
     weights = {name: w.to(stack.inputs.device) for name, w in stack.net.params().items()}
@@ -116,40 +125,31 @@ def gradients(stack: Stack, state: State) -> float:
     return float(step.get_total_flops() / one.get_total_flops() / len(stack.jobs))
 
 
-class _uncaptured:
-    """A CUDA graph shows no arithmetic: within this, steps run kernel by kernel."""
-
-    def __init__(self, stack: Stack) -> None:
-        self.stack = stack
-
-    def __enter__(self) -> None:
-        self.was, self.stack.captures = self.stack.captures, False
-        self.graphs, self.stack._graphs = self.stack._graphs, {}
-
-    def __exit__(self, *error: object) -> None:
-        self.stack.captures, self.stack._graphs = self.was, self.graphs
+def _without_graphs(stack: Stack) -> Stack:
+    """Return the same trials, whose steps run kernel by kernel: a CUDA graph shows no arithmetic."""
+    return Stack(stack.net, stack.inputs, stack.jobs, capture=False)
 
 
-def peak_memory(stack: Stack, state: State) -> int:
-    """Bytes that a step holds at its peak, weights and optimizer included, the data set not."""
-    held = _bytes([*state.params.values(), *(w for slot in state.slots.values() for w in slot.values())])
+def measure_peak_memory(stack: Stack, state: State) -> int:
+    """Return the bytes that a step holds at its peak, weights and optimizer included, the data set not."""
+    held = _count_bytes([*state.params.values(), *(w for slot in state.slots.values() for w in slot.values())])
     if stack.inputs.device.type == "cuda":
-        with _uncaptured(stack):
-            torch.cuda.reset_peak_memory_stats(stack.inputs.device)
-            before = torch.cuda.memory_allocated(stack.inputs.device)
-            stack.advance(state, state.step + 1)
-            return torch.cuda.max_memory_allocated(stack.inputs.device) - before + held
-    living = Living()
+        plain = _without_graphs(stack)
+        torch.cuda.reset_peak_memory_stats(stack.inputs.device)
+        before = torch.cuda.memory_allocated(stack.inputs.device)
+        plain.advance(state, state.step + 1)
+        return torch.cuda.max_memory_allocated(stack.inputs.device) - before + held
+    living = LivingMemory()
     with living:
         stack.advance(state, state.step + 1)
     return living.peak + held
 
 
-def _bytes(tensors: Sequence[Tensor]) -> int:
+def _count_bytes(tensors: Sequence[Tensor]) -> int:
     return sum(t.untyped_storage().nbytes() for t in tensors)
 
 
-class Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LivingMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of the tensors made within it, as long as they live."""
 
     def __init__(self) -> None:
@@ -159,8 +159,8 @@ class Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        old = {storage._cdata for storage in _storages((args, kwargs))}
-        for storage in _storages(out):
+        old = {storage._cdata for storage in _list_storages((args, kwargs))}
+        for storage in _list_storages(out):
             self._count(storage, old)
         return out
 
@@ -178,8 +178,82 @@ class Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.now -= size
 
 
-def _storages(values: Any) -> list[torch.UntypedStorage]:
-    """Of all tensors among the values; those that stand for zeros have none."""
-    found: list[Tensor] = []
-    tree_map_only(Tensor, found.append, values)
-    return [tensor.untyped_storage() for tensor in found if not torch._is_zerotensor(tensor)]
+def _list_storages(values: Any) -> list[torch.UntypedStorage]:
+    """Return the storages of all tensors among the values; tensors that stand for zeros have none."""
+    tensors: list[Tensor] = []
+    tree_map_only(Tensor, tensors.append, values)
+    return [tensor.untyped_storage() for tensor in tensors if not torch._is_zerotensor(tensor)]
+
+
+BASE = "agg"
+
+
+def show(payload: Payload, looks: Looks) -> Section:
+    numbers = payload["numbers"]
+    costs = numbers["costs"]
+    base = costs.get(BASE)
+    parts = (("seconds", "time of a step"), ("gradients", "gradient evaluations"), ("memory", "peak memory"))
+    panels = []
+    for key, heading in parts:
+        unit = base[key] if base else 1.0
+        rows = [
+            Row(name, looks[name], c[key] / unit, note=f"{c[key] / unit:.2f}" if base else "")
+            for name, c in costs.items()
+        ]
+        label = f"times {BASE}'s" if base else {"seconds": "seconds", "memory": "bytes"}.get(key, "per step")
+        panels.append(rows_plot(rows, label, heading.capitalize(), log=_is_wide([r.value for r in rows])))
+    head = ["algorithm", "ms per step", "× agg", "gradients", "MiB at peak", "× agg", "paper: minutes", "× AGG"]
+    table = Table("Cost of a training step", head, [_format_row(name, costs) for name in costs])
+    caption = (
+        "Gradient evaluations: arithmetic of a step in units of one domain's minibatch gradient. Peak memory: weights, "
+        "optimizer and all that a step makes, without the data."
+    )
+    text = [_describe_machine(payload), *list_refusals(payload),
+            "The paper's minutes are for 3,000 steps of ResNet-18 on PACS on a TITAN X (Pascal), another net, machine "
+            "and implementation, with Undo-Bias on the last layer alone: set beside ours, not compared."]  # fmt: skip
+    return Section("step-cost", "Cost of a step", text, (), [Figure("step-cost", "Cost of a step", panels, caption)],
+                   [table], found=_state_findings(costs))  # fmt: skip
+
+
+def _describe_machine(payload: Mapping[str, Any]) -> str:
+    numbers = payload["numbers"]
+    together = f"{numbers['stacked']} trials in a stack" if numbers["stacked"] > 1 else "one trial"
+    held_out = describe_study(payload).split(". ")[0]
+    return f"{held_out}. {together.capitalize()}, {numbers['sources']} sources, {numbers['device']}."
+
+
+def _is_wide(values: list[float | None]) -> bool:
+    known = [v for v in values if v]
+    return bool(known) and max(known) / min(known) > 5
+
+
+def _format_row(name: str, costs: Mapping[str, Any]) -> tuple[str, list[str]]:
+    c, base = costs[name], costs.get(BASE)
+    column = paper.column_of(name)
+    minutes = paper.cost().get(column) if column else None
+    return name, [
+        f"{1000 * c['seconds']:.2f}",
+        f"{c['seconds'] / base['seconds']:.2f}" if base else "-",
+        f"{c['gradients']:.2f}",
+        f"{c['memory'] / 2**20:.1f}",
+        f"{c['memory'] / base['memory']:.2f}" if base else "-",
+        f"{minutes:.2f}" if minutes else "-",
+        f"{minutes / paper.cost()['AGG']:.2f}" if minutes else "-",
+    ]
+
+
+def _state_findings(costs: Mapping[str, Any]) -> list[str]:
+    if BASE not in costs or len(costs) < 2:
+        return []
+    ratios = {name: c["seconds"] / costs[BASE]["seconds"] for name, c in costs.items() if name != BASE}
+    low, high = min(ratios, key=lambda n: ratios[n]), max(ratios, key=lambda n: ratios[n])
+    if low == high:
+        return [f"A step of {low} takes {ratios[low]:.1f} times as long as one of {BASE}."]
+    return [
+        f"A step takes from {ratios[low]:.1f} ({low}) to {ratios[high]:.1f} ({high}) times as long as one of {BASE}."
+    ]
+
+
+register_analysis(AnalysisKind(
+    "cost", compute, show, ALGORITHMS, trials=1, steps=100, order=70
+))  # fmt: skip

@@ -6,13 +6,19 @@ from seqdg.base.errors import UsageError
 from seqdg.bench.benchmark import Choice
 from seqdg.bench.plan import make_plan
 from seqdg.paper.study import Numbers, Study
+from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
+from seqdg.report.draw.marks import Figure
+from seqdg.report.draw.theme import Looks
+from seqdg.report.figures import domain_figure
+from seqdg.report.section import Section, Table
+from seqdg.report.sheet import Sheet
 from seqdg.results.record import FAILED
 from seqdg.results.select import select_outcomes
-from seqdg.results.summary import summarize
+from seqdg.results.summary import AVERAGE, Cell, summarize
 
 
-def ensemble(study: Study) -> Numbers:
-    """Accuracy on each held-out domain, selected by source validation, of every algorithm."""
+def compute(study: Study) -> Numbers:
+    """Compute the accuracy on each held-out domain, selected by source validation, of every algorithm."""
     chosen = study.dataset.domains if study.everywhere else [study.held_out]
     choice = Choice(study.algorithms, chosen, study.trials, study.steps, study.seed, study.settings)
     records, asked = [], make_plan(study.context, choice)
@@ -38,3 +44,34 @@ def ensemble(study: Study) -> Numbers:
         ],
         "refused": {},
     }
+
+
+def show(payload: Payload, looks: Looks) -> Section:
+    sheet = Sheet([Cell(**cell) for cell in payload["numbers"]["cells"]])
+    drawn = domain_figure(sheet, looks)
+    figure = Figure("ensemble", "Against the naive ensemble", drawn.pictures, drawn.caption)
+    rows = []
+    for name in sheet.columns:
+        values = [("*" if sheet.place(r, name) == 0 else "") + sheet.value(r, name) for r in sheet.rows]
+        rows.append((name, values))
+    table = Table(sheet.footnote, ["algorithm", *sheet.rows], rows)
+    text = [describe_study(payload), *sheet.remarks, *list_refusals(payload)]
+    return Section("ensemble", "Against the naive ensemble", text, (), [figure], [table], found=_state_findings(sheet))
+
+
+def _state_findings(sheet: Sheet) -> list[str]:
+    base = sheet.cell(AVERAGE, "ensemble")
+    if base is None or base.mean is None:
+        return []
+    sentences = []
+    for name in sheet.columns:
+        cell = sheet.cell(AVERAGE, name)
+        if name != "ensemble" and cell is not None and cell.mean is not None:
+            gap = cell.mean - base.mean
+            sentences.append(f"{name} is {abs(gap):.1f} points {'above' if gap >= 0 else 'below'} the naive ensemble.")
+    return sentences
+
+
+register_analysis(AnalysisKind(
+    "ensemble", compute, show, ("ensemble", "undo-bias", "s-undo-bias"), trials=1, steps=200, everywhere=True, order=60
+))  # fmt: skip

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,14 +23,26 @@ from seqdg.paper.study import (
     Numbers,
     Refused,
     Study,
-    deployed,
+    analyze_each,
     embed,
     is_one_net,
     mean_and_spread,
-    need,
-    of_each,
+    require,
     walk,
 )
+from seqdg.report.analyses import (
+    AnalysisKind,
+    Payload,
+    describe_study,
+    format_mean,
+    join_names,
+    list_refusals,
+    register_analysis,
+)
+from seqdg.report.draw.marks import Figure
+from seqdg.report.draw.plots import Row, Series, lines_plot, rows_plot
+from seqdg.report.draw.theme import Looks, Style
+from seqdg.report.section import Section, Table
 from seqdg.training.sampler import stream, torch_generator
 from seqdg.training.stack import Stack
 
@@ -55,55 +68,56 @@ class DomainClassifier(Algorithm):
         return {**params, WEIGHT: start.new_zeros(sources, width), BIAS: start.new_zeros(sources)}
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        return domain_losses(net, params, params, episode.x, episode.domain).mean()
+        return compute_domain_losses(net, params, params, episode.x, episode.domain).mean()
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         direction, value = grad_and_value(lambda weights: self.loss(net, weights, episode))(params)
         return {name: d for name, d in direction.items() if name not in net.head_names}, value
 
 
-def domain_losses(net: Net, params: Params, classifier: Params, x: Tensor, domain: Tensor) -> Tensor:
-    """(domain,) the mean loss of telling each domain's inputs (domain, row, *input) from the features."""
+def compute_domain_losses(net: Net, params: Params, classifier: Params, x: Tensor, domain: Tensor) -> Tensor:
+    """Return (domain,) the mean loss of telling each domain by the features of its inputs (domain, row, *input)."""
 
-    def of(inputs: Tensor, truth: Tensor) -> Tensor:
+    def compute_loss(inputs: Tensor, truth: Tensor) -> Tensor:
         logits = linear(net.features(params, inputs), classifier[WEIGHT], classifier[BIAS])
         return cross_entropy(logits, truth.expand(len(inputs)))
 
-    return vmap(of)(x, domain)
+    return vmap(compute_loss)(x, domain)
 
 
-def invariance(study: Study) -> Numbers:
-    """Domain loss on the sources' training rows over both phases, for each algorithm.
+def compute(study: Study) -> Numbers:
+    """Compute the domain loss on the sources' training rows over both phases, for each algorithm.
 
     In the second phase the classifier stays as it was, as in the paper. As features that merely move also confuse a
     classifier that stays, and rows can be learned by heart, the numbers also have the loss of a fresh classifier of the
     features at the end, fitted to and judged on validation rows, which the net never saw.
     """
-    first = study.stack(study.names[0])
-    need(first.net.has_features, "This net has no layer below its head, so there is no invariance to look at.")
+    first = study.build_stack(study.names[0])
+    require(first.net.has_features, "This net has no layer below its head, so there is no invariance to look at.")
     try:
-        at, before, taught = _first_phase(study, first)
+        at, before, taught = _train_first_phase(study, first)
     except Diverged as reason:
         raise UsageError(
             f"{reason} Lower the benchmark's learning rate, by which the first phase is trained."
         ) from None
-    found, refused = of_each(study, lambda name, stack: _second_phase(study, name, stack, taught))
+    results, refused = analyze_each(study, lambda name, stack: _train_second_phase(study, name, stack, taught))
     return {
         "chance": math.log(len(study.sources)),
         "first": {"at": at, "mean": before[0], "spread": before[1]},
-        "second": {name: curve for name, (curve, _) in found.items()},
-        "probe": {name: fresh for name, (_, fresh) in found.items()},
+        "second": {name: curve for name, (curve, _) in results.items()},
+        "probe": {name: fresh for name, (_, fresh) in results.items()},
         "refused": refused,
     }
 
 
-def _first_phase(study: Study, stack: Stack) -> tuple[list[int], tuple[list[float], list[float] | None], Params]:
-    """Steps, domain losses, and the weights (trial, ...) at its end; trained by what the benchmark says of all."""
+def _train_first_phase(study: Study, stack: Stack) -> tuple[list[int], tuple[list[float], list[float] | None], Params]:
+    """Train by the benchmark's protocol; return the steps, the domain losses, and the last weights (trial, ...)."""
     learner, sources = DomainClassifier(), len(study.sources)
     protocol = replace(study.context.benchmark.protocol, steps=stack.protocol.steps)
     jobs = []
     for job in stack.jobs:
-        weights = {name: job.params[name] for name in stack.net.names} if _plain(stack) else stack.net.params()
+        plain = all(name in job.params for name in stack.net.names)
+        weights = {name: job.params[name] for name in stack.net.names} if plain else stack.net.params()
         generator = torch_generator(job.seed, "domain classifier")
         params = learner.init(stack.net, weights, sources, generator)
         jobs.append(replace(job, algorithm=learner, protocol=protocol, params=params))
@@ -112,15 +126,11 @@ def _first_phase(study: Study, stack: Stack) -> tuple[list[int], tuple[list[floa
     for state in walk(trained, "The domain classifier", study.points, study.tick):
         taught = state.params
         steps.append(state.step)
-        losses.append(_on_training_rows(trained, deployed(trained, state), taught))
+        losses.append(_measure_on_training_rows(trained, trained.deploy(state), taught))
     return steps, mean_and_spread(torch.stack(losses, 1)), taught
 
 
-def _plain(stack: Stack) -> bool:
-    return all(name in stack.jobs[0].params for name in stack.net.names)
-
-
-def _second_phase(study: Study, name: str, stack: Stack, taught: Params) -> tuple[Numbers, Numbers]:
+def _train_second_phase(study: Study, name: str, stack: Stack, taught: Params) -> tuple[Numbers, Numbers]:
     if not is_one_net(stack, stack.deploy(stack.start())):
         raise Refused(f"{name} deploys several nets, so it has no one penultimate layer to look at.")
     sources, jobs = len(study.sources), []
@@ -131,31 +141,31 @@ def _second_phase(study: Study, name: str, stack: Stack, taught: Params) -> tupl
     trained = Stack(stack.net, stack.inputs, jobs)
     steps, losses, weights = [], [], {}
     for state in walk(trained, name, study.points, study.tick):
-        weights = deployed(trained, state)
+        weights = trained.deploy(state)
         steps.append(state.step)
-        losses.append(_on_training_rows(trained, weights, taught))
+        losses.append(_measure_on_training_rows(trained, weights, taught))
     mean, spread = mean_and_spread(torch.stack(losses, 1))
-    fresh, error = mean_and_spread(torch.tensor(_probed(trained, weights))[:, None])
+    fresh, error = mean_and_spread(torch.tensor(_probe_trials(trained, weights))[:, None])
     return {"at": steps, "mean": mean, "spread": spread}, {"mean": fresh[0], "spread": error[0] if error else None}
 
 
-def _on_training_rows(stack: Stack, weights: Params, classifier: Params) -> Tensor:
-    """(trial,) mean over the sources of the domain loss."""
-    total = []
+def _measure_on_training_rows(stack: Stack, weights: Params, classifier: Params) -> Tensor:
+    """Return (trial,) the mean over the sources of the domain loss."""
+    losses = []
     for k in range(len(stack.jobs[0].split.train)):
         rows = torch.stack([job.split.train[k][:MOST] for job in stack.jobs])
         z = embed(stack, weights, rows)
 
-        def one(features: Tensor, own: Params, truth: int = k) -> Tensor:
+        def compute_loss(features: Tensor, layer: Params, truth: int = k) -> Tensor:
             labels = torch.full((len(features),), truth, device=features.device)
-            return cross_entropy(linear(features, own[WEIGHT], own[BIAS]), labels)
+            return cross_entropy(linear(features, layer[WEIGHT], layer[BIAS]), labels)
 
-        total.append(stack.over_trials(one)(z, {name: classifier[name] for name in (WEIGHT, BIAS)}))
-    return torch.stack(total).mean(0)
+        losses.append(stack.over_trials(compute_loss)(z, {name: classifier[name] for name in (WEIGHT, BIAS)}))
+    return torch.stack(losses).mean(0)
 
 
-def _probed(stack: Stack, weights: Params) -> list[float]:
-    """By trial, on validation rows."""
+def _probe_trials(stack: Stack, weights: Params) -> list[float]:
+    """Return the loss of a fresh classifier on validation rows, by trial."""
     splits = [job.split.validation for job in stack.jobs]
     each = [torch.stack([s[k] for s in splits]) for k in range(len(splits[0]))]
     features = [embed(stack, weights, rows).cpu().double().numpy() for rows in each]
@@ -163,26 +173,27 @@ def _probed(stack: Stack, weights: Params) -> list[float]:
 
 
 def probe(features: Sequence[Features]) -> float:
-    """Loss of a linear classifier of the domain on rows that it was not fitted to, each domain weighing the same: ln N
-    where nothing tells the domains apart, 0 where everything does. It is held back as much as serves it best.
+    """Return the loss of a linear classifier of the domain on rows that it was not fitted to, each domain weighing the
+    same: ln N where nothing tells the domains apart, 0 where everything does. It is regularized as
+    much as serves it best.
 
     features: (row, feature) of each domain.
     """
-    return min(_left_out_loss(features, strength) for strength in STRENGTHS)
+    return min(_cross_validate(features, strength) for strength in STRENGTHS)
 
 
-def _left_out_loss(features: Sequence[Features], strength: float) -> float:
-    """Five times, another fifth of every domain is left out of the fit and judged."""
+def _cross_validate(features: Sequence[Features], strength: float) -> float:
+    """Return the mean loss over five fits, each judged on another fifth of every domain that it leaves out."""
     places = [stream(0, "fold", k).permutation(len(z)) % FOLDS for k, z in enumerate(features)]
     losses = []
     for fold in range(FOLDS):
         train = [z[place != fold] for z, place in zip(features, places, strict=True)]
         test = [z[place == fold] for z, place in zip(features, places, strict=True)]
-        losses.append(_fitted_loss(train, test, strength))
+        losses.append(_fit_and_judge(train, test, strength))
     return float(np.mean(losses))
 
 
-def _fitted_loss(train: Sequence[Features], test: Sequence[Features], strength: float) -> float:
+def _fit_and_judge(train: Sequence[Features], test: Sequence[Features], strength: float) -> float:
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
@@ -191,3 +202,67 @@ def _fitted_loss(train: Sequence[Features], test: Sequence[Features], strength: 
     model = LogisticRegression(C=strength, class_weight="balanced", max_iter=2000).fit(scale.transform(x), y)
     losses = [-model.predict_log_proba(scale.transform(z))[:, k].mean() for k, z in enumerate(test) if len(z)]
     return float(np.mean(losses))
+
+
+def show(payload: Payload, looks: Looks) -> Section:
+    numbers = payload["numbers"]
+    second, probe, chance = numbers["second"], numbers["probe"], numbers["chance"]
+    first, turn = numbers["first"], numbers["first"]["at"][-1]
+    series = [Series("domain classifier alone", Style("muted"), first["at"], first["mean"])]
+    series += [
+        Series(name, looks[name], [turn + s for s in curve["at"]], curve["mean"]) for name, curve in second.items()
+    ]
+    panels = [
+        lines_plot(series, "step", "domain loss", "Classifier of the first phase", (turn, "class training"),
+                   (chance, "chance, ln N"))
+    ]  # fmt: skip
+    if probe:
+        rows = [Row(name, looks[name], p["mean"], *_compute_ends(p)) for name, p in probe.items()]
+        panels.append(rows_plot(rows, "domain loss", "Classifier fitted anew at the end"))
+    table = Table(
+        "Domain loss at the end; higher is more invariant",
+        ["algorithm", "classifier kept", "classifier fitted anew"],
+        [(name, [f"{second[name]['mean'][-1]:.3f}", format_mean(probe[name]["mean"], probe[name]["spread"], 3)])
+         for name in second],
+    )  # fmt: skip
+    caption = (
+        "First a domain classifier on the penultimate layer is trained, then the classes with each algorithm. The "
+        "first panel has that classifier, kept, on training rows. Features that move also confuse a classifier that "
+        "stays, so the second has one fitted anew, and judged on rows that neither it nor the net has seen. "
+        f"{_describe_bars(probe)}"
+    )
+    figure = Figure("invariance", "Domain invariance", panels, caption, [(s.name, s.style) for s in series], lines=True)
+    text = [describe_study(payload), *list_refusals(payload)]
+    return Section("invariance", "Domain invariance", text, (),
+                   [figure] if second else [], [table] if second else [], found=_state_findings(numbers))  # fmt: skip
+
+
+def _describe_bars(probe: Mapping[str, Any]) -> str:
+    several = any(value["spread"] is not None for value in probe.values())
+    return "Bars are one standard error over seeds." if several else "One seed, so there are no error bars."
+
+
+def _compute_ends(value: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    spread = value["spread"]
+    return (None, None) if spread is None else (value["mean"] - spread, value["mean"] + spread)
+
+
+def _state_findings(numbers: Mapping[str, Any]) -> list[str]:
+    kept = {name: curve["mean"][-1] for name, curve in numbers["second"].items()}
+    anew = {name: value["mean"] for name, value in numbers["probe"].items()}
+    if len(kept) < 2:
+        return []
+    most, least = max(kept, key=lambda n: kept[n]), min(kept, key=lambda n: kept[n])
+    order = sorted(anew, key=lambda n: -anew[n])
+    return [
+        f"By the classifier of the first phase, the domain is hardest to tell from the features of {most} (loss "
+        f"{kept[most]:.2f}) and easiest from those of {least} ({kept[least]:.2f}); guessing costs "
+        f"{numbers['chance']:.2f}.",
+        f"By a classifier fitted anew, from hardest to easiest: {join_names(order)} (loss {anew[order[0]]:.2f} to "
+        f"{anew[order[-1]]:.2f}).",
+    ]
+
+
+register_analysis(AnalysisKind(
+    "invariance", compute, show, ("agg", "fo-mldg", "fo-s-mldg"), trials=2, order=10, headline=(2, -1)
+))  # fmt: skip

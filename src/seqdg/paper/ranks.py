@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,17 +14,22 @@ from seqdg.algorithms._look_ahead import LookAhead
 from seqdg.algorithms.agg import AGG
 from seqdg.base.episode import Episode, Params
 from seqdg.core import Algorithm, Sequential
+from seqdg.core.settings import with_numbers
 from seqdg.nets.net import Net
-from seqdg.paper.study import Numbers, Refused, Study, algorithm_of, mean_and_spread, need, of_each, walk
+from seqdg.paper.study import Numbers, Refused, Study, analyze_each, mean_and_spread, require, walk
+from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
+from seqdg.report.draw.marks import Figure
+from seqdg.report.draw.plots import Series, lines_plot
+from seqdg.report.draw.theme import Looks, Style, styles
+from seqdg.report.section import Section, Table
 from seqdg.training.sampler import Draws, Sampler
 from seqdg.training.stack import Stack
-from seqdg.training.upcoming import Upcoming
 
 EPISODES = 16  # on which a loss is taken each time
 ELSEWHERE = 7919  # added to a seed: episodes of their own
 
 
-class Placed(Sampler):
+class PlacedSampler(Sampler):
     """The same paths with one source moved to a fixed place, all others in the order in which they were drawn."""
 
     def __init__(self, seed: int, rows: Sequence[Tensor], batch: int, source: int, place: int) -> None:
@@ -30,11 +38,11 @@ class Placed(Sampler):
 
     def draw(self, start: int, stop: int) -> Draws:
         drawn = super().draw(start, stop)
-        return Draws(*moved(drawn.domain, drawn.rows, self.source, self.place), drawn.key)
+        return Draws(*move_source(drawn.domain, drawn.rows, self.source, self.place), drawn.key)
 
 
-def moved(domain: Tensor, rows: Tensor, source: int, place: int) -> tuple[Tensor, Tensor]:
-    """domain (step, place) and rows (step, place, batch) with the source at the place."""
+def move_source(domain: Tensor, rows: Tensor, source: int, place: int) -> tuple[Tensor, Tensor]:
+    """Return domain (step, place) and rows (step, place, batch) with the source at the place."""
     steps, count = domain.shape
     here = (domain == source).nonzero()[:, 1:]
     others = (domain != source).nonzero()[:, 1].reshape(steps, count - 1)
@@ -42,77 +50,78 @@ def moved(domain: Tensor, rows: Tensor, source: int, place: int) -> tuple[Tensor
     return domain.gather(1, order), rows.gather(1, order[:, :, None].expand_as(rows))
 
 
-def ranks(study: Study) -> Numbers:
-    """Loss on the domain of interest over the training: with it first, second, ..., last in the path of the sequential
-    algorithm; and, with it last, against algorithms with less practice.
+def compute(study: Study) -> Numbers:
+    """Compute the loss on the domain of interest over the training: with it first, second, ..., last in the path of the
+    sequential algorithm; and, with it last, against algorithms with less practice.
 
     The loss is the one that the algorithm itself takes on that domain: at the weights that its past would lead to.
     """
     interest = study.domain or study.sources[0]
-    need(
+    require(
         interest in study.sources,
         f"The domain of interest is '{interest}', but it must be one that is learned from: {', '.join(study.sources)}.",
     )
     source = study.sources.index(interest)
     last = len(study.sources) - 1
 
-    def curves(name: str, stack: Stack) -> tuple[str, list[Numbers]]:
-        kind = _kind(stack.algorithm)
+    def trace(name: str, stack: Stack) -> tuple[str, list[Numbers]]:
+        kind = _classify(stack.algorithm)
         if kind is None:
             raise Refused(
                 f"{name} judges no domain after its past, so a domain's place in the path means nothing to it."
             )
         places = range(last + 1) if kind == "sequential" else [last]
-        return kind, [_curve(study, name, source, place) for place in places]
+        return kind, [_trace_curve(study, name, source, place) for place in places]
 
-    found, refused = of_each(study, curves)
+    results, refused = analyze_each(study, trace)
     return {
         "interest": interest,
-        "by_place": {name: each for name, (kind, each) in found.items() if kind == "sequential"},
-        "with_it_last": {name: each[-1] for name, (_, each) in found.items()},
+        "by_place": {name: each for name, (kind, each) in results.items() if kind == "sequential"},
+        "with_it_last": {name: each[-1] for name, (_, each) in results.items()},
         "refused": refused,
     }
 
 
-def _kind(algorithm: Algorithm) -> str | None:
+def _classify(algorithm: Algorithm) -> str | None:
     if isinstance(algorithm, Sequential) and isinstance(algorithm.base, LookAhead):
         return "sequential"
     return "single" if isinstance(algorithm, LookAhead | AGG) else None
 
 
-def _curve(study: Study, name: str, source: int, place: int) -> Numbers:
-    """Trained with the domain at its place, and judged on other episodes that have it there too."""
-    stack = study.stack(name)
-    stack.upcoming = Upcoming([Placed(j.seed, j.split.train, j.protocol.batch, source, place) for j in stack.jobs])
-    fresh = [Placed(j.seed + ELSEWHERE, j.split.train, j.protocol.batch, source, place) for j in stack.jobs]
+def _trace_curve(study: Study, name: str, source: int, place: int) -> Numbers:
+    """Train with the domain at its place, and judge it on other episodes that have it there too."""
+    stack = study.build_stack(name)
+    samplers = [PlacedSampler(j.seed, j.split.train, j.protocol.batch, source, place) for j in stack.jobs]
+    stack = Stack(stack.net, stack.inputs, stack.jobs, samplers=samplers)
+    fresh = [PlacedSampler(j.seed + ELSEWHERE, j.split.train, j.protocol.batch, source, place) for j in stack.jobs]
     drawn = [sampler.draw(0, EPISODES) for sampler in fresh]
     steps, losses = [], []
     for state in walk(stack, name, study.points, study.tick):
         steps.append(state.step)
-        losses.append(_judged(stack, state.params, drawn, place))
+        losses.append(_judge(stack, state.params, drawn, place))
     mean, spread = mean_and_spread(torch.stack(losses, 1))
     return {"at": steps, "mean": mean, "spread": spread}
 
 
-def _judged(stack: Stack, params: Params, drawn: Sequence[Draws], place: int) -> Tensor:
-    """(trial,) mean over the episodes."""
-    total = []
+def _judge(stack: Stack, params: Params, drawn: Sequence[Draws], place: int) -> Tensor:
+    """Return (trial,) the mean over the episodes."""
+    losses = []
     progress = torch.zeros(len(stack.jobs), dtype=stack.inputs.dtype, device=stack.inputs.device)
 
-    def one(given: Params, own: Params, episode: Episode) -> Tensor:
-        return loss_at(algorithm_of(stack, given), stack.net, own, episode, place)
+    def judge(numbers: Params, weights: Params, episode: Episode) -> Tensor:
+        return compute_loss_at(with_numbers(stack.algorithm, numbers), stack.net, weights, episode, place)
 
     for i in range(EPISODES):
         rows = torch.stack([d.rows[i] for d in drawn]).to(stack.inputs.device)
         domain = torch.stack([d.domain[i] for d in drawn]).to(stack.inputs.device)
         key = torch.stack([d.key[i] for d in drawn]).to(stack.inputs.device)
         x, y = stack.inputs.serve(rows)
-        total.append(stack.over_trials(one)(stack.numbers, params, Episode(x, y, domain, progress, key)).detach())
-    return torch.stack(total).mean(0)
+        losses.append(stack.over_trials(judge)(stack.numbers, params, Episode(x, y, domain, progress, key)).detach())
+    return torch.stack(losses).mean(0)
 
 
-def loss_at(algorithm: Algorithm, net: Net, params: Params, episode: Episode, i: int) -> Tensor:
-    """What the algorithm's loss has of the i-th domain of the path, without its weight beta.
+def compute_loss_at(algorithm: Algorithm, net: Net, params: Params, episode: Episode, i: int) -> Tensor:
+    """Return what the algorithm's loss has of the i-th domain of the path, without its weight beta.
 
     AGG: l(D_i, w). MLDG with D_i as the meta-test domain: l(D_i, w - alpha * grad of the mean over the others).
     S-MLDG: l(D_i, w - alpha_i * grad L_{i-1}(w)), where L_{i-1} is the loss over the path so far. So it is the
@@ -131,3 +140,76 @@ def loss_at(algorithm: Algorithm, net: Net, params: Params, episode: Episode, i:
         so_far = algorithm.base.extend(net, so_far, episode, j)
     _, beta = algorithm.base.coefficients(i, episode.domains)
     return (algorithm.base.extend(net, so_far, episode, i)(params) - so_far(params)) / beta
+
+
+PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+
+
+def show(payload: Payload, looks: Looks) -> Section:
+    numbers = payload["numbers"]
+    interest, by_place, last = numbers["interest"], numbers["by_place"], numbers["with_it_last"]
+    text = [f"{describe_study(payload)} Domain of interest: {interest}.", *list_refusals(payload)]
+    figures, tables = [], []
+    for name, curves in by_place.items():
+        labels = [_name_place(i, len(curves)) for i in range(len(curves))]
+        by_label = styles(labels)
+        series = [Series(n, by_label[n], c["at"], c["mean"]) for n, c in zip(labels, curves, strict=True)]
+        caption = f"Loss that {name} takes on {interest}, at the weights that the domains before it lead to."
+        figures.append(_draw_figure(f"ranks-{name}", f"{name} by place of {interest}", series, caption))
+        rows = [(n, _format_row(c)) for n, c in zip(labels, curves, strict=True)]
+        tables.append(Table(f"{name}: loss on {interest} by its place", HEAD, rows))
+    if last:
+        series = [Series(n, looks[n], c["at"], c["mean"]) for n, c in last.items()]
+        caption = f"{interest} last in the path, or the meta-test domain; agg knows no order."
+        figures.append(_draw_figure("ranks-last", f"With {interest} last", series, caption))
+        tables.append(Table(f"Loss on {interest} with it last", HEAD, [(n, _format_row(c)) for n, c in last.items()]))
+    return Section("ranks", "Practice: place in the path", text, (), figures, tables, found=_state_findings(numbers))
+
+
+HEAD = ("", "mean, second half", "at the end")
+
+
+def _name_place(i: int, count: int) -> str:
+    name = PLACES[i] if i < len(PLACES) else str(i + 1)
+    return f"{name}, last" if i == count - 1 else name
+
+
+def _format_row(curve: Mapping[str, Any]) -> list[str]:
+    return [f"{_average_later(curve):.3f}", f"{curve['mean'][-1]:.3f}"]
+
+
+def _average_later(curve: Mapping[str, Any]) -> float:
+    """Return the mean over the second half of the training."""
+    return fmean(curve["mean"][len(curve["mean"]) // 2 :])
+
+
+def _draw_figure(name: str, title: str, series: list[Series], caption: str) -> Figure:
+    base = series[0]
+    relative = [Series(s.name, s.style, s.xs, [a - b for a, b in zip(s.ys, base.ys, strict=True)]) for s in series[1:]]
+    panels = [lines_plot(series, "step", "loss", "Loss")]
+    if relative:
+        panels.append(lines_plot(relative, "step", "difference", f"Minus {base.name}", level=(0.0, "")))
+    legend: list[tuple[str, Style]] = [(s.name, s.style) for s in series]
+    return Figure(name, title, panels, caption, legend, lines=True)
+
+
+def _state_findings(numbers: Mapping[str, Any]) -> list[str]:
+    sentences = []
+    for name, curves in numbers["by_place"].items():
+        means = [_average_later(c) for c in curves]
+        falling = all(a > b for a, b in pairwise(means))
+        lower = "is lower when it is last" if means[-1] < means[0] else "does not fall"
+        sentences.append(
+            f"{name}: the loss on {numbers['interest']} {'falls with every place' if falling else lower} "
+            f"({means[0]:.3f} first, {means[-1]:.3f} last, means over the second half of the training)."
+        )
+    last = {n: _average_later(c) for n, c in numbers["with_it_last"].items()}
+    if len(last) > 1:
+        order = sorted(last, key=lambda n: last[n])
+        sentences.append("With it last, from lowest: " + ", ".join(f"{n} {last[n]:.3f}" for n in order) + ".")
+    return sentences
+
+
+register_analysis(AnalysisKind(
+    "ranks", compute, show, ("agg", "fo-mldg", "fo-s-mldg"), trials=2, steps=200, order=40
+))  # fmt: skip

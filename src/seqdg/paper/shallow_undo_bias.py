@@ -32,7 +32,7 @@ def joint(xs: Sequence[ArrayLike], ys: Sequence[ArrayLike], lambda1: float, lamb
 
     With A_i = X_i' X_i + λ1, θ_i = A_i^-1 X_i' (y_i - X_i θ_0), and what is left is linear in θ_0.
     """
-    data = _checked(xs, ys, lambda1, lambda2)
+    data = _compute_products(xs, ys, lambda1, lambda2)
     one = np.eye(data[0][0].shape[1])
     left, right = lambda2 * one, np.zeros_like(data[0][1])
     for gram, target in data:
@@ -51,7 +51,7 @@ def per_domain(xs: Sequence[ArrayLike], ys: Sequence[ArrayLike], lambda1: float,
 
     Θ_i = (X_i' X_i + a + b)^-1 (X_i' y_i + b M), whose mean must be M.
     """
-    data = _checked(xs, ys, lambda1, lambda2)
+    data = _compute_products(xs, ys, lambda1, lambda2)
     one, n = np.eye(data[0][0].shape[1]), len(data)
     whole = lambda2 + lambda1 * n
     a, b = lambda1 * lambda2 / whole, lambda1**2 * n / whole
@@ -63,10 +63,10 @@ def per_domain(xs: Sequence[ArrayLike], ys: Sequence[ArrayLike], lambda1: float,
     return LinearModels(lambda1 / whole * np.sum(models, axis=0), np.stack(models))
 
 
-def _checked(
+def _compute_products(
     xs: Sequence[ArrayLike], ys: Sequence[ArrayLike], lambda1: float, lambda2: float
 ) -> list[tuple[Array, Array]]:
-    """X_i' X_i and X_i' y_i of every domain."""
+    """Return X_i' X_i and X_i' y_i of every domain, or raise a UsageError where shapes or lambdas do not fit."""
     for name, value in (("lambda1", lambda1), ("lambda2", lambda2)):
         if not (math.isfinite(value) and value > 0):
             raise UsageError(f"{name} is {value}, but it must be finite and above 0.")

@@ -2,47 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from seqdg.algorithms import _branches as branches
 from seqdg.base.episode import Params
-from seqdg.paper.study import Numbers, Refused, Study, mean_and_spread, of_each, walk
+from seqdg.paper.study import Numbers, Refused, Study, analyze_each, mean_and_spread, walk
+from seqdg.report.analyses import AnalysisKind, Payload, describe_study, format_mean, list_refusals, register_analysis
+from seqdg.report.draw.marks import Figure
+from seqdg.report.draw.plots import Series, lines_plot
+from seqdg.report.draw.theme import Looks
+from seqdg.report.section import Section, Table
 from seqdg.training.stack import Stack
 
 
-def similarity(study: Study) -> Numbers:
-    """Mean cosine between the copies of each layer over all pairs of sources, over the training."""
-    curves, refused = of_each(study, lambda name, stack: _curves(study, name, stack))
+def compute(study: Study) -> Numbers:
+    """Compute the mean cosine between the copies of each layer over all pairs of sources, over the training."""
+    curves, refused = analyze_each(study, lambda name, stack: _trace_curves(study, name, stack))
     return {"curves": curves, "refused": refused}
 
 
-def _curves(study: Study, name: str, stack: Stack) -> Numbers:
+def _trace_curves(study: Study, name: str, stack: Stack) -> Numbers:
     if not branches.own(stack.start().params):
         raise Refused(
             f"{name} has no domain-specific weights, so there is no similarity to look at. Those of undo-bias, "
             "s-undo-bias and ensemble have one."
         )
-    steps, found = [], []
+    steps, values = [], []
     for state in walk(stack, name, study.points, study.tick):
         steps.append(state.step)
-        found.append(stack.over_trials(lambda params: cosines(branches.own(params)))(state.params))
+        values.append(stack.over_trials(lambda params: compute_cosines(branches.own(params)))(state.params))
     layers = {}
-    for layer in found[0]:
-        mean, spread = mean_and_spread(torch.stack([f[layer].mean(-1) for f in found], 1))
+    for layer in values[0]:
+        mean, spread = mean_and_spread(torch.stack([v[layer].mean(-1) for v in values], 1))
         layers[layer] = {"mean": mean, "spread": spread}
     return {"at": steps, "layers": layers}
 
 
-def cosines(copies: Params) -> dict[str, Tensor]:
-    """(pair,) by layer: cosine between the weights and biases of two domains' copies; copies are (domain, ...)."""
+def compute_cosines(copies: Params) -> dict[str, Tensor]:
+    """Return by layer (pair,) the cosines between two domains' weights and biases; copies are (domain, ...)."""
     flat: dict[str, list[Tensor]] = {}
     for name, w in copies.items():
         flat.setdefault(name.rpartition(".")[0] or name, []).append(w.flatten(1))
-    found = {}
+    cosines = {}
     for layer, parts in flat.items():
         w = torch.cat(parts, 1).double()  # in single precision, a million equal weights have a cosine above 1
         unit = w / w.norm(dim=1, keepdim=True).clamp(min=1e-30)
         first, second = torch.triu_indices(len(w), len(w), 1)
-        found[layer] = (unit @ unit.T)[first, second]
-    return found
+        cosines[layer] = (unit @ unit.T)[first, second]
+    return cosines
+
+
+DIGITS = 6
+TITLE = "Similarity of domain-specific weights"
+
+
+def show(payload: Payload, looks: Looks) -> Section:
+    curves = payload["numbers"]["curves"]
+    text = [describe_study(payload), *list_refusals(payload)]
+    if not curves:
+        return Section("similarity", TITLE, text)
+    layers = list(dict.fromkeys(layer for c in curves.values() for layer in c["layers"]))
+    panels, rows = [], []
+    for layer in layers:
+        having = {name: c for name, c in curves.items() if layer in c["layers"]}
+        series = [Series(name, looks[name], c["at"], c["layers"][layer]["mean"]) for name, c in having.items()]
+        panels.append(lines_plot(series, "step", "cosine", layer))
+    for name, c in curves.items():
+        ends = [c["layers"].get(layer) for layer in layers]
+        rows.append((name, [_format_last(end) if end else "-" for end in ends]))
+    table = Table("Mean cosine between the sources' weights at the end, and its lowest over the training",
+                  ["algorithm", *layers], rows)  # fmt: skip
+    caption = (
+        "Mean cosine over all pairs of source domains between their own copies of a layer's weights; 1 is the same."
+    )
+    figure = Figure("similarity", TITLE, panels, caption,
+                    [(n, looks[n]) for n in curves], lines=True)  # fmt: skip
+    return Section("similarity", TITLE, text, (), [figure], [table], found=_state_findings(curves))
+
+
+def _format_last(curve: Mapping[str, Any]) -> str:
+    end = format_mean(curve["mean"][-1], curve["spread"][-1] if curve["spread"] else None, DIGITS)
+    return f"{end}, lowest {min(curve['mean']):.{DIGITS}f}"
+
+
+def _state_findings(curves: Mapping[str, Any]) -> list[str]:
+    sentences = []
+    for name, c in curves.items():
+        lowest = {layer: min(curve["mean"]) for layer, curve in c["layers"].items()}
+        most, least = min(lowest, key=lambda n: lowest[n]), max(lowest, key=lambda n: lowest[n])
+        sentences.append(
+            f"{name}: the sources' weights part most in {most} (cosine down to {lowest[most]:.{DIGITS}f}) and least in "
+            f"{least} ({lowest[least]:.{DIGITS}f})."
+        )
+    return sentences
+
+
+register_analysis(AnalysisKind(
+    "similarity", compute, show, ("undo-bias", "s-undo-bias"), trials=1, steps=200, order=30, headline=(4, 0)
+))  # fmt: skip

@@ -1,9 +1,9 @@
-"""The trials that an analysis trains and looks into."""
+"""What an analysis trains, and how it looks into the training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -18,7 +18,6 @@ from seqdg.bench.executors.context import Context, Executor
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.plan import make_plan
 from seqdg.bench.trial import Group, Trial
-from seqdg.core import Algorithm
 from seqdg.data.domain import Dataset
 from seqdg.training.place import stack_of
 from seqdg.training.protocol import sources
@@ -26,11 +25,11 @@ from seqdg.training.stack import Stack, State
 
 Tick = Callable[[int], None]
 Numbers = dict[str, Any]  # what JSON can hold
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-def unheard(steps: int) -> None:
-    """A tick that nobody listens to."""
+def ignore_steps(steps: int) -> None:
+    """Do nothing with the number of steps taken."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Study:
     domain: str | None = None  # of interest, where an analysis has one
     everywhere: bool = False  # hold out every domain in turn, where an analysis can
     executor: Executor = field(default=InProcess())  # of whole trials, where an analysis runs such
-    tick: Tick = field(default=unheard)
+    tick: Tick = field(default=ignore_steps)
 
     @property
     def dataset(self) -> Dataset:
@@ -60,27 +59,24 @@ class Study:
 
     @cached_property
     def plan(self) -> dict[str, tuple[Trial, ...]]:
-        """By name of the algorithm; checked as for a run."""
+        """The trials by the names of their algorithms; checked as for a run."""
         choice = Choice(self.algorithms, [self.held_out], self.trials, self.steps, self.seed, self.settings)
-        found: dict[str, tuple[Trial, ...]] = {}
+        plan: dict[str, tuple[Trial, ...]] = {}
         for trial in make_plan(self.context, choice).trials:
             short = str(trial.description()["algorithm"])
-            found[short] = (*found.get(short, ()), trial)
-        return found
+            plan[short] = (*plan.get(short, ()), trial)
+        return plan
 
     @property
     def names(self) -> list[str]:
         return list(self.plan)
 
-    def stack(self, name: str) -> Stack:
-        """All trials of an algorithm, at their start."""
+    def build_stack(self, name: str) -> Stack:
+        """Build the stack of all trials of an algorithm, at their start."""
         return stack_of(Group(self.plan[name]), self.context.place())
 
-    def of(self, algorithms: Sequence[str]) -> Study:
-        return replace(self, algorithms=algorithms)
-
-    def described(self) -> Numbers:
-        """What the numbers are of."""
+    def describe(self) -> Numbers:
+        """Return what the numbers are of."""
         return {
             "benchmark": self.context.benchmark.name,
             "data": self.dataset.fingerprint,
@@ -92,35 +88,35 @@ class Study:
         }
 
 
-def looks(steps: int, points: int) -> list[int]:
-    """From 0 to the last step, at most `points` + 1 of them."""
+def choose_steps(steps: int, points: int) -> list[int]:
+    """Return steps at even distances from 0 to the last, at most `points` + 1 of them."""
     count = min(points, steps)
     return [round(steps * i / count) for i in range(count + 1)]
 
 
 class Refused(Exception):
-    """An algorithm has nothing of the kind to look at: a sentence that says why."""
+    """An algorithm has nothing of this kind to analyze: a sentence that says why."""
 
 
 class Diverged(Refused):
-    """Training left the finite numbers, so there is nothing to look at."""
+    """Training left the finite numbers, so there is nothing to analyze."""
 
 
-def of_each(study: Study, look: Callable[[str, Stack], Found]) -> tuple[dict[str, Found], dict[str, str]]:
-    """What `look` finds, by the names of the algorithms, and why it found nothing of the others."""
-    found, refused = {}, {}
+def analyze_each(study: Study, analyze: Callable[[str, Stack], Result]) -> tuple[dict[str, Result], dict[str, str]]:
+    """Return the results of `analyze` by the names of the algorithms, and why it refused the others."""
+    results, refused = {}, {}
     for name in study.names:
         try:
-            found[name] = look(name, study.stack(name))
+            results[name] = analyze(name, study.build_stack(name))
         except Refused as reason:
             refused[name] = str(reason)
-    return found, refused
+    return results, refused
 
 
-def walk(stack: Stack, name: str, points: int, tick: Tick = unheard) -> Iterator[State]:
-    """The state at the start and at even distances up to the end; raises Diverged where any trial has."""
+def walk(stack: Stack, name: str, points: int, tick: Tick = ignore_steps) -> Iterator[State]:
+    """Yield the state at the start and at even distances up to the end; raise Diverged where any trial has."""
     state = stack.start()
-    for step in looks(stack.protocol.steps, points):
+    for step in choose_steps(stack.protocol.steps, points):
         state = stack.advance(state, step, tick)
         state.losses = []
         finite = torch.stack([w.isfinite().flatten(1).all(1) for w in state.params.values()]).all(0)
@@ -130,41 +126,36 @@ def walk(stack: Stack, name: str, points: int, tick: Tick = unheard) -> Iterator
         yield state
 
 
-def deployed(stack: Stack, state: State) -> Params:
-    """(trial, ...) what serves an unseen domain."""
-    return stack.deploy(state)
-
-
-def in_training(stack: Stack, state: State) -> Params:
-    """(trial, ...) the deployed weights of one net, to be trained on: without statistics of BatchNorm."""
-    served = stack.deploy(state)
-    return {name: served[name] for name in stack.net.names}
+def deploy_trainable(stack: Stack, state: State) -> Params:
+    """Return (trial, ...) the deployed weights of one net that a loss has gradients of: no statistics of BatchNorm."""
+    deployed = stack.deploy(state)
+    return {name: deployed[name] for name in stack.net.names}
 
 
 def is_one_net(stack: Stack, weights: Params) -> bool:
-    """Whether what is deployed are the weights of a single net."""
+    """Whether the deployed weights are those of a single net."""
     return all(name in weights for name in stack.net.names)
 
 
 def embed(stack: Stack, weights: Params, rows: Tensor) -> Tensor:
-    """(trial, row, feature) of deployed weights: what enters the head; of an ensemble, of all its nets side by side."""
+    """Return (trial, row, feature) what enters the head of the deployed net; for an ensemble, its nets side by side."""
 
-    def one(own: Params, x: Tensor) -> Tensor:
-        if is_one_net(stack, own):
-            return stack.net.features(own, x)
-        each = torch.func.vmap(lambda w: stack.net.features(w, x))(branches.own(own))
+    def embed_trial(weights: Params, x: Tensor) -> Tensor:
+        if is_one_net(stack, weights):
+            return stack.net.features(weights, x)
+        each = torch.func.vmap(lambda w: stack.net.features(w, x))(branches.own(weights))
         return each.transpose(0, 1).flatten(1)
 
-    found = []
+    features = []
     with torch.no_grad():
         for part in torch.split(rows.to(stack.inputs.device), 256, dim=1):
             x, _ = stack.inputs.serve(part)
-            found.append(stack.over_trials(one)(weights, x))
-    return torch.cat(found, 1)
+            features.append(stack.over_trials(embed_trial)(weights, x))
+    return torch.cat(features, 1)
 
 
-def why_no_features(stack: Stack, name: str) -> str | None:
-    """A sentence where there are no features to look at."""
+def explain_missing_features(stack: Stack, name: str) -> str | None:
+    """Say why there are no features to look at; None where there are."""
     weights = stack.deploy(stack.start())
     ensemble = all(n in branches.own(weights) for n in stack.net.names)
     if not stack.net.has_features:
@@ -174,15 +165,8 @@ def why_no_features(stack: Stack, name: str) -> str | None:
     return None
 
 
-def algorithm_of(stack: Stack, given: Params) -> Algorithm:
-    """The algorithm of one trial, with its numbers."""
-    from seqdg.core.settings import with_numbers
-
-    return with_numbers(stack.algorithm, given)
-
-
 def mean_and_spread(values: Tensor) -> tuple[list[float], list[float] | None]:
-    """Over the first axis, trials: mean, and standard error where there are several."""
+    """Return the mean over the first axis, trials, and the standard error where there are several."""
     values = values.double().cpu()
     mean = values.mean(0)
     if len(values) < 2:
@@ -190,6 +174,7 @@ def mean_and_spread(values: Tensor) -> tuple[list[float], list[float] | None]:
     return mean.tolist(), (values.std(0) / len(values) ** 0.5).tolist()
 
 
-def need(condition: bool, sentence: str) -> None:
+def require(condition: bool, sentence: str) -> None:
+    """Raise a UsageError with the sentence unless the condition holds."""
     if not condition:
         raise UsageError(sentence)

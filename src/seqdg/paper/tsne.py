@@ -2,63 +2,112 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.paper.study import Numbers, Refused, Study, embed, of_each, walk, why_no_features
+from seqdg.paper.study import Numbers, Refused, Study, analyze_each, embed, explain_missing_features, walk
+from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
+from seqdg.report.draw.marks import Figure
+from seqdg.report.draw.plots import points_plot
+from seqdg.report.draw.theme import Looks, styles
+from seqdg.report.section import Section, Table
 from seqdg.training.sampler import stream
 from seqdg.training.stack import Stack
 
 MOST = 400  # points in a panel
 
 
-def tsne(study: Study) -> Numbers:
-    """Points and separability for the raw inputs and for each algorithm, of the first seed, all laid out alike."""
-    stack = study.stack(study.names[0])
+def compute(study: Study) -> Numbers:
+    """Compute points and separability of the raw inputs and of each algorithm's features, of the first seed."""
+    stack = study.build_stack(study.names[0])
     rows = stack.jobs[0].split.test[0]
     if len(rows) > MOST:
         rows = rows[np.sort(stream(study.seed, "tsne").permutation(len(rows))[:MOST])]
     x, y = stack.inputs.serve(rows[None].to(stack.inputs.device))
     labels = y[0].cpu().numpy()
 
-    def features(name: str, stack: Stack) -> NDArray[np.float64]:
-        if sentence := why_no_features(stack, name):
+    def embed_held_out(name: str, stack: Stack) -> NDArray[np.float64]:
+        if sentence := explain_missing_features(stack, name):
             raise Refused(sentence)
         *_, state = walk(stack, name, 1, study.tick)
         z = embed(stack, stack.deploy(state), rows.expand(len(stack.jobs), -1))[0]
         return z.cpu().double().numpy()
 
-    found, refused = of_each(study, features)
+    features, refused = analyze_each(study, embed_held_out)
     panels = {
-        name: {"points": np.round(layout(z, study.seed), 2).tolist(), "score": separability(z, labels)}
-        for name, z in {"raw data": x[0].flatten(1).cpu().double().numpy(), **found}.items()
+        name: {"points": np.round(lay_out(z, study.seed), 2).tolist(), "score": measure_separability(z, labels)}
+        for name, z in {"raw data": x[0].flatten(1).cpu().double().numpy(), **features}.items()
     }
     return {
         "classes": list(study.dataset.classes),
         "labels": labels.tolist(),
         "panels": panels,
-        "perplexity": perplexity(len(rows)),
+        "perplexity": choose_perplexity(len(rows)),
         "refused": refused,
     }
 
 
-def perplexity(rows: int) -> float:
+def choose_perplexity(rows: int) -> float:
     return float(min(30, max(2, (rows - 1) // 3)))
 
 
-def layout(features: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
-    """(row, 2) by t-SNE (van der Maaten and Hinton 2008) from a principal-components start, the same for all."""
+def lay_out(features: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
+    """Return (row, 2) points by t-SNE (van der Maaten and Hinton 2008) from a principal-components start."""
     from sklearn.manifold import TSNE
 
-    model = TSNE(perplexity=perplexity(len(features)), init="pca", learning_rate="auto", random_state=seed)
+    model = TSNE(perplexity=choose_perplexity(len(features)), init="pca", learning_rate="auto", random_state=seed)
     points: NDArray[np.float64] = model.fit_transform(features).astype(np.float64)
     return points
 
 
-def separability(features: NDArray[np.float64], labels: NDArray[np.int64]) -> float | None:
-    """Mean silhouette (Rousseeuw 1987) of the classes, of the features and not of their picture: 1 apart, 0 mixed."""
+def measure_separability(features: NDArray[np.float64], labels: NDArray[np.int64]) -> float | None:
+    """Return the mean silhouette (Rousseeuw 1987) of the classes, by the features: 1 apart, 0 mixed."""
     from sklearn.metrics import silhouette_score
 
     if not 1 < len(set(labels.tolist())) < len(labels):
         return None
     return float(silhouette_score(features, labels))
+
+
+def show(payload: Payload, looks: Looks) -> Section:
+    numbers = payload["numbers"]
+    classes = [numbers["classes"][k] for k in numbers["labels"]]
+    present = [c for c in numbers["classes"] if c in set(classes)]
+    by_class = styles(present)
+    panels = []
+    for name, panel in numbers["panels"].items():
+        points = [(float(x), float(y)) for x, y in panel["points"]]
+        panels.append(points_plot(points, classes, by_class, name, f"silhouette {_format_score(panel['score'])}"))
+    scores = [(name, [_format_score(panel["score"])]) for name, panel in numbers["panels"].items()]
+    table = Table("Mean silhouette of the classes", ["", "silhouette"], scores)
+    caption = (
+        f"t-SNE of the held-out rows with the same settings for all (perplexity {numbers['perplexity']:g}); color and "
+        "shape are the class. The silhouette is of the features, not of their picture: 1 apart, 0 mixed."
+    )
+    legend = [(c, by_class[c]) for c in present]
+    figure = Figure("tsne", "Embeddings of the held-out domain", panels, caption, legend)
+    text = [describe_study(payload), *list_refusals(payload)]
+    return Section("tsne", "What it learned: embeddings", text, (),
+                   [figure], (), [table], found=_state_findings(numbers))  # fmt: skip
+
+
+def _format_score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _state_findings(numbers: Mapping[str, Any]) -> list[str]:
+    scores = {name: p["score"] for name, p in numbers["panels"].items() if p["score"] is not None}
+    if not scores:
+        return []
+    best = max(scores, key=lambda name: scores[name])
+    raw = f", against {scores['raw data']:.2f} of the raw data" if "raw data" in scores and best != "raw data" else ""
+    return [f"Classes are best separated by {best} (silhouette {scores[best]:.2f}{raw})."]
+
+
+register_analysis(AnalysisKind(
+    "tsne", compute, show, ("ensemble", "undo-bias", "s-undo-bias", "agg", "fo-mldg", "ffo-s-mldg", "fo-s-mldg"),
+    trials=1, steps=200, order=20, headline=(3, 0),
+))  # fmt: skip

@@ -11,9 +11,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from seqdg.base.errors import UsageError
-from seqdg.paper.sections import learned, looked_at
-from seqdg.paper.sections import sections as sections_of
 from seqdg.report import run as of_run
+from seqdg.report.analyses import list_analyzed_algorithms, show_analyses, summarize_learning
 from seqdg.report.answers import answers
 from seqdg.report.draw import svg
 from seqdg.report.draw.theme import DARK, LIGHT, Style, styles
@@ -34,18 +33,18 @@ def report(run: Run, select: str = "source-val", criterion: str = "accuracy", ba
     title = f"{run.benchmark}: domain generalization compared"
     if not chosen:
         lead = "No trial has finished yet, so there is nothing to compare."
-        return Report(title, lead, (), lacking, [*sections_of(run.analyses), _again(run)])
+        return Report(title, lead, (), lacking, [*show_analyses(run.analyses), _again(run)])
     names = list(dict.fromkeys(o.algorithm for o in chosen))
-    looks = styles([*names, *looked_at(run.analyses)])
+    looks = styles([*names, *list_analyzed_algorithms(run.analyses)])
     sheet = _sheet(run, chosen, select, criterion, baseline if baseline else "agg" if "agg" in names else names[0])
     warnings = [*lacking, *(f"Diverged: {text}." for text in of_run.diverged(run))]
     sections = [_results(sheet, run, looks), *_differences(sheet, looks)]
     curves, cost = curve_figure(sheet, chosen, looks), cost_figure(sheet, chosen, looks)
     sections += [Section("training", "Training", figures=[curves])] if curves else []
     sections += [Section("cost", "Cost", figures=[cost])] if cost else []
-    looked_into = sections_of(run.analyses, looks)
+    looked_into = show_analyses(run.analyses, looks)
     sections += [*looked_into, *_paper(sheet), _again(run)]
-    said = [*answers(sheet, chosen), ("What did it learn?", learned(looked_into))]
+    said = [*answers(sheet, chosen), ("What did it learn?", summarize_learning(looked_into))]
     return Report(title, sheet.footnote, said, warnings, sections)
 
 

@@ -61,12 +61,19 @@ class State:
 class Stack:
     """Trials that train together."""
 
-    def __init__(self, net: Net, inputs: Inputs, jobs: Sequence[Job], capture: bool = True) -> None:
+    def __init__(
+        self,
+        net: Net,
+        inputs: Inputs,
+        jobs: Sequence[Job],
+        capture: bool = True,
+        samplers: Sequence[Sampler] | None = None,
+    ) -> None:
         self.net, self.inputs, self.jobs = net, inputs, jobs
         self.algorithm, self.protocol = jobs[0].algorithm, jobs[0].protocol
         self.alone = len(jobs) == 1
         self.optimizer = OPTIMIZERS[optimizer_name(self.algorithm, self.protocol)]
-        self.upcoming = Upcoming([Sampler(job.seed, job.split.train, job.protocol.batch) for job in jobs])
+        self.upcoming = Upcoming(samplers or [Sampler(job.seed, job.split.train, job.protocol.batch) for job in jobs])
         # One trial alone keeps its numbers as they are: with them arithmetic on all weights is a launch less.
         self.numbers = {} if self.alone else self._per_trial([collect_numbers(job.algorithm) for job in jobs])
         rates = [Rates(*(getattr(job.protocol, name) for name in Rates._fields)) for job in jobs]

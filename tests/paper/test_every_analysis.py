@@ -10,18 +10,17 @@ import pytest
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.paper.kinds import KINDS
-from seqdg.paper.sections import section
 from seqdg.report import paper
+from seqdg.report.analyses import find_analysis, list_analyses, show_analysis
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", list_analyses())
 def test_every_algorithm_has_every_analysis_or_a_sentence(dataset, study, kind):
     names = list(seqdg.list_algorithms())
     made = study(dataset(), names, steps=3, points=1)
-    payload = {"of": made.described(), "numbers": KINDS[kind].run(made)}
+    payload = {"of": made.describe(), "numbers": find_analysis(kind).compute(made)}
     assert json.loads(json.dumps(payload)) == payload  # the store keeps it as it is
-    shown = section(kind, payload)
+    shown = show_analysis(kind, payload)
     assert shown.figures
     words = "\n".join(text for _, cells in [*[r for t in shown.tables for r in t.rows]] for text in cells)
     titled = [p.title for f in shown.figures for p in f.pictures]
@@ -30,13 +29,13 @@ def test_every_algorithm_has_every_analysis_or_a_sentence(dataset, study, kind):
         assert told or name in words, f"{kind} says nothing of {name}"
 
 
-@pytest.mark.parametrize("kind", [name for name in KINDS if name != "cost"])
+@pytest.mark.parametrize("kind", [name for name in list_analyses() if name != "cost"])
 def test_an_algorithm_that_diverges_is_named_and_no_number_is_made_up(dataset, study, kind):
     lost, sound = ("undo-bias", "s-undo-bias") if kind in ("similarity", "ensemble") else ("fo-s-mldg", "agg")
     made = study(dataset(), [lost, sound], steps=30, points=3, trials=2, settings=[f"{lost}.lr=1e9"])
-    payload = {"of": made.described(), "numbers": KINDS[kind].run(made)}
+    payload = {"of": made.describe(), "numbers": find_analysis(kind).compute(made)}
     json.dumps(payload, allow_nan=False)
-    shown = section(kind, payload)
+    shown = show_analysis(kind, payload)
     words = " ".join([*shown.text, *(" ".join(cells) for t in shown.tables for _, cells in t.rows)])
     if kind == "ensemble":
         assert "2 trials diverged and count in no mean." in words
@@ -50,19 +49,19 @@ def test_a_first_phase_that_diverges_is_a_sentence(dataset, study):
     made = study(dataset(), ["agg"], steps=30)
     wild = replace(made.context.benchmark, protocol=replace(made.context.benchmark.protocol, lr=1e9))
     with pytest.raises(UsageError, match=r"^The domain classifier is not shown: its one trial diverged by step"):
-        KINDS["invariance"].run(replace(made, context=replace(made.context, benchmark=wild)))
+        find_analysis("invariance").compute(replace(made, context=replace(made.context, benchmark=wild)))
 
 
 def test_what_is_looked_at_by_default_exists():
-    for kind in KINDS.values():
-        assert set(kind.algorithms) <= set(seqdg.list_algorithms())
+    for kind in list_analyses():
+        assert set(find_analysis(kind).algorithms) <= set(seqdg.list_algorithms())
 
 
 def test_the_cost_is_looked_at_for_every_algorithm_of_the_papers_cost_table():
-    assert {paper.column_of(name) for name in KINDS["cost"].algorithms} >= set(paper.cost())
+    assert {paper.column_of(name) for name in find_analysis("cost").algorithms} >= set(paper.cost())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", list_analyses())
 def test_every_analysis_is_described_with_a_picture(kind):
     docs = Path(__file__).parents[2] / "docs"
     _, _, rest = (docs / "report.md").read_text(encoding="utf-8").partition(f"\n### `{kind}`: ")

@@ -1,0 +1,151 @@
+"""Analyses by name, and their sections of the report.
+
+An analysis is one file in `seqdg/paper/` that computes numbers, shows them, and registers itself under the file's name.
+There is no central list: the file is imported when its analysis is asked for, so a report imports only what it shows.
+
+What the store keeps of an analysis is its payload: `of` says what was trained, `numbers` what was computed, `command`
+how to repeat it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from seqdg.base.errors import UsageError
+from seqdg.report.draw.theme import Looks, styles
+from seqdg.report.section import Section, Table
+from seqdg.results.run import Analysis
+
+PACKAGE = "seqdg.paper"
+HOW = "How this was made"
+Payload = Mapping[str, Any]
+_kinds: dict[str, AnalysisKind] = {}
+
+
+@dataclass(frozen=True)
+class AnalysisKind:
+    """What computes and what shows an analysis, and what it looks at where nothing else is asked for."""
+
+    name: str
+    compute: Callable[..., dict[str, Any]]  # from a `seqdg.paper.study.Study` to what JSON can hold
+    show: Callable[[Payload, Looks], Section]
+    algorithms: tuple[str, ...]
+    trials: int
+    steps: int = 300
+    everywhere: bool = False  # holds out every domain in turn, unless one is named
+    order: int = 100  # of its section among the others
+    headline: tuple[int, int] | None = None  # for "What did it learn?": its place there, and which of its sentences
+
+
+def register_analysis(kind: AnalysisKind) -> None:
+    """Make an analysis known by its name."""
+    known = _kinds.setdefault(kind.name, kind)
+    if known.compute.__module__ != kind.compute.__module__:
+        places = f"{known.compute.__module__} and {kind.compute.__module__}"
+        raise UsageError(f"Two analyses are named '{kind.name}', in {places}. Rename one.")
+
+
+def find_analysis(name: str) -> AnalysisKind | None:
+    """Return the analysis of that name, or None where no file has it."""
+    if name not in _kinds and name in _list_files():
+        importlib.import_module(f"{PACKAGE}.{name}")
+    return _kinds.get(name)
+
+
+def list_analyses() -> tuple[str, ...]:
+    """Return the names of all analyses, in the order of their sections."""
+    for name in _list_files():
+        find_analysis(name)
+    return tuple(sorted(_kinds, key=lambda name: (_kinds[name].order, name)))
+
+
+def _list_files() -> list[str]:
+    folder = importlib.import_module(PACKAGE)
+    return [module.name for module in pkgutil.iter_modules(folder.__path__) if not module.name.startswith("_")]
+
+
+def list_analyzed_algorithms(analyses: Sequence[Analysis]) -> list[str]:
+    """Return the algorithms that the analyses are of."""
+    return list(dict.fromkeys(n for a in analyses if find_analysis(a.name) for n in a.payload["of"]["algorithms"]))
+
+
+def show_analyses(analyses: Sequence[Analysis], looks: Looks | None = None) -> list[Section]:
+    """Make a section of the newest analysis of each kind and subject; an algorithm looks the same in all."""
+    looks = looks or styles(list_analyzed_algorithms(analyses))
+    newest: dict[tuple[str, str], Payload] = {}
+    for analysis in analyses:
+        if find_analysis(analysis.name):
+            newest[analysis.name, json.dumps(analysis.payload["of"], sort_keys=True)] = analysis.payload
+    sections: list[Section] = []
+    for name in sorted({name for name, _ in newest}, key=lambda name: (_kinds[name].order, name)):
+        for i, payload in enumerate(p for (other, _), p in newest.items() if other == name):
+            sections.append(_number(show_analysis(name, payload, looks), i))
+    return sections
+
+
+def show_analysis(name: str, payload: Payload, looks: Looks | None = None) -> Section:
+    """Make the section of one analysis, with how it was made."""
+    kind = find_analysis(name)
+    assert kind is not None
+    section = kind.show(payload, looks or styles(payload["of"]["algorithms"]))
+    first, *others = section.text
+    return replace(
+        section, text=[" ".join([first, *section.found]), *others], aside=[*section.aside, _list_settings(payload)]
+    )
+
+
+def summarize_learning(sections: Sequence[Section]) -> str:
+    """Say in a few sentences what the analyses show of what was learned."""
+    ranked = sorted((kind.headline, kind.name) for kind in _kinds.values() if kind.headline)
+    sentences = [s.found[which] for (_, which), name in ranked for s in sections if s.name == name and s.found]
+    if not sentences:
+        return "No analysis has been run. `seqdg analyze invariance`, `tsne` and others look into it, and show here."
+    return " ".join([*sentences[:3], "Of how many seeds that is stands below, with each."])
+
+
+def _list_settings(payload: Payload) -> Table:
+    settings = payload["of"]["settings"]
+    rows = [
+        (name, [", ".join(f"{k} {v}" for k, v in values.items()) or "no settings"]) for name, values in settings.items()
+    ]
+    return Table(HOW, ["algorithm", "settings"], [*rows, ("command", [payload.get("command", "")])])
+
+
+def _number(section: Section, i: int) -> Section:
+    """Give the anchor and the files of a second section of a kind names of their own."""
+    if i == 0:
+        return section
+    figures = [replace(f, name=f"{f.name}-{i + 1}") for f in section.figures]
+    return replace(section, name=f"{section.name}-{i + 1}", title=f"{section.title} ({i + 1})", figures=figures)
+
+
+# Words that the analyses share.
+
+
+def describe_study(payload: Payload) -> str:
+    """`Held out: dslr. 3 seeds, 500 steps.`"""
+    study = payload["of"]
+    seeds, steps = study["seeds"], sorted(set(study["steps"].values()))
+    count = "One seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+    length = " or ".join(str(n) for n in steps)
+    return f"Held out: {study['held_out']}. {count}, {length} steps."
+
+
+def list_refusals(payload: Payload) -> list[str]:
+    """Return why some algorithms are not shown, a sentence each."""
+    return list(payload["numbers"].get("refused", {}).values())
+
+
+def join_names(names: Sequence[str]) -> str:
+    """`a, b and c`"""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def format_mean(mean: float, spread: float | None, digits: int = 2) -> str:
+    """`0.71 ± 0.02`"""
+    return f"{mean:.{digits}f}" + (f" ± {spread:.{digits}f}" if spread is not None else "")
