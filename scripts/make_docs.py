@@ -16,7 +16,7 @@ import seqdg
 from seqdg import Algorithm, Episode, Net, Range, Sequential
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.core.settings import collect_rules
-from seqdg.nets.mlp import mlp
+from seqdg.nets import mlp
 
 PAGE = Path(__file__).parents[1] / "docs" / "algorithms.md"
 BENCHMARKS = {"ixmas": "IXMAS", "vlcs": "VLCS", "pacs": "PACS", "pacs-alexnet": "PACS (AlexNet)"}

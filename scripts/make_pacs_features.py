@@ -22,8 +22,7 @@ from seqdg.bench.benchmark import load_benchmark
 from seqdg.data import image_folder, splits
 from seqdg.data.container import Container, File, open_container
 from seqdg.data.spec import DataSpec
-from seqdg.nets.factory import NetSpec, build
-from seqdg.nets.net import Net
+from seqdg.nets import Net, NetSpec, build_net
 
 BATCH = 64
 FILE = "pacs_efficientnet_lite0.npz"
@@ -52,7 +51,7 @@ def make(root: Path) -> dict[str, np.ndarray]:
 
 def extract(container: Container, files: list[File]) -> np.ndarray:
     """(picture, feature) in float16."""
-    built = build(NetSpec("efficientnet-lite0", pretrained=True), (3, 224, 224), 1000, torch.Generator())
+    built = build_net(NetSpec("efficientnet-lite0", pretrained=True), (3, 224, 224), 1000, torch.Generator())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     net = Net(built.module).to(device)
     params, parts = net.params(), []

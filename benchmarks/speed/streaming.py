@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqdg.nets.resnet import resnet18
+from seqdg.nets import resnet18
 from seqdg.training.prefetch import gather, prefetch, resident
 
 

@@ -16,7 +16,7 @@ from seqdg.algorithms.agg import AGG
 from seqdg.base import tree
 from seqdg.bench.benchmark import TRAINING
 from seqdg.core.settings import collect_rules
-from seqdg.nets.resnet import resnet18
+from seqdg.nets import resnet18
 
 OTHERS = [name for name in seqdg.list_algorithms() if name != "agg"]
 

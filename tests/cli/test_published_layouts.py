@@ -12,9 +12,7 @@ from PIL import Image
 
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.data.load import load_data
-from seqdg.nets.alexnet import alexnet
-from seqdg.nets.initialize import initialized
-from seqdg.nets.resnet import resnet18
+from seqdg.nets import alexnet, initialize, resnet18
 from seqdg.results.record import DONE
 from seqdg.results.store import Store
 
@@ -106,7 +104,7 @@ def test_every_algorithm_of_a_table_of_features_runs(seqdg, tmp_path, name, make
 )
 def test_the_algorithms_of_a_table_of_pictures_run(seqdg, tmp_path, name, net, algorithms):
     pacs(tmp_path)
-    torch.save(initialized(lambda: net(1000), torch.Generator().manual_seed(0)).state_dict(), tmp_path / "w.pth")
+    torch.save(initialize(lambda: net(1000), torch.Generator().manual_seed(0)).state_dict(), tmp_path / "w.pth")
     words = ["--data", tmp_path, "--weights", tmp_path / "w.pth", "--trials", 1, "--steps", 2, "--workers", 0]
     words += [word for a in algorithms for word in ("--set", f"{a}.batch=1", "--set", f"{a}.evaluations=1")]
     words += ["--algorithms", ",".join(algorithms), "--held-out", "sketch", "--out", tmp_path / "run"]

@@ -9,8 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from seqdg.nets.initialize import initialized
-from seqdg.nets.resnet import resnet18
+from seqdg.nets import initialize, resnet18
 from seqdg.results.store import Store
 
 NET = 'name = "resnet18"\npretrained = true\npolicy = "frozen"\nsize = 32'
@@ -20,7 +19,7 @@ FIXED = "lr = 0.0\nweight_decay = 0.0"  # so that what is deployed is what was l
 @pytest.fixture(scope="module")
 def published() -> dict[str, torch.Tensor]:
     """A state dict with torchvision's names, for 1000 classes."""
-    return dict(initialized(lambda: resnet18(1000), torch.Generator().manual_seed(1)).state_dict())
+    return dict(initialize(lambda: resnet18(1000), torch.Generator().manual_seed(1)).state_dict())
 
 
 @pytest.mark.parametrize("name", ["resnet18-f37072fd.pth", "resnet18.safetensors"])

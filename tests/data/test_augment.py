@@ -14,7 +14,7 @@ from torch.nn.functional import interpolate
 from seqdg.base.errors import UsageError
 from seqdg.data import pixels
 from seqdg.data.augment import RECIPES, Augment, ImageTransform, _window, augment, prepare, recipe
-from seqdg.nets.normalization import IMAGENET, Normalization
+from seqdg.nets import IMAGENET, Normalization
 
 NOTHING = Augment(scale=(1.0, 1.0), flip=0.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, grayscale=0.0)
 

@@ -14,9 +14,8 @@ if not torch.cuda.is_available():
 
 from seqdg.base import tree
 from seqdg.kernels import convolution
+from seqdg.nets import Net, resnet18
 from seqdg.nets.efficientnet_lite import efficientnet_lite0
-from seqdg.nets.net import Net
-from seqdg.nets.resnet import resnet18
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

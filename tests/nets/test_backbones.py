@@ -10,12 +10,8 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 
-from seqdg.nets.alexnet import alexnet
+from seqdg.nets import Net, alexnet, initialize, mlp, resnet18, resnet50
 from seqdg.nets.efficientnet_lite import SameConv2d, efficientnet_lite0
-from seqdg.nets.initialize import initialized
-from seqdg.nets.mlp import mlp
-from seqdg.nets.net import Net
-from seqdg.nets.resnet import resnet18, resnet50
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -175,7 +171,7 @@ def built(request: pytest.FixtureRequest) -> tuple[nn.Module, Tensor, Tensor]:
     make, shape = NETS[request.param]
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4, *shape, generator=generator)
-    return initialized(make, generator), x, torch.tensor([0, 1, 2, 0])
+    return initialize(make, generator), x, torch.tensor([0, 1, 2, 0])
 
 
 WITHOUT_BATCHNORM = ("mlp", "alexnet")
@@ -187,7 +183,7 @@ CASES += [(name, "recalibrate") for name in NETS if name not in WITHOUT_BATCHNOR
 def test_stacked_gradients_are_those_of_ordinary_training(name: str, policy: str):
     make, shape = NETS[name]
     generator = torch.Generator().manual_seed(0)
-    module = initialized(make, generator).double()
+    module = initialize(make, generator).double()
     x = torch.randn(2, 4, *shape, generator=generator, dtype=torch.float64)
     y = torch.arange(8).reshape(2, 4) % 3
     net = Net(module, batchnorm=policy)
@@ -221,7 +217,7 @@ def test_a_gradient_can_be_taken_through_a_gradient(name: str):
     """What an exact look-ahead step needs; checked against a central difference."""
     make, shape = NETS[name]
     generator = torch.Generator().manual_seed(0)
-    module = initialized(make, generator).double()
+    module = initialize(make, generator).double()
     net = Net(module, batchnorm="frozen")
     x = torch.randn(4, *shape, generator=generator, dtype=torch.float64)
     y = torch.tensor([0, 1, 2, 0])

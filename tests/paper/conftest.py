@@ -12,7 +12,7 @@ import torch
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.bench.executors.context import Context
 from seqdg.data.domain import Dataset
-from seqdg.nets.factory import NetSpec
+from seqdg.nets import NetSpec
 from seqdg.paper.study import Study
 from seqdg.training.protocol import Protocol
 

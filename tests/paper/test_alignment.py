@@ -5,8 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity
 
-from seqdg.nets.mlp import mlp
-from seqdg.nets.net import Net
+from seqdg.nets import Net, mlp
 from seqdg.paper.alignment import compute, measure_alignment
 
 

@@ -8,8 +8,7 @@ import torch
 
 import seqdg
 from seqdg.base.episode import Episode
-from seqdg.nets.mlp import mlp
-from seqdg.nets.net import Net
+from seqdg.nets import Net, mlp
 from seqdg.paper.invariance import BIAS, WEIGHT, DomainClassifier, compute, compute_domain_losses, probe
 
 LN3 = math.log(3)

@@ -6,8 +6,7 @@ import torch
 import seqdg
 from seqdg.base.episode import Episode
 from seqdg.base.errors import UsageError
-from seqdg.nets.mlp import mlp
-from seqdg.nets.net import Net
+from seqdg.nets import Net, mlp
 from seqdg.paper.ranks import compute, compute_loss_at, move_source
 
 

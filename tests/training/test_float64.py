@@ -16,7 +16,7 @@ from seqdg.bench.plan import make_plan
 from seqdg.bench.trial import Group, Trial
 from seqdg.data.augment import ImageTransform, recipe
 from seqdg.data.domain import Dataset
-from seqdg.nets.factory import NetSpec
+from seqdg.nets import NetSpec
 from seqdg.training.inputs import Inputs
 from seqdg.training.place import Place, stack_of
 from seqdg.training.protocol import Protocol

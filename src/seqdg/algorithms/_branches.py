@@ -85,7 +85,7 @@ def losses(net: Net, common: Params, copies: Params, episode: Episode) -> Tensor
     if _in_head_alone(net, copies):
         z = net.domain_features(common, episode.x)
         logits = vmap(lambda copy, features: net.head({**common, **copy}, features))(copies, z)
-        return net.losses_of(logits, episode.y)
+        return net.losses_from_logits(logits, episode.y)
     return vmap(lambda copy, x, y: net.loss({**common, **copy}, (x, y)))(copies, episode.x, episode.y)
 
 

@@ -50,7 +50,7 @@ def reverse(x: Tensor, factor: Number) -> Tensor:
 
 def label_loss(net: Net, params: Params, z: Tensor, y: Tensor) -> Tensor:
     """Of features (domain, batch, feature): the mean over the domains, as in AGG."""
-    return net.losses_of(net.head(params, z), y).mean()
+    return net.losses_from_logits(net.head(params, z), y).mean()
 
 
 def domain_loss(logits: Tensor, domain: Tensor) -> Tensor:

@@ -12,8 +12,7 @@ from seqdg.algorithms._look_ahead import LookAhead, directions, exact_by_product
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.core import Loss, register, setting
-from seqdg.nets.net import Net
-from seqdg.nets.recompute import Recomputing
+from seqdg.nets import Net, RecomputingNet
 
 
 @register("mldg", sequential="s-mldg")
@@ -85,4 +84,4 @@ class MLDG(LookAhead):
         return direction, value
 
     def _trained(self, net: Net) -> Net:
-        return Recomputing(net) if self.recompute and not isinstance(net, Recomputing) else net
+        return RecomputingNet(net) if self.recompute and not isinstance(net, RecomputingNet) else net

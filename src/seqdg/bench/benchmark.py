@@ -20,7 +20,7 @@ from seqdg.core.registry import build, list_algorithms
 from seqdg.core.settings import flatten_settings, parse_settings, with_settings
 from seqdg.data.augment import recipe
 from seqdg.data.domain import Dataset
-from seqdg.nets.factory import NAMES, NetSpec
+from seqdg.nets import NET_NAMES, NetSpec
 from seqdg.training.protocol import Protocol, sources, split
 
 if sys.version_info >= (3, 11):
@@ -133,7 +133,7 @@ def _net(benchmark: str, table: dict[str, Any]) -> NetSpec:
     place = f"the [net] table of {benchmark}"
     values = fields_of(NetSpec, table, place, also=tuple(OWN["net"]))
     if "name" not in values:
-        raise UsageError(f"There is no name in {place}. Choose one of: {', '.join(NAMES)}, timm:NAME.")
+        raise UsageError(f"There is no name in {place}. Choose one of: {', '.join(NET_NAMES)}, timm:NAME.")
     return NetSpec(**values)
 
 

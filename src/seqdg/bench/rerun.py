@@ -13,7 +13,7 @@ from seqdg.bench.executors.context import Context, attempt
 from seqdg.bench.trial import Group, Trial
 from seqdg.core.registry import list_algorithms
 from seqdg.data.domain import Dataset
-from seqdg.nets.factory import NetSpec
+from seqdg.nets import NetSpec
 from seqdg.results.record import DIVERGED, FAILED, Record
 from seqdg.results.select import select_outcomes
 from seqdg.training.place import net_of

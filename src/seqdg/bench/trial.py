@@ -11,7 +11,7 @@ from typing import Any
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build
 from seqdg.core.settings import adapt_to_path, describe_shape, format_settings, parse_settings
-from seqdg.nets.factory import NetSpec
+from seqdg.nets import NetSpec
 from seqdg.results.record import make_key
 from seqdg.training.protocol import Protocol
 from seqdg.training.stack import optimizer_name, stage_bounds

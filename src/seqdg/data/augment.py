@@ -19,7 +19,7 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.base.noise import fold, uniform
 from seqdg.data import pixels
 from seqdg.kernels import can_run_kernels
-from seqdg.nets.normalization import Normalization, per_channel
+from seqdg.nets import Normalization, expand_channels
 
 _STREAM = 0x696D6167  # sets these draws apart from what an algorithm draws from the same key
 
@@ -152,7 +152,7 @@ def _by_kernels(images: Tensor, key: Tensor, recipe: Augment, size: int, scale: 
     flat = images.reshape(-1, *images.shape[-3:]).contiguous()
     window, changes = _amounts(flat.shape, key, recipe, torch.float32)
     amounts = torch.stack([*window, *(c.to(torch.float32) for c in changes)])
-    scales = torch.cat([per_channel(values, amounts).flatten().expand(3) for values in (scale.mean, scale.std)])
+    scales = torch.cat([expand_channels(values, amounts).flatten().expand(3) for values in (scale.mean, scale.std)])
     makes = (recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue, recipe.grayscale)
     out = augment_images(flat, amounts, scales, size, tuple(bool(m) for m in makes))
     return out.reshape(*images.shape[:-2], size, size)

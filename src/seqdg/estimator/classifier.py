@@ -25,7 +25,7 @@ from seqdg.estimator.model import Model, probabilities
 from seqdg.estimator.model_file import read_model, write_model
 from seqdg.estimator.recipe import Recipe, recipe_of, seeded
 from seqdg.estimator.train import trained
-from seqdg.nets.factory import NetSpec
+from seqdg.nets import NetSpec
 
 
 class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

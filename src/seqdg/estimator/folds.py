@@ -18,8 +18,7 @@ from seqdg.estimator.loss import loss_of
 from seqdg.estimator.material import Material
 from seqdg.estimator.preprocessing import LIMIT
 from seqdg.estimator.recipe import Recipe
-from seqdg.nets.factory import BuiltNet
-from seqdg.nets.net import Criterion
+from seqdg.nets import BuiltNet, Criterion
 from seqdg.training.inputs import Inputs
 from seqdg.training.place import Place
 from seqdg.training.protocol import sources

@@ -14,7 +14,7 @@ from seqdg.base.errors import UsageError
 from seqdg.data.augment import prepare
 from seqdg.data.frame import Frame, make_frame
 from seqdg.estimator.preprocessing import Preprocessing
-from seqdg.nets.normalization import Normalization
+from seqdg.nets import Normalization
 
 TOGETHER = 2**23  # numbers that enter the net at once
 

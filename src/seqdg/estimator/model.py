@@ -16,8 +16,7 @@ from seqdg.base.episode import Params
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.sequential import Sequential
 from seqdg.estimator.inputs import TOGETHER, Input
-from seqdg.nets.factory import NetSpec
-from seqdg.nets.net import Net
+from seqdg.nets import Net, NetSpec
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,7 @@ from seqdg.core.registry import list_algorithms
 from seqdg.estimator.card import card
 from seqdg.estimator.inputs import Input, described
 from seqdg.estimator.model import Model, predicts_plainly
-from seqdg.nets import weights
-from seqdg.nets.factory import NetSpec
-from seqdg.nets.factory import build as build_net
+from seqdg.nets import NetSpec, build_net, weights
 
 FORMAT, SCHEMA = "seqdg-model", 1
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
@@ -92,7 +90,7 @@ def read_text(path: Path) -> dict[str, Any]:
 def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") -> Model:
     """net: the user's own module, where the model was trained with one."""
     text = read_text(path)
-    tensors, digest = weights.read(path / WEIGHTS)
+    tensors, digest = weights.read_weights(path / WEIGHTS)
     if digest != text["weights_sha256"]:
         raise UsageError(
             f"{path / WEIGHTS} was changed after the model was saved: its hash does not match. Copy it again."

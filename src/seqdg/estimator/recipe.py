@@ -18,9 +18,16 @@ from seqdg.core.registry import list_algorithms
 from seqdg.core.sequential import Sequential
 from seqdg.core.settings import with_settings
 from seqdg.data.augment import recipe as augmentation
-from seqdg.nets.batchnorm import POLICIES, batchnorm_is_frozen, has_batchnorm
-from seqdg.nets.factory import BACKBONES, BuiltNet, NetSpec, build
-from seqdg.nets.normalization import Normalization
+from seqdg.nets import (
+    BACKBONES,
+    POLICIES,
+    BuiltNet,
+    NetSpec,
+    Normalization,
+    build_net,
+    has_batchnorm,
+    is_batchnorm_frozen,
+)
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.protocol import Protocol
 from seqdg.training.sampler import torch_generator
@@ -76,7 +83,7 @@ class Recipe:
             return BuiltNet(self.net, Normalization())
         spec = self.spec(is_image=len(shape) == 3)
         assert spec is not None
-        built = build(spec, shape, classes, torch_generator(seed, "net"))
+        built = build_net(spec, shape, classes, torch_generator(seed, "net"))
         return replace(built, normalization=CENTERED) if spec.name == "mlp" and len(shape) == 3 else built
 
     def policy(self, module: nn.Module) -> str:
@@ -87,7 +94,7 @@ class Recipe:
             return "none"
         spec = self.spec(is_image=True)
         if spec is None:
-            return "frozen" if batchnorm_is_frozen(module) else "recalibrate"
+            return "frozen" if is_batchnorm_frozen(module) else "recalibrate"
         return "frozen" if spec.pretrained or spec.weights is not None else "recalibrate"
 
     def with_algorithm(self, name: str, algorithm: Algorithm) -> Recipe:
@@ -159,7 +166,7 @@ def _net(given: Any, hidden: tuple[int, ...]) -> NetSpec | nn.Module | None:
     if given == "mlp":
         return NetSpec("mlp", hidden=hidden)
     backbone = BACKBONES.get(given)
-    return NetSpec(given, pretrained=backbone is not None and backbone.installed_weights is not None)
+    return NetSpec(given, pretrained=backbone is not None and backbone.find_installed_weights is not None)
 
 
 def plain(value: Any) -> Any:

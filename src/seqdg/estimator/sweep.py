@@ -27,8 +27,7 @@ from seqdg.estimator.inputs import ImageInput
 from seqdg.estimator.material import Material
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.train import check_net
-from seqdg.nets.factory import NetSpec
-from seqdg.nets.net import Net
+from seqdg.nets import Net, NetSpec
 from seqdg.results.criteria import score
 from seqdg.results.record import DIVERGED, DONE, FAILED, Record
 from seqdg.results.select import Outcome, average_finite, select_outcomes

@@ -22,8 +22,7 @@ from seqdg.estimator.loss import loss_of
 from seqdg.estimator.material import Material
 from seqdg.estimator.model import Model
 from seqdg.estimator.recipe import Recipe, torch_device
-from seqdg.nets.factory import BuiltNet
-from seqdg.nets.net import Net
+from seqdg.nets import BuiltNet, Net
 from seqdg.results.criteria import score
 from seqdg.training.inputs import Inputs
 from seqdg.training.prefetch import fits, resident

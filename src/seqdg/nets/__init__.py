@@ -1,1 +1,41 @@
-"""Nets, written as ordinary modules."""
+"""Nets: a module as a pure function of its weights, and the nets that can be asked for by name.
+
+`Net` wraps a module, with its BatchNorm policy. `build_net` makes one by name with its first weights.
+"""
+
+from __future__ import annotations
+
+from seqdg.nets.alexnet import alexnet
+from seqdg.nets.batchnorm import POLICIES, has_batchnorm, is_batchnorm_frozen
+from seqdg.nets.efficientnet_lite import efficientnet_lite0
+from seqdg.nets.factory import BACKBONES, NET_NAMES, BuiltNet, NetSpec, build_net, mlp
+from seqdg.nets.net import Criterion, Net
+from seqdg.nets.normalization import IMAGENET, Normalization, expand_channels
+from seqdg.nets.recompute import RecomputingNet
+from seqdg.nets.resnet import resnet18, resnet50
+from seqdg.nets.weights import initialize, load_weights, read_weights
+
+__all__ = [
+    "BACKBONES",
+    "IMAGENET",
+    "NET_NAMES",
+    "POLICIES",
+    "BuiltNet",
+    "Criterion",
+    "Net",
+    "NetSpec",
+    "Normalization",
+    "RecomputingNet",
+    "alexnet",
+    "build_net",
+    "efficientnet_lite0",
+    "expand_channels",
+    "has_batchnorm",
+    "initialize",
+    "is_batchnorm_frozen",
+    "load_weights",
+    "mlp",
+    "read_weights",
+    "resnet18",
+    "resnet50",
+]

@@ -1,7 +1,6 @@
 """AlexNet (Krizhevsky, 2014: "One weird trick") under torchvision's parameter names, so that its weight files load.
 
-Where torchvision has dropout stands an identity: a net draws no random numbers of its own. Images are at least 63
-pixels high and wide.
+An identity replaces torchvision's dropout: a net draws no random numbers. Images are at least 63 pixels high and wide.
 """
 
 from __future__ import annotations

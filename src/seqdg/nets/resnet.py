@@ -60,10 +60,10 @@ class ResNet(nn.Module):
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        self.layer1 = _layer(block, 64, 64, depths[0], stride=1)
-        self.layer2 = _layer(block, 64 * block.expansion, 128, depths[1], stride=2)
-        self.layer3 = _layer(block, 128 * block.expansion, 256, depths[2], stride=2)
-        self.layer4 = _layer(block, 256 * block.expansion, 512, depths[3], stride=2)
+        self.layer1 = _make_layer(block, 64, 64, depths[0], stride=1)
+        self.layer2 = _make_layer(block, 64 * block.expansion, 128, depths[1], stride=2)
+        self.layer3 = _make_layer(block, 128 * block.expansion, 256, depths[2], stride=2)
+        self.layer4 = _make_layer(block, 256 * block.expansion, 512, depths[3], stride=2)
         self.fc = nn.Linear(512 * block.expansion, classes)
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, 3, height, width)
@@ -73,10 +73,10 @@ class ResNet(nn.Module):
         return logits
 
 
-def _layer(
+def _make_layer(
     block: type[BasicBlock] | type[Bottleneck], inputs: int, width: int, depth: int, stride: int
 ) -> nn.Sequential:
-    """`depth` blocks, of which the first changes the resolution and the width."""
+    """Make `depth` blocks, the first of which changes the resolution and the width."""
     outputs = width * block.expansion
     downsample: nn.Module | None = None
     if stride != 1 or inputs != outputs:

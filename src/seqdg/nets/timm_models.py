@@ -1,4 +1,4 @@
-"""Any model of the package timm, as a net of ours: no work in place, no random draws, BatchNorm by itself."""
+"""Models of the package timm, changed so that `Net` can use them: nothing works in place, BatchNorm does only that."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from seqdg.nets.normalization import IMAGENET, Normalization
 PREFIX = "timm:"
 
 
-def create(name: str, classes: int, pretrained: bool, generator: torch.Generator) -> nn.Module:
-    """The model as timm has it. `pretrained` lets timm fetch the model's own weights."""
-    timm = _timm(name)
+def create_model(name: str, classes: int, pretrained: bool, generator: torch.Generator) -> nn.Module:
+    """Create the model as timm has it. With `pretrained`, timm fetches the model's weights."""
+    timm = _import_timm(name)
     model = name.removeprefix(PREFIX)
     if not timm.is_model(model):
         near = difflib.get_close_matches(model, timm.list_models(), n=3)
         hint = f"Did you mean: {', '.join(near)}?" if near else "timm.list_models() has them all."
         raise UsageError(f"timm has no model '{model}'. {hint}")
-    with _global_random_state_from(generator):
+    with _seed_global_state(generator):
         module: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=classes)
     return module
 
 
-def normalization(module: nn.Module) -> Normalization:
+def read_normalization(module: nn.Module) -> Normalization:
     settings: dict[str, Any] = getattr(module, "pretrained_cfg", {})
     return Normalization(tuple(settings.get("mean", IMAGENET.mean)), tuple(settings.get("std", IMAGENET.std)))
 
 
-def purify(module: nn.Module) -> None:
-    """No layer works in place, and every BatchNorm does nothing else: timm has some that apply the activation too."""
+def purify_model(module: nn.Module) -> None:
+    """Stop layers from working in place, and split timm's BatchNorms with an activation into the two."""
     for name, layer in list(module.named_modules()):
         if getattr(layer, "inplace", False):
             setattr(layer, "inplace", False)  # noqa: B010 - not every module declares it
@@ -48,7 +48,7 @@ def purify(module: nn.Module) -> None:
             module.set_submodule(name, nn.Sequential(OrderedDict(norm=plain, act=act)))
 
 
-def _timm(name: str) -> Any:
+def _import_timm(name: str) -> Any:
     try:
         import timm
     except (ImportError, RuntimeError) as error:
@@ -60,8 +60,8 @@ def _timm(name: str) -> Any:
 
 
 @contextmanager
-def _global_random_state_from(generator: torch.Generator) -> Iterator[None]:
-    """timm draws first weights from torch's global state; lend it one that the generator decides, then restore it."""
+def _seed_global_state(generator: torch.Generator) -> Iterator[None]:
+    """Seed torch's global random state, from which timm draws weights, by the generator; restore it at the end."""
     before = torch.get_rng_state()
     seed = int(torch.randint(2**62, (), generator=generator))
     torch.default_generator.manual_seed(seed)

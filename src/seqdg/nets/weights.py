@@ -1,18 +1,21 @@
-"""Weight files: read without running code from them, matched to a net by name and shape."""
+"""First weights of a net: drawn from a generator, or read from a file without running code from it."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import math
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 
 from seqdg.base.errors import UsageError
 from seqdg.base.words import list_some
@@ -20,18 +23,48 @@ from seqdg.base.words import list_some
 SUFFIXES = (".safetensors", ".pth", ".pt")
 
 
-def load(module: nn.Module, path: Path) -> str:
+def initialize(make: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
+    """Return the module that `make` builds, with weights drawn by torch's rules from the generator.
+
+    Layers are first built without storage, so that nothing is drawn from torch's global random state.
+    """
+    with torch.device("meta"):
+        module = make()
+    module = module.to_empty(device="cpu")
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.Linear | _ConvNd):
+            _draw_weights(layer, generator)
+        elif isinstance(layer, _BatchNorm):
+            layer.reset_parameters()
+        elif any(True for _ in layer.parameters(recurse=False)) or any(True for _ in layer.buffers(recurse=False)):
+            raise UsageError(
+                f"The layer {name} is a {type(layer).__name__}, whose first weights cannot be drawn here. "
+                "Build the net of Linear, Conv and BatchNorm layers."
+            )
+    return module
+
+
+def _draw_weights(layer: nn.Linear | _ConvNd, generator: torch.Generator) -> None:
+    """Draw weights and biases uniformly within ±1/√(inputs of one unit), as torch's `reset_parameters` does."""
+    bound = 1.0 / math.sqrt(layer.weight[0].numel())
+    with torch.no_grad():
+        layer.weight.uniform_(-bound, bound, generator=generator)
+        if layer.bias is not None:
+            layer.bias.uniform_(-bound, bound, generator=generator)
+
+
+def load_weights(module: nn.Module, path: Path) -> str:
     """Fill the module from a file and return the file's sha256.
 
-    A head for another number of classes stays behind in the file, and the module keeps the one it has. Everything
-    else must be there, under the same name and of the same shape. (Only the counter of BatchNorm, which has no part
-    in the output, may be missing: the oldest public files were written before torch had one.)
+    If the file's head is for another number of classes, the module keeps its own. Everything else must be in the file,
+    with the same name and shape. (Only BatchNorm's counter, which has no effect on the output, may be missing: the
+    oldest public files were written before torch had one.)
     """
-    stored, digest = read(path)
+    stored, digest = read_weights(path)
     wanted = module.state_dict()
-    left = _head_of_other_classes(module, stored)
+    left = _find_head_of_other_classes(module, stored)
     taken = {name: tensor for name, tensor in stored.items() if name not in left}
-    faults = _faults({name: tensor for name, tensor in wanted.items() if name not in left}, taken)
+    faults = _describe_faults({name: tensor for name, tensor in wanted.items() if name not in left}, taken)
     if faults:
         raise UsageError(
             f"{path.name} does not fit the net: {'; '.join(faults)}. "
@@ -43,66 +76,68 @@ def load(module: nn.Module, path: Path) -> str:
     return digest
 
 
-def read(path: Path) -> tuple[dict[str, Tensor], str]:
-    """The tensors of a weight file by name, and the sha256 of its bytes."""
+def read_weights(path: Path) -> tuple[dict[str, Tensor], str]:
+    """Return the tensors of a weight file by name, and the sha256 of its bytes."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{path.name} is not a weight file by its name. Give one that ends in {', '.join(SUFFIXES)}.")
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"The weight file {path} cannot be read ({error.strerror}). Check the path.") from None
-    tensors = _from_safetensors(content, path) if path.suffix == ".safetensors" else _from_pickle(content, path)
+    tensors = _parse_safetensors(content, path) if path.suffix == ".safetensors" else _parse_pickle(content, path)
     return tensors, hashlib.sha256(content).hexdigest()
 
 
-def _from_safetensors(content: bytes, path: Path) -> dict[str, Tensor]:
+def _parse_safetensors(content: bytes, path: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(content)
     except safetensors.SafetensorError as error:
         raise UsageError(f"{path.name} is not a whole safetensors file ({error}). Fetch it again.") from None
 
 
-def _from_pickle(content: bytes, path: Path) -> dict[str, Tensor]:
+def _parse_pickle(content: bytes, path: Path) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of pickles that torch did not write; the errors below say it better
-            found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            warnings.simplefilter("ignore")  # about pickles that torch did not write; the errors below say it better
+            stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise UsageError(
             f"{path.name} holds more than tensors, or is no weight file at all; nothing in it was run. "
             "Save the net's state_dict() alone, best as .safetensors."
         ) from None
-    except Exception as error:  # whatever the reader of a damaged pickle stumbles over, by torch's version
-        raise UsageError(f"{path.name} is not a whole weight file ({_first_line(error)}). Fetch it again.") from None
-    if not isinstance(found, Mapping) or not all(isinstance(v, Tensor) for v in found.values()):
+    except Exception as error:  # what a damaged pickle raises depends on torch's version
+        raise UsageError(
+            f"{path.name} is not a whole weight file ({_take_first_line(error)}). Fetch it again."
+        ) from None
+    if not isinstance(stored, Mapping) or not all(isinstance(v, Tensor) for v in stored.values()):
         raise UsageError(
             f"{path.name} is not a state dict, names with a tensor each. Save the net's state_dict() alone."
         )
-    return dict(found)
+    return dict(stored)
 
 
-def _first_line(error: BaseException) -> str:
+def _take_first_line(error: BaseException) -> str:
     return str(error).split("\n")[0].rstrip(".") or type(error).__name__
 
 
-def head(module: nn.Module) -> str:
-    """Name of the last linear layer, which gives the logits."""
+def find_head(module: nn.Module) -> str:
+    """Return the name of the last linear layer, which makes the logits."""
     names = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not names:
         raise UsageError(f"The net {type(module).__name__} has no linear layer to give the logits.")
     return str(names[-1])
 
 
-def _head_of_other_classes(module: nn.Module, stored: Mapping[str, Tensor]) -> frozenset[str]:
-    """Names of the head's tensors where the file's differ from the module's in the number of classes alone."""
-    prefix = head(module)
-    own = {f"{prefix}.{name}": tensor for name, tensor in module.get_submodule(prefix).state_dict().items()}
-    there = all(name in stored and stored[name].shape[1:] == tensor.shape[1:] for name, tensor in own.items())
-    same = there and all(stored[name].shape == tensor.shape for name, tensor in own.items())
-    return frozenset(own) if there and not same else frozenset()
+def _find_head_of_other_classes(module: nn.Module, stored: Mapping[str, Tensor]) -> frozenset[str]:
+    """Return the names of the head's tensors if the file's differ from the module's only in the number of classes."""
+    prefix = find_head(module)
+    head = {f"{prefix}.{name}": tensor for name, tensor in module.get_submodule(prefix).state_dict().items()}
+    there = all(name in stored and stored[name].shape[1:] == tensor.shape[1:] for name, tensor in head.items())
+    same = there and all(stored[name].shape == tensor.shape for name, tensor in head.items())
+    return frozenset(head) if there and not same else frozenset()
 
 
-def _faults(wanted: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> list[str]:
+def _describe_faults(wanted: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> list[str]:
     missing = [n for n in wanted if n not in stored and not n.endswith("num_batches_tracked")]
     strange = sorted(n for n in stored if n not in wanted)
     shapes = [

@@ -14,9 +14,7 @@ from seqdg.base.episode import Params
 from seqdg.bench.trial import Group, Trial
 from seqdg.data.augment import ImageTransform, recipe
 from seqdg.data.domain import Dataset
-from seqdg.nets.factory import BuiltNet
-from seqdg.nets.factory import build as build_net
-from seqdg.nets.net import Criterion, Net
+from seqdg.nets import BuiltNet, Criterion, Net, build_net
 from seqdg.training.inputs import Inputs
 from seqdg.training.prefetch import fits, resident
 from seqdg.training.protocol import split
