@@ -16,7 +16,7 @@ from seqdg.base import noise as draw
 )
 def test_words_are_the_published_known_answers_of_philox(counter, high, key, first, second):
     signed = high - (1 << 32) if high >> 31 else high
-    got = draw._words(torch.tensor((signed << 32) | key), torch.tensor(counter))
+    got = draw._encrypt(torch.tensor((signed << 32) | key), torch.tensor(counter))
     assert [int(word) for word in got] == [first, second]
 
 

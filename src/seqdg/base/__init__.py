@@ -1,1 +1,5 @@
-"""What everything else is made of: episodes, trees of weights, noise, errors, files."""
+"""What everything else is built on: episodes, trees of weights, noise, errors, files, words.
+
+Import its modules by name. This file imports none of them, because errors, files and words are also used where torch
+is not loaded.
+"""

@@ -12,12 +12,12 @@ Minibatch = tuple[Tensor, Tensor]
 
 
 class Episode(NamedTuple):
-    """Order is data: row i is the i-th domain of the path p, and everything random of a step arrives in here."""
+    """Order is data: row i is the i-th domain of the path p. Everything random about a step is in the episode."""
 
-    x: Tensor  # (domain, batch, *input), rows in the order in which the domains are met
+    x: Tensor  # (domain, batch, *input), domains in the order in which they are met
     y: Tensor  # (domain, batch)
-    domain: Tensor  # (domain,) which source each row is
-    progress: Tensor  # () from 0 to 1 over the training (of a stage), for schedules
+    domain: Tensor  # (domain,) the number of each row's source
+    progress: Tensor  # () from 0 to 1 over the training, or over its stage; for schedules
     key: Tensor = torch.zeros((), dtype=torch.int64)  # for noise: seqdg.noise.uniform(key, shape)
 
     @property
@@ -25,11 +25,11 @@ class Episode(NamedTuple):
         return self.x.shape[0]
 
     def minibatch(self, i: int) -> Minibatch:
-        """The i-th domain of the path."""
+        """Return (x, y) of the i-th domain of the path."""
         return self.x.select(0, i), self.y.select(0, i)
 
     def part(self, start: int, stop: int) -> Episode:
-        """The same step with only the domains start, ..., stop - 1 of the path."""
+        """Return the same step with only the domains start, ..., stop - 1 of the path."""
         return self._replace(
             x=self.x.narrow(0, start, stop - start),
             y=self.y.narrow(0, start, stop - start),
@@ -37,7 +37,7 @@ class Episode(NamedTuple):
         )
 
     def by_source(self) -> Episode:
-        """The same step with the domains in the order of the sources, each of which must be met once."""
+        """Return the same step with the domains in the order of the sources, each of which must occur once."""
         order = self.domain.argsort()
         x, y, domain = (t.index_select(0, order) for t in (self.x, self.y, self.domain))
         return self._replace(x=x, y=y, domain=domain)

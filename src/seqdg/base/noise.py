@@ -1,8 +1,8 @@
 """Random numbers as a pure function of a key: the same alone, in a stack, on any device.
 
 Philox2x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The i-th number of a key is
-the cipher of (i, high word of the key) under its low word, so nothing is remembered between draws and a 0-d key may
-be batched by `torch.func.vmap`.
+the cipher of (i, high word of the key) under its low word. So no state is kept between draws, and `torch.func.vmap` can
+batch a 0-d key.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _MULTIPLIER = 0xD256D193
 _WEYL = 0x9E3779B9
 
 
-def _words(key: Tensor, counter: Tensor) -> tuple[Tensor, Tensor]:
-    """Two 32-bit words per counter, as int64. Products wrap at 64 bits, whose two halves are what Philox wants."""
+def _encrypt(key: Tensor, counter: Tensor) -> tuple[Tensor, Tensor]:
+    """Return two 32-bit words per counter, as int64. Products wrap at 64 bits, and Philox wants their two halves."""
     low, high, round_key = counter & _MASK, (key >> 32) & _MASK, key & _MASK
     for _ in range(10):
         product = low * _MULTIPLIER
@@ -29,27 +29,27 @@ def _words(key: Tensor, counter: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def uniform(key: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """In [0, 1), of the given shape: 24 random bits each, so float32 and float64 hold the same numbers."""
+    """Draw numbers uniformly from [0, 1): 24 random bits each, so float32 and float64 hold the same numbers."""
     counter = torch.arange(math.prod(shape), device=key.device)
-    word, _ = _words(key, counter)
+    word, _ = _encrypt(key, counter)
     return ((word >> 8).to(dtype) * 2.0**-24).reshape(tuple(shape))
 
 
 def normal(key: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Standard normal, by Box and Muller."""
+    """Draw standard normal numbers, by the method of Box and Muller."""
     counter = torch.arange(math.prod(shape), device=key.device)
-    first, second = _words(key, counter)
+    first, second = _encrypt(key, counter)
     radius = torch.sqrt(-2.0 * torch.log(((first >> 8).to(dtype) + 0.5) * 2.0**-24))
     return (radius * torch.cos(2.0 * math.pi * (second >> 8).to(dtype) * 2.0**-24)).reshape(tuple(shape))
 
 
 def laplace(key: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Laplace with mean 0 and scale 1, by inversion."""
-    centred = (uniform(key, shape, dtype) - 0.5) + 2.0**-25  # in this order exact in float32 too, and never ±0.5
+    """Draw Laplace numbers with mean 0 and scale 1, by inversion."""
+    centred = (uniform(key, shape, dtype) - 0.5) + 2.0**-25  # in this order it is exact in float32 too, and never ±0.5
     return -torch.sign(centred) * torch.log1p(-2.0 * centred.abs())
 
 
 def fold(key: Tensor, i: int) -> Tensor:
-    """Another key: for the i-th of several independent draws from one key."""
-    first, second = _words(key, torch.full((), i, dtype=torch.int64, device=key.device))
+    """Return another key, for the i-th of several independent draws from one key."""
+    first, second = _encrypt(key, torch.full((), i, dtype=torch.int64, device=key.device))
     return ((first & 0x7FFFFFFF) << 32) | second

@@ -1,4 +1,4 @@
-"""Values of a TOML table, each checked against the type that it is for."""
+"""Read the values of a TOML table and check their types."""
 
 from __future__ import annotations
 
@@ -23,40 +23,42 @@ _WORDS = {
 }
 
 
-def fields_of(kind: type, table: Any, place: str, but: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> Any:
-    """The table's values as the dataclass `kind` declares them, ready to be passed to it.
+def read_fields(kind: type, table: Any, place: str, but: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> Any:
+    """Return the table's values as the dataclass `kind` declares them, ready to be passed to it.
 
-    place: what the table is called in a sentence.   but: fields that no table sets.   also: names read elsewhere.
+    place: what errors call the table.
+    but: fields that a table may not set.
+    also: further names to offer when a key is unknown.
     """
     allowed = {f.name: str(f.type) for f in fields(kind) if f.name not in but}
     values: dict[str, Any] = {}
-    for key, value in typed(table, "table", place).items():
+    for key, value in read_value(table, "table", place).items():
         if key not in allowed:
             raise unknown(f"key in {place}", key, (*allowed, *also))
-        values[key] = typed(value, allowed[key], f"'{key}' in {place}")
+        values[key] = read_value(value, allowed[key], f"'{key}' in {place}")
     return values
 
 
-def typed(value: Any, kind: str, what: str) -> Any:
-    """The value as a `kind`, as annotations write it; where it is none, an error that calls it `what`."""
+def read_value(value: Any, kind: str, what: str) -> Any:
+    """Return the value as a `kind`, written as in an annotation; an error calls the value `what`."""
     plain = kind.removesuffix(" | None")
     if plain.startswith("tuple"):
         items = [value] if isinstance(value, str) and "str" in plain else value
         each = plain.removeprefix("tuple[").partition(",")[0]
-        if isinstance(items, list | tuple) and all(_is(item, each) for item in items):
+        if isinstance(items, list | tuple) and all(_is_of_kind(item, each) for item in items):
             return tuple(items)
     elif plain.startswith("Mapping"):
-        if isinstance(value, Mapping) and all(_is(v, "int") for v in value.values()):
+        if isinstance(value, Mapping) and all(_is_of_kind(v, "int") for v in value.values()):
             return dict(value)
     elif plain == "Path":
         if isinstance(value, str | Path):
             return Path(value)
-    elif _is(value, plain):
+    elif _is_of_kind(value, plain):
         return float(value) if plain == "float" else value
     raise UsageError(f"{what} is {value!r}, but it must be {_WORDS[plain]}.")
 
 
-def _is(value: Any, kind: str) -> bool:
+def _is_of_kind(value: Any, kind: str) -> bool:
     if kind == "table":
         return isinstance(value, Mapping)
     if isinstance(value, bool):

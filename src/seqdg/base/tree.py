@@ -10,24 +10,24 @@ from torch import Tensor
 Tree = Mapping[str, Tensor]
 
 
-def _same_names(a: Tree, b: Tree) -> None:
+def _check_names(a: Tree, b: Tree) -> None:
     if a.keys() != b.keys():
-        lacking = ", ".join(repr(name) for name in sorted(a.keys() ^ b.keys()))
-        raise KeyError(f"only one of two trees has {lacking}")
+        names = ", ".join(repr(name) for name in sorted(a.keys() ^ b.keys()))
+        raise KeyError(f"only one of two trees has {names}")
 
 
 def add(a: Tree, b: Tree, scale: float | Tensor = 1.0) -> dict[str, Tensor]:
     """a + scale * b"""
-    _same_names(a, b)
+    _check_names(a, b)
     if a and torch._C._functorch.peek_interpreter_stack() is None and next(iter(a.values())).is_cuda:
-        return _added_together(a, b, scale)
+        return _add_together(a, b, scale)
     if isinstance(scale, Tensor):
         return {name: torch.addcmul(value, b[name], scale) for name, value in a.items()}
     return {name: torch.add(value, b[name], alpha=scale) for name, value in a.items()}
 
 
-def _added_together(a: Tree, b: Tree, scale: float | Tensor) -> dict[str, Tensor]:
-    """The same in a launch or two for all names, where no transform of torch.func is at work."""
+def _add_together(a: Tree, b: Tree, scale: float | Tensor) -> dict[str, Tensor]:
+    """Add all names in one or two launches. It does not work under transforms of torch.func."""
     steps = [b[name] for name in a]
     if isinstance(scale, Tensor):
         sums = torch._foreach_add(list(a.values()), torch._foreach_mul(steps, scale))
@@ -41,8 +41,8 @@ def scale(a: Tree, factor: float | Tensor) -> dict[str, Tensor]:
 
 
 def dot(a: Tree, b: Tree) -> Tensor:
-    """Sum over all entries of all names."""
-    _same_names(a, b)
+    """Sum of the products over all entries of all names."""
+    _check_names(a, b)
     return torch.stack([(value * b[name]).sum() for name, value in a.items()]).sum()
 
 
@@ -51,9 +51,9 @@ def squared_norm(a: Tree) -> Tensor:
 
 
 def stack(trees: Sequence[Tree]) -> dict[str, Tensor]:
-    """One tree whose tensors have a new first axis, an entry per tree."""
+    """Return one tree whose tensors have a new first axis, with an entry per tree."""
     for tree in trees:
-        _same_names(trees[0], tree)
+        _check_names(trees[0], tree)
     return {name: torch.stack([tree[name] for tree in trees]) for name in trees[0]}
 
 
@@ -71,10 +71,10 @@ def with_prefix(a: Tree, prefix: str) -> dict[str, Tensor]:
 
 
 def under_prefix(a: Tree, prefix: str) -> dict[str, Tensor]:
-    """The entries whose name starts with the prefix, without it."""
+    """Return the entries whose name starts with the prefix, and remove it from their names."""
     return {name[len(prefix) :]: value for name, value in a.items() if name.startswith(prefix)}
 
 
 def without_prefix(a: Tree, prefix: str) -> dict[str, Tensor]:
-    """The entries whose name does not start with the prefix."""
+    """Return the entries whose name does not start with the prefix."""
     return {name: value for name, value in a.items() if not name.startswith(prefix)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.base.toml_table import fields_of, typed
+from seqdg.base.toml_table import read_fields, read_value
 from seqdg.bench.search import MULTIPLES, Proposal, proposals
 from seqdg.bench.trial import Trial, settings_of
 from seqdg.core.algorithm import Algorithm
@@ -104,18 +104,18 @@ def _read(name: str, text: str) -> Benchmark:
 
     def own(part: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """What a table says that is the benchmark's own, and what remains."""
-        table = dict(typed(content[part], "table", f"[{part}] of {name}"))
+        table = dict(read_value(content[part], "table", f"[{part}] of {name}"))
         place = f"the [{part}] table of {name}"
-        taken = {k: typed(table.pop(k), kind, f"'{k}' in {place}") for k, kind in OWN[part].items() if k in table}
+        taken = {k: read_value(table.pop(k), kind, f"'{k}' in {place}") for k, kind in OWN[part].items() if k in table}
         return taken, table
 
     (about_net, net), (about_trials, protocol) = own("net"), own("protocol")
     recipe(about_net.get("augment", ""))
     return Benchmark(
         name=name,
-        title=typed(content.get("title", name), "str", f"The title of {name}"),
-        source=typed(content.get("source", ""), "str", f"The source of {name}"),
-        data=typed(content["data"], "table", f"[data] of {name}"),
+        title=read_value(content.get("title", name), "str", f"The title of {name}"),
+        source=read_value(content.get("source", ""), "str", f"The source of {name}"),
+        data=read_value(content["data"], "table", f"[data] of {name}"),
         net=_net(name, net),
         batchnorm=about_net.get("policy", "none"),
         protocol=_protocol(Protocol(), protocol, f"the [protocol] table of {name}"),
@@ -131,19 +131,19 @@ def _read(name: str, text: str) -> Benchmark:
 
 def _net(benchmark: str, table: dict[str, Any]) -> NetSpec:
     place = f"the [net] table of {benchmark}"
-    values = fields_of(NetSpec, table, place, also=tuple(OWN["net"]))
+    values = read_fields(NetSpec, table, place, also=tuple(OWN["net"]))
     if "name" not in values:
         raise UsageError(f"There is no name in {place}. Choose one of: {', '.join(NET_NAMES)}, timm:NAME.")
     return NetSpec(**values)
 
 
 def _protocol(protocol: Protocol, table: Mapping[str, Any], place: str) -> Protocol:
-    return replace(protocol, **fields_of(Protocol, table, place, also=tuple(OWN["protocol"])))
+    return replace(protocol, **read_fields(Protocol, table, place, also=tuple(OWN["protocol"])))
 
 
 def _tables(name: str, tables: Any) -> dict[str, Mapping[str, Any]]:
-    found = typed(tables, "table", f"[algorithms] of {name}")
-    return {short: typed(table, "table", f"[algorithms.{short}] of {name}") for short, table in found.items()}
+    found = read_value(tables, "table", f"[algorithms] of {name}")
+    return {short: read_value(table, "table", f"[algorithms.{short}] of {name}") for short, table in found.items()}
 
 
 @dataclass(frozen=True)

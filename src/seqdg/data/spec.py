@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.base.toml_table import fields_of
+from seqdg.base.toml_table import read_fields
 
 FORMATS = ("images", "features", "table")
 NORMALIZATIONS = ("none", "l1", "l2", "zscore")
@@ -69,4 +69,4 @@ class DataSpec:
     @classmethod
     def from_table(cls, name: str, table: Mapping[str, Any]) -> DataSpec:
         """Of a TOML `[data]` table, every key and type of it checked."""
-        return cls(name=name, **fields_of(cls, table, f"the [data] table of {name}", but=("name",)))
+        return cls(name=name, **read_fields(cls, table, f"the [data] table of {name}", but=("name",)))
