@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Choice
-from seqdg.bench.plan import make_plan
-from seqdg.paper.study import Numbers, Study
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.theme import Looks
@@ -16,9 +15,15 @@ from seqdg.results.record import FAILED
 from seqdg.results.select import select_outcomes
 from seqdg.results.summary import AVERAGE, Cell, summarize
 
+if TYPE_CHECKING:  # only to compute, not to show
+    from seqdg.paper.study import Numbers, Study
+
 
 def compute(study: Study) -> Numbers:
     """Compute the accuracy on each held-out domain, selected by source validation, of every algorithm."""
+    from seqdg.bench.benchmark import Choice
+    from seqdg.bench.plan import make_plan
+
     chosen = study.dataset.domains if study.everywhere else [study.held_out]
     choice = Choice(study.algorithms, chosen, study.trials, study.steps, study.seed, study.settings)
     records, asked = [], make_plan(study.context, choice)

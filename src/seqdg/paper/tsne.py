@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.paper.study import Numbers, Refused, Study, analyze_each, embed, explain_missing_features, walk
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import points_plot
 from seqdg.report.draw.theme import Looks, styles
 from seqdg.report.section import Section, Table
-from seqdg.training.sampler import stream
-from seqdg.training.stack import Stack
+
+if TYPE_CHECKING:  # only to compute, not to show
+    from seqdg.paper.study import Numbers, Study
+    from seqdg.training.stack import Stack
 
 MOST = 400  # points in a panel
 
 
 def compute(study: Study) -> Numbers:
     """Compute points and separability of the raw inputs and of each algorithm's features, of the first seed."""
+    from seqdg.paper.study import Refused, analyze_each, embed, explain_missing_features, walk
+    from seqdg.training.sampler import stream
+
     stack = study.build_stack(study.names[0])
     rows = stack.jobs[0].split.test[0]
     if len(rows) > MOST:
