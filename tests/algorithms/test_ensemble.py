@@ -14,7 +14,7 @@ from seqdg.base import tree
 
 
 def members_of(params, sources):
-    return [{name: w[i] for name, w in branches.own(params).items()} for i in range(sources)]
+    return [{name: w[i] for name, w in branches.select_copies(params).items()} for i in range(sources)]
 
 
 def test_every_net_trains_as_it_would_on_its_domain_alone(net, weights, episode_of):

@@ -29,7 +29,7 @@ def moved(params, seed=0):
 def as_one_net(algorithm, net, params):
     """What is deployed, or of several nets their mean, by the net's names; flat."""
     deployed = algorithm.deploy(params)
-    found = {**deployed, **branches.mean(branches.own(deployed))}
+    found = {**deployed, **branches.average(branches.select_copies(deployed))}
     return torch.cat([found[name].flatten() for name in net.names]), {name: found[name] for name in net.names}
 
 

@@ -25,7 +25,7 @@ def untied(algorithm, net, weights, sources):
 
 def copies_of(params, sources):
     """The weights of each source domain, by the net's names."""
-    common, own = branches.shared(params), branches.own(params)
+    common, own = branches.select_shared(params), branches.select_copies(params)
     return [{**common, **{name: w[i] for name, w in own.items()}} for i in range(sources)]
 
 
@@ -43,7 +43,10 @@ def test_directions_of_equal_copies_add_up_to_n_times_those_of_aggregation(net, 
     algorithm, episode = build("undo-bias", branches=which, lam=100.0), episode_of(sources)
     direction, _ = algorithm.gradient(net, tied(algorithm, net, weights, sources), episode)
     want, _ = AGG().gradient(net, weights, episode)
-    got = {**branches.shared(direction), **{name: d.sum(0) for name, d in branches.own(direction).items()}}
+    got = {
+        **branches.select_shared(direction),
+        **{name: d.sum(0) for name, d in branches.select_copies(direction).items()},
+    }
     assert_close(got, {name: sources * want[name] for name in got})
     assert set(got) == set(want)
 
@@ -53,7 +56,7 @@ def test_directions_of_equal_copies_add_up_to_n_times_those_of_aggregation(net, 
 def test_the_loss_is_that_of_the_appendix(net, weights, episode_of, which, squared):
     algorithm, episode = build("undo-bias", branches=which, lam=0.7, squared=squared), episode_of(3)
     params = untied(algorithm, net, weights, 3)
-    names, copies = list(branches.own(params)), copies_of(params, 3)
+    names, copies = list(branches.select_copies(params)), copies_of(params, 3)
     want = 0.0
     for row, source in enumerate(episode.domain.tolist()):
         away = distance(copies[source], average(copies), names)
@@ -67,7 +70,7 @@ def test_without_lambda_every_copy_is_a_net_of_its_own_domain(net, weights, epis
     direction, _ = algorithm.gradient(net, params, episode)
     for row, source in enumerate(episode.domain.tolist()):
         want = grad(net.loss)(copies_of(params, 3)[source], (episode.x[row], episode.y[row]))
-        assert_close({name: d[source] for name, d in branches.own(direction).items()}, want)
+        assert_close({name: d[source] for name, d in branches.select_copies(direction).items()}, want)
 
 
 @pytest.mark.parametrize("name", ["undo-bias", "s-undo-bias"])
@@ -140,7 +143,10 @@ def test_s_undo_bias_with_two_domains_by_hand(net, weights, episode_of):
 def test_s_undo_bias_with_three_domains_is_the_length_3_example_of_the_paper(net, weights, episode_of, which, squared):
     algorithm, episode = build("s-undo-bias", lam=0.7, branches=which, squared=squared), episode_of(3)
     params = untied(algorithm, net, weights, 3)
-    names, one, two, three = list(branches.own(params)), *(copies_of(params, 3)[s] for s in episode.domain.tolist())
+    names, one, two, three = (
+        list(branches.select_copies(params)),
+        *(copies_of(params, 3)[s] for s in episode.domain.tolist()),
+    )
     power = 2 if squared else 1
     want = sum(net.loss(w, (episode.x[row], episode.y[row])) for row, w in enumerate((one, two, three)))
     want = want + 0.7 * distance(two, one, names) ** power
@@ -167,9 +173,9 @@ def test_the_mean_of_the_copies_is_deployed(net, weights):
 
 
 def test_branches_are_chosen_by_the_start_of_a_name_or_by_a_pattern(net):
-    assert branches.chosen(net, "0") == ("0.weight", "0.bias")
-    assert branches.chosen(net, "*.bias") == ("0.bias", "2.bias")
-    assert branches.chosen(net, "head") == ("2.weight", "2.bias")
+    assert branches.select_names(net, "0") == ("0.weight", "0.bias")
+    assert branches.select_names(net, "*.bias") == ("0.bias", "2.bias")
+    assert branches.select_names(net, "head") == ("2.weight", "2.bias")
 
 
 @pytest.mark.parametrize("name", ["undo-bias", "s-undo-bias"])

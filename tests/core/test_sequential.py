@@ -11,9 +11,9 @@ from seqdg import Chainable, Sequential, UsageError
 from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.mldg import MLDG
 from seqdg.base import tree
-from seqdg.testing.case import Case, nets
+from seqdg.testing.case import Case, build_nets
 
-NET = next(iter(nets().values()))
+NET = next(iter(build_nets().values()))
 
 
 @dataclass(frozen=True)
@@ -49,25 +49,25 @@ class Quick(Telling):
 @pytest.mark.parametrize("domains", [1, 2, 4])
 def test_the_fold_extends_the_loss_along_the_path(domains):
     case = Case(Sequential(Telling()), NET, domains)
-    w, episode = case.weights(), case.episode()
+    w, episode = case.draw_weights(), case.draw_episode()
     want = sum((i + 1) * NET.loss(w, (episode.x[i], episode.y[i])) for i in range(domains))
     assert_close(case.algorithm.loss(NET, w, episode), want)
 
 
 def test_the_fold_on_directions_is_the_gradient_of_the_fold_on_losses():
     case = Case(Sequential(Quick()), NET, 4)
-    w, episode = case.weights(), case.episode()
+    w, episode = case.draw_weights(), case.draw_episode()
     assert_close(case.algorithm.gradient(NET, w, episode), Sequential(Telling()).gradient(NET, w, episode))
 
 
 def test_what_the_base_adds_begins_with_deploys_and_predicts_is_the_wrappers_too():
     case = Case(Sequential(Telling()), NET, 3)
-    params = case.initial()
+    params = case.init_weights()
     assert params["extra"].shape == (3,)
     assert_close(case.algorithm.enter(NET, params), {name: 3 * w for name, w in params.items()})
     deployed = case.algorithm.deploy(params)
     assert_close(deployed, {name: 2 * w for name, w in NET.params().items()})
-    assert_close(case.algorithm.predict(NET, deployed, case.probe()), -NET(deployed, case.probe()))
+    assert_close(case.algorithm.predict(NET, deployed, case.draw_probe()), -NET(deployed, case.draw_probe()))
 
 
 def test_what_cannot_be_chained_is_refused_at_construction():

@@ -5,8 +5,8 @@ import pytest
 import seqdg
 from seqdg.core.settings import collect_rules, flatten_settings, with_settings
 from seqdg.testing import CHECKS, check_algorithm
-from seqdg.testing.case import Case, enough, nets
-from seqdg.testing.variations import check_settings_act, widest
+from seqdg.testing.case import Case, build_nets, find_source_count
+from seqdg.testing.variations import check_settings_act, find_longest
 
 
 @pytest.mark.parametrize("name", seqdg.list_algorithms())
@@ -20,10 +20,10 @@ def _by_position(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [name for name in seqdg.list_algorithms() if _by_position(name)])
 def test_the_contract_is_kept_with_another_value_at_each_position(name):
-    algorithm, net = seqdg.build(name), next(iter(nets().values()))
-    sources = enough(algorithm, net)
+    algorithm, net = seqdg.build(name), next(iter(build_nets().values()))
+    sources = find_source_count(algorithm, net)
     for setting in _by_position(name):
-        values = widest(algorithm, setting, net, sources)
+        values = find_longest(algorithm, setting, net, sources)
         rising = tuple(value * (1 + 0.3 * i) + 0.01 for i, value in enumerate(values))
         algorithm = with_settings(algorithm, {setting: rising})
         assert flatten_settings(algorithm)[setting] == rising
@@ -42,8 +42,8 @@ def _choices() -> list[tuple[str, str, str | bool]]:
 @pytest.mark.parametrize(("name", "setting", "choice"), _choices())
 def test_the_contract_is_kept_under_every_choice(name, setting, choice):
     algorithm = seqdg.build(name, **{setting: choice})
-    for net in nets().values():
-        case = Case(algorithm, net, enough(algorithm, net))
+    for net in build_nets().values():
+        case = Case(algorithm, net, find_source_count(algorithm, net))
         for check in CHECKS.values():
             if check is not check_settings_act:  # under one choice, a setting of another may rest
                 check(case)

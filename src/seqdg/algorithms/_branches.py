@@ -17,8 +17,8 @@ from seqdg.nets.net import Net
 PREFIX = "branch."
 
 
-def chosen(net: Net, which: str) -> tuple[str, ...]:
-    """Names of the net's weights: `all`, those of the `head`, or those that match a pattern or the start of a name."""
+def select_names(net: Net, which: str) -> tuple[str, ...]:
+    """Return names of weights: `all`, those of the `head`, or those that match a pattern or the start of a name."""
     if which == "all":
         return net.names
     if which == "head":
@@ -35,88 +35,89 @@ def chosen(net: Net, which: str) -> tuple[str, ...]:
 
 
 def split(params: Params, names: Iterable[str], sources: int) -> Params:
-    """The same weights with equal copies of those named, one for each source domain."""
+    """Return the weights with equal copies of those named, one for each source domain."""
     copies = {name: params[name].expand(sources, *params[name].shape).clone() for name in names}
     return {**{name: w for name, w in params.items() if name not in copies}, **tree.with_prefix(copies, PREFIX)}
 
 
-def shared(params: Params) -> Params:
-    """What all source domains have in common."""
+def select_shared(params: Params) -> Params:
+    """Return the weights that all source domains share."""
     return tree.without_prefix(params, PREFIX)
 
 
-def own(params: Params) -> Params:
-    """(source, ...) the copies, by the net's names."""
+def select_copies(params: Params) -> Params:
+    """Return (source, ...) the copies, by the net's names."""
     return tree.under_prefix(params, PREFIX)
 
 
-def of_domains(params: Params, domain: Tensor) -> Params:
-    """(domain, ...) the copies of these sources, in this order."""
+def order_copies(params: Params, domain: Tensor) -> Params:
+    """Return (domain, ...) the copies of these sources, in this order."""
     # As a product with rows of 0 and 1: the gradient of an index_select is a loop over the trials of a stack.
-    return {name: torch.tensordot(_rows(domain, w), w, 1) for name, w in own(params).items()}
+    return {name: torch.tensordot(_build_rows(domain, w), w, 1) for name, w in select_copies(params).items()}
 
 
-def mean_of_domains(params: Params, domain: Tensor) -> Params:
-    """The mean of the copies of these sources."""
-    return {name: torch.tensordot(_rows(domain, w).mean(0), w, 1) for name, w in own(params).items()}
+def average_copies(params: Params, domain: Tensor) -> Params:
+    """Return the mean of the copies of these sources."""
+    return {name: torch.tensordot(_build_rows(domain, w).mean(0), w, 1) for name, w in select_copies(params).items()}
 
 
-def weights_of(params: Params, episode: Episode, i: int) -> Params:
-    """Those with which the i-th domain of the path is met: what is shared, and its own copies."""
-    return {**shared(params), **mean_of_domains(params, episode.domain.narrow(0, i, 1))}
+def select_weights(params: Params, episode: Episode, i: int) -> Params:
+    """Return the weights for the i-th domain of the path: what is shared, and its copies."""
+    return {**select_shared(params), **average_copies(params, episode.domain.narrow(0, i, 1))}
 
 
-def from_mean(copies: Tensor) -> Tensor:
-    """(source, ...) each less the mean of all: a linear map that is its own transpose."""
+def subtract_mean(copies: Tensor) -> Tensor:
+    """Return (source, ...) each less the mean of all: a linear map that is its own transpose."""
     return copies - copies.mean(0, keepdim=True)
 
 
-def from_past(domain: Tensor, dtype: torch.dtype) -> Tensor:
-    """(domain - 1, source) the matrix that takes the copies of all sources to those of the domains of a path, but for
-    the first, each less the mean of those before it."""
+def build_past_contrast(domain: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return (domain - 1, source) the matrix that takes the copies of all sources to those of the domains of a path,
+    but for the first, each less the mean of those before it."""
     sources = torch.arange(len(domain), device=domain.device)
     met = (domain.unsqueeze(1) == sources).to(dtype)  # (domain, source) 1 where the domain is the source
     before = met.cumsum(0).narrow(0, 0, len(domain) - 1) / (sources.narrow(0, 1, len(domain) - 1).unsqueeze(1))
     return met.narrow(0, 1, len(domain) - 1) - before
 
 
-def losses(net: Net, common: Params, copies: Params, episode: Episode) -> Tensor:
-    """(domain,) each domain's with its own copies; all below the head in one pass where the head alone is copied."""
-    if _in_head_alone(net, copies):
+def compute_losses(net: Net, common: Params, copies: Params, episode: Episode) -> Tensor:
+    """Return (domain,) the loss of each domain with its copies; one pass below the head where only that is copied."""
+    if _are_in_head(net, copies):
         z = net.domain_features(common, episode.x)
         logits = vmap(lambda copy, features: net.head({**common, **copy}, features))(copies, z)
         return net.losses_from_logits(logits, episode.y)
     return vmap(lambda copy, x, y: net.loss({**common, **copy}, (x, y)))(copies, episode.x, episode.y)
 
 
-def gradient_of_losses(net: Net, params: Params, step: Episode) -> tuple[Params, Tensor]:
-    """Of the sum of all domains' losses, each with its own copies, and that sum; domains in the order of the sources.
+def compute_gradient(net: Net, params: Params, step: Episode) -> tuple[Params, Tensor]:
+    """Return the gradient of the sum of all domains' losses, each with its copies, and that sum; domains in the order
+    of the sources.
 
     Where more than the head is copied, one by one: products of stacks of matrices would give gradients whose order in
     memory is not that of the weights.
     """
-    common, copies = shared(params), own(params)
-    if _in_head_alone(net, copies):
-        return grad_and_value(lambda w: losses(net, shared(w), own(w), step).sum())(params)
+    common, copies = select_shared(params), select_copies(params)
+    if _are_in_head(net, copies):
+        return grad_and_value(lambda w: compute_losses(net, select_shared(w), select_copies(w), step).sum())(params)
     each = [
         grad_and_value(net.loss)({**common, **{name: w.select(0, i) for name, w in copies.items()}}, step.minibatch(i))
         for i in range(step.domains)
     ]
     stacked = {name: torch.stack([gradient[name] for gradient, _ in each]) for name in (*common, *copies)}
-    found = {name: g.sum(0) if name in common else g for name, g in stacked.items()}
+    gradients = {name: g.sum(0) if name in common else g for name, g in stacked.items()}
     value = torch.stack([loss for _, loss in each]).sum()
-    return {name: found[name.removeprefix(PREFIX)] for name in params}, value
+    return {name: gradients[name.removeprefix(PREFIX)] for name in params}, value
 
 
-def mean(copies: Params) -> Params:
-    """Over the first axis."""
+def average(copies: Params) -> Params:
+    """Return the mean over the first axis."""
     return {name: w.mean(0) for name, w in copies.items()}
 
 
-def _in_head_alone(net: Net, copies: Params) -> bool:
+def _are_in_head(net: Net, copies: Params) -> bool:
     return net.has_features and set(copies) <= set(net.head_names)
 
 
-def _rows(domain: Tensor, copies: Tensor) -> Tensor:
-    """(domain, source) 1 where the domain is the source, else 0."""
+def _build_rows(domain: Tensor, copies: Tensor) -> Tensor:
+    """Return (domain, source) 1 where the domain is the source, else 0."""
     return (domain.unsqueeze(1) == torch.arange(len(copies), device=domain.device)).to(copies.dtype)

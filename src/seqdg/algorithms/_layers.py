@@ -16,13 +16,13 @@ from seqdg.nets.net import Net
 
 
 def linear_params(prefix: str, inputs: int, outputs: int, generator: torch.Generator, like: Tensor) -> Params:
-    """First weights of a linear layer by torch's own rule, uniform within ±1/√inputs; made like `like`."""
+    """Draw the first weights of a linear layer by torch's rule, uniform within ±1/√inputs; made like `like`."""
     bound = 1.0 / math.sqrt(inputs)
 
-    def drawn(*shape: int) -> Tensor:
+    def draw(*shape: int) -> Tensor:
         return ((2.0 * torch.rand(*shape, generator=generator) - 1.0) * bound).to(like)
 
-    return {f"{prefix}weight": drawn(outputs, inputs), f"{prefix}bias": drawn(outputs)}
+    return {f"{prefix}weight": draw(outputs, inputs), f"{prefix}bias": draw(outputs)}
 
 
 def linear(params: Params, prefix: str, z: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def linear(params: Params, prefix: str, z: Tensor) -> Tensor:
 def two_layer_params(
     prefix: str, inputs: int, hidden: int, outputs: int, generator: torch.Generator, like: Tensor
 ) -> Params:
-    """First weights of a net with one hidden layer."""
+    """Draw the first weights of a net with one hidden layer."""
     return {
         **linear_params(f"{prefix}hidden.", inputs, hidden, generator, like),
         **linear_params(f"{prefix}output.", hidden, outputs, generator, like),
@@ -44,22 +44,22 @@ def two_layer(params: Params, prefix: str, z: Tensor) -> Tensor:
 
 
 def reverse(x: Tensor, factor: Number) -> Tensor:
-    """x itself, whose gradient is -factor times what arrives (Ganin and Lempitsky's gradient reversal)."""
+    """Return x itself, whose gradient is -factor times what arrives (Ganin and Lempitsky's gradient reversal)."""
     return x.detach() + factor * (x.detach() - x)
 
 
 def label_loss(net: Net, params: Params, z: Tensor, y: Tensor) -> Tensor:
-    """Of features (domain, batch, feature): the mean over the domains, as in AGG."""
+    """Return the label loss of features (domain, batch, feature): the mean over the domains, as in AGG."""
     return net.losses_from_logits(net.head(params, z), y).mean()
 
 
 def domain_loss(logits: Tensor, domain: Tensor) -> Tensor:
-    """How far (domain, batch, source) logits are from naming the source of each row: mean cross-entropy."""
+    """Return the mean cross-entropy of (domain, batch, source) logits that name the source of each row."""
     return cross_entropy(logits.flatten(0, 1), domain.repeat_interleave(logits.shape[1]))
 
 
 def check_features(net: Net, kind: str) -> None:
-    """Raises a UsageError where there is nothing below the head to make alike."""
+    """Raise a UsageError where the net has no features below its head."""
     if not net.has_features:
         raise UsageError(
             f"{kind} works on the features that enter the head, but this net learns none: "

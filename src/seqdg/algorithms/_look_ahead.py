@@ -35,19 +35,21 @@ class LookAhead(Chainable):
         check_count("beta", self.beta, tuple(range(1, length + 1)), length)
 
     def coefficients(self, position: int, length: int) -> tuple[Number, Number]:
-        """alpha and beta with which the domain at a position is judged; the first has position 0, and no past."""
+        """Return alpha and beta for the domain at a position; the first has position 0, and no past."""
         if position == 0:
             return 0.0, 1.0
         return pick(self.alpha, position - 1), pick_from_end(self.beta, position, length)
 
 
-def halves(episode: Episode) -> tuple[Episode, int]:
-    """Meta-train and meta-test of MLDG by itself: all domains of the path but the last, and the last."""
+def split_last(episode: Episode) -> tuple[Episode, int]:
+    """Return meta-train and meta-test of MLDG by itself: all domains of the path but the last, and the last."""
     last = episode.domains - 1
     return episode.part(0, last), last
 
 
-def of_order(algorithm: LookAhead, net: Net, params: Params, episode: Episode, order: int) -> tuple[Params, Tensor]:
+def differentiate_to_order(
+    algorithm: LookAhead, net: Net, params: Params, episode: Episode, order: int
+) -> tuple[Params, Tensor]:
     """S-MLDG of any order from 1 on, by its definition; the directions over the past are shared by all domains."""
     terms = _terms(algorithm, net, episode, order, episode.domains)
     direction, value = grad_and_value(lambda weights: terms(weights).sum())(params)
@@ -58,41 +60,41 @@ def _terms(algorithm: LookAhead, net: Net, episode: Episode, order: int, count: 
     """(domain,) what each of the first `count` domains adds to the loss."""
 
     def terms(weights: Params) -> Tensor:
-        found = [net.loss(weights, episode.minibatch(0))]
-        pasts = directions(algorithm, net, episode, order - 1, count - 1)(weights) if count > 1 else []
+        losses = [net.loss(weights, episode.minibatch(0))]
+        pasts = compute_directions(algorithm, net, episode, order - 1, count - 1)(weights) if count > 1 else []
         for i, past in enumerate(pasts, 1):
             alpha, beta = algorithm.coefficients(i, episode.domains)
-            found.append(beta * net.loss(tree.add(weights, past, -alpha), episode.minibatch(i)))
-        return torch.stack(found)
+            losses.append(beta * net.loss(tree.add(weights, past, -alpha), episode.minibatch(i)))
+        return torch.stack(losses)
 
     return terms
 
 
-def directions(
+def compute_directions(
     algorithm: LookAhead, net: Net, episode: Episode, order: int, count: int
 ) -> Callable[[Params], list[Params]]:
     """d^r as `MLDG` defines it, r the order, over the first domain, the first two, ..., the first `count`."""
     if order == 0:
-        return lambda weights: [tree.detach(d) for d in _walked(algorithm, net, episode, count, weights)]
+        return lambda weights: [tree.detach(d) for d in _walk(algorithm, net, episode, count, weights)]
     if order == 1 or count == 1:
-        return lambda weights: _walked(algorithm, net, episode, count, weights)
+        return lambda weights: _walk(algorithm, net, episode, count, weights)
 
-    def found(weights: Params) -> list[Params]:
+    def differentiate(weights: Params) -> list[Params]:
         values, pull, *_ = vjp(_terms(algorithm, net, episode, order, count), weights)
         parts = [pull(one)[0] for one in torch.eye(count, dtype=values.dtype, device=values.device)]
         return [{n: torch.stack([p[n] for p in parts[: k + 1]]).sum(0) for n in weights} for k in range(count)]
 
-    return found
+    return differentiate
 
 
-def _walked(algorithm: LookAhead, net: Net, episode: Episode, count: int, weights: Params) -> list[Params]:
-    """The first-order directions d_i = d_{i-1} + beta * grad l(D_i, .) at w - alpha * d_{i-1}."""
-    found = [grad(net.loss)(weights, episode.minibatch(0))]
+def _walk(algorithm: LookAhead, net: Net, episode: Episode, count: int, weights: Params) -> list[Params]:
+    """Return the first-order directions d_i = d_{i-1} + beta * grad l(D_i, .) at w - alpha * d_{i-1}."""
+    directions = [grad(net.loss)(weights, episode.minibatch(0))]
     for i in range(1, count):
         alpha, beta = algorithm.coefficients(i, episode.domains)
-        new = grad(net.loss)(tree.add(weights, found[-1], -alpha), episode.minibatch(i))
-        found.append(tree.add(found[-1], new, beta))
-    return found
+        new = grad(net.loss)(tree.add(weights, directions[-1], -alpha), episode.minibatch(i))
+        directions.append(tree.add(directions[-1], new, beta))
+    return directions
 
 
 def second_order(algorithm: LookAhead, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:

@@ -33,16 +33,16 @@ class Ensemble(Algorithm):
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         step = episode.by_source()
-        return branches.losses(net, {}, branches.own(params), step).sum()
+        return branches.compute_losses(net, {}, branches.select_copies(params), step).sum()
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        return branches.gradient_of_losses(net, params, episode.by_source())
+        return branches.compute_gradient(net, params, episode.by_source())
 
     def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
-        each = vmap(lambda weights: net.statistics(weights, x))(branches.own(deployed))
+        each = vmap(lambda weights: net.statistics(weights, x))(branches.select_copies(deployed))
         return tree.with_prefix(each, branches.PREFIX)
 
     def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
         """Log-probabilities: logits whose softmax is the average of the nets'."""
-        each = vmap(lambda weights: log_softmax(net(weights, x), -1))(branches.own(deployed))
+        each = vmap(lambda weights: log_softmax(net(weights, x), -1))(branches.select_copies(deployed))
         return each.logsumexp(0) - math.log(len(each))

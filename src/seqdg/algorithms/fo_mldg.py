@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.algorithms._look_ahead import LookAhead, halves
+from seqdg.algorithms._look_ahead import LookAhead, split_last
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Minibatch, Params
 from seqdg.core import Loss, Number, register
@@ -30,25 +30,25 @@ class FirstOrderMLDG(LookAhead):
     """
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        before, last = halves(episode)
+        before, last = split_last(episode)
         past: Loss = lambda weights: net.losses(weights, before).mean()  # noqa: E731
-        return _extended(net, past, episode.minibatch(last), *self.coefficients(1, 2))(params)
+        return _extend(net, past, episode.minibatch(last), *self.coefficients(1, 2))(params)
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        before, last = halves(episode)
+        before, last = split_last(episode)
         past = grad_and_value(lambda weights: net.losses(weights, before).mean())(params)
-        return _advanced(net, params, past, episode.minibatch(last), *self.coefficients(1, 2))
+        return _advance(net, params, past, episode.minibatch(last), *self.coefficients(1, 2))
 
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
-        return _extended(net, past, episode.minibatch(i), *self.coefficients(i, episode.domains))
+        return _extend(net, past, episode.minibatch(i), *self.coefficients(i, episode.domains))
 
     def advance(
         self, net: Net, params: Params, past: tuple[Params, Tensor], episode: Episode, i: int
     ) -> tuple[Params, Tensor]:
-        return _advanced(net, params, past, episode.minibatch(i), *self.coefficients(i, episode.domains))
+        return _advance(net, params, past, episode.minibatch(i), *self.coefficients(i, episode.domains))
 
 
-def _extended(net: Net, past: Loss, minibatch: Minibatch, alpha: Number, beta: Number) -> Loss:
+def _extend(net: Net, past: Loss, minibatch: Minibatch, alpha: Number, beta: Number) -> Loss:
     def total(weights: Params) -> Tensor:
         step, so_far = grad_and_value(past)(weights)
         ahead = tree.add(weights, tree.detach(step), -alpha)
@@ -58,7 +58,7 @@ def _extended(net: Net, past: Loss, minibatch: Minibatch, alpha: Number, beta: N
     return total
 
 
-def _advanced(
+def _advance(
     net: Net, params: Params, past: tuple[Params, Tensor], minibatch: Minibatch, alpha: Number, beta: Number
 ) -> tuple[Params, Tensor]:
     direction, so_far = past

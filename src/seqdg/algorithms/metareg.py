@@ -81,7 +81,7 @@ class MetaReg(Algorithm):
         return grad_and_value(loss)({name: params[name] for name in net.names})
 
     def deploy(self, params: Params) -> Params:
-        return tree.without_prefix(branches.shared(tree.without_prefix(params, "task.")), "phi.")
+        return tree.without_prefix(branches.select_shared(tree.without_prefix(params, "task.")), "phi.")
 
 
 @dataclass(frozen=True)
@@ -92,22 +92,22 @@ class LearnRegularizer(Algorithm):
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         def tasks(weights: Params) -> Tensor:
-            body, heads = tree.under_prefix(weights, "task."), branches.of_domains(weights, episode.domain)
+            body, heads = tree.under_prefix(weights, "task."), branches.order_copies(weights, episode.domain)
             return vmap(lambda head, x, y: net.loss({**body, **head}, (x, y)))(heads, episode.x, episode.y).sum()
 
         trained = {name: w for name, w in params.items() if name.startswith(("task.", branches.PREFIX))}
         direction, value = grad_and_value(tasks)(trained)
         phi = tree.under_prefix(params, "phi.")
-        learned = grad(lambda p: self.judged(net, params, episode, p))(phi)
+        learned = grad(lambda p: self.judge(net, params, episode, p))(phi)
         return {**direction, **tree.with_prefix(tree.scale(learned, self.of.meta_rate), "phi.")}, value
 
-    def judged(self, net: Net, params: Params, episode: Episode, phi: Params) -> Tensor:
-        """Loss on the second domain of the path after the head of the first has made its steps with regularizer phi."""
+    def judge(self, net: Net, params: Params, episode: Episode, phi: Params) -> Tensor:
+        """Return the loss on the second domain of the path after the head of the first has made its steps with phi."""
         (x, y), (x_next, y_next) = episode.minibatch(0), episode.minibatch(1)
         body = tree.under_prefix(params, "task.")
         z, z_next = net.features(body, x), net.features(body, x_next)
         used = {name: p + (torch.relu(p) - p).detach() for name, p in phi.items()}
-        head = branches.mean_of_domains(params, episode.domain.narrow(0, 0, 1))
+        head = branches.average_copies(params, episode.domain.narrow(0, 0, 1))
         for _ in range(self.of.inner_steps):
             step = grad(lambda h: net.criterion(net.head(h, z), y) + weighted_l1(used, h))(head)
             head = tree.add(head, step, -self.of.alpha)

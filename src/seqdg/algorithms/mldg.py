@@ -8,7 +8,14 @@ from typing import ClassVar
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.algorithms._look_ahead import LookAhead, directions, exact_by_products, halves, of_order, second_order
+from seqdg.algorithms._look_ahead import (
+    LookAhead,
+    compute_directions,
+    differentiate_to_order,
+    exact_by_products,
+    second_order,
+    split_last,
+)
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.core import Loss, register, setting
@@ -44,8 +51,8 @@ class MLDG(LookAhead):
     inert: ClassVar[tuple[str, ...]] = (*LookAhead.inert, "recompute")
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        net = self._trained(net)
-        before, last = halves(episode)
+        net = self._wrap(net)
+        before, last = split_last(episode)
         alpha, beta = self.coefficients(1, 2)
         step, so_far = grad_and_value(lambda weights: net.losses(weights, before).mean())(params)
         ahead = tree.add(params, tree.detach(step) if self.order == 1 else step, -alpha)
@@ -53,16 +60,16 @@ class MLDG(LookAhead):
         return total
 
     def begin(self, net: Net, episode: Episode) -> Loss:
-        return super().begin(self._trained(net), episode)
+        return super().begin(self._wrap(net), episode)
 
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
-        net = self._trained(net)
+        net = self._wrap(net)
         alpha, beta = self.coefficients(i, episode.domains)
 
         def total(weights: Params) -> Tensor:
             step, so_far = grad_and_value(past)(weights)
             if self.order:
-                step = directions(self, net, episode, self.order - 1, i)(weights)[-1]
+                step = compute_directions(self, net, episode, self.order - 1, i)(weights)[-1]
             extended: Tensor = so_far + beta * net.loss(tree.add(weights, step, -alpha), episode.minibatch(i))
             return extended
 
@@ -70,11 +77,11 @@ class MLDG(LookAhead):
 
     def along(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         """The whole path at once, by the cheapest way to its order."""
-        net, n = self._trained(net), episode.domains
+        net, n = self._wrap(net), episode.domains
         if self.order == 2 and n > 2 and not self.recompute:
             return second_order(self, net, params, episode)
         if 0 < self.order < n:
-            return of_order(self, net, params, episode, self.order)
+            return differentiate_to_order(self, net, params, episode, self.order)
         if episode.x.is_cuda and 1 < n <= 3 and not self.recompute:
             return exact_by_products(self, net, params, episode)
         exact, total = replace(self, order=0), self.begin(net, episode)
@@ -83,5 +90,5 @@ class MLDG(LookAhead):
         direction, value = grad_and_value(total)(params)
         return direction, value
 
-    def _trained(self, net: Net) -> Net:
+    def _wrap(self, net: Net) -> Net:
         return RecomputingNet(net) if self.recompute and not isinstance(net, RecomputingNet) else net

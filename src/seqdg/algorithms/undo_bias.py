@@ -53,34 +53,37 @@ class UndoBias(Chainable):
         self.check_path(net, sources)
 
     def check_path(self, net: Net, length: int) -> None:
-        branches.chosen(net, self.branches)
+        branches.select_names(net, self.branches)
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
-        return branches.split(params, branches.chosen(net, self.branches), sources)
+        return branches.split(params, branches.select_names(net, self.branches), sources)
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        copies = branches.of_domains(params, episode.domain)
-        centre = branches.mean(copies)
+        copies = branches.order_copies(params, episode.domain)
+        centre = branches.average(copies)
         distances = vmap(lambda copy: self._distance(copy, centre))(copies)
-        return branches.losses(net, branches.shared(params), copies, episode).sum() + self.lam * distances.sum()
+        return (
+            branches.compute_losses(net, branches.select_shared(params), copies, episode).sum()
+            + self.lam * distances.sum()
+        )
 
     def begin(self, net: Net, episode: Episode) -> Loss:
-        return lambda weights: net.loss(branches.weights_of(weights, episode, 0), episode.minibatch(0))
+        return lambda weights: net.loss(branches.select_weights(weights, episode, 0), episode.minibatch(0))
 
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
         def total(weights: Params) -> Tensor:
-            here = branches.weights_of(weights, episode, i)
-            before = branches.mean_of_domains(weights, episode.domain.narrow(0, 0, i))
+            here = branches.select_weights(weights, episode, i)
+            before = branches.average_copies(weights, episode.domain.narrow(0, 0, i))
             return past(weights) + net.loss(here, episode.minibatch(i)) + self.lam * self._distance(here, before)
 
         return total
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        return self._gradient(net, params, episode, branches.from_mean, branches.from_mean)
+        return self._gradient(net, params, episode, branches.subtract_mean, branches.subtract_mean)
 
     def along(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         """The whole path at once."""
-        past = branches.from_past(episode.domain, episode.x.dtype)
+        past = branches.build_past_contrast(episode.domain, episode.x.dtype)
         return self._gradient(
             net, params, episode, lambda copies: torch.tensordot(past, copies, 1),
             lambda pulls: torch.tensordot(past.transpose(0, 1), pulls, 1),
@@ -93,8 +96,8 @@ class UndoBias(Chainable):
 
         d/dw of lam * sum over i of || (C w)_i ||  =  C' (lam / || (C w)_i || * (C w)_i)
         """
-        direction, value = branches.gradient_of_losses(net, params, episode.by_source())
-        away = {name: contrast(w) for name, w in branches.own(params).items()}
+        direction, value = branches.compute_gradient(net, params, episode.by_source())
+        away = {name: contrast(w) for name, w in branches.select_copies(params).items()}
         square = torch.stack([torch.linalg.vector_norm(w.flatten(1), dim=1) ** 2 for w in away.values()]).sum(0)
         distance = square if self.squared else torch.sqrt(square + EPSILON**2)
         pull = 2.0 * self.lam * torch.ones_like(square) if self.squared else self.lam / distance
@@ -104,7 +107,7 @@ class UndoBias(Chainable):
         return direction, value + self.lam * distance.sum()
 
     def deploy(self, params: Params) -> Params:
-        return {**branches.shared(params), **branches.mean(branches.own(params))}
+        return {**branches.select_shared(params), **branches.average(branches.select_copies(params))}
 
     def _distance(self, copy: Params, centre: Params) -> Tensor:
         square = tree.squared_norm({name: copy[name] - w for name, w in centre.items()})

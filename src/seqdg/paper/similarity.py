@@ -26,7 +26,7 @@ def compute(study: Study) -> Numbers:
 
 
 def _trace_curves(study: Study, name: str, stack: Stack) -> Numbers:
-    if not branches.own(stack.start().params):
+    if not branches.select_copies(stack.start().params):
         raise Refused(
             f"{name} has no domain-specific weights, so there is no similarity to look at. Those of undo-bias, "
             "s-undo-bias and ensemble have one."
@@ -34,7 +34,7 @@ def _trace_curves(study: Study, name: str, stack: Stack) -> Numbers:
     steps, values = [], []
     for state in walk(stack, name, study.points, study.tick):
         steps.append(state.step)
-        values.append(stack.over_trials(lambda params: compute_cosines(branches.own(params)))(state.params))
+        values.append(stack.over_trials(lambda params: compute_cosines(branches.select_copies(params)))(state.params))
     layers = {}
     for layer in values[0]:
         mean, spread = mean_and_spread(torch.stack([v[layer].mean(-1) for v in values], 1))

@@ -143,7 +143,7 @@ def embed(stack: Stack, weights: Params, rows: Tensor) -> Tensor:
     def embed_trial(weights: Params, x: Tensor) -> Tensor:
         if is_one_net(stack, weights):
             return stack.net.features(weights, x)
-        each = torch.func.vmap(lambda w: stack.net.features(w, x))(branches.own(weights))
+        each = torch.func.vmap(lambda w: stack.net.features(w, x))(branches.select_copies(weights))
         return each.transpose(0, 1).flatten(1)
 
     features = []
@@ -157,7 +157,7 @@ def embed(stack: Stack, weights: Params, rows: Tensor) -> Tensor:
 def explain_missing_features(stack: Stack, name: str) -> str | None:
     """Say why there are no features to look at; None where there are."""
     weights = stack.deploy(stack.start())
-    ensemble = all(n in branches.own(weights) for n in stack.net.names)
+    ensemble = all(n in branches.select_copies(weights) for n in stack.net.names)
     if not stack.net.has_features:
         return f"{name}: this net has no layer below its head, so it has no features to look at."
     if not is_one_net(stack, weights) and not ensemble:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from seqdg.core import Algorithm
 from seqdg.testing import directions, variations
-from seqdg.testing.case import Broken, Case, enough, label, nets
+from seqdg.testing.case import Case, Violation, build_nets, find_source_count, format_algorithm
 
 __all__ = ["ContractError", "check_algorithm"]
 
@@ -56,9 +56,9 @@ def check_algorithm(algorithm: Algorithm) -> None:
 
     A setting that acts only beside another (a width under one kernel) is checked by calling this with both set.
     """
-    for kind, net in nets().items():
+    for kind, net in build_nets().items():
         with _failing(algorithm, kind, "three or more source domains work"):
-            case = Case(algorithm, net, enough(algorithm, net))
+            case = Case(algorithm, net, find_source_count(algorithm, net))
         for title, check in CHECKS.items():
             with _failing(algorithm, kind, title):
                 check(case)
@@ -67,11 +67,11 @@ def check_algorithm(algorithm: Algorithm) -> None:
 @contextmanager
 def _failing(algorithm: Algorithm, net: str, title: str) -> Iterator[None]:
     """Turn whatever goes wrong inside into a sentence."""
-    start = f"{label(algorithm)} on {net} fails the check '{title}':"
+    start = f"{format_algorithm(algorithm)} on {net} fails the check '{title}':"
     try:
         yield
-    except Broken as found:
-        raise ContractError(f"{start} {found}") from found.__cause__
+    except Violation as violation:
+        raise ContractError(f"{start} {violation}") from violation.__cause__
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
         raise ContractError(f"{start} it raises {type(error).__name__}: {reason}") from error

@@ -21,15 +21,15 @@ from seqdg.core import Algorithm
 from seqdg.nets.net import Net
 from seqdg.testing.case import (
     CLASSES,
-    Broken,
     Case,
+    Violation,
     assert_same,
-    difference,
-    everything,
-    served,
-    stack,
-    stage_count,
-    step,
+    compute_direction,
+    compute_everything,
+    count_stages,
+    measure_difference,
+    predict_deployed,
+    stack_trials,
 )
 
 
@@ -37,38 +37,38 @@ def check_form(case: Case) -> None:
     """Stages, shapes and types of all that is returned."""
     shares = [share for share, _ in case.algorithm.stages()]
     if not shares or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
-        raise Broken(f"the shares of the stages are {shares}, but they must be above 0 and add up to 1.")
-    params, trained = case.weights(), set[str]()
+        raise Violation(f"the shares of the stages are {shares}, but they must be above 0 and add up to 1.")
+    params, trained = case.draw_weights(), set[str]()
     for k in range(len(shares)):
-        direction, value = step(case.algorithm, k, case.net, params, case.episode())
+        direction, value = compute_direction(case.algorithm, k, case.net, params, case.draw_episode())
         # A bias below BatchNorm has no gradient but rounding, so there a name is enough.
         trained |= {name for name, d in direction.items() if case.net.on_batch or d.any()}
         _assert_form(direction, value, params, f"stage {k + 1}")
         entered = case.algorithm.stages()[k][1].enter(case.net, params)
         if {n: w.shape for n, w in entered.items()} != {n: w.shape for n, w in params.items()}:
-            raise Broken(f"stage {k + 1} enters with weights of other names or shapes than it was given.")
+            raise Violation(f"stage {k + 1} enters with weights of other names or shapes than it was given.")
     for name in params:
         if name not in trained:
-            raise Broken(f"'{name}' is among the weights that init returns, but no stage's direction trains it.")
-    logits = served(case.algorithm, case.net, params, case.probe())
-    if logits.shape != (len(case.probe()), CLASSES):
-        raise Broken(f"predict returns logits of shape {tuple(logits.shape)} for {len(case.probe())} inputs.")
+            raise Violation(f"'{name}' is among the weights that init returns, but no stage's direction trains it.")
+    logits = predict_deployed(case.algorithm, case.net, params, case.draw_probe())
+    if logits.shape != (len(case.draw_probe()), CLASSES):
+        raise Violation(f"predict returns logits of shape {tuple(logits.shape)} for {len(case.draw_probe())} inputs.")
 
 
 def _assert_form(direction: Params, value: Tensor, params: Params, where: str) -> None:
     if value.shape != ():
-        raise Broken(f"the loss of {where} has shape {tuple(value.shape)}, but it must be a single number.")
+        raise Violation(f"the loss of {where} has shape {tuple(value.shape)}, but it must be a single number.")
     for name, d in direction.items():
         if name not in params:
-            raise Broken(f"the direction of {where} has '{name}', which is not among the weights.")
+            raise Violation(f"the direction of {where} has '{name}', which is not among the weights.")
         if d.shape != params[name].shape or d.dtype != params[name].dtype:
-            raise Broken(
+            raise Violation(
                 f"the direction of {where} is {d.dtype} of shape {tuple(d.shape)} at '{name}', but the weights are "
                 f"{params[name].dtype} of shape {tuple(params[name].shape)}."
             )
     for name, d in {**direction, "the loss": value}.items():
         if not torch.isfinite(d).all():
-            raise Broken(f"'{name}' of {where} is not finite.")
+            raise Violation(f"'{name}' of {where} is not finite.")
 
 
 def check_deterministic(case: Case) -> None:
@@ -77,17 +77,19 @@ def check_deterministic(case: Case) -> None:
     for seed in (1, 2):
         with _global_seed(seed):
             before = _global_state()
-            found = {f"init of '{name}'": value for name, value in case.initial(7).items()}
-            found |= everything(case.algorithm, case.net, case.weights(), case.episode(), case.probe())
+            values = {f"init of '{name}'": value for name, value in case.init_weights(7).items()}
+            values |= compute_everything(
+                case.algorithm, case.net, case.draw_weights(), case.draw_episode(), case.draw_probe()
+            )
             if _global_state() != before:
-                raise Broken("it draws from a global random number generator; draw from episode.key (seqdg.noise).")
-        runs.append(found)
+                raise Violation("it draws from a global random number generator; draw from episode.key (seqdg.noise).")
+        runs.append(values)
     for what, value in runs[0].items():
         if value.isnan().any():  # which would not even equal itself
-            raise Broken(f"{what} is not a number.")
+            raise Violation(f"{what} is not a number.")
     for what in {**runs[0], **runs[1]}:
         if what not in runs[0] or what not in runs[1] or not torch.equal(runs[0][what], runs[1][what]):
-            raise Broken(f"{what} differs between two runs on the same input.")
+            raise Violation(f"{what} differs between two runs on the same input.")
 
 
 @contextmanager
@@ -110,37 +112,39 @@ def _global_state() -> tuple[bytes, object, str]:
 
 def check_untouched(case: Case) -> None:
     """Weights, episode and the net's own tensors are after a call what they were before."""
-    params, episode, probe, own = case.weights(), case.episode(), case.probe(), case.net.params()
+    params, episode, probe, start = case.draw_weights(), case.draw_episode(), case.draw_probe(), case.net.params()
 
-    def held() -> dict[str, Tensor]:
-        found = _own(case.net) | {f"the net's own weights['{name}']": w for name, w in own.items()}
-        found |= {f"weights['{name}']": w for name, w in params.items()}
-        return found | {f"episode.{name}": v for name, v in episode._asdict().items()} | {"the inputs x": probe}
+    def list_inputs() -> dict[str, Tensor]:
+        tensors = _list_tensors(case.net) | {f"the net's own weights['{name}']": w for name, w in start.items()}
+        tensors |= {f"weights['{name}']": w for name, w in params.items()}
+        return tensors | {f"episode.{name}": v for name, v in episode._asdict().items()} | {"the inputs x": probe}
 
     calls: dict[str, Callable[[], object]] = {
-        "init": lambda: case.algorithm.init(case.net, own, case.sources, torch.Generator().manual_seed(0)),
-        "deploy, statistics or predict": lambda: served(case.algorithm, case.net, params, probe),
+        "init": lambda: case.algorithm.init(case.net, start, case.sources, torch.Generator().manual_seed(0)),
+        "deploy, statistics or predict": lambda: predict_deployed(case.algorithm, case.net, params, probe),
     }
-    for k in range(stage_count(case.algorithm)):
-        calls[f"the gradient of stage {k + 1}"] = partial(step, case.algorithm, k, case.net, params, episode)
+    for k in range(count_stages(case.algorithm)):
+        calls[f"the gradient of stage {k + 1}"] = partial(
+            compute_direction, case.algorithm, k, case.net, params, episode
+        )
         calls[f"enter of stage {k + 1}"] = partial(case.algorithm.stages()[k][1].enter, case.net, params)
-    before = {name: value.clone() for name, value in held().items()}
+    before = {name: value.clone() for name, value in list_inputs().items()}
     for what, call in calls.items():
         call()
-        after = held()
+        after = list_inputs()
         for name in {**before, **after}:
             if name not in before or name not in after or not torch.equal(before[name], after[name]):
-                raise Broken(f"{what} changes {name}; work on a copy.")
+                raise Violation(f"{what} changes {name}; work on a copy.")
 
 
-def _own(net: Net) -> dict[str, Tensor]:
-    """All tensors that a net holds."""
-    found = {}
+def _list_tensors(net: Net) -> dict[str, Tensor]:
+    """Return all tensors that a net holds."""
+    held = {}
     for attribute, value in vars(net).items():
         tensors = value.state_dict() if isinstance(value, nn.Module) else value
         if isinstance(tensors, dict):
-            found.update({f"net.{attribute}['{n}']": v.detach() for n, v in tensors.items() if isinstance(v, Tensor)})
-    return found
+            held.update({f"net.{attribute}['{n}']": v.detach() for n, v in tensors.items() if isinstance(v, Tensor)})
+    return held
 
 
 def check_gradient(case: Case) -> None:
@@ -148,7 +152,7 @@ def check_gradient(case: Case) -> None:
     for k, (_, stage) in enumerate(case.algorithm.stages()):
         if type(stage).loss is Algorithm.loss:
             continue
-        params, episode = case.weights(), case.episode()
+        params, episode = case.draw_weights(), case.draw_episode()
         direction, value = stage.gradient(case.net, params, episode)
         want, loss = grad_and_value(lambda w, s=stage, e=episode: s.loss(case.net, w, e))(params)
         assert_same({"the loss": value}, {"the loss": loss}, f"in stage {k + 1}, gradient and loss return other losses")
@@ -159,10 +163,10 @@ def check_gradient(case: Case) -> None:
 def check_vmap(case: Case) -> None:
     """A stack of trials with other weights, data, orders and keys gives what a loop gives, and what a stack of one
     gives."""
-    one = partial(everything, case.algorithm, case.net)
-    trials = [(case.weights(s), case.episode(s), case.probe(s)) for s in range(3)]
-    stacked = tree.unstack(vmap(one)(*stack(trials)))
-    alone = tree.unstack(vmap(one)(*stack(trials[:1])))
+    one = partial(compute_everything, case.algorithm, case.net)
+    trials = [(case.draw_weights(s), case.draw_episode(s), case.draw_probe(s)) for s in range(3)]
+    stacked = tree.unstack(vmap(one)(*stack_trials(trials)))
+    alone = tree.unstack(vmap(one)(*stack_trials(trials[:1])))
     for t, trial in enumerate(trials):
         assert_same(stacked[t], one(*trial), f"trial {t + 1} of a stack of 3 is not as in a loop")
     assert_same(alone[0], stacked[0], "a trial alone is not as in a stack of 3")
@@ -170,9 +174,9 @@ def check_vmap(case: Case) -> None:
 
 def check_domains(case: Case) -> None:
     """x and y of every source domain change what is predicted after a step of the stage that uses them."""
-    params, episode = case.weights(), case.episode()
+    params, episode = case.draw_weights(), case.draw_episode()
     noise = torch.randn(episode.x.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    before = _after_a_step(case, params, episode, episode)
+    before = _predict_after_step(case, params, episode, episode)
     for i in range(case.sources):
         row = (torch.arange(case.sources) == i).reshape(-1, 1)
         other = {
@@ -180,39 +184,39 @@ def check_domains(case: Case) -> None:
             "y": episode._replace(y=torch.where(row, (episode.y + 1) % CLASSES, episode.y)),
         }
         for part, changed in other.items():
-            if difference(_after_a_step(case, params, episode, changed), before)[1] <= 1e-9:
-                raise Broken(
+            if measure_difference(_predict_after_step(case, params, episode, changed), before)[1] <= 1e-9:
+                raise Violation(
                     f"{part} of source domain {int(episode.domain[i])}, number {i + 1} of {case.sources} on the path, "
                     "changes no prediction after a step: its gradient never reaches the model that is deployed."
                 )
 
 
-def _after_a_step(case: Case, params: Params, episode: Episode, changed: Episode) -> dict[str, Tensor]:
-    """Logits after a step on the changed episode, as long as it would be on the first one."""
-    found = {}
-    for k in range(stage_count(case.algorithm)):
-        first, _ = step(case.algorithm, k, case.net, params, episode)
-        direction, _ = step(case.algorithm, k, case.net, params, changed)
+def _predict_after_step(case: Case, params: Params, episode: Episode, changed: Episode) -> dict[str, Tensor]:
+    """Return logits after a step on the changed episode, as long as it would be on the first one."""
+    logits = {}
+    for k in range(count_stages(case.algorithm)):
+        first, _ = compute_direction(case.algorithm, k, case.net, params, episode)
+        direction, _ = compute_direction(case.algorithm, k, case.net, params, changed)
         length = 0.1 / (max(float(d.abs().max()) for d in first.values()) or 1.0)
         moved = {name: w - length * direction[name] if name in direction else w for name, w in params.items()}
-        found[f"stage {k + 1}"] = served(case.algorithm, case.net, moved, case.probe())
-    return found
+        logits[f"stage {k + 1}"] = predict_deployed(case.algorithm, case.net, moved, case.draw_probe())
+    return logits
 
 
 def check_precision(case: Case) -> None:
     """float32 in, float32 out, and nearly the direction of float64."""
     low = replace(case, net=case.net.to(dtype=torch.float32))
-    for name, value in low.initial().items():
+    for name, value in low.init_weights().items():
         if value.dtype != torch.float32:
-            raise Broken(f"init of a float32 net returns '{name}' as {value.dtype}.")
-    params, episode = case.weights(), case.episode()
+            raise Violation(f"init of a float32 net returns '{name}' as {value.dtype}.")
+    params, episode = case.draw_weights(), case.draw_episode()
     fewer = {name: w.float() for name, w in params.items()}
     short = episode._replace(x=episode.x.float(), progress=episode.progress.float())
-    for k in range(stage_count(case.algorithm)):
-        direction, value = step(case.algorithm, k, low.net, fewer, short)
+    for k in range(count_stages(case.algorithm)):
+        direction, value = compute_direction(case.algorithm, k, low.net, fewer, short)
         _assert_form(direction, value, fewer, f"stage {k + 1} in float32")
-    got = everything(case.algorithm, low.net, fewer, short, case.probe().float())
-    want = everything(case.algorithm, case.net, params, episode, case.probe())
+    got = compute_everything(case.algorithm, low.net, fewer, short, case.draw_probe().float())
+    want = compute_everything(case.algorithm, case.net, params, episode, case.draw_probe())
     assert_same({what: v.double() for what, v in got.items()}, want, "float32 does not give what float64 gives", 1e-3)
 
 
@@ -223,13 +227,13 @@ def check_counts(case: Case) -> None:
             case.algorithm.check(case.net, n)
         except UsageError as error:
             if not set(re.findall(r"\d+", str(error))) - {str(n)}:
-                raise Broken(f"with {n} source domains it does not say how many are needed, but: {error}") from None
+                raise Violation(f"with {n} source domains it does not say how many are needed, but: {error}") from None
             continue
         these, where = replace(case, sources=n), f"with {n} source domains, which `check` accepts,"
-        for k in range(stage_count(case.algorithm)):
+        for k in range(count_stages(case.algorithm)):
             try:
-                params = these.weights()
-                direction, value = step(case.algorithm, k, case.net, params, these.episode())
+                params = these.draw_weights()
+                direction, value = compute_direction(case.algorithm, k, case.net, params, these.draw_episode())
             except Exception as error:
-                raise Broken(f"{where} stage {k + 1} raises {type(error).__name__}: {error}") from error
+                raise Violation(f"{where} stage {k + 1} raises {type(error).__name__}: {error}") from error
             _assert_form(direction, value, params, f"stage {k + 1} {where}")
