@@ -20,7 +20,7 @@ import numpy as np
 
 import seqdg
 from seqdg.bench.benchmark import load_benchmark
-from seqdg.data.load import load_data
+from seqdg.data import load_data
 
 NAMES = "agg,fo-mldg,fo-s-mldg,ffo-s-mldg,undo-bias,s-undo-bias,ensemble,dann,crossgrad,mmd-aae"
 

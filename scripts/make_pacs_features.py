@@ -19,9 +19,8 @@ from torch import Tensor
 
 from seqdg.base.errors import UsageError
 from seqdg.bench.benchmark import load_benchmark
-from seqdg.data import image_folder, splits
+from seqdg.data import DataSpec, image_folder, splits
 from seqdg.data.container import Container, File, open_container
-from seqdg.data.spec import DataSpec
 from seqdg.nets import Net, NetSpec, build_net
 
 BATCH = 64
@@ -34,12 +33,12 @@ def make(root: Path) -> dict[str, np.ndarray]:
     if path is None:
         raise UsageError(f"There is no {' or '.join(spec.path)} in {root}.")
     container = open_container(path)
-    found = image_folder.read(container, spec.domains, spec.classes)
-    validation, problems = splits.validation(found, root / spec.splits)
+    found = image_folder.list_pictures(container, spec.domains, spec.classes)
+    validation, problems = splits.read_validation_split(found, root / spec.splits)
     if found.problems or problems or validation is None:
         raise UsageError("; ".join(p.text for p in (*found.problems, *problems)))
     features = extract(container, [picture.file for picture in found.pictures])
-    labels, domain = found.labels(), found.domain_index()
+    labels, domain = found.encode_labels(), found.encode_domains()
     arrays: dict[str, np.ndarray] = {}
     for i, name in enumerate(found.domains):
         mine = domain == i

@@ -22,7 +22,7 @@ from seqdg.bench.benchmark import Choice, load_benchmark, plan
 from seqdg.bench.executors.process import settle
 from seqdg.bench.plan import capacity
 from seqdg.bench.trial import Group, group
-from seqdg.data.load import load_data
+from seqdg.data import load_data
 from seqdg.training.place import Place, stack_of
 
 

@@ -19,7 +19,7 @@ import torch
 from seqdg.bench.trial import Group, Trial, settings_of
 from seqdg.core.registry import build
 from seqdg.core.settings import parse_settings
-from seqdg.data.domain import Dataset
+from seqdg.data import Dataset
 from seqdg.nets import NetSpec
 from seqdg.training.place import Place, stack_of
 from seqdg.training.protocol import Protocol

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from seqdg.bench.benchmark import load_benchmark
-from seqdg.data.load import load_data
+from seqdg.data import load_data
 from seqdg.nets import alexnet, initialize, resnet18
 from seqdg.results.record import DONE
 from seqdg.results.store import Store

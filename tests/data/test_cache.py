@@ -18,8 +18,8 @@ import pytest
 
 from seqdg.base.errors import UsageError
 from seqdg.data import cache as cache_module
-from seqdg.data.cache import cache_folder
-from seqdg.data.sources import check, load
+from seqdg.data.cache import find_cache_folder
+from seqdg.data.load import check_dataset, load_dataset
 from seqdg.data.spec import DataSpec
 
 SPEC = DataSpec("mine", path=("set",))
@@ -33,7 +33,7 @@ def stored(cache: Path) -> Path:
 def decoded(root: Path) -> list[int]:
     """How many pictures a load decodes."""
     calls: list[int] = []
-    load(SPEC, root, progress=lambda done, total: calls.append(total))
+    load_dataset(SPEC, root, progress=lambda done, total: calls.append(total))
     return calls
 
 
@@ -45,20 +45,20 @@ def test_the_second_load_decodes_nothing(pictures):
 
 def test_progress_counts_up_to_the_number_of_pictures(pictures):
     seen: list[tuple[int, int]] = []
-    load(SPEC, pictures(), progress=lambda done, total: seen.append((done, total)))
+    load_dataset(SPEC, pictures(), progress=lambda done, total: seen.append((done, total)))
     assert seen == [(i, 18) for i in range(1, 19)]
 
 
 def test_more_pictures_than_a_block_stay_in_order(pictures, monkeypatch):
     root = pictures()
-    whole = np.array(load(SPEC, root).x)
-    stored(cache_folder()).unlink()
+    whole = np.array(load_dataset(SPEC, root).x)
+    stored(find_cache_folder()).unlink()
     monkeypatch.setattr(cache_module, "BLOCK", 4 * 3 * 8 * 8)
-    np.testing.assert_array_equal(load(SPEC, root).x, whole)
+    np.testing.assert_array_equal(load_dataset(SPEC, root).x, whole)
 
 
 def test_images_are_mapped_from_the_file_and_cannot_be_written_to(pictures):
-    data = load(SPEC, pictures())
+    data = load_dataset(SPEC, pictures())
     assert isinstance(data.x, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
         data.x[0] = 0
@@ -67,34 +67,34 @@ def test_images_are_mapped_from_the_file_and_cannot_be_written_to(pictures):
 @pytest.mark.parametrize("left", [0, 5, 60, 1000, -1])
 def test_a_cache_cut_short_is_made_again(pictures, cache, left):
     root = pictures()
-    whole = np.array(load(SPEC, root).x)
+    whole = np.array(load_dataset(SPEC, root).x)
     path = stored(cache)
     path.write_bytes(path.read_bytes()[:left])
-    np.testing.assert_array_equal(load(SPEC, root).x, whole)
+    np.testing.assert_array_equal(load_dataset(SPEC, root).x, whole)
     assert decoded(root) == []
 
 
 def test_broken_pictures_leave_no_cache_behind(pictures, cache):
     root = pictures()
     (root / "set/photo/cat/cat_1.png").write_bytes(b"broken")
-    check(SPEC, root)
+    check_dataset(SPEC, root)
     assert [p.suffix for p in cache.iterdir()] == [".fingerprint"]
 
 
 def test_a_changed_picture_is_decoded_anew_even_if_size_and_time_stay(pictures):
     root = pictures()
-    before = load(SPEC, root)
+    before = load_dataset(SPEC, root)
     one, two = root / "set/photo/cat/cat_1.png", root / "set/photo/cat/cat_2.png"
     size = max(one.stat().st_size, two.stat().st_size)
     for file in (one, two):
         file.write_bytes(file.read_bytes().ljust(size, b"\0"))
-    padded = load(SPEC, root)
+    padded = load_dataset(SPEC, root)
     np.testing.assert_array_equal(padded.x, before.x)
     stat = one.stat()
     first, second = one.read_bytes(), two.read_bytes()
     one.write_bytes(second)
     os.utime(one, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    swapped = load(SPEC, root)
+    swapped = load_dataset(SPEC, root)
     assert swapped.fingerprint != padded.fingerprint
     assert first != second
     rows = padded.rows("photo").tolist()
@@ -107,11 +107,11 @@ def test_a_disk_that_fills_up_is_said_so_and_leaves_nothing_behind(pictures, cac
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
         with pytest.raises(UsageError, match=r"cannot be written to .* set SEQDG_CACHE to another folder"):
-            load(SPEC, root)
+            load_dataset(SPEC, root)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [p.suffix for p in cache.iterdir()] == [".fingerprint"]
-    assert len(load(SPEC, root).x) == 18
+    assert len(load_dataset(SPEC, root).x) == 18
 
 
 def test_a_disk_without_room_is_noticed_before_anything_is_decoded(pictures, monkeypatch):
@@ -119,7 +119,7 @@ def test_a_disk_without_room_is_noticed_before_anything_is_decoded(pictures, mon
     usage = cache_module.shutil.disk_usage(root)._replace(free=1000)
     monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: usage)
     calls: list[int] = []
-    report = check(SPEC, root, progress=lambda done, total: calls.append(done))
+    report = check_dataset(SPEC, root, progress=lambda done, total: calls.append(done))
     assert "the disk has too little room" in report.problems[0]
     assert calls == []
 
@@ -128,7 +128,7 @@ def test_a_cache_folder_that_cannot_be_made_is_said_so(pictures, tmp_path, monke
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SEQDG_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(UsageError, match="set SEQDG_CACHE to another folder"):
-        load(SPEC, pictures())
+        load_dataset(SPEC, pictures())
 
 
 def test_a_process_killed_while_decoding_leaves_only_what_is_later_removed(pictures, cache):
@@ -136,21 +136,21 @@ def test_a_process_killed_while_decoding_leaves_only_what_is_later_removed(pictu
     script = f"""
         import os, signal
         from pathlib import Path
-        from seqdg.data.sources import load
+        from seqdg.data.load import load_dataset
         from seqdg.data.spec import DataSpec
         def kill(done, total):
             if done == 9:
                 os.kill(os.getpid(), signal.SIGKILL)
-        load(DataSpec("mine", path=("set",)), Path({str(root)!r}), progress=kill)
+        load_dataset(DataSpec("mine", path=("set",)), Path({str(root)!r}), progress=kill)
     """
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
     assert ended.returncode == -signal.SIGKILL
     (left,) = cache.glob("*.part")
     assert not list(cache.glob("*.npy"))
-    load(SPEC, root)
+    load_dataset(SPEC, root)
     assert left.exists()  # it might still be written to
     os.utime(left, (time.time() - 3600,) * 2)
-    load(DataSpec("mine", path=("set",), size=16), root)
+    load_dataset(DataSpec("mine", path=("set",), size=16), root)
     assert not left.exists()
 
 
@@ -158,9 +158,9 @@ def test_the_cache_lies_where_the_platform_keeps_such_files(monkeypatch, tmp_pat
     monkeypatch.delenv("SEQDG_CACHE")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "seqdg"
+    assert find_cache_folder() == tmp_path / "seqdg"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert cache_folder() == Path.home() / "Library" / "Caches" / "seqdg"
+    assert find_cache_folder() == Path.home() / "Library" / "Caches" / "seqdg"
 
 
 def test_of_several_that_want_a_set_one_decodes_it_and_the_others_wait(pictures, cache):
@@ -171,7 +171,7 @@ def test_of_several_that_want_a_set_one_decodes_it_and_the_others_wait(pictures,
     def wanted(_: int) -> tuple[int, str, int]:
         calls: list[int] = []
         together.wait()
-        data = load(SPEC, root, progress=lambda done, total: (calls.append(done), time.sleep(0.01)))
+        data = load_dataset(SPEC, root, progress=lambda done, total: (calls.append(done), time.sleep(0.01)))
         return len(calls), data.fingerprint, int(data.x.astype(int).sum())
 
     with ThreadPoolExecutor(3) as pool:
@@ -187,12 +187,12 @@ def test_whoever_waits_for_a_process_that_is_killed_decodes_the_set_itself(pictu
     script = f"""
         import time
         from pathlib import Path
-        from seqdg.data.sources import load
+        from seqdg.data.load import load_dataset
         from seqdg.data.spec import DataSpec
         def stall(done, total):
             print("decoding", flush=True)
             time.sleep(60)
-        load(DataSpec("mine", path=("set",)), Path({str(root)!r}), progress=stall)
+        load_dataset(DataSpec("mine", path=("set",)), Path({str(root)!r}), progress=stall)
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first, ThreadPoolExecutor(1) as pool:

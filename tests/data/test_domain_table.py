@@ -9,7 +9,7 @@ import torch
 from pyarrow import csv, parquet
 
 from seqdg.base.errors import UsageError
-from seqdg.data.sources import check, from_arrays, load
+from seqdg.data.load import check_dataset, load_dataset, make_dataset
 from seqdg.data.spec import DataSpec
 
 
@@ -35,14 +35,14 @@ def spec(path="t.csv", **options):
 
 
 def problems(root, **options):
-    return "\n".join(check(spec(**options), root).problems)
+    return "\n".join(check_dataset(spec(**options), root).problems)
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 def test_a_table_is_split_into_its_domains(tmp_path, name):
     values = columns()
     write(tmp_path / name, values)
-    data = load(spec(name), tmp_path)
+    data = load_dataset(spec(name), tmp_path)
     assert data.domains == ("lima", "oslo", "rome")
     assert data.classes == ("no", "yes")
     want = np.column_stack([values["age"], values["dose"]])[values["city"] == "oslo"]
@@ -53,8 +53,8 @@ def test_a_table_is_split_into_its_domains(tmp_path, name):
 def test_arrays_give_the_same_data_set_as_the_table(tmp_path):
     values = columns()
     write(tmp_path / "t.csv", values)
-    table = load(spec(), tmp_path)
-    arrays = from_arrays(np.column_stack([values["age"], values["dose"]]), values["ill"], values["city"])
+    table = load_dataset(spec(), tmp_path)
+    arrays = make_dataset(np.column_stack([values["age"], values["dose"]]), values["ill"], values["city"])
     assert arrays.fingerprint == table.fingerprint
     assert torch.equal(arrays.x, table.x)
 
@@ -62,14 +62,14 @@ def test_arrays_give_the_same_data_set_as_the_table(tmp_path):
 def test_numbers_serve_as_domains_and_labels(tmp_path):
     values = columns() | {"city": np.arange(12) % 3 + 9, "ill": np.arange(12) // 3 % 2 == 0}
     write(tmp_path / "t.csv", values)
-    data = load(spec(), tmp_path)
+    data = load_dataset(spec(), tmp_path)
     assert data.domains == ("9", "10", "11")
     assert data.classes == ("0", "1")
 
 
 def test_named_domains_are_kept_in_order_and_others_left_out_with_a_note(tmp_path):
     write(tmp_path / "t.csv", columns())
-    data = load(spec(domains=("rome", "oslo")), tmp_path)
+    data = load_dataset(spec(domains=("rome", "oslo")), tmp_path)
     assert data.domains == ("rome", "oslo")
     assert data.notes == ("4 rows of other domains left out: lima.",)
     assert "has no domain 'paris'" in problems(tmp_path, domains=("rome", "oslo", "paris"))
@@ -77,7 +77,7 @@ def test_named_domains_are_kept_in_order_and_others_left_out_with_a_note(tmp_pat
 
 def test_a_validation_column_is_the_official_split(tmp_path):
     write(tmp_path / "t.csv", columns() | {"held": np.arange(12) < 6})
-    data = load(spec(validation_column="held"), tmp_path)
+    data = load_dataset(spec(validation_column="held"), tmp_path)
     assert data.validation.tolist() == [True, True, False, False] * 3
 
 
@@ -85,7 +85,7 @@ def test_dictionary_columns_are_read_as_text(tmp_path):
     values = columns()
     city = pa.array(values["city"].tolist()).dictionary_encode()
     parquet.write_table(pa.table({**values, "city": city}), tmp_path / "t.parquet")
-    assert load(spec("t.parquet"), tmp_path).domains == ("lima", "oslo", "rome")
+    assert load_dataset(spec("t.parquet"), tmp_path).domains == ("lima", "oslo", "rome")
 
 
 def test_an_unknown_column_is_named_with_the_nearest_one(tmp_path):
@@ -124,19 +124,19 @@ def test_a_table_without_features_is_wrong(tmp_path):
 
 def test_arrays_of_different_length_are_wrong():
     with pytest.raises(UsageError, match=r"shapes \[3, 2\], \[2\] and \[3\]"):
-        from_arrays(np.zeros((3, 2)), [0, 1], ["a", "b", "c"])
+        make_dataset(np.zeros((3, 2)), [0, 1], ["a", "b", "c"])
 
 
 def test_a_format_is_told_from_the_path(tmp_path, rows):
     write(tmp_path / "t.csv", columns())
-    assert check(spec(format="table"), tmp_path) == check(spec(), tmp_path)
+    assert check_dataset(spec(format="table"), tmp_path) == check_dataset(spec(), tmp_path)
     assert "is one file" in problems(tmp_path, format="features")
 
 
 def test_a_domain_may_be_a_date(tmp_path):
     days = pa.array(np.array(["2020-01-01", "2021-01-01", "2022-01-01"], dtype="datetime64[D]")[np.arange(12) % 3])
     write(tmp_path / "t.parquet", columns() | {"city": days})
-    assert load(spec("t.parquet"), tmp_path).domains == ("2020-01-01", "2021-01-01", "2022-01-01")
+    assert load_dataset(spec("t.parquet"), tmp_path).domains == ("2020-01-01", "2021-01-01", "2022-01-01")
 
 
 def test_numbers_too_long_to_tell_apart_are_wrong_as_domains(tmp_path):

@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 
 from seqdg.base.errors import UsageError
 from seqdg.data.features import read_file
-from seqdg.data.sources import check, load
+from seqdg.data.load import check_dataset, load_dataset
 from seqdg.data.spec import DataSpec
 
 DOMAINS = ("amazon", "dslr", "webcam")
@@ -25,7 +25,7 @@ def spec(**options):
 
 
 def problems(root, **options):
-    return "\n".join(check(spec(**options), root).problems)
+    return "\n".join(check_dataset(spec(**options), root).problems)
 
 
 def write(path, x, y, x_key="fts", y_key="labels"):
@@ -61,7 +61,7 @@ def domains(tmp_path, rows):
 @pytest.mark.parametrize("ending", [".mat", ".h5.mat", ".npz", ".csv", ".parquet"])
 def test_every_format_gives_the_same_rows_and_labels(domains, ending):
     root, written = domains(ending)
-    data = load(spec(domains=DOMAINS, classes=("a", "b", "c")), root)
+    data = load_dataset(spec(domains=DOMAINS, classes=("a", "b", "c")), root)
     assert data.domains == DOMAINS
     for domain, (x, y) in written.items():
         mine = data.rows(domain)
@@ -71,29 +71,29 @@ def test_every_format_gives_the_same_rows_and_labels(domains, ending):
 
 def test_domains_and_classes_are_found_where_they_are_not_named(domains):
     root, _ = domains(".npz", base=4)
-    data = load(spec(), root)
+    data = load_dataset(spec(), root)
     assert data.domains == DOMAINS
     assert data.classes == ("4", "5", "6")
 
 
 def test_the_same_rows_have_the_same_fingerprint_in_any_format(domains):
     root, _ = domains(".mat")
-    before = load(spec(), root).fingerprint
+    before = load_dataset(spec(), root).fingerprint
     for domain in DOMAINS:
         (root / "set" / f"{domain}.mat").unlink()
     root, _ = domains(".parquet")
-    assert load(spec(), root).fingerprint == before
+    assert load_dataset(spec(), root).fingerprint == before
     x, y = read_file(root / "set/dslr.parquet")[:2]
     x[0, 0] += 1
     write(root / "set/dslr.parquet", x, y)
-    assert load(spec(), root).fingerprint != before
+    assert load_dataset(spec(), root).fingerprint != before
 
 
 def test_office_caltech_surf_is_read_as_published(tmp_path, rows):
     for i, domain in enumerate(("amazon", "Caltech10")):
         x, y = rows(base=1, seed=i)
         write(tmp_path / "set" / f"{domain}_SURF_L10.mat", np.abs(x * 10).astype(np.uint8), y.astype(float))
-    data = load(spec(domains=("amazon", "Caltech10"), classes=("a", "b", "c")), tmp_path)
+    data = load_dataset(spec(domains=("amazon", "Caltech10"), classes=("a", "b", "c")), tmp_path)
     assert data.x.shape == (24, 6)
     assert data.y.unique().tolist() == [0, 1, 2]
 
@@ -107,7 +107,7 @@ def test_vlcs_decaf6_has_its_labels_in_the_last_column(tmp_path):
         x, y = draws.normal(size=(10, 4096)), np.arange(10) % 5 + 1
         scipy.io.savemat(tmp_path / "VLCS" / f"{name}.mat", {"data": np.column_stack([x, y])})
         written[name] = x
-    data = load(DataSpec("vlcs", path=("VLCS",), domains=names, label_base=1, classes=tuple("abcde")), tmp_path)
+    data = load_dataset(DataSpec("vlcs", path=("VLCS",), domains=names, label_base=1, classes=tuple("abcde")), tmp_path)
     assert data.shape == (4096,)
     np.testing.assert_allclose(data.x[data.rows("SUN09")].numpy(), written["SUN09"], rtol=1e-6)
     assert data.y[data.rows("LabelMe")].tolist() == [0, 1, 2, 3, 4] * 2
@@ -118,7 +118,7 @@ def test_train_and_test_files_of_a_domain_are_joined(tmp_path, rows, layout):
     for i, domain in enumerate(("CALTECH", "SUN")):
         for j, part in enumerate(("test", "train")):
             write(tmp_path / "set" / layout.format(domain=domain, part=part), *rows(n=6, seed=2 * i + j))
-    data = load(spec(domains=("CALTECH", "SUN")), tmp_path)
+    data = load_dataset(spec(domains=("CALTECH", "SUN")), tmp_path)
     want = np.concatenate([rows(n=6, seed=2)[0], rows(n=6, seed=3)[0]])
     np.testing.assert_array_equal(data.x[data.rows("SUN")].numpy(), want.astype(np.float32))
 
@@ -134,7 +134,7 @@ def test_ixmas_has_a_column_per_video_and_more_actions_than_are_used(tmp_path, e
         if ending == ".mat":  # as published, labels lie in a row
             scipy.io.savemat(path, {"desc": desc, "labels": labels[None, :]})
     actions = ("check watch", "cross arms", "scratch head", "sit down", "get up")
-    data = load(
+    data = load_dataset(
         DataSpec(
             "ixmas",
             path=("IXMAS",),
@@ -159,12 +159,12 @@ def test_one_npz_may_hold_every_domain_and_its_official_split(tmp_path, rows):
         arrays |= {f"{domain}_x": x.astype(np.float16), f"{domain}_y": y.astype(np.int8)}
         arrays |= {f"{domain}_is_val": np.arange(12) < 3, f"{domain}_path": np.array(["p"] * 12)}
     np.savez(tmp_path / "set.npz", **arrays)
-    data = load(DataSpec("mine", path=("set.npz",), domains=("art_painting", "photo")), tmp_path)
+    data = load_dataset(DataSpec("mine", path=("set.npz",), domains=("art_painting", "photo")), tmp_path)
     np.testing.assert_array_equal(data.x[data.rows("photo")].numpy(), arrays["photo_x"].astype(np.float32))
     assert data.validation.tolist() == ([True] * 3 + [False] * 9) * 2
-    found = load(DataSpec("mine", path=("set.npz",)), tmp_path)
+    found = load_dataset(DataSpec("mine", path=("set.npz",)), tmp_path)
     assert found.domains == ("photo", "art_painting")
-    missing = check(DataSpec("mine", path=("set.npz",), domains=("photo", "sketch")), tmp_path)
+    missing = check_dataset(DataSpec("mine", path=("set.npz",), domains=("photo", "sketch")), tmp_path)
     assert any("has no domain 'sketch'" in p for p in missing.problems)
 
 
@@ -173,7 +173,7 @@ def test_sparse_and_headerless_files_are_read(tmp_path, rows):
     (tmp_path / "set").mkdir()
     scipy.io.savemat(tmp_path / "set/a.mat", {"X": scipy.sparse.csc_matrix(x), "Y": y})
     np.savetxt(tmp_path / "set/b.csv", np.column_stack([x, y]), delimiter=",")
-    data = load(spec(), tmp_path)
+    data = load_dataset(spec(), tmp_path)
     np.testing.assert_allclose(data.x[data.rows("a")].numpy(), data.x[data.rows("b")].numpy(), rtol=1e-6)
     assert data.y[data.rows("b")].tolist() == y.tolist()
 
@@ -186,7 +186,7 @@ def test_row_normalizations_are_what_they_say(domains):
         ("l2", x / np.sqrt((x**2).sum(1, keepdims=True))),
         ("zscore", (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)),
     ):
-        np.testing.assert_allclose(load(spec(normalize=how), root).x.numpy(), want, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(load_dataset(spec(normalize=how), root).x.numpy(), want, rtol=1e-4, atol=1e-6)
 
 
 def test_a_row_without_counts_stays_zero(tmp_path, rows):
@@ -195,7 +195,7 @@ def test_a_row_without_counts_stays_zero(tmp_path, rows):
         x[3] = 0
         write(tmp_path / "set" / f"{domain}.mat", x, y)
     for how in ("l1", "l2", "zscore"):
-        assert (load(spec(normalize=how), tmp_path).x[3] == 0).all()
+        assert (load_dataset(spec(normalize=how), tmp_path).x[3] == 0).all()
 
 
 def test_keys_can_be_given_and_are_asked_for_where_they_cannot_be_told(domains):
@@ -203,7 +203,7 @@ def test_keys_can_be_given_and_are_asked_for_where_they_cannot_be_told(domains):
     x, y = written["amazon"]
     np.savez(root / "set/amazon.npz", one=x, two=x + 1, truth=y)
     assert "which array holds the features? Give x_key. It has: one [12, 6], two [12, 6], truth [12]." in problems(root)
-    data = load(spec(x_key="one", y_key="truth"), root)
+    data = load_dataset(spec(x_key="one", y_key="truth"), root)
     np.testing.assert_array_equal(data.x[data.rows("amazon")].numpy(), x.astype(np.float32))
     assert "has no array 'three'" in problems(root, x_key="three", y_key="truth")
     assert "which array holds the labels? Give y_key." in problems(root, x_key="one")
@@ -297,11 +297,11 @@ def test_pickled_objects_in_an_npz_are_refused_and_not_run(domains, tmp_path):
     x, y = written["dslr"]
     np.savez(root / "set/dslr.npz", fts=x, labels=y, extra=np.array([Trap(tmp_path / "ran")], dtype=object))
     assert "'extra' is an array of objects (pickled), which is refused" in problems(root)
-    assert load(spec(x_key="fts", y_key="labels"), root).x.shape == (39, 6)  # those two alone are read
+    assert load_dataset(spec(x_key="fts", y_key="labels"), root).x.shape == (39, 6)  # those two alone are read
     (root / "set/dslr.npz").write_bytes(pickle.dumps(Trap(tmp_path / "ran")))
     assert "which is refused" in problems(root)
     np.savez(root / "one.npz", a_x=np.array([Trap(tmp_path / "ran")], dtype=object), a_y=np.zeros(1))
-    (refusal, *_) = check(DataSpec("mine", path=("one.npz",)), root).problems
+    (refusal, *_) = check_dataset(DataSpec("mine", path=("one.npz",)), root).problems
     assert "'a_x' is an array of objects" in refusal
     assert not (tmp_path / "ran").exists()
 
@@ -312,7 +312,7 @@ def test_cells_and_structs_in_a_mat_file_are_refused(domains, extra):
     x, y = written["dslr"]
     scipy.io.savemat(root / "set/dslr.mat", {"fts": x, "labels": y, "extra": extra})
     assert "'extra' is an array of objects" in problems(root)
-    assert load(spec(x_key="fts", y_key="labels"), root).x.shape == (39, 6)
+    assert load_dataset(spec(x_key="fts", y_key="labels"), root).x.shape == (39, 6)
     scipy.io.savemat(root / "set/dslr.mat", {"fts": extra, "labels": y})
     assert "'fts' is an array of objects" in problems(root, x_key="fts", y_key="labels")
 
@@ -341,7 +341,7 @@ def test_a_file_cut_short_is_said_to_be_unreadable_and_the_others_are_read_on(do
     said = problems(root)
     for domain in ("amazon", "webcam"):
         assert f"{domain}{ending} cannot be read" in said
-    assert list(check(spec(), root).counts.values()) == [13]
+    assert list(check_dataset(spec(), root).counts.values()) == [13]
 
 
 def test_two_files_for_one_domain_are_not_guessed_between(domains):
@@ -350,7 +350,7 @@ def test_two_files_for_one_domain_are_not_guessed_between(domains):
     assert "several files that may be the domain 'dslr': dslr.mat, dslr.npz. Say `files`." in problems(
         root, domains=("amazon", "dslr")
     )
-    assert check(spec(domains=("amazon", "dslr"), files=("{domain}.mat",)), root).ok
+    assert check_dataset(spec(domains=("amazon", "dslr"), files=("{domain}.mat",)), root).ok
 
 
 def test_an_error_lists_everything_that_is_wrong(domains):
@@ -359,7 +359,7 @@ def test_an_error_lists_everything_that_is_wrong(domains):
     x[0] = np.nan
     write(root / "set/dslr.mat", x, y)
     with pytest.raises(UsageError) as error:
-        load(spec(domains=("amazon", "dslr", "kinect"), counts={"amazon": 13}), root)
+        load_dataset(spec(domains=("amazon", "dslr", "kinect"), counts={"amazon": 13}), root)
     lines = str(error.value).splitlines()
     assert lines[0] == "mine: 3 things are wrong with the data."
     assert [line[:2] for line in lines[1:]] == ["- "] * 3
@@ -368,5 +368,5 @@ def test_an_error_lists_everything_that_is_wrong(domains):
 def test_an_official_split_for_some_domains_only_is_wrong(tmp_path, rows):
     x, y = rows()
     np.savez(tmp_path / "set.npz", a_x=x, a_y=y, a_is_val=np.arange(12) < 4, b_x=x, b_y=y)
-    said = check(DataSpec("mine", path=("set.npz",)), tmp_path).problems
+    said = check_dataset(DataSpec("mine", path=("set.npz",)), tmp_path).problems
     assert said == ("Only a have an official split: give b one, or none at all.",)

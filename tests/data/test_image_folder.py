@@ -12,19 +12,19 @@ import torch
 from PIL import Image
 
 from seqdg.data.decode import decode
-from seqdg.data.sources import check, load
+from seqdg.data.load import check_dataset, load_dataset
 from seqdg.data.spec import DataSpec
 
 SET = DataSpec("mine", path=("set",))
 
 
 def problems(spec, root, **options):
-    return "\n".join(check(spec, root, **options).problems)
+    return "\n".join(check_dataset(spec, root, **options).problems)
 
 
 def test_domains_classes_and_pixels_are_those_of_the_folders(pictures):
     root = pictures()
-    data = load(SET, root)
+    data = load_dataset(SET, root)
     assert data.domains == ("art", "photo", "sketch")
     assert data.classes == ("cat", "dog")
     assert data.x.shape == (18, 3, 8, 8)
@@ -37,29 +37,29 @@ def test_domains_classes_and_pixels_are_those_of_the_folders(pictures):
 
 def test_a_zip_with_a_folder_above_the_domains_gives_the_same_data_set(pictures, zipped):
     root = pictures()
-    folder = load(SET, root)
+    folder = load_dataset(SET, root)
     zipped(root / "set", top="PACS/")
-    archive = load(DataSpec("mine", path=("set.zip",)), root)
+    archive = load_dataset(DataSpec("mine", path=("set.zip",)), root)
     assert archive.fingerprint == folder.fingerprint
     np.testing.assert_array_equal(archive.x, folder.x)
 
 
 def test_a_copy_elsewhere_has_the_same_fingerprint_and_a_changed_pixel_another(pictures):
     root = pictures()
-    before = load(SET, root).fingerprint
+    before = load_dataset(SET, root).fingerprint
     shutil.copytree(root / "set", root / "copy")
-    assert load(DataSpec("mine", path=("copy",)), root).fingerprint == before
+    assert load_dataset(DataSpec("mine", path=("copy",)), root).fingerprint == before
     file = root / "set/art/cat/cat_0.png"
     pixels = np.asarray(Image.open(file)).copy()
     pixels[0, 0, 0] ^= 1
     Image.fromarray(pixels).save(file)
-    assert load(SET, root).fingerprint != before
+    assert load_dataset(SET, root).fingerprint != before
 
 
 def test_the_order_of_named_domains_and_classes_is_kept(pictures):
     root = pictures()
-    some = load(DataSpec("mine", path=("set",), domains=("sketch", "art"), classes=("dog", "cat")), root)
-    every = load(SET, root)
+    some = load_dataset(DataSpec("mine", path=("set",), domains=("sketch", "art"), classes=("dog", "cat")), root)
+    every = load_dataset(SET, root)
     assert some.domains == ("sketch", "art")
     assert len(some.y) == 12
     mine, theirs = some.rows("sketch"), every.rows("sketch")
@@ -76,22 +76,22 @@ def test_what_lies_beside_the_domains_and_what_systems_leave_behind_is_passed_ov
     (root / "set/photo/cat/Thumbs.db").write_bytes(b"\0")
     (root / "set/__MACOSX/photo/cat").mkdir(parents=True)
     (root / "set/__MACOSX/photo/cat/._cat_0.png").write_bytes(b"\0")
-    assert load(SET, root).domains == ("art", "photo", "sketch")
+    assert load_dataset(SET, root).domains == ("art", "photo", "sketch")
     zipped(root / "set")
-    assert len(load(DataSpec("mine", path=("set.zip",)), root).y) == 18
+    assert len(load_dataset(DataSpec("mine", path=("set.zip",)), root).y) == 18
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
 def test_every_usual_encoding_is_read(pictures, form):
-    data = load(SET, pictures(form=form, size=(20, 20)))
+    data = load_dataset(SET, pictures(form=form, size=(20, 20)))
     assert data.x.shape == (18, 3, 20, 20)
     assert data.x[0].std() > 10
 
 
 def test_a_side_can_be_given_and_is_otherwise_the_largest_found(pictures):
     root = pictures(size=(12, 20))
-    assert load(SET, root).shape == (3, 20, 20)
-    assert load(DataSpec("mine", path=("set",), size=16), root).shape == (3, 16, 16)
+    assert load_dataset(SET, root).shape == (3, 20, 20)
+    assert load_dataset(DataSpec("mine", path=("set",), size=16), root).shape == (3, 16, 16)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_class_that_nobody_has_is_wrong_and_one_that_some_have_a_note(pictures
     shutil.rmtree(root / "set/photo/cat")
     spec = DataSpec("mine", path=("set",), classes=("cat", "dog", "horse"))
     assert problems(spec, root) == "No domain has the class 'horse'."
-    assert load(SET, root).notes == ("The class 'cat' is missing from photo.",)
+    assert load_dataset(SET, root).notes == ("The class 'cat' is missing from photo.",)
 
 
 def test_a_class_that_only_the_held_out_domain_has_is_wrong(pictures):
@@ -180,7 +180,7 @@ def test_a_folder_that_is_no_class_is_wrong_unless_others_are_to_be_dropped(pict
     spec = DataSpec("mine", path=("set",), classes=("cat",))
     assert "art has folders that are none of the classes: dog." in problems(spec, root)
     dropping = DataSpec("mine", path=("set",), classes=("cat",), drop_other_labels=True)
-    data = load(dropping, root)
+    data = load_dataset(dropping, root)
     assert len(data.y) == 9
     assert "art: 3 pictures of other classes left out." in data.notes
 
@@ -199,11 +199,11 @@ def test_every_broken_file_is_listed(pictures, zipped):
     (root / "set/photo/dog/dog_1.jpg").write_bytes(b"\xff\xd8\xff" + bytes(200))
     (root / "set/sketch/cat/notes.txt").write_text("not a picture")
     broken = ["art/cat/cat_1.jpg", "photo/dog/dog_0.jpg", "photo/dog/dog_1.jpg", "sketch/cat/notes.txt"]
-    listed = check(SET, root).problems
+    listed = check_dataset(SET, root).problems
     assert [p.split("'")[1] for p in listed] == broken
     assert all("cannot be decoded as an image" in p for p in listed)
     zipped(root / "set", top="")
-    listed = check(DataSpec("mine", path=("set.zip",)), root).problems
+    listed = check_dataset(DataSpec("mine", path=("set.zip",)), root).problems
     assert [p.split("'")[1] for p in listed] == broken
 
 
@@ -247,7 +247,9 @@ def test_counts_other_than_the_published_ones_are_wrong_or_a_note(pictures):
     root = pictures()
     spec = DataSpec("mine", path=("set",), domains=("art", "photo"), counts={"art": 6, "photo": 7})
     assert problems(spec, root) == "photo has 6 rows where 7 are published."
-    assert load(spec, root, allow_partial=True).notes == ("Partial data: photo has 6 rows where 7 are published.",)
-    report = check(spec, root)
-    assert ["photo", "6", "7", "-", "-"] in [line.split() for line in report.text().splitlines()]
-    assert "1 thing is wrong:\n- photo has 6 rows" in report.text()
+    assert load_dataset(spec, root, allow_partial=True).notes == (
+        "Partial data: photo has 6 rows where 7 are published.",
+    )
+    report = check_dataset(spec, root)
+    assert ["photo", "6", "7", "-", "-"] in [line.split() for line in report.format().splitlines()]
+    assert "1 thing is wrong:\n- photo has 6 rows" in report.format()

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from seqdg.data.container import open_container
-from seqdg.data.image_folder import read
-from seqdg.data.sources import check, load
+from seqdg.data.image_folder import list_pictures
+from seqdg.data.load import check_dataset, load_dataset
 from seqdg.data.spec import DataSpec
 
 if sys.version_info >= (3, 11):
@@ -43,16 +43,16 @@ def test_each_benchmark_says_where_in_the_paper_it_is_from_and_has_a_valid_data_
 
 
 def test_office_caltech10_has_the_published_counts(shared_data):
-    report = check(benchmark("office-caltech10"), shared_data)
+    report = check_dataset(benchmark("office-caltech10"), shared_data)
     assert report.problems == ()
     assert report.counts == {"amazon": 958, "Caltech10": 1123, "dslr": 157, "webcam": 295}
-    data = load(benchmark("office-caltech10"), shared_data)
+    data = load_dataset(benchmark("office-caltech10"), shared_data)
     assert data.shape == (800,)
     torch.testing.assert_close(data.x.mean(1), torch.zeros(len(data.x)), rtol=0, atol=1e-5)
 
 
 def test_pacs_features_have_the_published_counts_and_the_official_split(shared_data):
-    report = check(benchmark("pacs-features"), shared_data)
+    report = check_dataset(benchmark("pacs-features"), shared_data)
     assert report.problems == ()
     assert report.counts == PACS
     assert report.validation == VALIDATION
@@ -60,8 +60,8 @@ def test_pacs_features_have_the_published_counts_and_the_official_split(shared_d
 
 def test_features_and_pictures_of_pacs_agree_on_labels_and_split(shared_data):
     spec = benchmark("pacs-lite0")
-    features = load(benchmark("pacs-features"), shared_data)
-    pictures = read(open_container(shared_data / "pacs.zip"), spec.domains, spec.classes)
+    features = load_dataset(benchmark("pacs-features"), shared_data)
+    pictures = list_pictures(open_container(shared_data / "pacs.zip"), spec.domains, spec.classes)
     with np.load(shared_data / "pacs_efficientnet_lite0.npz") as file:
         for domain in spec.domains:
             stems = [path.rpartition(".")[0] for path in file[f"{domain}_path"]]
@@ -78,13 +78,13 @@ def test_all_of_pacs_is_decoded_within_a_gigabyte_and_then_opened_without_decodi
         from pathlib import Path
         import torch
         from test_real_data import benchmark
-        from seqdg.data.sources import load
+        from seqdg.data.load import load_dataset
         from seqdg.training.provenance import peak_memory
         root = Path(sys.argv[1])
         calls = []
-        first = load(benchmark("pacs-lite0"), root, progress=lambda done, total: calls.append(done))
+        first = load_dataset(benchmark("pacs-lite0"), root, progress=lambda done, total: calls.append(done))
         assert calls[-1] == 9991
-        again = load(benchmark("pacs-lite0"), root, progress=lambda done, total: 1 / 0)
+        again = load_dataset(benchmark("pacs-lite0"), root, progress=lambda done, total: 1 / 0)
         assert again.fingerprint == first.fingerprint
         assert again.x.shape == (9991, 3, 227, 227)
         counts = {d: len(again.rows(d)) for d in again.domains}

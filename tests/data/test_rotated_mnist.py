@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from seqdg.data import rotated_mnist
-from seqdg.data.domain import Dataset
+from seqdg.data.dataset import Dataset
 
 SHIPPED = files("seqdg.data").joinpath("rotated_mnist.npz")
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from seqdg.base.errors import UsageError
-from seqdg.data.sources import check, load
+from seqdg.data.load import check_dataset, load_dataset
 from seqdg.data.spec import DataSpec
 
 SPEC = DataSpec("mine", path=("set",), splits="splits", validation_counts={"art": 2})
@@ -21,7 +21,7 @@ def root(pictures, split_lists):
 
 
 def problems(root, **options):
-    return "\n".join(check(SPEC, root, **options).problems)
+    return "\n".join(check_dataset(SPEC, root, **options).problems)
 
 
 def edit(root, name, old, new):
@@ -32,12 +32,12 @@ def edit(root, name, old, new):
 
 
 def test_lists_that_say_jpg_are_matched_with_webp_files_by_stem(root):
-    data = load(SPEC, root)
+    data = load_dataset(SPEC, root)
     assert data.validation is not None
     assert data.validation.tolist() == [True, False, False] * 6
-    report = check(SPEC, root)
+    report = check_dataset(SPEC, root)
     assert report.validation == {"art": 2, "photo": 2, "sketch": 2}
-    assert ["art", "6", "-", "4", "2"] in [line.split() for line in report.text().splitlines()]
+    assert ["art", "6", "-", "4", "2"] in [line.split() for line in report.format().splitlines()]
 
 
 def test_a_list_that_names_absent_files_is_wrong_unless_partial_data_are_allowed(root):
@@ -45,7 +45,7 @@ def test_a_list_that_names_absent_files_is_wrong_unless_partial_data_are_allowed
     said = "photo_train_kfold.txt names 1 file not there: photo/dog/dog_2."
     assert said in problems(root)
     assert "photo_test_kfold.txt names 1 file" in problems(root)
-    assert f"Partial data: {said}" in load(SPEC, root, allow_partial=True).notes
+    assert f"Partial data: {said}" in load_dataset(SPEC, root, allow_partial=True).notes
 
 
 def test_files_that_the_lists_leave_out_are_wrong_even_then(root):
@@ -53,7 +53,7 @@ def test_files_that_the_lists_leave_out_are_wrong_even_then(root):
     said = "The split lists of photo leave 1 file out: photo/dog/extra."
     assert problems(root) == said
     with pytest.raises(UsageError, match="leave 1 file out"):
-        load(SPEC, root, allow_partial=True)
+        load_dataset(SPEC, root, allow_partial=True)
 
 
 def test_labels_from_0_are_noticed(root):
@@ -87,7 +87,7 @@ def test_missing_lists_are_named(root):
 
 def test_validation_counts_are_held_against_the_published_ones(root):
     spec = DataSpec("mine", path=("set",), splits="splits", validation_counts={"art": 3})
-    assert check(spec, root).problems == ("art has 2 validation rows where 3 are published.",)
+    assert check_dataset(spec, root).problems == ("art has 2 validation rows where 3 are published.",)
 
 
 def test_a_split_with_nothing_to_validate_on_is_wrong(root):
@@ -100,4 +100,4 @@ def test_a_split_with_nothing_to_validate_on_is_wrong(root):
 def test_lists_with_tabs_windows_line_ends_and_a_byte_order_mark_are_read(root):
     for path in (root / "splits").iterdir():
         path.write_bytes(b"\xef\xbb\xbf" + path.read_text().replace(" ", "\t").replace("\n", "\r\n").encode())
-    assert load(SPEC, root).validation.sum() == 6
+    assert load_dataset(SPEC, root).validation.sum() == 6

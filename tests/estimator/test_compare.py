@@ -304,7 +304,7 @@ def test_a_class_that_only_one_domain_has_cannot_be_held_out(hospitals):
 @pytest.mark.parametrize("benchmark", ["office-caltech10", "pacs-features"])
 def test_real_features_give_a_verdict_with_the_chosen_below_the_oracle(shared_data, benchmark):
     from seqdg.bench.benchmark import load_benchmark
-    from seqdg.data.load import load_data
+    from seqdg.data import load_data
 
     data = load_data(load_benchmark(benchmark).data, shared_data, name=benchmark)
     names = np.array(data.domains)[data.domain.numpy()]

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from seqdg.base.errors import UsageError
-from seqdg.data.frame import Frame, make_frame
+from seqdg.data import Frame, make_frame
 from seqdg.estimator.preprocessing import LIMIT, learn
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.data.tables import open_table
+from seqdg.data import open_table
 
 NUMBERS = st.one_of(
     st.floats(),

@@ -11,7 +11,7 @@ import torch
 
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.bench.executors.context import Context
-from seqdg.data.domain import Dataset
+from seqdg.data import Dataset
 from seqdg.nets import NetSpec
 from seqdg.paper.study import Study
 from seqdg.training.protocol import Protocol

@@ -14,8 +14,8 @@ from seqdg.bench.benchmark import Choice, load_benchmark
 from seqdg.bench.executors.context import Context
 from seqdg.bench.plan import make_plan
 from seqdg.bench.trial import Group, Trial
+from seqdg.data import Dataset
 from seqdg.data.augment import ImageTransform, recipe
-from seqdg.data.domain import Dataset
 from seqdg.nets import NetSpec
 from seqdg.training.inputs import Inputs
 from seqdg.training.place import Place, stack_of

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seqdg.base import noise as draw
-from seqdg.data.domain import Dataset
+from seqdg.data import Dataset
 from seqdg.training.inputs import Inputs
 from seqdg.training.prefetch import resident
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqdg.base.errors import UsageError
-from seqdg.data.domain import Dataset
+from seqdg.data import Dataset
 from seqdg.training.protocol import Protocol, sources, split
 
 

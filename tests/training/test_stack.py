@@ -11,7 +11,7 @@ from seqdg.base.episode import Episode
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build
-from seqdg.data.domain import Dataset
+from seqdg.data import Dataset
 from seqdg.nets.net import Net
 from seqdg.training.inputs import Inputs
 from seqdg.training.protocol import Protocol, split

@@ -18,8 +18,8 @@ from seqdg.bench.trial import Trial, settings_of
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build, list_algorithms
 from seqdg.core.settings import flatten_settings, parse_settings, with_settings
+from seqdg.data import Dataset
 from seqdg.data.augment import recipe
-from seqdg.data.domain import Dataset
 from seqdg.nets import NET_NAMES, NetSpec
 from seqdg.training.protocol import Protocol, sources, split
 

@@ -14,7 +14,7 @@ from seqdg.bench.cost import longest_first
 from seqdg.bench.executors.context import Context, Executor
 from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group, Trial, group
-from seqdg.data.domain import Dataset
+from seqdg.data import Dataset
 from seqdg.nets.net import Net
 from seqdg.results.record import FAILED, Record
 from seqdg.results.store import Store

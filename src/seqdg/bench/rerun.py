@@ -12,7 +12,7 @@ from seqdg.base.errors import UsageError
 from seqdg.bench.executors.context import Context, attempt
 from seqdg.bench.trial import Group, Trial
 from seqdg.core.registry import list_algorithms
-from seqdg.data.domain import Dataset
+from seqdg.data import Dataset
 from seqdg.nets import NetSpec
 from seqdg.results.record import DIVERGED, FAILED, Record
 from seqdg.results.select import select_outcomes

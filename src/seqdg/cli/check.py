@@ -32,9 +32,7 @@ def check(
     from seqdg.base.errors import UsageError
     from seqdg.bench.benchmark import load_benchmark
     from seqdg.cli.reading import counting
-    from seqdg.data.load import BUNDLED
-    from seqdg.data.sources import check as checked
-    from seqdg.data.spec import DataSpec
+    from seqdg.data import BUNDLED, DataSpec, check_dataset
 
     if _is_algorithm(benchmark):
         _check_algorithm(benchmark)
@@ -49,9 +47,9 @@ def check(
     if data is None:
         raise UsageError(f"Give --data the folder that holds {' or '.join(spec.path)}.")
     with counting("reading images") as progress:
-        report = checked(spec, data, allow_partial, progress, chosen.held_out or None)
-    typer.echo(report.text())
-    if not report.ok:
+        outcome = check_dataset(spec, data, allow_partial, progress, chosen.held_out or None)
+    typer.echo(outcome.format())
+    if not outcome.ok:
         raise typer.Exit(2)
 
 

@@ -13,7 +13,7 @@ import typer
 from seqdg.cli import options as given
 
 if TYPE_CHECKING:
-    from seqdg.data.read_rows import Rows
+    from seqdg.data import LabeledRows
     from seqdg.estimator.classifier import DomainGeneralizer
     from seqdg.estimator.verdict import Comparison
 
@@ -63,7 +63,7 @@ def fit(
     The model is a directory: `seqdg predict`, `seqdg export` and `seqdg show` read it.
     """
     from seqdg.cli.reading import counting
-    from seqdg.data.read_rows import read_rows
+    from seqdg.data import read_rows
     from seqdg.estimator.classifier import DomainGeneralizer
     from seqdg.estimator.model_file import check_place
 
@@ -107,7 +107,11 @@ def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, s
 
 
 def _compared(
-    rows: Rows, template: DomainGeneralizer, names: Sequence[str] | None, texts: Sequence[str], how: dict[str, Any]
+    rows: LabeledRows,
+    template: DomainGeneralizer,
+    names: Sequence[str] | None,
+    texts: Sequence[str],
+    how: dict[str, Any],
 ) -> Comparison:
     from seqdg.base.machine import count_cores
     from seqdg.bench.executors.choice import device_of
@@ -124,7 +128,7 @@ def _compared(
 
 
 def _alone(
-    rows: Rows, template: DomainGeneralizer, name: str, texts: Sequence[str], estimate: bool, how: dict[str, Any]
+    rows: LabeledRows, template: DomainGeneralizer, name: str, texts: Sequence[str], estimate: bool, how: dict[str, Any]
 ) -> DomainGeneralizer:
     """One algorithm, with what to expect of it where that can be found out."""
     from seqdg.base.errors import UsageError

@@ -60,8 +60,7 @@ def _benchmarks() -> list[dict[str, object]]:
 def _datasets() -> list[dict[str, object]]:
     """The data of every benchmark; those without a path come with the package."""
     from seqdg.bench.benchmark import benchmarks, load_benchmark
-    from seqdg.data.load import BUNDLED
-    from seqdg.data.spec import DataSpec
+    from seqdg.data import BUNDLED, DataSpec
 
     found: list[dict[str, object]] = []
     for name in benchmarks():

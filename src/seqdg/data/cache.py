@@ -1,8 +1,7 @@
 """Every picture decoded once into one memory-mapped file: (row, 3, side, side) of uint8.
 
 The file is named by what is in it: a hash of the pictures' names, sizes and checksums, and of the side. It is written
-under another name, forced to disk and renamed, so that it is there whole or not at all; one that something else cut
-short is noticed when it is opened, and made again.
+whole or not at all; a file that something else cut short is noticed when it is opened, and made again.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,10 +27,9 @@ from seqdg.base.files import UNFINISHED, replace_file
 from seqdg.base.machine import count_cores
 from seqdg.data.checks import Problem
 from seqdg.data.container import LARGEST, Container, File
-from seqdg.data.decode import Pixels, decode, need_pillow, side
+from seqdg.data.decode import Pixels, decode, measure_side, require_pillow
 from seqdg.data.image_folder import Picture
-
-Progress = Callable[[int, int], None]  # pictures done, of how many
+from seqdg.data.readers import ProgressCallback
 
 VERSION = 1  # of how pictures become pixels; a new one makes every cache anew
 BLOCK = 2**25  # bytes of pictures decoded together, two blocks ahead of the writing: bounds the memory
@@ -43,10 +41,10 @@ class _Broken(Exception):
     """Some pictures cannot be decoded: the file in the making is given up."""
 
 
-def cache_folder() -> Path:
+def find_cache_folder() -> Path:
     """$SEQDG_CACHE, or `seqdg` in the user's cache folder of this platform."""
-    if given := os.environ.get("SEQDG_CACHE"):
-        return Path(given)
+    if folder := os.environ.get("SEQDG_CACHE"):
+        return Path(folder)
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "seqdg" / "cache"
     if sys.platform == "darwin":
@@ -54,10 +52,10 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqdg"
 
 
-def fingerprint(container: Container, pictures: Sequence[Picture], cache: Path) -> str:
-    """Of the content: the same pictures give the same one, whether they lie in a folder or a zip.
+def hash_pictures(container: Container, pictures: Sequence[Picture], cache: Path) -> str:
+    """Hash the content: the same pictures give the same hash, whether they lie in a folder or a zip.
 
-    A folder's files are read for it once; later their sizes and times tell that they are the same.
+    The files of a folder are read once for this; later, unchanged sizes and times show that they are the same.
     """
     files = [p.file for p in pictures]
     stamp = container.stamp(files)
@@ -76,16 +74,20 @@ def fingerprint(container: Container, pictures: Sequence[Picture], cache: Path) 
 
 
 def open_pictures(
-    container: Container, pictures: Sequence[Picture], content: str, size: int | None, progress: Progress | None = None
+    container: Container,
+    pictures: Sequence[Picture],
+    content: str,
+    size: int | None,
+    progress: ProgressCallback | None = None,
 ) -> tuple[NDArray[np.uint8] | None, list[Problem]]:
     """The pixels of every picture, from the cache or decoded into it; or which files cannot be decoded."""
     key = hashlib.sha256(f"{VERSION} {content} {size}".encode()).hexdigest()[:32]
-    path = cache_folder() / f"{key}.npy"
+    path = find_cache_folder() / f"{key}.npy"
     pixels = _open(path, len(pictures))
     if pixels is not None:
         return pixels, []
-    need_pillow()
-    with _alone(path):
+    require_pillow()
+    with _lock(path):
         pixels = _open(path, len(pictures))  # another process may have made it meanwhile
         if pixels is not None:
             return pixels, []
@@ -94,7 +96,7 @@ def open_pictures(
 
 
 def _open(path: Path, rows: int) -> NDArray[np.uint8] | None:
-    """None where there is no file, or not all of it."""
+    """Open the file, or return None if it is missing or incomplete."""
     try:
         pixels = np.load(path, mmap_mode="r", allow_pickle=False)
     except (FileNotFoundError, ValueError, EOFError):
@@ -103,17 +105,17 @@ def _open(path: Path, rows: int) -> NDArray[np.uint8] | None:
 
 
 def _decode_all(
-    container: Container, files: Sequence[File], size: int | None, path: Path, progress: Progress
+    container: Container, files: Sequence[File], size: int | None, path: Path, progress: ProgressCallback
 ) -> list[Problem]:
     with ThreadPoolExecutor(count_cores()) as pool:  # Pillow's decoders let other threads run
         if size is None:
-            sides = list(pool.map(lambda file: _side(container, file), files))
+            sides = list(pool.map(lambda file: _measure_side(container, file), files))
             size = min(max(sides, default=1), LARGEST_FOUND_SIDE)
         shape = (len(files), 3, size, size)
         broken: list[Problem] = []
         with suppress(_Broken), _write(path, int(np.prod(shape, dtype=np.int64))) as out:
             npy.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
-            for done, result in enumerate(_ahead(pool, container, files, size), 1):
+            for done, result in enumerate(_decode_ahead(pool, container, files, size), 1):
                 if isinstance(result, Problem):
                     broken.append(result)
                 elif not broken:
@@ -124,10 +126,10 @@ def _decode_all(
     return broken
 
 
-def _ahead(
+def _decode_ahead(
     pool: ThreadPoolExecutor, container: Container, files: Sequence[File], size: int
 ) -> Iterator[Pixels | Problem]:
-    """Decoded in parallel, given in order, never more than two blocks ahead."""
+    """Decode in parallel and yield in order, never more than two blocks ahead."""
     waiting: deque[list[Future[Pixels | Problem]]] = deque()
     block = max(count_cores(), BLOCK // (3 * size * size))
     for start in range(0, len(files), block):
@@ -148,22 +150,22 @@ def _decode(container: Container, file: File, size: int) -> Pixels | Problem:
         return Problem(f"{container.place}: '{file.name}' cannot be decoded as an image ({why}).")
 
 
-def _side(container: Container, file: File) -> int:
+def _measure_side(container: Container, file: File) -> int:
     try:
-        return side(container.read(file)) if file.size <= LARGEST else 1
+        return measure_side(container.read(file)) if file.size <= LARGEST else 1
     except Exception:  # listed when it is decoded
         return 1
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Held by one process at a time, so that a set is decoded once however many want it. One that dies lets go."""
+def _lock(path: Path) -> Iterator[None]:
+    """Let one process in at a time, so that a set is decoded once. The lock of a process that dies is released."""
     place = path.with_suffix(".lock")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         lock = place.open("a")
     except OSError as error:
-        raise _cannot(path, 0, error) from error
+        raise _explain(path, 0, error) from error
     with lock:
         with suppress(ImportError, OSError):  # without locks each process makes the file, and the last one's stays
             import fcntl
@@ -186,7 +188,7 @@ def _write(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
         with replace_file(path) as file:
             yield file
     except OSError as error:
-        raise _cannot(path, needs, error) from error
+        raise _explain(path, needs, error) from error
 
 
 def _remove_abandoned(folder: Path) -> None:
@@ -198,7 +200,7 @@ def _remove_abandoned(folder: Path) -> None:
             continue
 
 
-def _cannot(path: Path, needs: int, error: OSError) -> UsageError:
+def _explain(path: Path, needs: int, error: OSError) -> UsageError:
     room = f" ({needs / 2**30:.1f} GiB)" if needs else ""
     place = f"The cache{room} cannot be written to {path.parent}: {error.strerror or error}."
     return UsageError(f"{place} Make room there, or set SEQDG_CACHE to another folder.")

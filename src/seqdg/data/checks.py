@@ -1,4 +1,4 @@
-"""What can be wrong with a data set, each as one sentence; every check lists all that it finds."""
+"""What can be wrong with a data set, each as one sentence. Every check returns all the problems it meets."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Labels = NDArray[np.int64]  # (row,) index into the classes
 
 
 class Problem(NamedTuple):
-    """Something wrong. `partial`: it comes of an incomplete copy, and --allow-partial makes a note of it."""
+    """Something wrong. partial: the copy is incomplete, and --allow-partial turns this into a note."""
 
     text: str
     partial: bool = False
 
 
-def missing_domains(wanted: Sequence[str], found: Iterable[str], place: str) -> list[Problem]:
-    there = sorted(set(found))
+def find_missing_domains(wanted: Sequence[str], present: Iterable[str], place: str) -> list[Problem]:
+    there = sorted(set(present))
     problems = []
     for domain in wanted:
         if domain in there:
@@ -37,18 +37,18 @@ def missing_domains(wanted: Sequence[str], found: Iterable[str], place: str) -> 
     return problems
 
 
-def empty_domains(labels: Mapping[str, NDArray[Any]]) -> list[Problem]:
+def find_empty_domains(labels: Mapping[str, NDArray[Any]]) -> list[Problem]:
     return [Problem(f"The domain '{d}' is empty: fill it or leave it out.") for d, y in labels.items() if len(y) == 0]
 
 
-def too_few_domains(domains: Sequence[str], held_out: Sequence[str]) -> list[Problem]:
+def check_number_of_domains(domains: Sequence[str], held_out: Sequence[str]) -> list[Problem]:
     """Holding a domain out leaves at least one to learn from."""
     if len(domains) >= 2 or not (domains and held_out):
         return []
     return [Problem(f"There is only the domain '{domains[0]}': to hold it out, at least one other is needed.")]
 
 
-def class_coverage(
+def check_class_coverage(
     labels: Mapping[str, Labels], classes: Sequence[str], held_out: Sequence[str]
 ) -> tuple[list[Problem], list[str]]:
     """Problems: classes that nothing can be learned about. Notes: classes that only some domains have."""
@@ -68,9 +68,7 @@ def class_coverage(
     return problems, notes
 
 
-def published_counts(
-    labels: Mapping[str, NDArray[Any]], published: Mapping[str, int], what: str = "row"
-) -> list[Problem]:
+def check_counts(labels: Mapping[str, NDArray[Any]], published: Mapping[str, int], what: str = "row") -> list[Problem]:
     return [
         Problem(f"{domain} has {count_things(len(labels[domain]), what)} where {right} are published.", partial=True)
         for domain, right in published.items()
@@ -78,7 +76,7 @@ def published_counts(
     ]
 
 
-def usable_split(labels: Mapping[str, NDArray[Any]], validation: Mapping[str, NDArray[Any]]) -> list[Problem]:
+def check_split(labels: Mapping[str, NDArray[Any]], validation: Mapping[str, NDArray[Any]]) -> list[Problem]:
     """Rows to learn from, and rows to choose by, in every domain."""
     problems = []
     for domain, rows in validation.items():
@@ -88,7 +86,7 @@ def usable_split(labels: Mapping[str, NDArray[Any]], validation: Mapping[str, ND
     return problems
 
 
-def finite(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
+def check_finite(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
     problems = []
     for domain, rows in x.items():
         wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
@@ -100,7 +98,7 @@ def finite(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
     return problems
 
 
-def same_width(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
+def check_widths(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
     widths = {domain: rows.shape[1] for domain, rows in x.items()}
     if len(set(widths.values())) < 2:
         return []

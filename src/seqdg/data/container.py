@@ -18,7 +18,7 @@ LARGEST = 256 * 2**20  # bytes of one file; no picture is larger, a zip bomb may
 JUNK = ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
-def stem(name: str) -> str:
+def get_stem(name: str) -> str:
     """`dog_1` of `photo/dog/dog_1.jpg`. (pathlib's is ten times slower, and a set may have a million files.)"""
     last = name.rpartition("/")[2]
     return last.rpartition(".")[0] or last
@@ -34,7 +34,7 @@ class File(NamedTuple):
 
     @property
     def stem(self) -> str:
-        return stem(self.name)
+        return get_stem(self.name)
 
 
 class Container(Protocol):
@@ -52,7 +52,7 @@ def is_junk(parts: tuple[str, ...]) -> bool:
     return any(part.startswith(".") or part in JUNK for part in parts)
 
 
-class Folder:
+class FolderContainer:
     def __init__(self, path: Path) -> None:
         self.path, self.place = path, str(path)
         self.files: list[File] = []
@@ -104,7 +104,7 @@ class Folder:
         return digest.hexdigest()
 
 
-class Zip:
+class ZipContainer:
     def __init__(self, path: Path) -> None:
         self.path, self.place = path, str(path)
         self.files: list[File] = []
@@ -146,9 +146,9 @@ class Zip:
         return [self._infos[file.name].CRC for file in files]
 
     def stamp(self, files: Sequence[File]) -> str:
-        """None is needed: the zip's own directory has the checksums."""
+        """Empty: no stamp is needed, because the directory of the zip has the checksums."""
         return ""
 
 
 def open_container(path: Path) -> Container:
-    return Folder(path) if path.is_dir() else Zip(path)
+    return FolderContainer(path) if path.is_dir() else ZipContainer(path)

@@ -1,4 +1,4 @@
-"""A picture's bytes to pixels."""
+"""Decode the bytes of a picture to pixels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Pixels = NDArray[np.uint8]  # (channel, height, width)
 
 
-def need_pillow() -> None:
+def require_pillow() -> None:
     try:
         import PIL.Image  # noqa: F401
     except ImportError:
@@ -30,14 +30,14 @@ def decode(data: bytes, size: int) -> Pixels:
     """
     image = _open(data)
     image.draft("RGB", (2 * size, 2 * size))  # lets a JPEG far larger than needed decode at a fraction of its size
-    image = _rgb(image)
+    image = _to_rgb(image)
     if image.size != (size, size):
         image = image.resize((size, size), resample=2)  # bilinear, over the whole area that a pixel covers
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
-def side(data: bytes) -> int:
-    """The longer side, from the header alone."""
+def measure_side(data: bytes) -> int:
+    """Return the longer side, from the header alone."""
     return max(_open(data).size)
 
 
@@ -47,7 +47,7 @@ def _open(data: bytes) -> Image.Image:
     return Image.open(io.BytesIO(data))
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _to_rgb(image: Image.Image) -> Image.Image:
     from PIL import Image
 
     if image.mode.startswith("I"):  # 16 bits of gray, which `convert` would clip

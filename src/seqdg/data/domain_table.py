@@ -12,17 +12,22 @@ from numpy.typing import NDArray
 from seqdg.base.errors import unknown
 from seqdg.base.words import count_things, list_some
 from seqdg.data.cells import Column, parse_truth, to_word
-from seqdg.data.checks import Problem, missing_domains
-from seqdg.data.rows import Matrix, Read, Rows
+from seqdg.data.checks import Problem, find_missing_domains
+from seqdg.data.contents import Contents, DomainRows, Matrix, RowsByDomain, collect_rows
+from seqdg.data.readers import ProgressCallback
 from seqdg.data.spec import DataSpec
-from seqdg.data.tables import open_table
+from seqdg.data.tables import is_table, open_table
 
 EXACT = 2.0**53  # above it, whole numbers of a column can no longer be told apart
 
 Columns = dict[str, NDArray[Any]]
 
 
-def read(path: Path, spec: DataSpec) -> Read:
+def recognizes(path: Path) -> bool:
+    return path.is_file() and is_table(path)
+
+
+def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
     roles = [name for name in (spec.domain_column, spec.label_column, spec.validation_column) if name]
     columns = read_columns(path, roles, spec.ignore)
     problems = _find_empty_cells(columns, (spec.domain_column, spec.label_column))
@@ -30,8 +35,8 @@ def read(path: Path, spec: DataSpec) -> Read:
     features = {name: values for name, values in columns.items() if name not in roles}
     x = stack_columns(features, len(columns[spec.label_column]), path.name, problems)
     valid = columns[spec.validation_column] == 1 if spec.validation_column else None
-    read = split_by_domain(x, columns[spec.label_column], columns[spec.domain_column], spec, str(path), valid)
-    return Read(read.rows, problems + read.problems, read.notes)
+    rows = split_by_domain(x, columns[spec.label_column], columns[spec.domain_column], spec, str(path), valid)
+    return collect_rows(spec, RowsByDomain(rows.rows, problems + rows.problems, rows.notes))
 
 
 def read_columns(path: Path, roles: Sequence[str] = (), ignore: Sequence[str] = ()) -> Columns:
@@ -58,17 +63,17 @@ def split_by_domain(
     spec: DataSpec,
     place: str,
     valid: NDArray[np.bool_] | None = None,
-) -> Read:
+) -> RowsByDomain:
     there = {to_word(value): value for value in np.unique(domain)}
     rows = {}
     for name in spec.domains or there:
         if name in there:
             mine = domain == there[name]
-            rows[name] = Rows(x[mine], y[mine], None if valid is None else valid[mine])
+            rows[name] = DomainRows(x[mine], y[mine], None if valid is None else valid[mine])
     others = [name for name in there if name not in rows]
     left_out = sum(int((domain == there[name]).sum()) for name in others)
     notes = [f"{count_things(left_out, 'row')} of other domains left out: {list_some(others)}."] if others else []
-    return Read(rows, missing_domains(spec.domains, there, place), notes)
+    return RowsByDomain(rows, find_missing_domains(spec.domains, there, place), notes)
 
 
 def stack_columns(columns: Mapping[str, NDArray[Any]], rows: int, place: str, problems: list[Problem]) -> Matrix:

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
 from seqdg.base.words import list_some
-from seqdg.data.checks import Problem, missing_domains
+from seqdg.data.checks import Problem, find_missing_domains
+from seqdg.data.contents import Contents, DomainRows, Matrix, RowsByDomain, collect_rows
 from seqdg.data.domain_table import read_columns, stack_columns
-from seqdg.data.mat import Arrays, read_mat, refused
-from seqdg.data.rows import Matrix, Read, Rows
+from seqdg.data.mat import Arrays, read_mat, refuse_objects
+from seqdg.data.readers import ProgressCallback
 from seqdg.data.spec import DataSpec
 from seqdg.data.tables import SUFFIXES as TABLES
 from seqdg.data.tables import is_table
@@ -31,15 +32,26 @@ Y_NAMES = ("y", "labels", "label", "gnd", "class", "classes", "target", "targets
 LAST_COLUMN = "last-column"
 
 
-def read(path: Path, spec: DataSpec) -> Read:
-    """Every domain's rows; what cannot be read is a problem, and the next domain is read all the same."""
+def recognizes(path: Path) -> bool:
+    """An .npz file, or a folder with feature files at its top or one folder below."""
     if path.is_file():
-        return _one_npz(path, spec)
-    files = {d: _files(path, d, spec.files) for d in spec.domains} if spec.domains else _find(path)
+        return path.suffix.lower() == ".npz"
+    return any(item.suffix.lower() in SUFFIXES for pattern in ("*", "*/*") for item in path.glob(pattern))
+
+
+def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
+    return collect_rows(spec, read_domains(path, spec))
+
+
+def read_domains(path: Path, spec: DataSpec) -> RowsByDomain:
+    """The rows of every domain. A file that cannot be read is a problem, and the next one is read all the same."""
+    if path.is_file():
+        return _read_one_npz(path, spec)
+    files = {d: _find_files(path, d, spec.files) for d in spec.domains} if spec.domains else _find_domains(path)
     there = {d for d in files if files[d]}
     used = {file for names in files.values() for file in names}
     there |= {p.stem for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p not in used}
-    problems = missing_domains(list(files), there, str(path))
+    problems = find_missing_domains(list(files), there, str(path))
     if not files:
         problems.append(Problem(f"{path} holds no feature files: expected <domain>.mat, .npz, .csv or .parquet."))
     rows = {}
@@ -51,18 +63,18 @@ def read(path: Path, spec: DataSpec) -> Read:
             except UsageError as error:
                 problems.append(Problem(str(error)))
         if len(parts) == len(names) and parts:
-            rows[domain] = _joined(domain, parts, problems)
-    return Read(rows, problems, [])
+            rows[domain] = _join_parts(domain, parts, problems)
+    return RowsByDomain(rows, problems, [])
 
 
-def read_file(path: Path, x_key: str = "", y_key: str = "") -> Rows:
+def read_file(path: Path, x_key: str = "", y_key: str = "") -> DomainRows:
     suffix = path.suffix.lower()
     if is_table(path):
-        return _from_columns(path, y_key)
+        return _read_columns(path, y_key)
     # With both keys given nothing else in the file is touched.
     keys = [key for key in (x_key, y_key) if key != LAST_COLUMN] if x_key and y_key else []
     arrays = read_mat(path, keys) if suffix == ".mat" else read_npz(path, keys)
-    return Rows(*pick(arrays, x_key, y_key, str(path)))
+    return DomainRows(*pick_arrays(arrays, x_key, y_key, str(path)))
 
 
 def read_npz(path: Path, keys: Sequence[str] = ()) -> Arrays:
@@ -71,25 +83,25 @@ def read_npz(path: Path, keys: Sequence[str] = ()) -> Arrays:
             absent = [key for key in keys if key not in file.files]
             if absent:
                 raise UsageError(f"{path} has no array '{absent[0]}'. It has: {', '.join(file.files)}.")
-            return {name: _plain(path, file, name) for name in keys or file.files}
+            return {name: _read_array(path, file, name) for name in keys or file.files}
     except UsageError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         if "pickle" in str(error):
-            raise refused(path, path.name, "a pickle") from error
+            raise refuse_objects(path, path.name, "a pickle") from error
         raise UsageError(f"{path} cannot be read as an .npz file ({error}): is it whole?") from error
 
 
-def _plain(path: Path, file: Any, name: str) -> NDArray[Any]:
+def _read_array(path: Path, file: Any, name: str) -> NDArray[Any]:
     try:
         return np.asarray(file[name])
     except ValueError as error:
         if "Object arrays" in str(error):
-            raise refused(path, name, "pickled") from error
+            raise refuse_objects(path, name, "pickled") from error
         raise
 
 
-def pick(arrays: Arrays, x_key: str, y_key: str, place: str) -> tuple[Matrix, NDArray[Any]]:
+def pick_arrays(arrays: Arrays, x_key: str, y_key: str, place: str) -> tuple[Matrix, NDArray[Any]]:
     """The features with one row each, and the labels: by the keys given, or by usual names and shapes."""
     here = f"It has: {', '.join(f'{n} {list(a.shape)}' for n, a in arrays.items()) or 'nothing'}."
     for key in (x_key, y_key):
@@ -117,7 +129,7 @@ def pick(arrays: Arrays, x_key: str, y_key: str, place: str) -> tuple[Matrix, ND
     return x.astype(np.float32), y
 
 
-def _from_columns(path: Path, y_key: str) -> Rows:
+def _read_columns(path: Path, y_key: str) -> DomainRows:
     columns = read_columns(path)
     y_key = y_key if y_key != LAST_COLUMN else list(columns)[-1]
     y_key = y_key or next((n for n in columns if n.lower() in Y_NAMES), list(columns)[-1])
@@ -127,20 +139,20 @@ def _from_columns(path: Path, y_key: str) -> Rows:
     x = stack_columns({n: v for n, v in columns.items() if n != y_key}, len(columns[y_key]), str(path), problems)
     if problems:
         raise UsageError(problems[0].text)
-    return Rows(x, columns[y_key])
+    return DomainRows(x, columns[y_key])
 
 
-def _one_npz(path: Path, spec: DataSpec) -> Read:
+def _read_one_npz(path: Path, spec: DataSpec) -> RowsByDomain:
     if path.suffix.lower() != ".npz":
         raise UsageError(f"{path} is one file: features are read from a folder with a file per domain, or one .npz.")
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             names = list(file.files)
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        return Read({}, [Problem(f"{path} cannot be read as an .npz file ({error}).")], [])
+        return RowsByDomain({}, [Problem(f"{path} cannot be read as an .npz file ({error}).")], [])
     there = [n[:-2] for n in names if n.endswith("_x") and f"{n[:-2]}_y" in names]
     problems = (
-        missing_domains(spec.domains, there, str(path))
+        find_missing_domains(spec.domains, there, str(path))
         if spec.domains or there
         else [Problem(f"{path} has no arrays <domain>_x and <domain>_y. It has: {', '.join(names)}.")]
     )
@@ -149,41 +161,43 @@ def _one_npz(path: Path, spec: DataSpec) -> Read:
         x_key, y_key, v_key = f"{domain}_x", f"{domain}_y", f"{domain}_is_val"
         try:
             arrays = read_npz(path, [x_key, y_key, *([v_key] if v_key in names else [])])
-            x, y = pick(arrays, x_key, y_key, str(path))
-            rows[domain] = Rows(x, y, arrays[v_key].reshape(-1).astype(bool) if v_key in names else None)
+            x, y = pick_arrays(arrays, x_key, y_key, str(path))
+            rows[domain] = DomainRows(x, y, arrays[v_key].reshape(-1).astype(bool) if v_key in names else None)
         except UsageError as error:
             problems.append(Problem(str(error)))
-    return Read(rows, problems, [])
+    return RowsByDomain(rows, problems, [])
 
 
-def _files(folder: Path, domain: str, templates: Sequence[str]) -> list[Path]:
+def _find_files(folder: Path, domain: str, templates: Sequence[str]) -> list[Path]:
     """A domain's files: by the templates given, by its name, in its folder, or in folders such as train and test."""
     if templates:
         named = [folder / template.format(domain=domain) for template in templates]
         return named if all(path.is_file() for path in named) else []
     name = glob.escape(domain)
     for pattern in (f"{name}.*", f"{name}[_.-]*", f"{name}/*", f"*/{name}.*"):
-        found = sorted(path for path in folder.glob(pattern) if path.suffix.lower() in SUFFIXES)
-        if len(found) > 1 and "/" not in pattern:
-            names = list_some(path.name for path in found)
+        files = sorted(path for path in folder.glob(pattern) if path.suffix.lower() in SUFFIXES)
+        if len(files) > 1 and "/" not in pattern:
+            names = list_some(path.name for path in files)
             raise UsageError(f"{folder} has several files that may be the domain '{domain}': {names}. Say `files`.")
-        if found:
-            return found
+        if files:
+            return files
     return []
 
 
-def _find(folder: Path) -> dict[str, list[Path]]:
+def _find_domains(folder: Path) -> dict[str, list[Path]]:
     """Every feature file is a domain, or else every folder that has some."""
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if files:
         return {path.stem: [path] for path in files}
-    return {d.name: files for d in sorted(folder.iterdir()) if d.is_dir() and (files := _files(folder, d.name, ()))}
+    return {
+        d.name: files for d in sorted(folder.iterdir()) if d.is_dir() and (files := _find_files(folder, d.name, ()))
+    }
 
 
-def _joined(domain: str, parts: Sequence[Rows], problems: list[Problem]) -> Rows:
+def _join_parts(domain: str, parts: Sequence[DomainRows], problems: list[Problem]) -> DomainRows:
     widths = [part.x.shape[1] for part in parts]
     if len(set(widths)) > 1:
         text = f"The files of {domain} have different numbers of features: {', '.join(map(str, widths))}."
         problems.append(Problem(text))
         return parts[0]
-    return Rows(np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts]))
+    return DomainRows(np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts]))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqdg.base.words import count_things, list_some
-from seqdg.data.checks import Labels, Problem, missing_domains
+from seqdg.data.checks import Labels, Problem, find_missing_domains
 from seqdg.data.container import Container, File
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
@@ -33,31 +33,33 @@ class Pictures:
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def labels(self) -> Labels:
+    def encode_labels(self) -> Labels:
         index = {name: i for i, name in enumerate(self.classes)}
         return np.array([index[p.label] for p in self.pictures], dtype=np.int64)
 
-    def domain_index(self) -> Labels:
+    def encode_domains(self) -> Labels:
         index = {name: i for i, name in enumerate(self.domains)}
         return np.array([index[p.domain] for p in self.pictures], dtype=np.int64)
 
 
-def read(container: Container, domains: Sequence[str], classes: Sequence[str], drop_others: bool = False) -> Pictures:
+def list_pictures(
+    container: Container, domains: Sequence[str], classes: Sequence[str], drop_others: bool = False
+) -> Pictures:
     """The pictures of `domains` (all that are found, if none is named), by class folder."""
-    top = _top(container, domains)
+    top = _find_top(container, domains)
     below = {f[len(top)] for f in container.folders if len(f) == len(top) + 1 and f[: len(top)] == top}
     problems = list(container.problems)
     if not container.files and not problems:
         problems.append(Problem(f"{container.place} holds no files: expected {LAYOUT}."))
     if domains:
-        problems += missing_domains(domains, below, container.place)
-    found = tuple(d for d in domains if d in below) or tuple(
+        problems += find_missing_domains(domains, below, container.place)
+    present = tuple(d for d in domains if d in below) or tuple(
         sorted(d for d in below if _may_be_domain(container, (*top, d)))
     )
     pictures = []
     for file in container.files:
         inside = file.parts[len(top) :]
-        if file.parts[: len(top)] != top or inside[0] not in found:
+        if file.parts[: len(top)] != top or inside[0] not in present:
             continue
         if len(inside) == 3:
             pictures.append(Picture(inside[0], inside[1], file))
@@ -66,12 +68,12 @@ def read(container: Container, domains: Sequence[str], classes: Sequence[str], d
     if not pictures and not problems:
         problems.append(Problem(f"{container.place} holds nothing in folders of folders: expected {LAYOUT}."))
     pictures.sort(key=lambda p: (p.domain, p.label, p.file.stem, p.file.name))
-    result = Pictures(found, tuple(classes) or tuple(sorted({p.label for p in pictures})), pictures, problems)
+    result = Pictures(present, tuple(classes) or tuple(sorted({p.label for p in pictures})), pictures, problems)
     _set_others_apart(result, container.place, drop_others)
     return result
 
 
-def _top(container: Container, domains: Sequence[str]) -> tuple[str, ...]:
+def _find_top(container: Container, domains: Sequence[str]) -> tuple[str, ...]:
     """The folder that holds the domains: where most of the named ones lie, or else most files."""
     score: Counter[tuple[str, ...]] = Counter()
     if domains:
@@ -90,17 +92,17 @@ def _may_be_domain(container: Container, folder: tuple[str, ...]) -> bool:
     return bool(below) or not any(file.parts[: len(folder)] == folder for file in container.files)
 
 
-def _set_others_apart(found: Pictures, place: str, drop: bool) -> None:
+def _set_others_apart(listing: Pictures, place: str, drop: bool) -> None:
     """Class folders that are none of the classes are wrong, or dropped with a note."""
-    known = set(found.classes)
+    known = set(listing.classes)
     others: dict[str, Counter[str]] = {}
-    for picture in found.pictures:
+    for picture in listing.pictures:
         if picture.label not in known:
             others.setdefault(picture.domain, Counter())[picture.label] += 1
     for domain, names in others.items():
         if drop:
-            found.notes.append(f"{domain}: {count_things(names.total(), 'picture')} of other classes left out.")
+            listing.notes.append(f"{domain}: {count_things(names.total(), 'picture')} of other classes left out.")
         else:
             text = f"{place}: {domain} has folders that are none of the classes: {list_some(sorted(names))}."
-            found.problems.append(Problem(text))
-    found.pictures = [p for p in found.pictures if p.label in known]
+            listing.problems.append(Problem(text))
+    listing.pictures = [p for p in listing.pictures if p.label in known]

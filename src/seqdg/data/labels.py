@@ -1,4 +1,4 @@
-"""Labels as files give them (names, or numbers from 0 or 1) to class indices."""
+"""Encode labels as files give them (names, or numbers from 0 or 1) as class indices."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ Raw = Mapping[str, NDArray[Any]]  # domain -> (row,) numbers or text
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedLabels:
     classes: tuple[str, ...]
     y: dict[str, Labels]  # -1 where the label is no class
     problems: list[Problem] = field(default_factory=list)
 
 
-def encode(raw: Raw, classes: Sequence[str], base: int | None, other_is_wrong: bool = True) -> Encoded:
-    """Class indices of every domain. Without `classes`, whatever values occur are the classes, in order."""
+def encode_labels(raw: Raw, classes: Sequence[str], base: int | None, other_is_wrong: bool = True) -> EncodedLabels:
+    """Encode the labels of every domain. Without `classes`, the values that occur are the classes, in order."""
     text = [d for d, y in raw.items() if len(y) and y.dtype.kind not in "iufb"]
     if text and len(text) < sum(len(y) > 0 for y in raw.values()):
         problem = Problem(f"The labels of {list_some(text)} are text, those of other domains numbers: use one kind.")
-        return Encoded(tuple(classes), {d: np.full(len(y), -1) for d, y in raw.items()}, [problem])
+        return EncodedLabels(tuple(classes), {d: np.full(len(y), -1) for d, y in raw.items()}, [problem])
     if text:
-        return _names({d: y.astype(str) for d, y in raw.items()}, classes, other_is_wrong)
-    problems = [p for d, y in raw.items() for p in _whole(d, y)]
+        return _encode_words({d: y.astype(str) for d, y in raw.items()}, classes, other_is_wrong)
+    problems = [p for d, y in raw.items() for p in _find_fractions(d, y)]
     numbers = {
         d: np.round(np.nan_to_num(y.astype(float), posinf=-1, neginf=-1)).astype(np.int64) for d, y in raw.items()
     }
-    encoded = _numbers(numbers, classes, base, other_is_wrong) if classes else _values(numbers, base)
-    return Encoded(encoded.classes, encoded.y, problems or encoded.problems)
+    encoded = _encode_numbers(numbers, classes, base, other_is_wrong) if classes else _encode_values(numbers, base)
+    return EncodedLabels(encoded.classes, encoded.y, problems or encoded.problems)
 
 
-def _names(raw: Raw, classes: Sequence[str], other_is_wrong: bool) -> Encoded:
+def _encode_words(raw: Raw, classes: Sequence[str], other_is_wrong: bool) -> EncodedLabels:
     known = tuple(classes) or tuple(sorted({str(v) for y in raw.values() for v in np.unique(y)}))
     index = {name: i for i, name in enumerate(known)}
     problems = []
@@ -46,12 +46,12 @@ def _names(raw: Raw, classes: Sequence[str], other_is_wrong: bool) -> Encoded:
         other = sorted({str(v) for v in np.unique(y)} - set(known))
         if other and other_is_wrong:
             problems.append(Problem(f"{domain} has labels that are none of the classes: {list_some(other)}."))
-    return Encoded(
+    return EncodedLabels(
         known, {d: np.array([index.get(str(v), -1) for v in y], dtype=np.int64) for d, y in raw.items()}, problems
     )
 
 
-def _whole(domain: str, y: NDArray[Any]) -> list[Problem]:
+def _find_fractions(domain: str, y: NDArray[Any]) -> list[Problem]:
     numbers = y.astype(float)
     wrong = numbers[~np.isfinite(numbers) | (numbers != np.round(numbers))]
     if not len(wrong):
@@ -61,23 +61,25 @@ def _whole(domain: str, y: NDArray[Any]) -> list[Problem]:
     ]
 
 
-def _values(raw: Mapping[str, Labels], base: int | None) -> Encoded:
+def _encode_values(raw: Mapping[str, Labels], base: int | None) -> EncodedLabels:
     values = np.unique(np.concatenate([*raw.values(), np.empty(0, np.int64)]))
     problems = []
     if base is not None and len(values) and values[0] < base:
         problems.append(Problem(f"A label is {values[0]}, but label_base = {base}: set label_base to the first label."))
     y = {d: np.searchsorted(values, labels).astype(np.int64) for d, labels in raw.items()}
-    return Encoded(tuple(str(v) for v in values), y, problems)
+    return EncodedLabels(tuple(str(v) for v in values), y, problems)
 
 
-def _numbers(raw: Mapping[str, Labels], classes: Sequence[str], base: int | None, other_is_wrong: bool) -> Encoded:
+def _encode_numbers(
+    raw: Mapping[str, Labels], classes: Sequence[str], base: int | None, other_is_wrong: bool
+) -> EncodedLabels:
     """Label `base` is the first class."""
     every = np.concatenate([*raw.values(), np.empty(0, np.int64)])
     n = len(classes)
     low, high = (int(every.min()), int(every.max())) if len(every) else (0, n - 1)
     problems: list[Problem] = []
     if base is None:
-        base, problems = _found_base(low, high, n)
+        base, problems = _guess_base(low, high, n)
     elif other_is_wrong and (low, high) == (1 - base, n - base):
         said = f"label_base = {base} allows {base} to {base + n - 1}: set label_base = {1 - base}."
         problems = [Problem(f"The labels run from {low} to {high}, but {said}")]
@@ -90,10 +92,10 @@ def _numbers(raw: Mapping[str, Labels], classes: Sequence[str], base: int | None
                 allowed = f"{n} classes with label_base = {base} allow {base} to {base + n - 1}"
                 many = f"{count_things(len(out), 'label')} out of range ({list_some(np.unique(out))})"
                 problems.append(Problem(f"{domain} has {many}: {allowed}."))
-    return Encoded(tuple(classes), y, problems)
+    return EncodedLabels(tuple(classes), y, problems)
 
 
-def _found_base(low: int, high: int, n: int) -> tuple[int, list[Problem]]:
+def _guess_base(low: int, high: int, n: int) -> tuple[int, list[Problem]]:
     if low <= 0:
         return 0, []
     if high >= n:

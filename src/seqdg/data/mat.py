@@ -17,8 +17,8 @@ OBJECTS = ("cell", "struct", "object", "function", "function_handle", "opaque", 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
-def refused(path: Path, name: str, kind: str) -> UsageError:
-    """Arrays of objects are never read: to build an object from a file can run what the file says."""
+def refuse_objects(path: Path, name: str, kind: str) -> UsageError:
+    """Make the error for an array of objects: building an object from a file can run code from the file."""
     what = f"{path}: '{name}' is an array of objects ({kind}), which is refused."
     return UsageError(f"{what} Save plain numbers, or give x_key and y_key to read those two alone.")
 
@@ -37,13 +37,13 @@ def _read_5(path: Path, keys: Sequence[str]) -> Arrays:
 
     try:
         kinds = {name: kind for name, _, kind in scipy.io.whosmat(path)}
-        wanted = _wanted(path, keys, kinds)
+        wanted = _select(path, keys, kinds)
         arrays = scipy.io.loadmat(path, variable_names=wanted, **_sparse(scipy.io.loadmat))
     except UsageError:
         raise
     except Exception as error:  # scipy raises many kinds on a broken file
         raise UsageError(f"{path} cannot be read as a MATLAB file ({error}): is it whole?") from error
-    return {name: _dense(arrays[name]) for name in wanted}
+    return {name: _to_dense(arrays[name]) for name in wanted}
 
 
 def _sparse(load: Callable[..., Any]) -> dict[str, bool]:
@@ -51,7 +51,7 @@ def _sparse(load: Callable[..., Any]) -> dict[str, bool]:
     return {"spmatrix": False} if "spmatrix" in inspect.signature(load).parameters else {}
 
 
-def _dense(array: Any) -> NDArray[Any]:
+def _to_dense(array: Any) -> NDArray[Any]:
     return np.asarray(array.toarray() if hasattr(array, "toarray") else array)
 
 
@@ -65,7 +65,7 @@ def _read_73(path: Path, keys: Sequence[str]) -> Arrays:
             kinds = {name: _kind_73(h5py, file[name]) for name in file if not name.startswith("#")}
             kinds = {name: kind for name, kind in kinds.items() if kind != "char"}  # text, kept there as numbers
             # MATLAB writes columns first, so HDF5 shows every array transposed.
-            return {name: np.asarray(file[name][()]).T for name in _wanted(path, keys, kinds)}
+            return {name: np.asarray(file[name][()]).T for name in _select(path, keys, kinds)}
     except UsageError:
         raise
     except (OSError, KeyError, RuntimeError, ValueError) as error:
@@ -80,12 +80,12 @@ def _kind_73(h5py: Any, item: Any) -> str:
     return "cell" if item.dtype.kind not in "iufb" else kind or "double"
 
 
-def _wanted(path: Path, keys: Sequence[str], kinds: dict[str, str]) -> list[str]:
+def _select(path: Path, keys: Sequence[str], kinds: dict[str, str]) -> list[str]:
     absent = [key for key in keys if key not in kinds]
     if absent:
         raise UsageError(f"{path} has no array '{absent[0]}'. It has: {', '.join(kinds) or 'none'}.")
     wanted = list(keys or kinds)
     for name in wanted:
         if kinds[name] in OBJECTS:
-            raise refused(path, name, kinds[name])
+            raise refuse_objects(path, name, kinds[name])
     return wanted

@@ -11,7 +11,7 @@ from importlib.resources import files
 import numpy as np
 import torch
 
-from seqdg.data.domain import Dataset
+from seqdg.data.dataset import Dataset
 
 DOMAINS = ("0", "15", "30", "45", "60", "75")  # degrees, counter-clockwise
 CLASSES = tuple("0123456789")

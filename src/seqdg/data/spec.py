@@ -9,7 +9,12 @@ from typing import Any
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.toml_table import read_fields
 
-FORMATS = ("images", "features", "table")
+# The module that reads each format; it is imported when it is first used. The last that recognizes a path reads it.
+READERS = {
+    "images": "seqdg.data.images",
+    "features": "seqdg.data.features",
+    "table": "seqdg.data.domain_table",
+}
 NORMALIZATIONS = ("none", "l1", "l2", "zscore")
 
 
@@ -23,7 +28,7 @@ class DataSpec:
     name: str
     path: tuple[str, ...] = (".",)  # below the root; the first that exists is read
     get: str = ""  # where it can be had
-    format: str = ""  # one of FORMATS; empty: told from the path
+    format: str = ""  # a key of READERS; empty: told from the path
     domains: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict, hash=False)  # published rows of each domain
@@ -44,8 +49,8 @@ class DataSpec:
     ignore: tuple[str, ...] = ()  # columns of a table that are no features
 
     def __post_init__(self) -> None:
-        if self.format and self.format not in FORMATS:
-            raise unknown("data format", self.format, FORMATS)
+        if self.format and self.format not in READERS:
+            raise unknown("data format", self.format, READERS)
         if self.normalize not in NORMALIZATIONS:
             raise unknown("normalization", self.normalize, NORMALIZATIONS)
         if self.label_base not in (None, 0, 1):

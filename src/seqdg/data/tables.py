@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import datetime
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +22,13 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.base.files import replace_file
 from seqdg.data.cells import Column, parse_column
 from seqdg.data.frame import Frame, make_column
+from seqdg.data.readers import ProgressCallback
 
 SUFFIXES = (".csv", ".parquet")
 BLOCK = 2**21  # bytes of a CSV that become one batch; some more are read ahead
 BATCH = 2**16  # rows of a Parquet file that are read at once
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # what some programs write instead of commas
 DATES = (datetime.date, datetime.time, datetime.timedelta)
-Progress = Callable[[int, int], None]  # done, of how much
 Cells = dict[str, Any]  # a batch of rows as pyarrow arrays by column; all cells of a CSV are text, null where empty
 
 
@@ -58,7 +58,7 @@ class TableFile:
         return Frame(tuple(names), tuple(columns), named=True)
 
     def read_batches(
-        self, wanted: Sequence[str], numeric: Collection[str], progress: Progress = lambda done, total: None
+        self, wanted: Sequence[str], numeric: Collection[str], progress: ProgressCallback = lambda done, total: None
     ) -> Iterator[Frame]:
         """Some rows at a time, of those columns in `wanted` that the table has. `numeric` should hold numbers."""
         names, first = [name for name in self.names if name in set(wanted)], 0
@@ -70,11 +70,13 @@ class TableFile:
             yield frame
             first += len(frame)
 
-    def _read_cells(self, names: Sequence[str], progress: Progress = lambda done, total: None) -> Iterator[Cells]:
+    def _read_cells(
+        self, names: Sequence[str], progress: ProgressCallback = lambda done, total: None
+    ) -> Iterator[Cells]:
         with _explain_errors(self.path):
             yield from (self._read_parquet if self.is_parquet else self._read_csv)(names, progress)
 
-    def _read_csv(self, names: Sequence[str], progress: Progress) -> Iterator[Cells]:
+    def _read_csv(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Cells]:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -101,7 +103,7 @@ class TableFile:
                 progress(min(i * BLOCK, total), total)  # not how far the file was read, which is far ahead
             progress(total, total)
 
-    def _read_parquet(self, names: Sequence[str], progress: Progress) -> Iterator[Cells]:
+    def _read_parquet(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Cells]:
         from pyarrow import parquet
 
         with parquet.ParquetFile(self.path) as file:

@@ -115,7 +115,7 @@ def _check_material(material: Material, recipe: Recipe) -> None:
         cure = "set validation above 0" if recipe.validation == 0 else "a domain needs at least two rows"
         raise UsageError(f"There are no rows to validate on in {list_some(lacking)}: {cure}.")
     labels = {d: data.y[data.rows(d)].numpy() for d in data.domains}
-    problems, _ = checks.class_coverage(labels, data.classes, data.domains)
+    problems, _ = checks.check_class_coverage(labels, data.classes, data.domains)
     if problems:
         raise UsageError(f"{problems[0].text} Leave its rows out, or merge the class with another.")
 

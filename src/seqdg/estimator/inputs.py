@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from seqdg.base.errors import UsageError
+from seqdg.data import Frame, make_frame
 from seqdg.data.augment import prepare
-from seqdg.data.frame import Frame, make_frame
 from seqdg.estimator.preprocessing import Preprocessing
 from seqdg.nets import Normalization
 

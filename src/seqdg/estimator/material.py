@@ -12,9 +12,8 @@ from torch import Tensor
 
 from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things, list_some
-from seqdg.data import checks
+from seqdg.data import Dataset, checks
 from seqdg.data.cells import is_missing, to_word
-from seqdg.data.domain import Dataset
 from seqdg.data.frame import Frame, is_dataframe, make_frame
 from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
 from seqdg.estimator.preprocessing import identifiers, learn
@@ -46,7 +45,7 @@ def prepared(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: bool =
     if not len(rows) == len(codes) == len(domain):
         raise UsageError(f"X, y and domains have {len(rows)}, {len(codes)} and {len(domain)} rows: they must agree.")
     labels = {name: codes[domain == i] for i, name in enumerate(names)}
-    _, notes = checks.class_coverage(labels, [str(c) for c in classes], held_out=())
+    _, notes = checks.check_class_coverage(labels, [str(c) for c in classes], held_out=())
     if isinstance(read, TableInput):
         notes = [*notes, *identifiers(read.preprocessing, len(rows))]
     dataset = Dataset(

@@ -101,7 +101,7 @@ def feed_of(model: Model, x: Any) -> Feed:
 
 
 def _table_feed(preprocessing: Preprocessing, x: Any) -> Feed:
-    from seqdg.data.frame import Frame, make_frame
+    from seqdg.data import Frame, make_frame
 
     raw, codes, _ = preprocessing.encoded(x if isinstance(x, Frame) else make_frame(x))
     columns = [np.array([*known, ""], dtype=object)[code] for known, code in _by_column(preprocessing, codes)]
@@ -210,7 +210,7 @@ def _example(model: Model, rows: int) -> Any:
 
 
 def _example_table(preprocessing: Preprocessing, rows: int, draw: np.random.Generator) -> Any:
-    from seqdg.data.frame import Frame
+    from seqdg.data import Frame
 
     columns: dict[str, NDArray[Any]] = {}
     for i, name in enumerate(preprocessing.numeric):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
+from seqdg.data import ProgressCallback
 from seqdg.data.cells import to_words
 from seqdg.data.container import Container, File, open_container
-from seqdg.data.decode import decode, need_pillow
+from seqdg.data.decode import decode, require_pillow
 from seqdg.data.image_folder import SUFFIXES
 from seqdg.data.tables import TableWriter, is_table, open_table
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import Model, probabilities
 
-Progress = Callable[[int, int], None]  # done, of how much
 Columns = dict[str, NDArray[Any]]
 PICTURES = 64  # at once
 
@@ -38,7 +38,7 @@ class Tally:
             self.notes.setdefault(sentence.partition(":")[0], sentence)
 
 
-def predict_file(model: Model, data: Path, out: Path, progress: Progress = lambda done, total: None) -> Tally:
+def predict_file(model: Model, data: Path, out: Path, progress: ProgressCallback = lambda done, total: None) -> Tally:
     """Writes a row per row of the data: its label and the probability of every class."""
     if not data.exists():
         raise UsageError(f"There is no {data} to predict.")
@@ -54,7 +54,7 @@ def predict_file(model: Model, data: Path, out: Path, progress: Progress = lambd
     return tally
 
 
-def _table(model: Model, data: Path, tally: Tally, progress: Progress) -> Iterator[Columns]:
+def _table(model: Model, data: Path, tally: Tally, progress: ProgressCallback) -> Iterator[Columns]:
     if not isinstance(model.input, TableInput):
         raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {data.name} is a table.")
     preprocessing, label = model.input.preprocessing, model.facts.get("label")
@@ -81,12 +81,12 @@ def answers(model: Model, logits: NDArray[np.float64]) -> Columns:
     return {"label": chosen, **named}
 
 
-def _pictures(model: Model, data: Path, tally: Tally, progress: Progress) -> Iterator[Columns]:
+def _pictures(model: Model, data: Path, tally: Tally, progress: ProgressCallback) -> Iterator[Columns]:
     if not isinstance(model.input, ImageInput):
         raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {data.name} is no .csv or .parquet.")
     if data.is_file() and data.suffix.lower() != ".zip":
         raise UsageError(f"{data} is neither a table, nor a folder or .zip of pictures.")
-    need_pillow()
+    require_pillow()
     container = open_container(data)
     if container.problems:
         raise UsageError(container.problems[0].text)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.words import count_things, list_some
+from seqdg.data import Frame
 from seqdg.data.cells import Column, expect_numbers, to_words
-from seqdg.data.frame import Frame
 
 Matrix = NDArray[np.float64]  # (row, input)
 Vector = NDArray[np.float64]  # (column of numbers,)

@@ -18,7 +18,7 @@ from seqdg.bench.executors.context import Context, Executor
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.plan import make_plan
 from seqdg.bench.trial import Group, Trial
-from seqdg.data.domain import Dataset
+from seqdg.data import Dataset
 from seqdg.training.place import stack_of
 from seqdg.training.protocol import sources
 from seqdg.training.stack import Stack, State

@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from seqdg.base.episode import Params
 from seqdg.bench.trial import Group, Trial
+from seqdg.data import Dataset
 from seqdg.data.augment import ImageTransform, recipe
-from seqdg.data.domain import Dataset
 from seqdg.nets import BuiltNet, Criterion, Net, build_net
 from seqdg.training.inputs import Inputs
 from seqdg.training.prefetch import fits, resident

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.data.domain import Dataset
+from seqdg.data import Dataset
 from seqdg.training.optimizers import OPTIMIZERS
 from seqdg.training.sampler import stream
 

@@ -15,7 +15,7 @@ from seqdg.bench.benchmark import Choice, load_benchmark
 from seqdg.bench.executors.context import Context
 from seqdg.bench.executors.workers import Workers
 from seqdg.bench.plan import fill, make_plan
-from seqdg.data.load import load_data
+from seqdg.data import load_data
 from seqdg.results.store import Store
 
 FILE = """

@@ -13,9 +13,7 @@ import torch
 from seqdg.bench.benchmark import Benchmark
 from seqdg.bench.executors.process import settle
 from seqdg.bench.trial import Group
-from seqdg.data.cache import Progress
-from seqdg.data.domain import Dataset
-from seqdg.data.load import load_data
+from seqdg.data import Dataset, ProgressCallback, load_data
 from seqdg.results.record import FAILED, Record
 from seqdg.training.place import Place
 from seqdg.training.provenance import device_name, versions
@@ -38,7 +36,7 @@ class Context:
     held_out: tuple[str, ...] | None = None  # the domains that will be; None: every one
     data: Dataset | None = field(default=None, compare=False)  # where it need not be loaded
 
-    def dataset(self, progress: Progress | None = None) -> Dataset:
+    def dataset(self, progress: ProgressCallback | None = None) -> Dataset:
         """Loaded once per process."""
         if self.data is not None:
             return self.data

@@ -26,7 +26,7 @@ from seqdg.base.errors import UsageError
 from seqdg.base.machine import count_cores
 from seqdg.bench.executors.context import Context, Results, Tell, attempt, failure
 from seqdg.bench.trial import Group
-from seqdg.data.domain import Dataset
+from seqdg.data import Dataset
 from seqdg.results.record import Record
 from seqdg.training.checkpoint import name_of
 

@@ -10,40 +10,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.data.cache import Progress
 from seqdg.data.cells import Column, to_words
 from seqdg.data.checks import check_labels
-from seqdg.data.sources import guess_format, load
+from seqdg.data.load import load_dataset
+from seqdg.data.readers import ProgressCallback, guess_format
 from seqdg.data.spec import DataSpec
 from seqdg.data.tables import is_table, open_table
 
 
-class Rows(NamedTuple):
+class LabeledRows(NamedTuple):
     x: Any  # a table, or images (row, channel, height, width)
     y: NDArray[Any]
     domains: NDArray[Any] | None
 
 
 def read_rows(
-    path: Path, label: str | None, domain: str | None, ignore: Sequence[str] = (), progress: Progress | None = None
-) -> Rows:
+    path: Path,
+    label: str | None,
+    domain: str | None,
+    ignore: Sequence[str] = (),
+    progress: ProgressCallback | None = None,
+) -> LabeledRows:
     """A table with columns for label and domain, or pictures in <domain>/<class>/."""
     if not path.exists():
         raise UsageError(f"There is no {path}. Give a .csv or .parquet file, or a folder or .zip of images.")
     if is_table(path):
-        return _table(path, label, domain, ignore)
+        return _read_table(path, label, domain, ignore)
     if guess_format(path) != "images":
         raise UsageError(f"{path} holds feature files: read them in Python and give DomainGeneralizer arrays.")
     spec = DataSpec(path.stem, path=(path.name,), format="images")
-    found = load(spec, path.parent, progress=progress, held_out=())
-    for option, given in (("--label", label), ("--domain", domain), ("--ignore", ignore)):
-        if given:
+    dataset = load_dataset(spec, path.parent, progress=progress, held_out=())
+    for option, value in (("--label", label), ("--domain", domain), ("--ignore", ignore)):
+        if value:
             raise UsageError(f"{option} is of a table, and {path} holds pictures: their folders say it. Leave it out.")
-    classes, domains = (np.array(names, dtype=object) for names in (found.classes, found.domains))
-    return Rows(found.x, classes[found.y.numpy()].astype(str), domains[found.domain.numpy()])
+    classes, domains = (np.array(names, dtype=object) for names in (dataset.classes, dataset.domains))
+    return LabeledRows(dataset.x, classes[dataset.y.numpy()].astype(str), domains[dataset.domain.numpy()])
 
 
-def _table(path: Path, label: str | None, domain: str | None, ignore: Sequence[str]) -> Rows:
+def _read_table(path: Path, label: str | None, domain: str | None, ignore: Sequence[str]) -> LabeledRows:
     if label is None:
         raise UsageError("Which column holds the labels? Give it with --label.")
     table = open_table(path)
@@ -60,11 +64,11 @@ def _table(path: Path, label: str | None, domain: str | None, ignore: Sequence[s
     if not x.names:
         raise UsageError(f"{path.name} has no column beside those of label and domain: there is nothing to learn from.")
     check_classes(label, by_name[label])
-    return Rows(x, labels(by_name[label]), to_words(by_name[domain]) if domain else None)
+    return LabeledRows(x, make_labels(by_name[label]), to_words(by_name[domain]) if domain else None)
 
 
 def check_classes(name: str, column: Column) -> None:
-    """Refuses a measurement, which is different in most rows, as a label."""
+    """Raise a UsageError if a column of labels is a measurement, which differs in most rows."""
     if column.dtype == object or bool((column == np.floor(column))[np.isfinite(column)].all()):
         return
     different, rows = len(np.unique(column[np.isfinite(column)])), len(column)
@@ -75,8 +79,8 @@ def check_classes(name: str, column: Column) -> None:
         )
 
 
-def labels(column: Column) -> NDArray[Any]:
-    """Whole numbers, or words."""
+def make_labels(column: Column) -> NDArray[Any]:
+    """The labels of a column: whole numbers, or words."""
     check_labels(column.tolist())
     if column.dtype == object:
         return column.astype(str)

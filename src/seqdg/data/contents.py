@@ -1,0 +1,120 @@
+"""What a reader finds in the files: `Contents`; and how rows of features by domain become one."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqdg.base.words import count_things, list_some
+from seqdg.data import checks
+from seqdg.data.checks import Labels, Problem
+from seqdg.data.labels import encode_labels
+from seqdg.data.spec import DataSpec
+
+Matrix = NDArray[np.float32]  # (row, feature)
+
+
+@dataclass
+class Contents:
+    """All rows of all domains, and the problems met while reading them."""
+
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    y: Labels  # (row,)
+    domain: Labels  # (row,)
+    validation: NDArray[np.bool_] | None = None  # (row,)
+    x: Any = None  # (row, *input); None where it could not be made
+    content: str = ""  # hash of x
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def split(self, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Values (row, ...) of each domain."""
+        return {name: values[self.domain == i] for i, name in enumerate(self.domains)}
+
+    def hash(self) -> str:
+        """The fingerprint of a data set: the same data give the same one."""
+        digest = hashlib.sha256(repr((self.content, self.domains, self.classes)).encode())
+        for values in (self.y, self.domain, self.validation):
+            digest.update(b"-" if values is None else np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()
+
+
+class DomainRows(NamedTuple):
+    """The rows of one domain, as its file gives them."""
+
+    x: Matrix
+    y: NDArray[Any]  # (row,) numbers or text
+    validation: NDArray[np.bool_] | None = None  # (row,)
+
+
+class RowsByDomain(NamedTuple):
+    """The rows of every domain that could be read, and the problems met."""
+
+    rows: dict[str, DomainRows]
+    problems: list[Problem]
+    notes: list[str]
+
+
+def collect_rows(spec: DataSpec, read: RowsByDomain) -> Contents:
+    """One matrix of all domains: encode the labels, leave out rows of other classes if asked, check the features."""
+    encoded = encode_labels(
+        {d: r.y for d, r in read.rows.items()}, spec.classes, spec.label_base, not spec.drop_other_labels
+    )
+    problems, notes = read.problems + encoded.problems, list(read.notes)
+    rows, y = dict(read.rows), dict(encoded.y)
+    for domain, labels in encoded.y.items() if spec.drop_other_labels else ():
+        keep = labels >= 0
+        if not keep.all():
+            notes.append(f"{domain}: {count_things(int((~keep).sum()), 'row')} of other classes left out.")
+        valid = rows[domain].validation
+        rows[domain] = DomainRows(rows[domain].x[keep], rows[domain].y[keep], None if valid is None else valid[keep])
+        y[domain] = labels[keep]
+    x = {domain: r.x for domain, r in rows.items()}
+    uneven = checks.check_widths(x)
+    problems += uneven + checks.check_finite(x)
+    contents = Contents(
+        domains=tuple(rows),
+        classes=encoded.classes,
+        y=np.concatenate([*y.values(), np.empty(0, np.int64)]),
+        domain=np.repeat(np.arange(len(rows)), [len(labels) for labels in y.values()]),
+        validation=_join_validation(rows, problems),
+        problems=problems,
+        notes=notes,
+    )
+    if rows and not uneven:
+        contents.x = normalize_rows(np.concatenate(list(x.values())), spec.normalize)
+        contents.content = hashlib.sha256(repr(contents.x.shape).encode() + contents.x.tobytes()).hexdigest()
+    return contents
+
+
+def _join_validation(rows: dict[str, DomainRows], problems: list[Problem]) -> NDArray[np.bool_] | None:
+    given = [domain for domain, r in rows.items() if r.validation is not None]
+    if given and len(given) < len(rows):
+        missing = [domain for domain in rows if domain not in given]
+        text = f"Only {list_some(given)} have an official split: give {list_some(missing)} one, or none at all."
+        problems.append(Problem(text))
+        return None
+    splits = [r.validation for r in rows.values() if r.validation is not None]
+    return np.concatenate(splits) if splits else None
+
+
+def normalize_rows(x: Matrix, how: str) -> Matrix:
+    """Each row by itself, so that no domain's statistics are used: not even the held-out one's.
+
+    l1: sum of absolute values 1.   l2: length 1.   zscore: mean 0, deviation 1.   A row of equal values becomes 0.
+    """
+    if how == "none":
+        return x
+    wide = x.astype(np.float64)
+    if how == "zscore":
+        wide -= wide.mean(axis=1, keepdims=True)
+        scale = wide.std(axis=1, keepdims=True)
+    else:
+        scale = np.linalg.norm(wide, ord=1 if how == "l1" else 2, axis=1, keepdims=True)
+    result: Matrix = np.divide(wide, scale, out=np.zeros_like(wide), where=scale > 0).astype(np.float32)
+    return result

@@ -1,0 +1,93 @@
+"""Whether a data set can be used: everything that is wrong with it, and what `seqdg check` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqdg.data import checks
+from seqdg.data.contents import Contents
+from seqdg.data.spec import DataSpec
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """The outcome of a check: what there is, and what is wrong with it."""
+
+    name: str
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]  # of one input
+    counts: Mapping[str, int]
+    published: Mapping[str, int]
+    validation: Mapping[str, int]  # rows of the official validation set
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def format_problems(self) -> str:
+        """One problem is the message; several are listed below a line that counts them."""
+        if len(self.problems) == 1:
+            return self.problems[0]
+        return "\n".join((f"{self.name}: {len(self.problems)} things are wrong with the data.", *self._list_problems()))
+
+    def format(self) -> str:
+        inputs = " x ".join(map(str, self.shape)) or "unknown"
+        lines = [f"{self.name}: {len(self.domains)} domains, {len(self.classes)} classes, inputs {inputs}"]
+        if self.classes:
+            lines.append(f"classes: {', '.join(self.classes)}")
+        rows = [["domain", "rows", "published", "train", "validation"]]
+        for domain in self.domains:
+            count, valid = self.counts.get(domain, 0), self.validation.get(domain)
+            split = ["-", "-"] if valid is None else [str(count - valid), str(valid)]
+            rows.append([domain, str(count), str(self.published.get(domain, "-")), *split])
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        for row in rows:
+            numbers = "  ".join(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+            lines.append(f"  {row[0].ljust(widths[0])}  {numbers}")
+        lines += [f"note: {note}" for note in self.notes]
+        wrong = len(self.problems)
+        lines.append(f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong:" if wrong else "Nothing is wrong.")
+        return "\n".join((*lines, *self._list_problems()))
+
+    def _list_problems(self) -> tuple[str, ...]:
+        return tuple(f"- {problem}" for problem in self.problems)
+
+
+def check_contents(
+    spec: DataSpec, contents: Contents, allow_partial: bool, held_out: Sequence[str] | None
+) -> DataCheck:
+    """List everything that is wrong. held_out: the domains that will be held out in turn, None for every one."""
+    labels = contents.split(contents.y)
+    held = contents.domains if held_out is None else held_out
+    problems, notes = list(contents.problems), list(contents.notes)
+    validation: dict[str, NDArray[Any]] = {}
+    if contents.validation is not None:
+        validation = {d: np.flatnonzero(v) for d, v in contents.split(contents.validation).items()}
+        problems += checks.check_counts(validation, spec.validation_counts, "validation row")
+        problems += checks.check_split(labels, validation)
+    problems += checks.find_empty_domains(labels)
+    if len(contents.y):
+        problems += checks.check_counts(labels, spec.counts)
+        problems += checks.check_number_of_domains(contents.domains, held)
+        wrong, remarks = checks.check_class_coverage(labels, contents.classes, held)
+        problems, notes = problems + wrong, notes + remarks
+    excused = [p for p in problems if p.partial and allow_partial]
+    return DataCheck(
+        name=spec.name,
+        domains=contents.domains,
+        classes=contents.classes,
+        shape=() if contents.x is None else tuple(contents.x.shape[1:]),
+        counts={d: len(y) for d, y in labels.items()},
+        published=spec.counts,
+        validation={d: len(v) for d, v in validation.items()},
+        problems=tuple(dict.fromkeys(p.text for p in problems if p not in excused)),
+        notes=tuple(dict.fromkeys(notes + [f"Partial data: {p.text}" for p in excused])),
+    )
