@@ -15,13 +15,13 @@ import sys
 from pathlib import Path
 
 from seqdg.base.errors import UsageError
-from seqdg.cli.table import shown
-from seqdg.report import run as of_run
+from seqdg.report.contents import RunContents, list_commands, list_facts, list_settings, read_contents
+from seqdg.report.costs import render_costs
 from seqdg.report.draw.files import as_svg
-from seqdg.report.page import report
-from seqdg.report.paper import table_for
-from seqdg.report.run import Run, read_run
-from seqdg.report.spent import spent_table
+from seqdg.report.page import build_page
+from seqdg.report.published import find_table
+from seqdg.report.sheet import build_sheet
+from seqdg.report.table import render
 from seqdg.results.archive.reading import open_run
 from seqdg.results.criteria import HIGHER_IS_BETTER
 from seqdg.results.record import Record
@@ -40,9 +40,9 @@ BY = {
 def files(directory: Path) -> dict[str, str]:
     """By name below the directory, the contents of every file that is made from its records."""
     results = open_run(directory)
-    records, run, name = results.records(), read_run(results), results.benchmark
+    records, run, name = results.records(), read_contents(results), results.benchmark
     tables = _tables(records, name, directory)
-    made = report(run)
+    made = build_page(run)
     figures = {f"figures/{name}": content for name, content in map(as_svg, made.figures)}
     titles = {f"figures/{as_svg(f)[0]}": f"{f.title}. {f.caption}" for f in made.figures}
     page = _page(run, directory, tables, titles, made.answers, made.warnings)
@@ -58,19 +58,19 @@ def _tables(records: list[Record], benchmark: str, directory: Path) -> dict[str,
     found = {}
     for rule in _rules(records):
         command = f"seqdg table {place} --format markdown --select {rule}{tested}"
-        text = shown(records, "markdown", rule, (), "accuracy", baseline)
+        text = render(build_sheet(records, rule, "accuracy", baseline), "markdown")
         found[f"tables/accuracy-{rule}.md"] = (BY[rule], command, text)
-    if table_for(benchmark, records) is not None:
+    if find_table(benchmark, records) is not None:
         command = f"seqdg table {place} --format markdown --against paper"
-        text = shown(records, "markdown", "source-val", (), "accuracy", None, "paper", benchmark)
+        text = render(build_sheet(records, "source-val", "accuracy", None, "paper", benchmark), "markdown")
         found["tables/beside-the-paper.md"] = ("Beside the paper", command, text)
     for criterion in [c for c in _criteria(records) if c != "accuracy"]:
         command = f"seqdg table {place} --format markdown --criterion {criterion}{tested}"
-        text = shown(records, "markdown", "source-val", (), criterion, baseline)
+        text = render(build_sheet(records, "source-val", criterion, baseline), "markdown")
         file = f"tables/{criterion.replace('_', '-')}.md"
         found[file] = (f"{UNITS[criterion].title}, selected by itself on source validation", command, text)
     command = f"seqdg table {place} --format markdown --cost"
-    found["tables/cost.md"] = ("Cost", command, spent_table(records, "markdown"))
+    found["tables/cost.md"] = ("Cost", command, render_costs(records, "markdown"))
     return found
 
 
@@ -95,7 +95,7 @@ def _criteria(records: list[Record]) -> list[str]:
     return [c for c in HIGHER_IS_BETTER if c in known]
 
 
-def _page(run: Run, directory: Path, tables: dict, figures: dict, answers: list, warnings: list) -> str:
+def _page(run: RunContents, directory: Path, tables: dict, figures: dict, answers: list, warnings: list) -> str:
     """All of it on one page."""
     place = directory.as_posix()
     made = f"Made by `python scripts/publish.py {place}` from [the records](records.json.xz): do not edit."
@@ -108,12 +108,12 @@ def _page(run: Run, directory: Path, tables: dict, figures: dict, answers: list,
     for file, caption in figures.items():
         lines += ["", f"![{caption.partition('.')[0]}]({file})", "", caption]
     lines += ["", "## What these results are of", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in of_run.facts(run)]
-    lines += ["", "The trials were made by", "", "```", *map(_anywhere, of_run.commands(run)), "```"]
+    lines += [f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in list_facts(run)]
+    lines += ["", "The trials were made by", "", "```", *map(_anywhere, list_commands(run)), "```"]
     lines += ["", "and any of them can be trained again and compared with its record by", "", "```",
               f"seqdg rerun {place} --sample 3 --data DATA", "```"]  # fmt: skip
     lines += ["", "## Settings", "", "Every candidate of every algorithm:", ""]
-    for name, candidates in of_run.settings(run):
+    for name, candidates in list_settings(run):
         lines += [f"- `{name}`", *(f"  - {text}" for text in candidates)]
     return "\n".join(lines) + "\n"
 

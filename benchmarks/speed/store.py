@@ -20,7 +20,7 @@ from seqdg.bench.benchmark import Choice, load_benchmark
 from seqdg.bench.executors.context import Context
 from seqdg.bench.plan import make_plan
 from seqdg.bench.trial import Trial
-from seqdg.cli.table import shown
+from seqdg.report.results import Results
 from seqdg.results.record import DONE, Evaluation, Record
 from seqdg.results.status import read_status
 from seqdg.results.store import Store, pause_garbage_collection
@@ -86,7 +86,7 @@ def measure(directory: Path, count: int) -> None:
 def printed(directory: Path) -> str:
     """As the command does it."""
     with pause_garbage_collection():
-        return shown(Store.open(directory).records("accuracy"), "text", "source-val")
+        return str(Results.open(directory).table())
 
 
 if __name__ == "__main__":

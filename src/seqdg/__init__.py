@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from seqdg.estimator.classifier import DomainGeneralizer
     from seqdg.estimator.compare import compare
     from seqdg.nets.net import Net
+    from seqdg.report.results import Results
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Net",
     "Params",
     "Range",
+    "Results",
     "Sequential",
     "UsageError",
     "build",
@@ -43,6 +45,7 @@ _MODULES = {
     "Net": "nets.net",
     "Params": "base.episode",
     "Range": "core.algorithm",
+    "Results": "report.results",
     "Sequential": "core.sequential",
     "UsageError": "base.errors",
     "build": "core.registry",

@@ -10,7 +10,7 @@ import pytest
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.report import paper
+from seqdg.report import published
 from seqdg.report.analyses import find_analysis, list_analyses, show_analysis
 
 
@@ -58,7 +58,7 @@ def test_what_is_looked_at_by_default_exists():
 
 
 def test_the_cost_is_looked_at_for_every_algorithm_of_the_papers_cost_table():
-    assert {paper.column_of(name) for name in find_analysis("cost").algorithms} >= set(paper.cost())
+    assert {published.find_column(name) for name in find_analysis("cost").algorithms} >= set(published.load_minutes())
 
 
 @pytest.mark.parametrize("kind", list_analyses())

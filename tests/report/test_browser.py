@@ -15,8 +15,8 @@ from seqdg.bench.executors.context import Context
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.plan import make_plan
 from seqdg.report.analyses import find_analysis, list_analyses
-from seqdg.report.page import page, report
-from seqdg.report.run import Run, read_run
+from seqdg.report.contents import RunContents, read_contents
+from seqdg.report.page import build_page, render_page
 from seqdg.results.record import Record
 from seqdg.results.run import Analysis
 from seqdg.results.store import Store
@@ -78,7 +78,7 @@ def seen(browser, path: Path, width: int, scheme: str) -> dict:
 
 def check(browser, made, path: Path) -> None:
     """All that must hold of any report."""
-    path.write_text(page(made), encoding="utf-8")
+    path.write_text(render_page(made), encoding="utf-8")
     check_file(browser, made, path)
 
 
@@ -112,22 +112,28 @@ def test_a_report_with_hard_names_gaps_and_divergence_shows_well(browser, run, t
         "fo-s-mldg": {"V": [0.7, 0.8, 0.9], evil: [0.6, 0.7, 0.8], "w" * 120: [0.5, 0.6, 0.4]},
     }
     asked = {"command": f"seqdg bench '{evil}'", "algorithms": [*values, "dann"], "held_out": ["V"], "seeds": [0, 1]}
-    check(browser, report(Run(evil, run(values), (), [asked])), tmp_path / "report.html")
+    check(browser, build_page(RunContents(evil, run(values), (), [asked])), tmp_path / "report.html")
 
 
 def test_a_report_of_one_trial_shows_well(browser, run, tmp_path):
     values = {"agg": {"V": [0.5], "L": [0.6]}, "mldg": {"V": [0.6], "L": [0.5]}}
-    check(browser, report(Run("vlcs", run(values))), tmp_path / "report.html")
+    check(browser, build_page(RunContents("vlcs", run(values))), tmp_path / "report.html")
 
 
 def test_a_report_of_many_algorithms_and_domains_shows_well(browser, run, tmp_path):
     domains = {f"domain {d}": [0.5 + d / 40, 0.52 + d / 40, 0.49 + d / 40] for d in range(10)}
-    check(browser, report(Run("many", run({f"algorithm-{a}": domains for a in range(13)}))), tmp_path / "report.html")
+    check(
+        browser,
+        build_page(RunContents("many", run({f"algorithm-{a}": domains for a in range(13)}))),
+        tmp_path / "report.html",
+    )
 
 
 def test_every_analysis_shows_well(browser, run, payloads, tmp_path):
     values = {"agg": {"V": [0.5, 0.6], "L": [0.6, 0.7]}, "fo-s-mldg": {"V": [0.6, 0.5], "L": [0.5, 0.7]}}
-    made = report(Run("vlcs", run(values), [Analysis(name, 0.0, payload) for name, payload in payloads.items()]))
+    made = build_page(
+        RunContents("vlcs", run(values), [Analysis(name, 0.0, payload) for name, payload in payloads.items()])
+    )
     assert {s.name for s in made.sections} >= {*payloads, "step-cost"}
     check(browser, made, tmp_path / "report.html")
 
@@ -140,7 +146,7 @@ def trained(context: Context, choice: Choice) -> list[Record]:
 def test_a_report_of_real_trials_shows_well(browser, tmp_path):
     context = Context(load_benchmark("rotated-mnist"), None, "cpu")
     records = trained(context, Choice(algorithms=["agg", "fo-s-mldg"], held_out=["0", "75"], trials=2, steps=20))
-    check(browser, report(Run("rotated-mnist", records)), tmp_path / "report.html")
+    check(browser, build_page(RunContents("rotated-mnist", records)), tmp_path / "report.html")
 
 
 @pytest.mark.slow
@@ -156,7 +162,7 @@ def test_the_report_that_the_commands_make_with_every_analysis_shows_well(
         assert seqdg("analyze", name, *where, *few).returncode == 0
     assert seqdg("report", str(tmp_path / "run"), "--figures", str(tmp_path / "figures")).returncode == 0
     store = Store.open(tmp_path / "run")
-    made = report(read_run(store))
+    made = build_page(read_contents(store))
     rows = store.analyses("tsne")[0].payload["numbers"]["labels"]
     store.close()
     marks = {f.name: [p.data_marks for p in f.pictures] for f in made.figures}

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from seqdg.base.errors import UsageError
-from seqdg.report.sheet import sheet
-from seqdg.report.table import FORMATS, table
+from seqdg.report.sheet import build_sheet
+from seqdg.report.table import FORMATS, render
 from seqdg.results.record import DIVERGED, DONE, FAILED, Evaluation, Record
 from seqdg.results.select import select_outcomes
 
@@ -87,7 +87,7 @@ def test_inner_trials_that_are_missing_are_not_averaged_over():
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_table_says_how_many_candidates_there_were_and_what_chose_among_them(form):
-    shown = table(sheet(RECORDS, "last"), form)
+    shown = render(build_sheet(RECORDS, "last"), form)
     if form == "json":
         assert {entry["candidates"] for entry in json.loads(shown)} == {5}
     elif form == "csv":
@@ -98,9 +98,9 @@ def test_a_table_says_how_many_candidates_there_were_and_what_chose_among_them(f
 
 
 def test_unequal_numbers_of_candidates_are_named_and_a_single_one_is_not(run):
-    few = sheet([*RECORDS, *run({"mldg": {"V": [0.6]}})])
-    assert "among these candidates: agg 5, mldg 1." in table(few)
-    assert "candidates" not in table(sheet(run({"agg": {"V": [0.6]}})), "csv")
+    few = build_sheet([*RECORDS, *run({"mldg": {"V": [0.6]}})])
+    assert "among these candidates: agg 5, mldg 1." in render(few)
+    assert "candidates" not in render(build_sheet(run({"agg": {"V": [0.6]}})), "csv")
 
 
 @pytest.mark.parametrize("field", ["steps", "precision"])
@@ -108,18 +108,18 @@ def test_a_table_says_what_else_the_trainings_differ_in_that_it_chose_from(field
     others = [copy.deepcopy(r) for r in RECORDS]
     for r in others:
         r.description["protocol"]["precision"] = "float32"
-    assert "mixes" not in table(sheet(others))
+    assert "mixes" not in render(build_sheet(others))
     others[0].description["protocol"][field] = "other"
-    assert f"This run mixes trainings of {field} other and {'20' if field == 'steps' else 'float32'}." in table(
-        sheet(others)
+    assert f"This run mixes trainings of {field} other and {'20' if field == 'steps' else 'float32'}." in render(
+        build_sheet(others)
     )
 
 
 def test_a_table_says_of_which_algorithms_trials_failed():
     failed = [replace(r, description={**r.description, "algorithm": "mine"}, status=FAILED) for r in RECORDS[:2]]
-    shown = table(sheet([*RECORDS, *failed]))
+    shown = render(build_sheet([*RECORDS, *failed]))
     assert "2 trials of mine failed: `seqdg status DIR --errors`." in shown
-    assert "failed" not in table(sheet(RECORDS))
+    assert "failed" not in render(build_sheet(RECORDS))
 
 
 @pytest.mark.parametrize(("apart", "step"), [(1e-12, 50), (1e-6, 100)])

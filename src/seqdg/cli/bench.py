@@ -93,7 +93,8 @@ def _finish(
     directory: Path, context: Context, choice: Choice, automatic: bool, executor: Executor, select: str
 ) -> None:
     """Runs what is missing and prints the table."""
-    from seqdg.cli.table import shown
+    from seqdg.report.sheet import build_sheet
+    from seqdg.report.table import render
     from seqdg.results.directory import lock_directory
     from seqdg.results.record import FAILED
     from seqdg.results.store import Store
@@ -105,11 +106,11 @@ def _finish(
         except KeyboardInterrupt:
             _interrupted(store, directory)
             raise typer.Exit(130) from None
-        wanted = {t.key for t in made.trials}
-        records = [r for r in store.records("accuracy") if r.key in wanted]
+        place = {t.key: i for i, t in enumerate(made.trials)}
+        records = sorted((r for r in store.records("accuracy") if r.key in place), key=lambda r: place[r.key])
         store.close()
     if any(r.status != FAILED for r in records):
-        typer.echo(shown(records, "text", select, [t.key for t in made.trials]), nl=False)
+        typer.echo(render(build_sheet(records, select)), nl=False)
     if failed:
         last = failed[-1].error.strip().splitlines()[-1]
         names = ", ".join(dict.fromkeys(record.algorithm for record in failed))

@@ -28,24 +28,13 @@ def report(
 
     seqdg report runs/rotated-mnist --figures figures
     """
-    from seqdg.base.errors import UsageError
-    from seqdg.report.page import page
-    from seqdg.report.page import report as made
-    from seqdg.report.run import read_run
-    from seqdg.results.archive.reading import open_run
+    from seqdg.report.results import Results
 
-    store = open_run(directory)
-    run = read_run(store)
-    store.close()
-    content = made(run, select, criterion, baseline)
-    path = (directory.parent if directory.is_file() else directory) / "report.html"
-    try:
-        path.write_text(page(content), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}. Make room for it, or free its name.") from None
-    typer.echo(path)
+    results = Results.open(directory)
+    typer.echo(results.report(None, select, criterion, baseline))
     if figures is not None:
         from seqdg.report.draw.files import write_figures
 
-        for written in write_figures(content.figures, figures):
-            typer.echo(written)
+        for path in write_figures(results.page(select, criterion, baseline).figures, figures):
+            typer.echo(path)
+    results.close()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from seqdg.cli import options as given
-
-if TYPE_CHECKING:
-    from seqdg.results.record import Record
 
 Against = Annotated[
     str | None,
@@ -40,35 +36,13 @@ def table(
 
     seqdg table runs/rotated-mnist --baseline agg
     """
-    from seqdg.results.archive.reading import open_run
-    from seqdg.results.store import pause_garbage_collection
+    from seqdg.report.results import Results
 
-    with pause_garbage_collection():  # the records are needed to the end
-        store = open_run(directory)
-        records, benchmark = store.records(criterion), store.benchmark
-        store.close()
-        if cost:
-            from seqdg.report.spent import spent_table
+    results = Results.open(directory)
+    if cost:
+        from seqdg.report.costs import render_costs
 
-            typer.echo(spent_table(records, form, baseline or "agg"), nl=False)
-            return
-        typer.echo(shown(records, form, select, (), criterion, baseline, against, benchmark), nl=False)
-
-
-def shown(
-    records: Sequence[Record],
-    form: str,
-    select: str,
-    order: Sequence[str] = (),
-    criterion: str = "accuracy",
-    baseline: str | None = None,
-    against: str | None = None,
-    benchmark: str = "",
-) -> str:
-    """The table of some records, in the order of the plan where one is given."""
-    from seqdg.report.sheet import sheet
-    from seqdg.report.table import table as rendered
-
-    place = {key: i for i, key in enumerate(order)}
-    records = sorted(records, key=lambda r: place.get(r.key, len(place)))
-    return rendered(sheet(records, select, criterion, baseline, against, benchmark), form)
+        typer.echo(render_costs(results.records(criterion), form, baseline or "agg"), nl=False)
+    else:
+        typer.echo(results.table(select, criterion, baseline, form, against))
+    results.close()

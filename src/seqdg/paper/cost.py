@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqdg.paper.study import Numbers, Study
-from seqdg.report import paper
+from seqdg.report import published
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import Row, rows_plot
@@ -229,8 +229,8 @@ def _is_wide(values: list[float | None]) -> bool:
 
 def _format_row(name: str, costs: Mapping[str, Any]) -> tuple[str, list[str]]:
     c, base = costs[name], costs.get(BASE)
-    column = paper.column_of(name)
-    minutes = paper.cost().get(column) if column else None
+    column = published.find_column(name)
+    minutes = published.load_minutes().get(column) if column else None
     return name, [
         f"{1000 * c['seconds']:.2f}",
         f"{c['seconds'] / base['seconds']:.2f}" if base else "-",
@@ -238,7 +238,7 @@ def _format_row(name: str, costs: Mapping[str, Any]) -> tuple[str, list[str]]:
         f"{c['memory'] / 2**20:.1f}",
         f"{c['memory'] / base['memory']:.2f}" if base else "-",
         f"{minutes:.2f}" if minutes else "-",
-        f"{minutes / paper.cost()['AGG']:.2f}" if minutes else "-",
+        f"{minutes / published.load_minutes()['AGG']:.2f}" if minutes else "-",
     ]
 
 

@@ -8,7 +8,7 @@ from seqdg.base.errors import UsageError
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.theme import Looks
-from seqdg.report.figures import domain_figure
+from seqdg.report.figures import draw_domains
 from seqdg.report.section import Section, Table
 from seqdg.report.sheet import Sheet
 from seqdg.results.record import FAILED
@@ -53,7 +53,7 @@ def compute(study: Study) -> Numbers:
 
 def show(payload: Payload, looks: Looks) -> Section:
     sheet = Sheet([Cell(**cell) for cell in payload["numbers"]["cells"]])
-    drawn = domain_figure(sheet, looks)
+    drawn = draw_domains(sheet, looks)
     figure = Figure("ensemble", "Against the naive ensemble", drawn.pictures, drawn.caption)
     rows = []
     for name in sheet.columns:

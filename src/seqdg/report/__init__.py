@@ -1,1 +1,1 @@
-"""Tables and pictures, made from records alone."""
+"""Tables, figures and the HTML page of a run, made from its records."""

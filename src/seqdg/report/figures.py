@@ -1,4 +1,4 @@
-"""The pictures that every run has."""
+"""The figures of every report."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from seqdg.results.select import Outcome
 from seqdg.results.summary import AVERAGE, WORST, mean_and_error
 
 
-def domain_figure(sheet: Sheet, looks: Looks) -> Figure:
-    """A panel for each held-out domain and the average: a dot and its standard error for each algorithm."""
+def draw_domains(sheet: Sheet, looks: Looks) -> Figure:
+    """Draw a panel for each held-out domain and the average: a dot and its standard error for each algorithm."""
     panels = []
     for domain in [r for r in sheet.rows if r != WORST]:
         rows = []
         for name in sheet.columns:
-            cell, shown = sheet.cell(domain, name), sheet.value(domain, name)
+            cell, value_text = sheet.cell(domain, name), sheet.value(domain, name)
             value, error = (cell.mean, cell.stderr) if cell else (None, None)
             low, high = (value - error, value + error) if value is not None and error is not None else (None, None)
-            missing = {"diverged": "diverged", "-": "no value" if cell else "not run"}.get(shown, "")
-            rows.append(Row(name, looks[name], value, low, high, missing, f"{name}, {domain}: {shown}"))
+            missing = {"diverged": "diverged", "-": "no value" if cell else "not run"}.get(value_text, "")
+            rows.append(Row(name, looks[name], value, low, high, missing, f"{name}, {domain}: {value_text}"))
         panels.append(rows_plot(rows, sheet.unit.title, domain))
     several = any(c.stderr is not None for c in sheet.cells)
     bars = "Bars are one standard error." if several else "One trial each, so there are no error bars."
@@ -33,8 +33,8 @@ def domain_figure(sheet: Sheet, looks: Looks) -> Figure:
                   f"{sheet.unit.title} on the held-out domain. {bars} Every panel has its own scale.")  # fmt: skip
 
 
-def difference_figure(sheet: Sheet, looks: Looks) -> Figure | None:
-    """Mean paired difference from the baseline with its 95 % interval."""
+def draw_differences(sheet: Sheet, looks: Looks) -> Figure | None:
+    """Draw the mean paired differences from the baseline with their 95 % intervals."""
     rows = []
     for x in sheet.paired:
         note = x.verdict.removesuffix(f" than {x.baseline}") if x.distinguishable else "not distinguishable"
@@ -51,25 +51,25 @@ def difference_figure(sheet: Sheet, looks: Looks) -> Figure | None:
     return Figure("differences", f"Against {baseline}", [rows_plot(rows, label, zero=True)], caption)
 
 
-def curve_figure(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure | None:
-    """Training loss, and the criterion on source validation and the held-out domain, over the steps."""
+def draw_curves(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure | None:
+    """Draw the training loss, and the criterion on source validation and the held-out domain, over the steps."""
     criterion, factor = sheet.criterion, sheet.unit.factor
     sound = [o for o in chosen if o.value is not None]
     losses, source, held_out = [], [], []
     for name in dict.fromkeys(o.algorithm for o in sound):
-        own = _of_one_length([o for o in sound if o.algorithm == name])
-        steps = own[0].record.history[-1].step
-        curve = _mean([o.record.losses for o in own])
+        trials = _keep_usual_length([o for o in sound if o.algorithm == name])
+        steps = trials[0].record.history[-1].step
+        curve = _average_curves([o.record.losses for o in trials])
         losses.append(Series(name, looks[name], [steps * (i + 0.5) / len(curve) for i in range(len(curve))], curve))
-        at = [e.step for e in own[0].record.history]
-        inside = [[factor * fmean(e.source[criterion]) for e in o.record.history] for o in own]
-        outside = [[factor * e.held_out[criterion][0] for e in o.record.history] for o in own]
-        source.append(Series(name, looks[name], at, _mean(inside)))
-        held_out.append(Series(name, looks[name], at, _mean(outside)))
+        at = [e.step for e in trials[0].record.history]
+        inside = [[factor * fmean(e.source[criterion]) for e in o.record.history] for o in trials]
+        outside = [[factor * e.held_out[criterion][0] for e in o.record.history] for o in trials]
+        source.append(Series(name, looks[name], at, _average_curves(inside)))
+        held_out.append(Series(name, looks[name], at, _average_curves(outside)))
     if not losses:
         return None
     panels = [
-        _loss_plot(losses),
+        _draw_losses(losses),
         lines_plot(source, "step", sheet.unit.title, "Source validation"),
         lines_plot(held_out, "step", sheet.unit.title, "Held-out domain"),
     ]
@@ -80,15 +80,15 @@ def curve_figure(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figur
     return Figure("curves", "Training", panels, caption, [(s.name, s.style) for s in losses], lines=True)
 
 
-def _of_one_length(own: Sequence[Outcome]) -> list[Outcome]:
-    """Those with the most common number of evaluations and losses, so that curves can be averaged."""
-    sizes = [(len(o.record.history), len(o.record.losses)) for o in own]
+def _keep_usual_length(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the outcomes with the most common number of evaluations and losses, so that curves can be averaged."""
+    sizes = [(len(o.record.history), len(o.record.losses)) for o in outcomes]
     usual = max(dict.fromkeys(sizes), key=sizes.count)
-    return [o for o, size in zip(own, sizes, strict=True) if size == usual]
+    return [o for o, size in zip(outcomes, sizes, strict=True) if size == usual]
 
 
-def _loss_plot(losses: Sequence[Series]) -> Picture:
-    """Cut off above where a few values would flatten all others."""
+def _draw_losses(losses: Sequence[Series]) -> Picture:
+    """Draw the losses, cut off above where a few values would flatten all others."""
     values = sorted(v for s in losses for v in s.ys if math.isfinite(v))
     top = values[math.ceil(0.95 * len(values)) - 1] * 1.3 if values else 1.0
     heading = "Training loss"
@@ -99,15 +99,15 @@ def _loss_plot(losses: Sequence[Series]) -> Picture:
     return lines_plot(losses, "step", "loss", heading, y=padded(values))
 
 
-def _mean(curves: Sequence[Sequence[float]]) -> list[float]:
+def _average_curves(curves: Sequence[Sequence[float]]) -> list[float]:
     return [fmean(values) for values in zip(*curves, strict=True)]
 
 
-def cost_figure(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure | None:
-    """What an algorithm reached against the time that a trial of it took."""
+def draw_cost(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure | None:
+    """Draw the average over domains against the time that a trial takes."""
     points = []
     for name in sheet.columns:
-        cell, seconds = sheet.cell(AVERAGE, name), mean_seconds(chosen, name)
+        cell, seconds = sheet.cell(AVERAGE, name), average_seconds(chosen, name)
         if cell is not None and cell.mean is not None and seconds:
             low, high = (None, None) if cell.stderr is None else (cell.mean - cell.stderr, cell.mean + cell.stderr)
             points.append(Point(name, looks[name], seconds, cell.mean, low, high))
@@ -121,5 +121,5 @@ def cost_figure(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure
     return Figure("cost", "Cost against accuracy", [panel], caption, [(p.name, p.style) for p in points])
 
 
-def mean_seconds(chosen: Sequence[Outcome], algorithm: str) -> float | None:
+def average_seconds(chosen: Sequence[Outcome], algorithm: str) -> float | None:
     return mean_and_error([o.record.seconds for o in chosen if o.algorithm == algorithm])[0]

@@ -1,90 +1,89 @@
-"""A table for a paper: booktabs, the best of every held-out domain bold, the second underlined."""
+"""Tables as LaTeX: booktabs, the best of every held-out domain in bold, the second underlined."""
 
 from __future__ import annotations
 
 from seqdg.report.sheet import Sheet
-from seqdg.report.text import one_line
+from seqdg.report.text import join_lines
 from seqdg.results.summary import AVERAGE
 
-# True once a document has begun: then this is a part of it. Otherwise it is a document by itself.
+# If a document has begun, the table is a part of it; otherwise it is a document by itself.
 OPENING = r"""\expandafter\ifx\csname @nodocument\endcsname\relax \def\tableend{}\else
 \documentclass{article}\usepackage{booktabs}\begin{document}\def\tableend{\end{document}}\fi"""
 
 
-def latex(sheet: Sheet) -> str:
-    """Compiles by itself, and as a part of a document that loads booktabs."""
+def format_latex(sheet: Sheet) -> str:
+    """Return the table, which compiles by itself and inside a document that loads booktabs."""
     comments = [sheet.footnote, *sheet.notes, "Compiles by itself, or with \\input where booktabs is loaded."]
-    lines = [f"% {_ascii(note)}" for note in comments] + [OPENING]
-    body = _with_paper(sheet) if sheet.paper else _by_domain(sheet)
-    lines += body
+    lines = [f"% {_to_ascii(note)}" for note in comments] + [OPENING]
+    lines += _format_with_paper(sheet) if sheet.paper else _format_domains(sheet)
     if sheet.paired:
-        lines += ["", r"\par\bigskip", *_paired(sheet)]
+        lines += ["", r"\par\bigskip", *_format_differences(sheet)]
     return "\n".join([*lines, r"\tableend"]) + "\n"
 
 
-def _by_domain(sheet: Sheet) -> list[str]:
-    head = ["Unseen", *(rf"\textbf{{{escaped(c)}}}" for c in sheet.columns)]
-    lines = [rf"\begin{{tabular}}{{l{'c' * len(sheet.columns)}}}", r"\toprule", _line(head), r"\midrule"]
+def _format_domains(sheet: Sheet) -> list[str]:
+    head = ["Unseen", *(rf"\textbf{{{escape_latex(c)}}}" for c in sheet.columns)]
+    lines = [rf"\begin{{tabular}}{{l{'c' * len(sheet.columns)}}}", r"\toprule", _join_cells(head), r"\midrule"]
     for r in sheet.rows:
         if r == AVERAGE:
             lines.append(r"\midrule")
-        lines.append(_line([escaped(r), *(_value(sheet, r, c) for c in sheet.columns)]))
+        lines.append(_join_cells([escape_latex(r), *(_format_value(sheet, r, c) for c in sheet.columns)]))
     return [*lines, r"\bottomrule", r"\end{tabular}"]
 
 
-def _with_paper(sheet: Sheet) -> list[str]:
+def _format_with_paper(sheet: Sheet) -> list[str]:
     assert sheet.paper is not None
-    head = ["Algorithm", *(rf"\textbf{{{escaped(r)}}}" for r in sheet.rows)]
-    lines = [rf"\begin{{tabular}}{{l{'c' * len(sheet.rows)}}}", r"\toprule", _line(head), r"\midrule"]
+    head = ["Algorithm", *(rf"\textbf{{{escape_latex(r)}}}" for r in sheet.rows)]
+    lines = [rf"\begin{{tabular}}{{l{'c' * len(sheet.rows)}}}", r"\toprule", _join_cells(head), r"\midrule"]
     for c in sheet.columns:
-        lines.append(_line([escaped(c), *(_value(sheet, r, c) for r in sheet.rows)]))
+        lines.append(_join_cells([escape_latex(c), *(_format_value(sheet, r, c) for r in sheet.rows)]))
         if c in sheet.paper.columns:
-            name = rf"\quad\textit{{paper: {escaped(sheet.paper.columns[c])}}}"
-            lines.append(_line([name, *(sheet.published(r, c) for r in sheet.rows)]))
+            name = rf"\quad\textit{{paper: {escape_latex(sheet.paper.columns[c])}}}"
+            lines.append(_join_cells([name, *(sheet.published(r, c) for r in sheet.rows)]))
     return [*lines, r"\bottomrule", r"\end{tabular}"]
 
 
-def _paired(sheet: Sheet) -> list[str]:
+def _format_differences(sheet: Sheet) -> list[str]:
     head = ["Algorithm", "Difference", r"95\,\% CI", "$p$", "Verdict"]
-    lines = [r"\begin{tabular}{lcccl}", r"\toprule", _line(head), r"\midrule"]
+    lines = [r"\begin{tabular}{lcccl}", r"\toprule", _join_cells(head), r"\midrule"]
     digits = sheet.unit.digits
     for x in sheet.paired:
         ends = "--" if x.low is None else f"${x.low:+.{digits}f}$ to ${x.high:+.{digits}f}$"
         gap = "--" if x.difference is None else f"${x.difference:+.{digits}f}$"
         p = "--" if x.p_holm is None else "$<0.001$" if x.p_holm < 0.001 else f"{x.p_holm:.3f}"
-        lines.append(_line([escaped(x.algorithm), gap, ends, p, escaped(x.verdict)]))
+        lines.append(_join_cells([escape_latex(x.algorithm), gap, ends, p, escape_latex(x.verdict)]))
     return [*lines, r"\bottomrule", r"\end{tabular}"]
 
 
-def _line(parts: list[str]) -> str:
+def _join_cells(parts: list[str]) -> str:
     return " & ".join(parts) + r" \\"
 
 
-def _value(sheet: Sheet, row: str, column: str) -> str:
+def _format_value(sheet: Sheet, row: str, column: str) -> str:
     value, place = sheet.value(row, column, r"$\pm$"), sheet.place(row, column)
     if place == 0:
         return rf"\textbf{{{value}}}"
     return rf"\underline{{{value}}}" if place == 1 else value
 
 
-def escaped(name: str) -> str:
-    """A name as text, whatever it holds."""
+def escape_latex(name: str) -> str:
+    """Return a name as LaTeX text, whatever characters it has."""
     special = {
         "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
         "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\char34{}",
         "[": "{[}", "]": "{]}", "`": r"\textasciigrave{}",
     }  # fmt: skip
-    text = "".join(special.get(ch, f"\\{ch}" if ch in "&%$#_{}" else _letter(ch)) for ch in one_line(name))
+    text = "".join(special.get(ch, f"\\{ch}" if ch in "&%$#_{}" else _escape_letter(ch)) for ch in join_lines(name))
     return text.replace("--", "-{}-{}")  # no ligature
 
 
-def _letter(ch: str) -> str:
-    """What every engine sets as it is; of the rest its code, where an engine knows no Unicode."""
+def _escape_letter(ch: str) -> str:
+    """Return characters that every engine sets, and the code of others for engines without Unicode."""
     if ch.isascii() or ("À" <= ch <= "ÿ" and ch not in "Ð×Þð÷þ"):
         return ch
     return rf"{{\ifdefined\Umathcode {ch}\else(U+{ord(ch):04X})\fi}}"
 
 
-def _ascii(note: str) -> str:
-    """For a comment, which some engines read before they know the encoding."""
-    return one_line(note).replace("±", "+-").encode("ascii", "replace").decode()
+def _to_ascii(note: str) -> str:
+    """Return the note in ASCII for a comment, which some engines read before they know the encoding."""
+    return join_lines(note).replace("±", "+-").encode("ascii", "replace").decode()

@@ -1,4 +1,4 @@
-"""What a report is made of."""
+"""The parts of a report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seqdg.report.draw.marks import Figure
 
 @dataclass(frozen=True)
 class Table:
-    """`rows` are the head of the row and its cells; a cell that starts with a star is the best of its column."""
+    """Each row has a head and cells; a cell that starts with a star is the best of its column."""
 
     caption: str
     head: Sequence[str]
@@ -19,7 +19,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    name: str  # of its anchor
+    name: str  # of its anchor in the page
     title: str
     text: Sequence[str] = ()
     points: Sequence[str] = ()
@@ -31,8 +31,8 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Report:
-    """Everything that the page says; its figures can also be written as files."""
+class Page:
+    """The contents of the HTML page; its figures can also be written as files."""
 
     title: str
     lead: str

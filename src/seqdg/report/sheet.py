@@ -1,4 +1,4 @@
-"""What a table says, whatever the format: its cells, their ranks, and the notes under it."""
+"""What a table says in every format: its cells, their ranks, and the notes below it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from seqdg.report.paper import Beside, beside
+from seqdg.base.errors import UsageError, unknown
+from seqdg.report.published import PaperColumns, set_beside
 from seqdg.results.criteria import HIGHER_IS_BETTER
 from seqdg.results.record import FAILED, Record
 from seqdg.results.select import Outcome, count_candidates, find_mixtures, select_outcomes
@@ -21,17 +22,20 @@ PAIRING = (
 )
 
 
+DIFFERENCES = ("algorithm", "difference", "95 % interval", "p (Holm)", "pairs", "domains ahead", "verdict")
+
+
 @dataclass(frozen=True)
 class Sheet:
-    """Everything that a table shows."""
+    """Everything that a table shows, whatever its format."""
 
     cells: Sequence[Cell]
     select: str = "source-val"
     criterion: str = "accuracy"
-    paper: Beside | None = None
+    paper: PaperColumns | None = None
     paired: Sequence[PairedDifference] = ()
-    candidates: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tried, by algorithm: at least, at most
-    mixed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what else they differ in, and its values
+    candidates: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tried, by algorithm: least and most
+    mixed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # in what else they differ, and the values
     failed: Mapping[str, int] = field(default_factory=dict)  # trials, by algorithm
 
     @property
@@ -45,13 +49,13 @@ class Sheet:
 
     @cached_property
     def rows(self) -> list[str]:
-        """Held-out domains, average and worst last."""
-        found = list(dict.fromkeys(c.held_out for c in self.cells))
-        return [r for r in found if r not in (AVERAGE, WORST)] + [r for r in (AVERAGE, WORST) if r in found]
+        """The held-out domains, then average and worst."""
+        names = list(dict.fromkeys(c.held_out for c in self.cells))
+        return [r for r in names if r not in (AVERAGE, WORST)] + [r for r in (AVERAGE, WORST) if r in names]
 
     @cached_property
     def columns(self) -> list[str]:
-        """Algorithms."""
+        """The algorithms."""
         return list(dict.fromkeys(c.algorithm for c in self.cells))
 
     @cached_property
@@ -62,28 +66,29 @@ class Sheet:
         return self.by_pair.get((row, column))
 
     @cached_property
-    def ranked(self) -> dict[str, list[float]]:
-        """By row, its distinct means as printed, best first."""
-        found = {}
+    def ranking(self) -> dict[str, list[float]]:
+        """The distinct means of each row as printed, best first."""
+        ranking = {}
         for row in self.rows:
-            means = {self.printed(c.mean) for c in self.cells if c.held_out == row and c.mean is not None}
-            found[row] = sorted(means, reverse=self.higher)
-        return found
+            means = {self.round(c.mean) for c in self.cells if c.held_out == row and c.mean is not None}
+            ranking[row] = sorted(means, reverse=self.higher)
+        return ranking
 
-    def printed(self, value: float) -> float:
+    def round(self, value: float) -> float:
+        """Return the value as it is printed."""
         return round(value, self.unit.digits)
 
     def place(self, row: str, column: str) -> int | None:
-        """0 for the best of its row, 1 for the second, ..."""
+        """Return 0 for the best of its row, 1 for the second, ..."""
         cell = self.cell(row, column)
-        return None if cell is None or cell.mean is None else self.ranked[row].index(self.printed(cell.mean))
+        return None if cell is None or cell.mean is None else self.ranking[row].index(self.round(cell.mean))
 
     def value(self, row: str, column: str, plus_minus: str = "±") -> str:
         """`57.5 ± 0.5`"""
         return format_cell(self.cell(row, column), self.unit.digits, plus_minus)
 
     def published(self, row: str, column: str) -> str:
-        """The paper's number, as it prints it."""
+        """Return the paper's number as the paper prints it."""
         value = self.paper.values.get((row, column)) if self.paper else None
         return "" if value is None else f"{value:.1f}"
 
@@ -104,19 +109,21 @@ class Sheet:
 
     @property
     def remarks(self) -> list[str]:
-        """What to know of the cells."""
-        found = [_choice(self.candidates, self.select)] if self.searched else []
-        found += [f"This run mixes trainings of {name} {' and '.join(values)}." for name, values in self.mixed.items()]
+        """Sentences about the cells."""
+        remarks = [_describe_choice(self.candidates, self.select)] if self.searched else []
+        remarks += [
+            f"This run mixes trainings of {name} {' and '.join(values)}." for name, values in self.mixed.items()
+        ]
         if any(self.value(r, c) == "-" for r in self.rows for c in self.columns):
-            found.append("- not run, not defined, or no seed with every domain.")
+            remarks.append("- not run, not defined, or no seed with every domain.")
         lost = sum(c.diverged for c in self.cells if c.held_out not in (AVERAGE, WORST))
         if lost:
-            found.append(f"{lost} trial{'s' if lost > 1 else ''} diverged and count in no mean.")
-        return found
+            remarks.append(f"{lost} trial{'s' if lost > 1 else ''} diverged and count in no mean.")
+        return remarks
 
     @property
     def notes(self) -> list[str]:
-        """Sentences below the table."""
+        """The sentences below the table."""
         tests = [describe_difference(x, self.unit.points, self.unit.digits) for x in self.paired]
         failed = [
             f"{count} trial{'s' if count > 1 else ''} of {name} failed: `seqdg status DIR --errors`."
@@ -131,30 +138,21 @@ class Sheet:
         ]
 
 
-def sheet(
+def build_sheet(
     records: Sequence[Record],
     select: str = "source-val",
     criterion: str = "accuracy",
     baseline: str | None = None,
     against: str | None = None,
     benchmark: str = "",
+    outcomes: Sequence[Outcome] | None = None,
 ) -> Sheet:
-    """From records: `against` "paper" sets the paper's numbers beside them, `baseline` names what to test against."""
-    chosen = select_outcomes(records, select, criterion)
-    return sheet_of(chosen, records, select, criterion, baseline, against, benchmark)
+    """Build the table of some records.
 
-
-def sheet_of(
-    chosen: Sequence[Outcome],
-    records: Sequence[Record],
-    select: str,
-    criterion: str,
-    baseline: str | None = None,
-    against: str | None = None,
-    benchmark: str = "",
-) -> Sheet:
-    from seqdg.base.errors import UsageError, unknown
-
+    baseline: the algorithm that the others are tested against.   against: "paper" adds the paper's numbers.
+    outcomes: what this rule and criterion select, where that is known already.
+    """
+    chosen = select_outcomes(records, select, criterion) if outcomes is None else outcomes
     if not chosen:
         raise UsageError("The run holds no finished trial yet, so there is no table to print.")
     if against is not None and against != "paper":
@@ -164,18 +162,33 @@ def sheet_of(
     unit, higher = UNITS[criterion], HIGHER_IS_BETTER[criterion]
     cells = summarize(chosen, unit.factor, higher)
     tests = compare_pairs(chosen, baseline, unit.factor, higher) if baseline else []
-    paper = beside(cells, records, benchmark, select) if against else None
-    return Sheet(
-        cells, select, criterion, paper, tests, count_candidates(records), find_mixtures(records), _failed(records)
-    )
+    paper = set_beside(cells, records, benchmark, select) if against else None
+    tried, mixed = count_candidates(records), find_mixtures(records)
+    return Sheet(cells, select, criterion, paper, tests, tried, mixed, _count_failed(records))
 
 
-def _failed(records: Sequence[Record]) -> dict[str, int]:
+def choose_baseline(algorithms: Sequence[str]) -> str:
+    """Return the usual baseline: `agg` where it ran, else the first algorithm."""
+    return "agg" if "agg" in algorithms else algorithms[0]
+
+
+def list_differences(tests: Sequence[PairedDifference], digits: int) -> list[list[str]]:
+    """Return a row for each test, as `DIFFERENCES` names the columns."""
+    rows = []
+    for x in tests:
+        ends = "-" if x.low is None else f"{x.low:+.{digits}f} to {x.high:+.{digits}f}"
+        gap = "-" if x.difference is None else f"{x.difference:+.{digits}f}"
+        p = "-" if x.p_holm is None else "<0.001" if x.p_holm < 0.001 else f"{x.p_holm:.3f}"
+        rows.append([x.algorithm, gap, ends, p, str(x.pairs), f"{x.better_on} of {x.domains}", x.verdict])
+    return rows
+
+
+def _count_failed(records: Sequence[Record]) -> dict[str, int]:
     return dict(Counter(r.algorithm for r in records if r.status == FAILED))
 
 
-def _choice(tried: Mapping[str, tuple[int, int]], select: str) -> str:
-    """How many candidates there were, and what chose among them."""
+def _describe_choice(tried: Mapping[str, tuple[int, int]], select: str) -> str:
+    """Say how many candidates there were, and what chose among them."""
     by = {
         "last": "source validation at the last step",
         "oracle": "the held-out domain itself",

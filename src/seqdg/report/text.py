@@ -1,4 +1,4 @@
-"""A table for people who read a terminal or Markdown."""
+"""Tables as plain text and as Markdown."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from seqdg.report.sheet import Sheet
 
-LONGEST = 28  # of a name in a terminal
+LONGEST = 28  # name in a terminal
 
 
-def text(sheet: Sheet) -> str:
-    """`*` marks the best of every held-out domain."""
-    names = shortened([*sheet.rows, *sheet.columns])
+def format_text(sheet: Sheet) -> str:
+    """Return the table as text, the best of every held-out domain marked by `*`."""
+    names = shorten_names([*sheet.rows, *sheet.columns])
     marked = {
         (r, c): sheet.value(r, c) + ("*" if sheet.place(r, c) == 0 else " ") for r in sheet.rows for c in sheet.columns
     }
@@ -25,7 +25,7 @@ def text(sheet: Sheet) -> str:
             if sheet.paper and c in sheet.paper.columns:
                 published = [f"{sheet.published(r, c)} " for r in sheet.rows]
                 lines.append([f"  paper: {sheet.paper.columns[c]}", *published])
-    notes = [f"{sheet.footnote} * best", *map(one_line, sheet.notes)]
+    notes = [f"{sheet.footnote} * best", *map(join_lines, sheet.notes)]
     return "\n".join([*draw_table(lines), "", *notes]) + "\n"
 
 
@@ -44,54 +44,54 @@ def draw_table(lines: Sequence[Sequence[str]]) -> list[str]:
     return [head, "-" * max(len(line) for line in (head, *rows)), *rows]
 
 
-def shortened(names: Sequence[str], longest: int = LONGEST) -> dict[str, str]:
-    """Each name on one line and of bounded length, still different from all others."""
-    found: dict[str, str] = {}
+def shorten_names(names: Sequence[str], longest: int = LONGEST) -> dict[str, str]:
+    """Return each name on one line and of bounded length, still different from all others."""
+    short_names: dict[str, str] = {}
     for name in names:
-        short = one_line(name)
+        short = join_lines(name)
         if len(short) > longest:
             short = f"{short[: longest - 9]}…{short[-8:]}"
         count = 2
-        while short in found.values() and found.get(name) != short:
+        while short in short_names.values() and short_names.get(name) != short:
             short = f"{short[: longest - 4]}~{count}"
             count += 1
-        found[name] = short
-    return found
+        short_names[name] = short
+    return short_names
 
 
-def one_line(name: str) -> str:
-    """Without line breaks and control characters."""
+def join_lines(name: str) -> str:
+    """Return the name without line breaks and control characters."""
     return " ".join("".join(ch if ch.isprintable() else " " for ch in name).split())
 
 
-def markdown(sheet: Sheet) -> str:
-    """The best of every held-out domain in bold."""
+def format_markdown(sheet: Sheet) -> str:
+    """Return the table as Markdown, the best of every held-out domain in bold."""
     rows, columns, paper = sheet.rows, sheet.columns, sheet.paper
     head = []
     for c in columns:
-        head.append(escaped(c))
+        head.append(escape_markdown(c))
         if paper and c in paper.columns:
             head.append(f"paper: {paper.columns[c]}")
     lines = [f"| held out | {' | '.join(head)} |", "|---" + "|---:" * len(head) + "|"]
     for r in rows:
-        shown = []
+        cells = []
         for c in columns:
             value = sheet.value(r, c)
-            shown.append(f"**{value}**" if sheet.place(r, c) == 0 else value)
+            cells.append(f"**{value}**" if sheet.place(r, c) == 0 else value)
             if paper and c in paper.columns:
-                shown.append(sheet.published(r, c))
-        lines.append(f"| {escaped(r)} | {' | '.join(shown)} |")
+                cells.append(sheet.published(r, c))
+        lines.append(f"| {escape_markdown(r)} | {' | '.join(cells)} |")
     notes = [sheet.footnote, *sheet.notes]
-    return "\n".join([*lines, "", *(f"{_prose(note)}  " for note in notes)]) + "\n"
+    return "\n".join([*lines, "", *(f"{_escape_prose(note)}  " for note in notes)]) + "\n"
 
 
-def escaped(name: str) -> str:
-    return "".join(f"\\{ch}" if ch in "\\|*`[]" else _ENTITIES.get(ch, ch) for ch in one_line(name))
+def escape_markdown(name: str) -> str:
+    return "".join(f"\\{ch}" if ch in "\\|*`[]" else _ENTITIES.get(ch, ch) for ch in join_lines(name))
 
 
-def _prose(note: str) -> str:
+def _escape_prose(note: str) -> str:
     start = "\\" if note.startswith("- ") else ""
-    return start + "".join(f"\\{ch}" if ch in "*`[]" else _ENTITIES.get(ch, ch) for ch in one_line(note))
+    return start + "".join(f"\\{ch}" if ch in "*`[]" else _ENTITIES.get(ch, ch) for ch in join_lines(note))
 
 
 _ENTITIES = {"<": "&lt;", ">": "&gt;"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from seqdg.report.draw.frame import Frame, log_ticks, nice_ticks, number, padded
+from seqdg.report.draw.frame import Axes, log_ticks, nice_ticks, number, padded
 from seqdg.report.draw.labels import emptiest
 from seqdg.report.draw.marks import Line, Text, fitted, text_width
 
@@ -65,15 +65,15 @@ def test_a_single_value_still_has_a_range():
 
 
 def test_the_corners_of_the_data_are_the_corners_of_the_frame():
-    frame = Frame((10, 20), (0, 1), width=300, height=200, left=40, right=10, top=20, bottom=30)
+    frame = Axes((10, 20), (0, 1), width=300, height=200, left=40, right=10, top=20, bottom=30)
     assert (frame.px(10), frame.px(20)) == (40, 290)
     assert (frame.py(0), frame.py(1)) == (170, 20)
-    logged = Frame((1, 100), (0, 1), width=300, left=0, right=0, log_x=True)
+    logged = Axes((1, 100), (0, 1), width=300, left=0, right=0, log_x=True)
     assert logged.px(10) == pytest.approx(150)
 
 
 def test_a_curve_is_broken_where_it_is_not_finite():
-    frame = Frame((0, 4), (0, 1))
+    frame = Axes((0, 4), (0, 1))
     frame.line([0, 1, 2, 3, 4], [0.1, 0.2, math.nan, 0.3, 0.4], "c0")
     assert [len(m.points) for m in frame.marks if isinstance(m, Line)] == [2, 2]
 

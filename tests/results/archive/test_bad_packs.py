@@ -10,7 +10,7 @@ import pytest
 
 from command import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.cli.table import shown
+from seqdg.report.results import Results
 from seqdg.results.archive.reading import FILE, open_run
 from seqdg.results.archive.writing import pack
 from seqdg.results.store import Store
@@ -91,7 +91,7 @@ def test_the_commands_say_what_was_packed_and_read_it(directory, tmp_path):
     assert "Criteria other than accuracy have" in said
     done = seqdg("table", tmp_path / "place")
     assert done.returncode == 0
-    assert done.stdout == shown(Store.open(directory).records("accuracy"), "text", "source-val")
+    assert done.stdout == f"{Results.open(directory).table()}\n"
     done = seqdg("status", tmp_path / "place" / FILE)
     assert done.returncode == 0
     assert "done         88" in done.stdout

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from seqdg.cli.table import shown
-from seqdg.report.page import report
-from seqdg.report.run import read_run
+from seqdg.report.contents import read_contents
+from seqdg.report.page import build_page
+from seqdg.report.results import Results
 from seqdg.report.table import FORMATS
 from seqdg.results.archive.columns import decode, decode_numbers, encode, encode_numbers, encode_shares, thin
 from seqdg.results.archive.reading import FILE, open_run
@@ -24,7 +24,7 @@ OTHERS = ("balanced_accuracy", "log_loss", "calibration_error")
 
 
 def table(path, form, rule, criterion):
-    return shown(open_run(path).records(criterion), form, rule, (), criterion, "agg")
+    return f"{Results.open(path).table(rule, criterion, 'agg', form)}\n"
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -47,7 +47,7 @@ def test_tables_of_other_criteria_are_the_same_as_printed_and_to_seven_digits_fo
 
 
 def test_the_report_has_the_same_numbers(directory, file):
-    ours, theirs = (report(read_run(open_run(path))) for path in (file, directory))
+    ours, theirs = (build_page(read_contents(open_run(path))) for path in (file, directory))
     assert (ours.title, ours.lead, ours.answers, ours.warnings) == (
         theirs.title,
         theirs.lead,

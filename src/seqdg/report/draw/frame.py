@@ -68,7 +68,7 @@ def padded(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
 
 
 @dataclass
-class Frame:
+class Axes:
     """A plotting area; marks are added in data coordinates."""
 
     x: tuple[float, float]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from seqdg.report.draw.frame import SMALL, WIDTH, Frame, number, padded
+from seqdg.report.draw.frame import SMALL, WIDTH, Axes, number, padded
 from seqdg.report.draw.marks import Dot, Line, Picture, Text, fitted, text_width
 from seqdg.report.draw.theme import Style
 
@@ -37,7 +37,7 @@ def rows_plot(
     gutter = min(150.0, max([text_width(r.label, 12) for r in rows] + [30.0]) + 10)
     notes = max([text_width(r.note, SMALL) for r in rows if r.value is not None] + [0.0])
     top, bottom = (28.0 if heading else 8.0), 36.0
-    frame = Frame((low, high), (0, 1), WIDTH, top + ROW * len(rows) + bottom, gutter, 12 + notes, top, bottom, log)
+    frame = Axes((low, high), (0, 1), WIDTH, top + ROW * len(rows) + bottom, gutter, 12 + notes, top, bottom, log)
     if known:
         frame.x_axis(label)
     if heading:
@@ -50,7 +50,7 @@ def rows_plot(
     return frame.picture(title or _in_words(heading, label, rows))
 
 
-def _row(frame: Frame, row: Row, y: float) -> None:
+def _row(frame: Axes, row: Row, y: float) -> None:
     shown = fitted(row.label, frame.left - 8, 12)
     frame.marks.append(Text(frame.left - 8, y + 4, shown, "end", title=row.label if shown != row.label else ""))
     if row.value is None:
@@ -90,7 +90,7 @@ def lines_plot(
     """`upright` is a marked place on the x axis, `level` one on the y axis, each with a word."""
     xs = [x for s in series for x in s.xs]
     ys = [v for s in series for v in s.ys if math.isfinite(v)] + ([level[0]] if level else [])
-    frame = Frame((min(xs, default=0.0), max(xs, default=1.0)), y or padded(ys))
+    frame = Axes((min(xs, default=0.0), max(xs, default=1.0)), y or padded(ys))
     frame.y_axis(y_label)
     frame.x_axis(x_label)
     frame.heading(heading)
@@ -113,7 +113,7 @@ def points_plot(
     size: float = 220.0,
 ) -> Picture:
     """A cloud of points without axes, as t-SNE's axes mean nothing."""
-    frame = Frame(
+    frame = Axes(
         padded([p[0] for p in points], 0.04), padded([p[1] for p in points], 0.04),
         size, size + 24, 4, 4, 24, 22 if below else 4,
     )  # fmt: skip
@@ -143,7 +143,7 @@ def scatter_plot(points: Sequence[Point], x_label: str, y_label: str, heading: s
     xs = [p.x for p in points]
     x = (min(xs) / 1.2, max(xs) * 1.2) if log_x and xs and min(xs) > 0 else padded(xs)
     ys = [v for p in points for v in (p.y, p.low, p.high) if v is not None]
-    frame = Frame(x, padded(ys, 0.1), WIDTH, 260.0, log_x=log_x)
+    frame = Axes(x, padded(ys, 0.1), WIDTH, 260.0, log_x=log_x)
     frame.y_axis(y_label)
     frame.x_axis(x_label)
     frame.heading(heading)

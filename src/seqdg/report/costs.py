@@ -1,4 +1,4 @@
-"""What a run took: time and memory of every algorithm, from its records."""
+"""The cost of a run: time and memory of every algorithm, from its records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.report.text import draw_table, escaped, one_line
+from seqdg.report.text import draw_table, escape_markdown, join_lines
 from seqdg.results.record import FAILED, Record
 
 FORMATS = ("text", "markdown", "csv", "json")
@@ -20,12 +20,12 @@ NOTE = (
 
 
 @dataclass(frozen=True)
-class Spent:
-    """By one algorithm on one kind of device."""
+class AlgorithmCost:
+    """The cost of one algorithm on one kind of device."""
 
     algorithm: str
     device: str
-    trainings: int  # of all candidates, and of pairs of domains held out for selection
+    trainings: int  # with all candidates, and with pairs of domains held out for selection
     seconds: float  # in all
     per_step: float  # milliseconds of one trial
     times: float | None  # of the baseline's step
@@ -33,55 +33,59 @@ class Spent:
     memory: int  # bytes, at most
 
 
-def spent(records: Sequence[Record], baseline: str = "agg") -> list[Spent]:
-    """In the order of the records."""
+def sum_costs(records: Sequence[Record], baseline: str = "agg") -> list[AlgorithmCost]:
+    """Return the cost of each algorithm and device, in the order of the records."""
     by_kind: dict[tuple[str, str], list[Record]] = {}
     for r in records:
         if r.status != FAILED:
             by_kind.setdefault((r.algorithm, r.device), []).append(r)
     if not by_kind:
         raise UsageError("The run holds no finished trial yet, so there is no table to print.")
-    steps = {kind: _per_step(own) for kind, own in by_kind.items()}
-    found = []
-    for (name, device), own in by_kind.items():
+    steps = {kind: _time_per_step(trials) for kind, trials in by_kind.items()}
+    costs = []
+    for (name, device), trials in by_kind.items():
         base = steps.get((baseline, device))
-        found.append(
-            Spent(
+        costs.append(
+            AlgorithmCost(
                 algorithm=name,
                 device=device,
-                trainings=len(own),
-                seconds=sum(r.seconds for r in own),
+                trainings=len(trials),
+                seconds=sum(r.seconds for r in trials),
                 per_step=steps[name, device],
                 times=steps[name, device] / base if base else None,
-                stacked=max(r.stacked for r in own),
-                memory=max(r.peak_memory for r in own),
+                stacked=max(r.stacked for r in trials),
+                memory=max(r.peak_memory for r in trials),
             )
         )
-    return found
+    return costs
 
 
-def _per_step(records: Sequence[Record]) -> float:
+def _time_per_step(records: Sequence[Record]) -> float:
     single = [r for r in records if len(r.held_out) == 1] or records
     return 1000 * sum(r.seconds for r in single) / sum(int(r.description["protocol"]["steps"]) for r in single)
 
 
-def totals(records: Sequence[Record]) -> list[str]:
-    """`4160 trainings in 312 s on NVIDIA H200: 800 per minute.` by device, and whether some ran side by side."""
+def describe_totals(records: Sequence[Record]) -> list[str]:
+    """`4160 trainings in 312 s on NVIDIA H200: 800 per minute.` for each device, and whether several ran at a time."""
     ran = [r for r in records if r.status != FAILED]
-    said = []
+    sentences = []
     for device in dict.fromkeys(r.device for r in ran):
-        own = [r for r in ran if r.device == device]
-        summed, clock = sum(r.seconds for r in own), _clock(own)
-        pace = f": {60 * len(own) / clock:.{0 if 60 * len(own) > 10 * clock else 2}f} per minute" if clock else ""
-        said.append(f"{len(own)} trainings in {clock:.0f} s on {device}{pace}.")
+        trials = [r for r in ran if r.device == device]
+        summed, clock = sum(r.seconds for r in trials), _measure_busy_time(trials)
+        count = len(trials)
+        pace = f": {60 * count / clock:.{0 if 60 * count > 10 * clock else 2}f} per minute" if clock else ""
+        sentences.append(f"{count} trainings in {clock:.0f} s on {device}{pace}.")
         if clock < summed:
-            said[-1] += f" Several ran at a time: their seconds add up to {summed:.0f}."
-    return said
+            sentences[-1] += f" Several ran at a time: their seconds add up to {summed:.0f}."
+    return sentences
 
 
-def _clock(records: Sequence[Record]) -> float:
-    """Seconds during which at least one stack was at work. Packed records know to a second when they were finished:
-    only where stacks overlap by more than that does this differ from the sum of their times."""
+def _measure_busy_time(records: Sequence[Record]) -> float:
+    """Return the seconds during which at least one stack was at work.
+
+    Packed records say only to a second when they were finished, so where stacks overlap by less than that this is the
+    sum of their times.
+    """
     summed, stacks = sum(r.seconds for r in records), sum(1 / r.stacked for r in records)
     if not all(r.finished for r in records):
         return summed
@@ -92,31 +96,31 @@ def _clock(records: Sequence[Record]) -> float:
     return busy if summed - busy > stacks else summed
 
 
-def spent_table(records: Sequence[Record], form: str = "text", baseline: str = "agg") -> str:
-    """As text, Markdown, CSV or JSON."""
+def render_costs(records: Sequence[Record], form: str = "text", baseline: str = "agg") -> str:
+    """Return the table of costs as text, Markdown, CSV or JSON."""
     if form not in FORMATS:
         raise unknown("format of the cost table", form, FORMATS)
-    found = spent(records, baseline)
+    costs = sum_costs(records, baseline)
     if form == "json":
-        return json.dumps([asdict(s) for s in found], indent=2) + "\n"
+        return json.dumps([asdict(s) for s in costs], indent=2) + "\n"
     if form == "csv":
         out = io.StringIO()
-        writer = csv.DictWriter(out, [f.name for f in fields(Spent)], lineterminator="\n")
+        writer = csv.DictWriter(out, [f.name for f in fields(AlgorithmCost)], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(s) for s in found)
+        writer.writerows(asdict(s) for s in costs)
         return out.getvalue()
     head = ["algorithm", "trainings", "seconds", "ms per step", f"times {baseline}", "in a stack", "MiB", "device"]
     rows = [
         [
-            one_line(s.algorithm), str(s.trainings), f"{s.seconds:.1f}", f"{s.per_step:.3g}",
+            join_lines(s.algorithm), str(s.trainings), f"{s.seconds:.1f}", f"{s.per_step:.3g}",
             "-" if s.times is None else f"{s.times:.2f}", str(s.stacked), f"{s.memory / 2**20:.0f}", s.device,
         ]
-        for s in found
+        for s in costs
     ]  # fmt: skip
-    notes = [*totals(records), NOTE]
+    notes = [*describe_totals(records), NOTE]
     if form == "text":
         return "\n".join([*draw_table([head, *rows]), "", *notes]) + "\n"
     rule = ["---", *["---:"] * (len(head) - 2), "---"]
-    shown = [[escaped(cell) for cell in row] for row in rows]
-    lines = [f"| {' | '.join(line)} |" for line in (head, rule, *shown)]
+    cells = [[escape_markdown(cell) for cell in row] for row in rows]
+    lines = [f"| {' | '.join(line)} |" for line in (head, rule, *cells)]
     return "\n".join([*lines, "", *(f"{note}  " for note in notes)]) + "\n"

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import json
 
-from seqdg.report.run import Run, commands, diverged, facts, missing, read_run, settings
+from seqdg.report.contents import (
+    RunContents,
+    describe_diverged,
+    describe_missing,
+    list_commands,
+    list_facts,
+    list_settings,
+    read_contents,
+)
 from seqdg.results.record import FAILED
 from seqdg.results.store import Store
 
@@ -11,7 +19,7 @@ ASKED = {"command": "seqdg bench vlcs", "algorithms": ["agg", "mldg", "dann"], "
 
 def test_what_a_half_finished_run_lacks_is_named_by_algorithm_domain_and_seed(run):
     records = run({"agg": {"V": [0.5, 0.6], "L": [0.5, 0.6]}, "mldg": {"V": [0.5]}})
-    found = missing(Run("vlcs", records, (), [ASKED]))
+    found = describe_missing(RunContents("vlcs", records, (), [ASKED]))
     assert found == [
         "mldg: 3 of 4 trials are missing: V (seed 1); L (seed 0, 1).",
         "dann: no result yet (4 trials).",
@@ -20,35 +28,37 @@ def test_what_a_half_finished_run_lacks_is_named_by_algorithm_domain_and_seed(ru
 
 def test_where_the_command_is_not_known_the_gaps_between_what_is_there_are_named(run):
     records = run({"agg": {"V": [0.5, 0.6]}, "mldg": {"V": [0.5]}})
-    assert missing(Run("vlcs", records)) == ["mldg: 1 of 2 trials are missing: V (seed 1)."]
+    assert describe_missing(RunContents("vlcs", records)) == ["mldg: 1 of 2 trials are missing: V (seed 1)."]
 
 
 def test_a_whole_run_lacks_nothing(run):
-    assert missing(Run("vlcs", run({"agg": {"V": [0.5, None]}}))) == []
+    assert describe_missing(RunContents("vlcs", run({"agg": {"V": [0.5, None]}}))) == []
 
 
 def test_failed_trials_are_missing_and_their_last_words_are_kept(run):
     records = run({"agg": {"V": [0.5]}})
     records += run({"mldg": {"V": [0.5]}}, status=FAILED, error="Traceback\nValueError: out of cheese\n")
-    found = missing(Run("vlcs", records))
+    found = describe_missing(RunContents("vlcs", records))
     assert found[0] == "mldg: no result yet (1 trial)."
     assert found[1] == "1 trial failed; the last said: ValueError: out of cheese"
 
 
 def test_diverged_trials_are_counted_by_algorithm_and_domain(run):
     records = run({"agg": {"V": [0.5, None, None], "L": [0.5]}})
-    assert diverged(Run("vlcs", records)) == ["agg: 2 of 3 trials with V held out"]
+    assert describe_diverged(RunContents("vlcs", records)) == ["agg: 2 of 3 trials with V held out"]
 
 
 def test_without_its_command_a_run_can_still_be_asked_for_again(run):
     records = run({"agg": {"V": [0.5, 0.6]}, "mldg": {"V": [0.5, 0.6]}})
-    assert commands(Run("vlcs", records)) == ["seqdg bench vlcs --algorithms agg,mldg --held-out V --trials 2"]
-    assert commands(Run("vlcs", records, (), [ASKED])) == ["seqdg bench vlcs"]
-    assert commands(Run("vlcs", [])) == []
+    assert list_commands(RunContents("vlcs", records)) == [
+        "seqdg bench vlcs --algorithms agg,mldg --held-out V --trials 2"
+    ]
+    assert list_commands(RunContents("vlcs", records, (), [ASKED])) == ["seqdg bench vlcs"]
+    assert list_commands(RunContents("vlcs", [])) == []
 
 
 def test_facts_hold_fingerprint_versions_commit_and_device(run):
-    found = dict(facts(Run("vlcs", run({"agg": {"V": [0.5]}}))))
+    found = dict(list_facts(RunContents("vlcs", run({"agg": {"V": [0.5]}}))))
     assert found["Data fingerprint"] == "f" * 64
     assert found["Versions"] == "seqdg 0.1.0, torch 2.13.0, python 3.11.7"
     assert found["Commit"] == "0123456789ab"
@@ -60,9 +70,9 @@ def test_what_of_the_protocol_is_an_algorithms_own_stands_with_its_settings(run)
     records[0].description["protocol"]["lr"] = 0.1
     records[1].description["protocol"]["lr"] = 0.2
     records[1].description["settings"] = {"alpha": "0.3"}
-    whole = Run("vlcs", records)
-    assert settings(whole) == [("agg", ["lr 0.1"]), ("mldg", ["alpha 0.3, lr 0.2"])]
-    assert "lr" not in dict(facts(whole))["Protocol"]
+    whole = RunContents("vlcs", records)
+    assert list_settings(whole) == [("agg", ["lr 0.1"]), ("mldg", ["alpha 0.3, lr 0.2"])]
+    assert "lr" not in dict(list_facts(whole))["Protocol"]
 
 
 def test_a_run_is_read_in_the_order_in_which_its_command_named_things(run, tmp_path):
@@ -70,7 +80,7 @@ def test_a_run_is_read_in_the_order_in_which_its_command_named_things(run, tmp_p
     store.add(run({"mldg": {"L": [0.5], "V": [0.5]}, "agg": {"L": [0.5], "V": [0.5]}}))
     store.set_meta("commands", json.dumps([ASKED]))
     store.add_analysis("cost", {"numbers": {}})
-    found = read_run(store)
+    found = read_contents(store)
     assert [(r.algorithm, *r.held_out) for r in found.records] == [
         ("agg", "V"), ("agg", "L"), ("mldg", "V"), ("mldg", "L"),
     ]  # fmt: skip

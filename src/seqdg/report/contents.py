@@ -1,0 +1,160 @@
+"""The contents of a run: what was asked for, what is there, what is missing, and how to reproduce it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seqdg.results.commands import read_commands
+from seqdg.results.record import DIVERGED, DONE, FAILED, Record
+from seqdg.results.run import Analysis, RecordSource
+
+
+@dataclass(frozen=True)
+class RunContents:
+    """Everything that a report reads from a run."""
+
+    benchmark: str
+    records: Sequence[Record]
+    analyses: Sequence[Analysis] = ()
+    commands: Sequence[Mapping[str, Any]] = ()  # that made the run, each with command, algorithms, held_out and seeds
+
+    @property
+    def single(self) -> list[Record]:
+        """The trials with one domain held out; those with two only serve selection."""
+        return [r for r in self.records if len(r.held_out) == 1]
+
+
+def read_contents(source: RecordSource) -> RunContents:
+    """Read a run. Algorithms and domains come in the order in which the commands named them."""
+    commands = read_commands(source)
+    names = list(dict.fromkeys(name for c in commands for name in c["algorithms"]))
+    domains = list(dict.fromkeys(domain for c in commands for domain in c["held_out"]))
+    place = {name: i for i, name in enumerate(names)}
+    domain_place = {domain: i for i, domain in enumerate(domains)}
+    records = sorted(
+        source.records(),
+        key=lambda r: (place.get(r.algorithm, len(place)), domain_place.get(r.held_out[0], len(domain_place)), r.seed),
+    )
+    return RunContents(source.benchmark, records, source.analyses(), commands)
+
+
+def list_wanted(run: RunContents) -> list[tuple[str, str, int]]:
+    """Return algorithm, held-out domain and seed of every trial that was asked for.
+
+    Where that is not known, return every combination of those that occur.
+    """
+    trials: dict[tuple[str, str, int], None] = {}
+    for ask in run.commands or [summarize_records(run.single)]:
+        trials.update(
+            dict.fromkeys((a, d, s) for a in ask["algorithms"] for d in ask["held_out"] for s in ask["seeds"])
+        )
+    return list(trials)
+
+
+def summarize_records(records: Sequence[Record]) -> dict[str, list[Any]]:
+    """Return the algorithms, held-out domains and seeds that occur."""
+    return {
+        "algorithms": list(dict.fromkeys(r.algorithm for r in records)),
+        "held_out": list(dict.fromkeys(r.held_out[0] for r in records)),
+        "seeds": sorted({r.seed for r in records}),
+    }
+
+
+def describe_missing(run: RunContents) -> list[str]:
+    """Say in sentences which trials have no result, by algorithm and held-out domain, and which failed."""
+    known = {(r.algorithm, r.held_out[0], r.seed) for r in run.single if r.status in (DONE, DIVERGED)}
+    wanted = list_wanted(run)
+    sentences = []
+    for name in dict.fromkeys(a for a, _, _ in wanted):
+        trials = [(d, s) for a, d, s in wanted if a == name]
+        lacking = [(d, s) for d, s in trials if (name, d, s) not in known]
+        if len(lacking) == len(trials):
+            sentences.append(f"{name}: no result yet ({_count_trials(len(trials))}).")
+        elif lacking:
+            domains = dict.fromkeys(d for d, _ in lacking)
+            parts = [f"{d} (seed {', '.join(str(s) for e, s in lacking if e == d)})" for d in domains]
+            sentences.append(f"{name}: {len(lacking)} of {len(trials)} trials are missing: {'; '.join(parts)}.")
+    failed = [r for r in run.records if r.status == FAILED]
+    if failed:
+        last = (failed[-1].error.strip().splitlines() or ["nothing"])[-1]
+        sentences.append(f"{_count_trials(len(failed))} failed; the last said: {last}")
+    return sentences
+
+
+def _count_trials(count: int) -> str:
+    return f"{count} trial{'s' if count != 1 else ''}"
+
+
+def describe_diverged(run: RunContents) -> list[str]:
+    """`s-mldg: 3 of 5 trials with 15 held out`"""
+    sentences = []
+    for name in dict.fromkeys(r.algorithm for r in run.single):
+        for domain in dict.fromkeys(r.held_out[0] for r in run.single):
+            records = [r for r in run.single if (r.algorithm, r.held_out[0]) == (name, domain)]
+            lost = sum(r.status == DIVERGED for r in records)
+            if lost:
+                sentences.append(f"{name}: {lost} of {len(records)} trials with {domain} held out")
+    return sentences
+
+
+def list_commands(run: RunContents) -> list[str]:
+    """Return the commands that made the run, or one that asks for the same trials with the benchmark's settings."""
+    if run.commands:
+        return list(dict.fromkeys(str(c["command"]) for c in run.commands))
+    if not run.single:
+        return []
+    trials = summarize_records(run.single)
+    words = ["seqdg", "bench", run.benchmark, "--algorithms", ",".join(trials["algorithms"])]
+    words += ["--held-out", ",".join(trials["held_out"]), "--trials", str(len(trials["seeds"]))]
+    return [shlex.join(words + (["--seed", str(trials["seeds"][0])] if trials["seeds"][0] else []))]
+
+
+def list_facts(run: RunContents) -> list[tuple[str, str]]:
+    """Return what someone needs to reproduce the numbers, and to check that they are of the same data and code."""
+
+    def join(read: Callable[[Record], str]) -> str:
+        return ", ".join(dict.fromkeys(text for r in run.records if (text := read(r))))
+
+    facts = [
+        ("Benchmark", run.benchmark),
+        ("Data fingerprint", join(lambda r: r.description.get("data", ""))),
+        ("Weight file (sha256)", join(lambda r: r.description["net"].get("weights") or "")),
+        ("Net", join(lambda r: _format_settings({k: v for k, v in r.description["net"].items() if k != "weights"}))),
+        ("Protocol", _format_settings(_find_common(run.records))),
+        ("Versions", join(lambda r: ", ".join(f"{name} {number}" for name, number in r.versions.items()))),
+        ("Commit", join(lambda r: r.commit)),
+        ("Device", join(lambda r: r.device)),
+        ("Notes on the data", join(lambda r: "; ".join(r.notes))),
+    ]
+    return [(name, text) for name, text in facts if text]
+
+
+def list_settings(run: RunContents) -> list[tuple[str, list[str]]]:
+    """Return the settings with which each algorithm ran, and the part of the protocol that not all trials share."""
+    common = _find_common(run.records)
+    settings: dict[str, dict[str, None]] = {}
+    for r in run.single:
+        special = {k: v for k, v in r.description["protocol"].items() if k not in common}
+        text = _format_settings({**r.description.get("settings", {}), **special}) or "no settings"
+        settings.setdefault(r.algorithm, {})[text] = None
+    return [(name, list(texts)) for name, texts in settings.items()]
+
+
+def _find_common(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the part of the protocol that all trials share."""
+    protocols = [r.description["protocol"] for r in records]
+    first = protocols[0] if protocols else {}
+    return {k: v for k, v in first.items() if all(p.get(k) == v for p in protocols)}
+
+
+def _format_settings(values: dict[str, Any]) -> str:
+    """`lr 0.1, hidden 64-32`"""
+    parts = []
+    for name, value in values.items():
+        text = "-".join(map(str, value)) if isinstance(value, list) else str(value).removesuffix(",")
+        if text not in ("", "False", "None"):
+            parts.append(f"{name.replace('_', ' ')} {text}" if value is not True else name.replace("_", " "))
+    return ", ".join(parts)

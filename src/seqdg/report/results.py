@@ -1,0 +1,178 @@
+"""The results of a run in Python: tables, data frames, tests and the report."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from seqdg.base.errors import UsageError
+from seqdg.report.contents import read_contents
+from seqdg.report.page import build_page, render_page
+from seqdg.report.section import Page
+from seqdg.report.sheet import build_sheet, choose_baseline
+from seqdg.report.table import PairedTests, ResultTable
+from seqdg.results.archive.reading import open_run
+from seqdg.results.criteria import CRITERIA, HIGHER_IS_BETTER
+from seqdg.results.record import FAILED, Evaluation, Record
+from seqdg.results.run import RecordSource
+from seqdg.results.select import average_finite, select_outcomes
+from seqdg.results.statistics import compare_pairs
+from seqdg.results.store import pause_garbage_collection
+from seqdg.results.summary import UNITS
+
+
+class Results:
+    """What a run found, finished or not.
+
+        results = seqdg.Results.open("runs/rotated-mnist")
+        print(results.table(baseline="agg"))
+        results.frame()
+
+    A run that goes on is read anew by every call. Only the rule `oracle` looks at the held-out domain to select.
+    """
+
+    def __init__(self, path: Path, source: RecordSource) -> None:
+        self.path = path
+        self._source = source
+
+    @classmethod
+    def open(cls, directory: str | Path) -> Results:
+        """Open a run directory, or a file that `seqdg pack` wrote."""
+        path = Path(directory)
+        return cls(path, open_run(path))
+
+    @property
+    def benchmark(self) -> str:
+        """The name of the benchmark."""
+        return self._source.benchmark
+
+    def records(self, criterion: str | None = None) -> list[Record]:
+        """Return the record of every trial, as planned; with a criterion, at least what a table of it needs."""
+        return self._source.records(criterion)
+
+    def frame(self, select: str | None = None, criterion: str = "accuracy") -> Any:
+        """Return a pandas DataFrame with a row for each trial, evaluation and held-out domain.
+
+        `accuracy` and the other criteria are of the held-out domain; `source_accuracy` and its like are means over the
+        validation rows of the sources. A trial that has no evaluation, as it failed or diverged, has one row without
+        them. Trials with two domains held out, which serve selection alone, name the other in `also_held_out`.
+
+        select: a rule such as "source-val". Then there is one row for each algorithm, held-out domain and seed, with
+        the settings and the step that the rule selects by the criterion.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise UsageError("Data frames need pandas: pip install 'seqdg[tables]'.") from None
+        rows: list[dict[str, Any]] = []
+        if select is None:
+            for record in self.records():
+                for place in range(len(record.held_out)):
+                    evaluations: list[Evaluation | None] = [*record.history] or [None]
+                    rows += [_make_row(record, evaluation, place) for evaluation in evaluations]
+        else:
+            for outcome in select_outcomes(self.records(), select, criterion):
+                selected = [e for e in outcome.record.history if e.step == outcome.step and outcome.value is not None]
+                rows.append(_make_row(outcome.record, selected[0] if selected else None, 0))
+        known = {name for row in rows for name in row}
+        return pandas.DataFrame(rows, columns=[name for name in _COLUMNS if name in known])
+
+    def table(
+        self,
+        select: str = "source-val",
+        criterion: str = "accuracy",
+        baseline: str | None = None,
+        format: str = "text",
+        against: str | None = None,
+    ) -> ResultTable:
+        """Return the table of means and standard errors over trials.
+
+        select: how the step and the settings are chosen: source-val, last, leave-one-out or oracle.
+        baseline: the algorithm that the others are tested against.   against: "paper" adds the paper's numbers.
+        format: of the printed table: text, markdown, latex, csv or json.
+        """
+        with pause_garbage_collection():  # the records are needed to the end
+            sheet = build_sheet(self.records(criterion), select, criterion, baseline, against, self.benchmark)
+            return ResultTable(sheet, format)
+
+    def compare(
+        self, baseline: str | None = None, select: str = "source-val", criterion: str = "accuracy"
+    ) -> PairedTests:
+        """Test every other algorithm against the baseline, paired over seed and held-out domain.
+
+        Without a name the baseline is `agg` where it ran, else the first algorithm.
+        """
+        outcomes = select_outcomes(self.records(criterion), select, criterion)
+        if not outcomes:
+            raise UsageError("The run holds no finished trial yet, so there is nothing to compare.")
+        baseline = baseline or choose_baseline([o.algorithm for o in outcomes])
+        unit = UNITS[criterion]
+        return PairedTests(compare_pairs(outcomes, baseline, unit.factor, HIGHER_IS_BETTER[criterion]), unit)
+
+    def report(
+        self,
+        out: str | Path | None = None,
+        select: str = "source-val",
+        criterion: str = "accuracy",
+        baseline: str | None = None,
+    ) -> Path:
+        """Write the report, one HTML page that needs no network, and return its path.
+
+        out: a file, or a directory for report.html. Without it the page lies beside the records.
+        """
+        path = Path(out) if out is not None else self.path.parent if self.path.is_file() else self.path
+        if path.suffix != ".html" or path.is_dir():
+            path /= "report.html"
+        page = render_page(self.page(select, criterion, baseline))
+        try:
+            path.write_text(page, encoding="utf-8")
+        except OSError as error:
+            text = f"{path} cannot be written: {error.strerror}. Make room for it, or free its name."
+            raise UsageError(text) from None
+        return path
+
+    def page(self, select: str = "source-val", criterion: str = "accuracy", baseline: str | None = None) -> Page:
+        """Return the contents of the report: its sections, tables and figures."""
+        return build_page(read_contents(self._source), select, criterion, baseline)
+
+    def close(self) -> None:
+        """Close the file of the run."""
+        self._source.close()
+
+    def __repr__(self) -> str:
+        statuses = Counter(self._source.statuses().values())
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
+        return f"<Results of {self.benchmark} in {self.path}: {counts or 'no trial yet'}>"
+
+    def _repr_html_(self) -> str:
+        if all(status == FAILED for status in self._source.statuses().values()):
+            return f"<p>{escape(repr(self))}</p>"
+        return self.table()._repr_html_()
+
+
+_ABOUT = ("trial", "algorithm", "held_out", "also_held_out", "seed", "lr", "settings", "status", "seconds", "step")
+_COLUMNS = (*_ABOUT, *CRITERIA, *(f"source_{name}" for name in CRITERIA))
+
+
+def _make_row(record: Record, evaluation: Evaluation | None, place: int) -> dict[str, Any]:
+    """Return a row of the frame: the value of every criterion on one held-out domain, and its mean over the sources."""
+    description = record.description
+    row = {
+        "trial": record.key,
+        "algorithm": record.algorithm,
+        "held_out": record.held_out[place],
+        "also_held_out": ",".join(d for i, d in enumerate(record.held_out) if i != place),
+        "seed": record.seed,
+        "lr": description["protocol"].get("lr", math.nan),
+        "settings": description.get("settings", {}),
+        "status": record.status,
+        "seconds": record.seconds,
+        "step": None if evaluation is None else evaluation.step,
+    }
+    if evaluation is not None:
+        row |= {name: values[place] for name, values in evaluation.held_out.items()}
+        row |= {f"source_{name}": average_finite(values) for name, values in evaluation.source.items()}
+    return row
