@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from seqdg import UsageError
-from seqdg.paper.shallow_undo_bias import joint, per_domain
+from seqdg.paper.shallow_undo_bias import solve_joint, solve_per_domain
 
 LAMBDAS = [(0.7, 0.3), (50.0, 0.01), (0.02, 4.0)]
 
@@ -34,7 +34,7 @@ def test_the_joint_closed_form_is_where_an_optimizer_ends(lambda1, lambda2):
         fit = sum(np.sum((x @ (shared + t) - y) ** 2) for x, y, t in zip(xs, ys, own, strict=True))
         return fit + lambda1 * np.sum(own**2) + lambda2 * np.sum(shared**2)
 
-    want, got = minimizer(objective, (4, 4)), joint(xs, ys, lambda1, lambda2)
+    want, got = minimizer(objective, (4, 4)), solve_joint(xs, ys, lambda1, lambda2)
     np.testing.assert_allclose(got.shared, want[0], rtol=0, atol=1e-4)
     np.testing.assert_allclose(got.domains, want[0] + want[1:], rtol=0, atol=1e-4)
     best = np.stack([got.shared, *(got.domains - got.shared)])
@@ -51,7 +51,7 @@ def test_the_closed_form_in_the_domains_alone_is_where_an_optimizer_ends(lambda1
         away = lambda1**2 * 3 / whole * np.sum((models - models.mean(0)) ** 2)
         return fit + lambda1 * lambda2 / whole * np.sum(models**2) + away
 
-    want, got = minimizer(objective, (3, 4)), per_domain(xs, ys, lambda1, lambda2)
+    want, got = minimizer(objective, (3, 4)), solve_per_domain(xs, ys, lambda1, lambda2)
     np.testing.assert_allclose(got.domains, want, rtol=0, atol=1e-4)
     assert objective(got.domains) <= objective(want)
 
@@ -61,7 +61,7 @@ def test_the_closed_form_in_the_domains_alone_is_where_an_optimizer_ends(lambda1
 @pytest.mark.parametrize("outputs", [(), (2,)])
 def test_both_formulations_agree_and_the_shared_model_is_the_smoothed_mean(n, outputs, lambda1, lambda2):
     xs, ys = domains(n, outputs)
-    a, b = joint(xs, ys, lambda1, lambda2), per_domain(xs, ys, lambda1, lambda2)
+    a, b = solve_joint(xs, ys, lambda1, lambda2), solve_per_domain(xs, ys, lambda1, lambda2)
     np.testing.assert_allclose(a.domains, b.domains, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(a.shared, b.shared, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(a.shared, lambda1 / (lambda2 + lambda1 * n) * a.domains.sum(0), rtol=1e-9, atol=1e-12)
@@ -71,10 +71,10 @@ def test_a_strong_lambda1_makes_one_ridge_regression_of_all_domains():
     xs, ys = domains()
     x, y = np.concatenate(xs), np.concatenate(ys)
     ridge = np.linalg.solve(x.T @ x + 0.3 * np.eye(4), x.T @ y)
-    np.testing.assert_allclose(joint(xs, ys, 1e7, 0.3).shared, ridge, rtol=1e-5)
+    np.testing.assert_allclose(solve_joint(xs, ys, 1e7, 0.3).shared, ridge, rtol=1e-5)
 
 
-@pytest.mark.parametrize("solve", [joint, per_domain])
+@pytest.mark.parametrize("solve", [solve_joint, solve_per_domain])
 def test_what_cannot_be_solved_is_refused_in_a_sentence(solve):
     xs, ys = domains()
     for bad in (0.0, -1.0, float("nan"), float("inf")):

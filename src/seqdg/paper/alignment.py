@@ -83,6 +83,7 @@ def measure_alignment(net: Net, weights: Params, x: Tensor, y: Tensor) -> tuple[
 
 
 def show(payload: Payload, looks: Looks) -> Section:
+    """Show inner products and cosines of gradients between source domains."""
     numbers = payload["numbers"]
     curves = numbers["curves"]
     text = [describe_study(payload), *list_refusals(payload)]

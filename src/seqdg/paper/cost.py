@@ -189,6 +189,7 @@ BASE = "agg"
 
 
 def show(payload: Payload, looks: Looks) -> Section:
+    """Show the cost table, with the paper's ratios beside it."""
     numbers = payload["numbers"]
     costs = numbers["costs"]
     base = costs.get(BASE)

@@ -27,9 +27,9 @@ def compute(study: Study) -> Numbers:
     chosen = study.dataset.domains if study.everywhere else [study.held_out]
     choice = Choice(study.algorithms, chosen, study.trials, study.steps, study.seed, study.settings)
     records, asked = [], make_plan(study.context, choice)
-    for group, found in study.executor(asked.groups, study.context, lambda group, step: None):
+    for group, done in study.executor(asked.groups, study.context, lambda group, step: None):
         study.tick(group.work)
-        records += found
+        records += done
     for record in records:
         if record.status == FAILED:
             raise UsageError(f"A trial of {record.algorithm} failed: {record.error.strip().splitlines()[-1]}")
@@ -52,6 +52,7 @@ def compute(study: Study) -> Numbers:
 
 
 def show(payload: Payload, looks: Looks) -> Section:
+    """Show (S-)Undo-Bias against the naive ensemble."""
     sheet = Sheet([Cell(**cell) for cell in payload["numbers"]["cells"]])
     drawn = draw_domains(sheet, looks)
     figure = Figure("ensemble", "Against the naive ensemble", drawn.pictures, drawn.caption)

@@ -205,6 +205,7 @@ def _fit_and_judge(train: Sequence[Features], test: Sequence[Features], strength
 
 
 def show(payload: Payload, looks: Looks) -> Section:
+    """Show the domain loss over both phases."""
     numbers = payload["numbers"]
     second, probe, chance = numbers["second"], numbers["probe"], numbers["chance"]
     first, turn = numbers["first"], numbers["first"]["at"][-1]

@@ -146,6 +146,7 @@ PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "ei
 
 
 def show(payload: Payload, looks: Looks) -> Section:
+    """Show the loss on the domain of interest by its place in the path."""
     numbers = payload["numbers"]
     interest, by_place, last = numbers["interest"], numbers["by_place"], numbers["with_it_last"]
     text = [f"{describe_study(payload)} Domain of interest: {interest}.", *list_refusals(payload)]

@@ -1,7 +1,7 @@
 """Undo-Bias for linear models with squared loss, on arrays, in closed form (Khosla et al. 2012; Li et al. 2020).
 
-`joint` minimizes over a model that all domains share and what each adds to it; `per_domain` over the domains' models
-alone. They have the same minimum. A column of ones in x gives an intercept.
+`solve_joint` minimizes over a model that all domains share and what each adds to it; `solve_per_domain` over the
+domains' models alone. They have the same minimum. A column of ones in x gives an intercept.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class LinearModels(NamedTuple):
     domains: Array  # (domain, feature, *output) Θ_i = θ_0 + θ_i
 
 
-def joint(xs: Sequence[ArrayLike], ys: Sequence[ArrayLike], lambda1: float, lambda2: float) -> LinearModels:
-    """The minimum over θ_0, ..., θ_N of
+def solve_joint(xs: Sequence[ArrayLike], ys: Sequence[ArrayLike], lambda1: float, lambda2: float) -> LinearModels:
+    """Return the minimum over θ_0, ..., θ_N of
 
         sum_i ||X_i (θ_0 + θ_i) - y_i||^2 + λ1 sum_i ||θ_i||^2 + λ2 ||θ_0||^2
 
@@ -39,12 +39,12 @@ def joint(xs: Sequence[ArrayLike], ys: Sequence[ArrayLike], lambda1: float, lamb
         rest = lambda1 * np.linalg.inv(gram + lambda1 * one)  # 1 - A_i^-1 X_i' X_i
         left, right = left + gram @ rest, right + rest @ target
     shared = np.linalg.solve(left, right)
-    own = [np.linalg.solve(gram + lambda1 * one, target - gram @ shared) for gram, target in data]
-    return LinearModels(shared, shared + np.stack(own))
+    offsets = [np.linalg.solve(gram + lambda1 * one, target - gram @ shared) for gram, target in data]
+    return LinearModels(shared, shared + np.stack(offsets))
 
 
-def per_domain(xs: Sequence[ArrayLike], ys: Sequence[ArrayLike], lambda1: float, lambda2: float) -> LinearModels:
-    """The minimum over Θ_1, ..., Θ_N, M their mean, of
+def solve_per_domain(xs: Sequence[ArrayLike], ys: Sequence[ArrayLike], lambda1: float, lambda2: float) -> LinearModels:
+    """Return the minimum over Θ_1, ..., Θ_N, M their mean, of
 
         sum_i ||X_i Θ_i - y_i||^2 + a sum_i ||Θ_i||^2 + b sum_i ||Θ_i - M||^2
         a = λ1 λ2 / (λ2 + λ1 N),   b = λ1^2 N / (λ2 + λ1 N),   θ_0 = λ1 / (λ2 + λ1 N) sum_i Θ_i

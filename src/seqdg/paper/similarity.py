@@ -61,6 +61,7 @@ TITLE = "Similarity of domain-specific weights"
 
 
 def show(payload: Payload, looks: Looks) -> Section:
+    """Show the cosine between domain-specific weights, a panel per layer."""
     curves = payload["numbers"]["curves"]
     text = [describe_study(payload), *list_refusals(payload)]
     if not curves:

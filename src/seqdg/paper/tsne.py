@@ -77,6 +77,7 @@ def measure_separability(features: NDArray[np.float64], labels: NDArray[np.int64
 
 
 def show(payload: Payload, looks: Looks) -> Section:
+    """Show the embeddings of the held-out domain, a panel per algorithm."""
     numbers = payload["numbers"]
     classes = [numbers["classes"][k] for k in numbers["labels"]]
     present = [c for c in numbers["classes"] if c in set(classes)]
