@@ -272,3 +272,14 @@ def test_a_million_rows_are_predicted_in_bounded_memory(fitted_model, hospitals,
     assert "1000000 predictions" in done.stderr
     grown = (peak["large"] - peak["small"]) / 2**20
     assert grown < 250, f"{grown:.0f} MiB more for {(tmp_path / 'large.csv').stat().st_size / 2**20:.0f} MiB of CSV"
+
+
+def test_labels_written_as_fractions_are_counted_as_the_whole_numbers_that_they_are(tmp_path):
+    rows = [f"{'ns'[i % 2]},{i},{float(i >= 20)}" for i in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["d,x,y", *rows]) + "\n")
+    done = seqdg("fit", tmp_path / "t.csv", "--label", "y", "--domain", "d", *QUICK, "--out", tmp_path / "m")
+    assert done.returncode == 0, done.stderr
+    done = seqdg("predict", tmp_path / "m", tmp_path / "t.csv", "--out", tmp_path / "p.csv")
+    right = (pd.read_csv(tmp_path / "p.csv")["label"] == [i // 20 for i in range(40)]).mean()
+    assert right > 0
+    assert done.stdout.startswith(f"Accuracy on 40 labelled rows: {100 * right:.1f}")

@@ -60,7 +60,9 @@ def _table(model: Model, data: Path, tally: Tally, progress: ProgressCallback) -
     preprocessing, label = model.input.preprocessing, model.facts.get("label")
     table = open_table(data)
     wanted = list(preprocessing.names if preprocessing.named else table.names)
-    for frame in table.read_batches([*wanted, *([label] if label else [])], preprocessing.numeric, progress):
+    labels = [label] if label else []
+    numeric = [*preprocessing.numeric, *(labels if model.classes.dtype.kind in "iuf" else [])]
+    for frame in table.read_batches([*wanted, *labels], numeric, progress):
         given = frame.columns[frame.names.index(label)] if label in frame.names else None
         logits, notes = model.logits(frame if label is None or label in wanted else frame.without([label]))
         tally.note(notes)
