@@ -13,7 +13,7 @@ from torch.nn.functional import interpolate
 
 from seqdg.base.errors import UsageError
 from seqdg.data import pixels
-from seqdg.data.augment import RECIPES, Augment, ImageTransform, _window, augment, prepare, recipe
+from seqdg.data.augment import RECIPES, Augment, ImageTransform, _draw_window, augment, find_augmentation, prepare
 from seqdg.nets import IMAGENET, Normalization
 
 NOTHING = Augment(scale=(1.0, 1.0), flip=0.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, grayscale=0.0)
@@ -47,10 +47,10 @@ def test_a_recipe_of_nothing_at_the_stored_size_changes_no_byte(images: Tensor):
 
 def test_the_recipe_for_pacs_is_the_usual_one():
     want = Augment((0.8, 1.0), 4 / 3, 0.5, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.4, grayscale=0.1)
-    assert recipe("pacs") == want
-    assert recipe("") is None
+    assert find_augmentation("pacs") == want
+    assert find_augmentation("") is None
     with pytest.raises(UsageError, match=r"There is no augmentation 'pcas'\. Did you mean 'pacs'\?"):
-        recipe("pcas")
+        find_augmentation("pcas")
 
 
 def test_a_flip_that_is_certain_mirrors_every_image(images: Tensor):
@@ -98,12 +98,12 @@ def check_uniform(u: Tensor) -> None:
     assert gap < 2.3 / math.sqrt(n)
 
 
-def test_the_window_lies_inside_has_the_area_asked_for_and_a_ratio_within_bounds():
+def test_the_draw_window_lies_inside_has_the_area_asked_for_and_a_ratio_within_bounds():
     generator = torch.Generator().manual_seed(0)
     draws = torch.rand(4, 5000, generator=generator, dtype=torch.float64)
     for height, width in ((20, 20), (20, 26), (40, 20)):
         x = torch.zeros(1, 3, height, width)
-        top, left, h, w = _window(x.shape, Augment(scale=(0.3, 0.9)), draws)
+        top, left, h, w = _draw_window(x.shape, Augment(scale=(0.3, 0.9)), draws)
         assert min(top.min(), left.min()) >= 0
         assert max((top + h).max(), (left + w).max()) <= 1 + 1e-12
         torch.testing.assert_close(h * w, 0.3 + 0.6 * draws[0])
@@ -112,9 +112,9 @@ def test_the_window_lies_inside_has_the_area_asked_for_and_a_ratio_within_bounds
         assert bool(fits.all())
 
 
-def test_places_of_the_window_are_uniform():
+def test_places_of_the_draw_window_are_uniform():
     draws = torch.rand(4, 4000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    top, left, h, w = _window((1, 3, 9, 9), Augment(), draws)
+    top, left, h, w = _draw_window((1, 3, 9, 9), Augment(), draws)
     check_uniform(top / (1 - h))
     check_uniform(left / (1 - w))
     check_uniform((h * w - 0.8) / 0.2)
@@ -147,7 +147,7 @@ def test_leaving_a_change_out_leaves_the_others_as_they_were(images: Tensor):
     flat, alone = both.reshape(-1, 3, 20, 20), crop_alone.reshape(-1, 3, 20, 20)
     gray = (flat[:, 0] == flat[:, 1]).all(-1).all(-1)
     assert 0 < int(gray.sum()) < len(gray)
-    torch.testing.assert_close(flat, pixels.grayscale(alone, gray))
+    torch.testing.assert_close(flat, pixels.remove_color(alone, gray))
 
 
 def test_the_same_key_gives_the_same_images_and_another_key_others(images: Tensor):

@@ -48,7 +48,7 @@ def limited(values: list[float]) -> list[float]:
 
 def test_brightness_multiplies(images: Tensor, amounts: Tensor):
     want = each_pixel(images, lambda n, p: limited([amounts[n].item() * v for v in p.tolist()]))
-    torch.testing.assert_close(pixels.brightness(images, amounts), want)
+    torch.testing.assert_close(pixels.adjust_brightness(images, amounts), want)
 
 
 def test_contrast_moves_away_from_the_mean_brightness_of_the_image(images: Tensor, amounts: Tensor):
@@ -57,14 +57,14 @@ def test_contrast_moves_away_from_the_mean_brightness_of_the_image(images: Tenso
     want = each_pixel(
         images, lambda n, p: limited([amounts[n].item() * v + (1 - amounts[n].item()) * mean[n] for v in p.tolist()])
     )
-    torch.testing.assert_close(pixels.contrast(images, amounts), want)
+    torch.testing.assert_close(pixels.adjust_contrast(images, amounts), want)
 
 
 def test_saturation_moves_away_from_gray(images: Tensor, amounts: Tensor):
     want = each_pixel(
         images, lambda n, p: limited([amounts[n].item() * v + (1 - amounts[n].item()) * gray(p) for v in p.tolist()])
     )
-    torch.testing.assert_close(pixels.saturation(images, amounts), want)
+    torch.testing.assert_close(pixels.adjust_saturation(images, amounts), want)
 
 
 @pytest.mark.parametrize("turn", [-0.5, -0.2, 0.0, 0.1, 1 / 3, 0.5])
@@ -74,13 +74,13 @@ def test_hue_turns_the_color_circle(images: Tensor, turn: float):
         return colorsys.hsv_to_rgb((h + turn * (n + 1)) % 1.0, s, v)
 
     turns = turn * torch.arange(1, 4, dtype=torch.float64)
-    torch.testing.assert_close(pixels.hue(images, turns), each_pixel(images, turned))
+    torch.testing.assert_close(pixels.adjust_hue(images, turns), each_pixel(images, turned))
 
 
 def test_grayscale_is_made_of_the_chosen_images_alone(images: Tensor):
     chosen = torch.tensor([True, False, True])
     want = each_pixel(images, lambda n, p: [gray(p)] * 3 if chosen[n] else p)
-    torch.testing.assert_close(pixels.grayscale(images, chosen), want)
+    torch.testing.assert_close(pixels.remove_color(images, chosen), want)
 
 
 def windows(*rows: tuple[float, float, float, float]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -128,6 +128,8 @@ def test_a_crop_interpolates_between_pixel_centers():
 
 
 def test_bytes_become_parts_of_255_and_floats_stay():
-    assert torch.equal(pixels.as_unit(torch.tensor([0, 51, 255], dtype=torch.uint8)), torch.tensor([0.0, 0.2, 1.0]))
+    assert torch.equal(
+        pixels.scale_to_unit(torch.tensor([0, 51, 255], dtype=torch.uint8)), torch.tensor([0.0, 0.2, 1.0])
+    )
     x = torch.rand(3, dtype=torch.float64)
-    assert pixels.as_unit(x) is x
+    assert pixels.scale_to_unit(x) is x

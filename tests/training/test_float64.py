@@ -15,7 +15,7 @@ from seqdg.bench.executors.context import Context
 from seqdg.bench.plan import make_plan
 from seqdg.bench.trial import Group, Trial
 from seqdg.data import Dataset
-from seqdg.data.augment import ImageTransform, recipe
+from seqdg.data.augment import ImageTransform, find_augmentation
 from seqdg.nets import NetSpec
 from seqdg.training.inputs import Inputs
 from seqdg.training.place import Place, stack_of
@@ -85,7 +85,7 @@ def test_it_is_another_trial_in_stacks_of_half_the_size() -> None:
 @pytest.mark.parametrize("trials", [1, 2])
 def test_images_are_prepared_in_it(augment: str, trials: int) -> None:
     x = torch.randint(0, 256, (12, 3, 9, 9), dtype=torch.uint8)
-    made = ImageTransform(8, recipe=recipe(augment))
+    made = ImageTransform(8, recipe=find_augmentation(augment))
     wide, narrow = (Inputs(x, torch.zeros(12), torch.device("cpu"), d, made) for d in (torch.float64, torch.float32))
     rows, key = torch.arange(12).reshape(1, 2, 6).expand(trials, 2, 6), torch.arange(trials)
     for ours, theirs in ((wide.step(rows, key), narrow.step(rows, key)), (wide.serve(rows), narrow.serve(rows))):

@@ -19,7 +19,7 @@ from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build, list_algorithms
 from seqdg.core.settings import flatten_settings, parse_settings, with_settings
 from seqdg.data import Dataset
-from seqdg.data.augment import recipe
+from seqdg.data.augment import find_augmentation
 from seqdg.nets import NET_NAMES, NetSpec
 from seqdg.training.protocol import Protocol, sources, split
 
@@ -110,7 +110,7 @@ def _read(name: str, text: str) -> Benchmark:
         return taken, table
 
     (about_net, net), (about_trials, protocol) = own("net"), own("protocol")
-    recipe(about_net.get("augment", ""))
+    find_augmentation(about_net.get("augment", ""))
     return Benchmark(
         name=name,
         title=read_value(content.get("title", name), "str", f"The title of {name}"),

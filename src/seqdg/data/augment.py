@@ -65,8 +65,8 @@ class Augment:
 RECIPES = {"pacs": Augment()}
 
 
-def recipe(name: str) -> Augment | None:
-    """By the name in a benchmark file; the empty name is none."""
+def find_augmentation(name: str) -> Augment | None:
+    """The augmentation that a benchmark file names; None for the empty name."""
     if name and name not in RECIPES:
         raise unknown("augmentation", name, RECIPES)
     return RECIPES.get(name)
@@ -74,7 +74,7 @@ def recipe(name: str) -> Augment | None:
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """From stored images to a net's inputs, in training and in serving."""
+    """Turns stored images into the inputs of a net, in training and in serving."""
 
     size: int
     normalization: Normalization = Normalization()
@@ -83,7 +83,7 @@ class ImageTransform:
     def train(self, x: Tensor, key: Tensor) -> Tensor:
         if self.recipe is None:
             return self.serve(x)
-        whole = _by_kernels(x, key, self.recipe, self.size, self.normalization)
+        whole = _augment_by_kernels(x, key, self.recipe, self.size, self.normalization)
         return self.normalization(augment(x, key, self.recipe, self.size)) if whole is None else whole
 
     def serve(self, x: Tensor) -> Tensor:
@@ -91,8 +91,8 @@ class ImageTransform:
 
 
 def prepare(images: Tensor, size: int, normalization: Normalization) -> Tensor:
-    """Images (..., channel, height, width) resized to `size` pixels a side, in [0, 1], then normalized."""
-    x = pixels.as_unit(images)
+    """Resize images (..., channel, height, width) to `size` pixels a side, scale them to [0, 1], and normalize them."""
+    x = pixels.scale_to_unit(images)
     if x.shape[-2:] != (size, size):
         flat = x.reshape(-1, *x.shape[-3:])
         flat = interpolate(flat, size=(size, size), mode="bilinear", align_corners=False)
@@ -101,7 +101,7 @@ def prepare(images: Tensor, size: int, normalization: Normalization) -> Tensor:
 
 
 def augment(images: Tensor, key: Tensor, recipe: Augment, size: int = 224) -> Tensor:
-    """Images in [0, 1], each changed by draws of its own.
+    """Change each image by draws of its own; the result is in [0, 1].
 
     images: (..., channel, height, width), uint8, or float in [0, 1].   key: int64, without dimensions.
     """
@@ -109,23 +109,23 @@ def augment(images: Tensor, key: Tensor, recipe: Augment, size: int = 224) -> Te
         raise UsageError(
             f"Changes of color need images of 3 channels, and these have {images.shape[-3]}. Set them to 0."
         )
-    x = pixels.as_unit(images).reshape(-1, *images.shape[-3:])
-    window, (mirror, brightness, contrast, saturation, hue, gray) = _amounts(x.shape, key, recipe, x.dtype)
+    x = pixels.scale_to_unit(images).reshape(-1, *images.shape[-3:])
+    window, (mirror, brightness, contrast, saturation, hue, gray) = _draw_amounts(x.shape, key, recipe, x.dtype)
     x = pixels.crop(x, size, window, mirror=mirror)
     if recipe.brightness:
-        x = pixels.brightness(x, brightness)
+        x = pixels.adjust_brightness(x, brightness)
     if recipe.contrast:
-        x = pixels.contrast(x, contrast)
+        x = pixels.adjust_contrast(x, contrast)
     if recipe.saturation:
-        x = pixels.saturation(x, saturation)
+        x = pixels.adjust_saturation(x, saturation)
     if recipe.hue:
-        x = pixels.hue(x, hue)
+        x = pixels.adjust_hue(x, hue)
     if recipe.grayscale:
-        x = pixels.grayscale(x, gray)
+        x = pixels.remove_color(x, gray)
     return x.reshape(*images.shape[:-2], size, size)
 
 
-def _amounts(
+def _draw_amounts(
     shape: Sequence[int], key: Tensor, recipe: Augment, dtype: torch.dtype
 ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, ...]]:
     """For images of a shape (image, channel, height, width): the window, and how much of every change."""
@@ -134,23 +134,23 @@ def _amounts(
     mirror, brightness, contrast, saturation, hue, gray = draws[4:].unbind(0)
     changes = (
         mirror < recipe.flip,
-        _factor(recipe.brightness, brightness),
-        _factor(recipe.contrast, contrast),
-        _factor(recipe.saturation, saturation),
+        _scale_draw(recipe.brightness, brightness),
+        _scale_draw(recipe.contrast, contrast),
+        _scale_draw(recipe.saturation, saturation),
         recipe.hue * (2 * hue - 1),
         gray < recipe.grayscale,
     )
-    return _window(shape, recipe, draws[:4]), changes
+    return _draw_window(shape, recipe, draws[:4]), changes
 
 
-def _by_kernels(images: Tensor, key: Tensor, recipe: Augment, size: int, scale: Normalization) -> Tensor | None:
-    """Augmented and normalized in two passes over memory; None where no kernel is at hand."""
+def _augment_by_kernels(images: Tensor, key: Tensor, recipe: Augment, size: int, scale: Normalization) -> Tensor | None:
+    """Augment and normalize in two passes over memory. None if the kernels cannot run here."""
     if images.dtype != torch.uint8 or images.shape[-3] != 3 or not can_run_kernels(images):
         return None
     from seqdg.kernels.triton_pixels import augment_images
 
     flat = images.reshape(-1, *images.shape[-3:]).contiguous()
-    window, changes = _amounts(flat.shape, key, recipe, torch.float32)
+    window, changes = _draw_amounts(flat.shape, key, recipe, torch.float32)
     amounts = torch.stack([*window, *(c.to(torch.float32) for c in changes)])
     scales = torch.cat([expand_channels(values, amounts).flatten().expand(3) for values in (scale.mean, scale.std)])
     makes = (recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue, recipe.grayscale)
@@ -158,7 +158,7 @@ def _by_kernels(images: Tensor, key: Tensor, recipe: Augment, size: int, scale: 
     return out.reshape(*images.shape[:-2], size, size)
 
 
-def _window(of: Sequence[int], recipe: Augment, draws: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _draw_window(of: Sequence[int], recipe: Augment, draws: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Crops that lie inside the image: top, left, height, width (image,), as parts of its sides.
 
     The area is uniform, and the logarithm of the ratio is uniform among those that fit. (torchvision draws both again
@@ -176,6 +176,6 @@ def _window(of: Sequence[int], recipe: Augment, draws: Tensor) -> tuple[Tensor, 
     return top * (1 - height), left * (1 - width), height, width
 
 
-def _factor(strength: float, draw: Tensor) -> Tensor:
+def _scale_draw(strength: float, draw: Tensor) -> Tensor:
     low, high = max(0.0, 1 - strength), 1 + strength
     return low + (high - low) * draw

@@ -1,4 +1,4 @@
-"""Files in a folder or in a zip, read alike: nothing is unpacked."""
+"""Files in a folder or in a zip, read in the same way. Nothing is unpacked."""
 
 from __future__ import annotations
 

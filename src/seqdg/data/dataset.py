@@ -37,7 +37,7 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input."""
+        """The shape of one input."""
         return tuple(self.x.shape[1:])
 
     @property

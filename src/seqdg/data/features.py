@@ -102,7 +102,7 @@ def _read_array(path: Path, file: Any, name: str) -> NDArray[Any]:
 
 
 def pick_arrays(arrays: Arrays, x_key: str, y_key: str, place: str) -> tuple[Matrix, NDArray[Any]]:
-    """The features with one row each, and the labels: by the keys given, or by usual names and shapes."""
+    """Pick the features, with a row per example, and the labels: by their keys, or by usual names and shapes."""
     here = f"It has: {', '.join(f'{n} {list(a.shape)}' for n, a in arrays.items()) or 'nothing'}."
     for key in (x_key, y_key):
         if key not in ("", LAST_COLUMN, *arrays):

@@ -44,18 +44,21 @@ class Frame:
 
 
 def is_dataframe(x: Any) -> bool:
-    """Of pandas, polars or anything else that has named columns."""
+    """Whether x is a data frame of pandas, polars or anything else that has named columns."""
     return hasattr(x, "columns") and hasattr(x, "shape") and hasattr(x, "__getitem__")
 
 
 def make_frame(x: Any, wanted: Collection[str] | None = None) -> Frame:
-    """Of a data frame (only the columns wanted: others may hold anything), or of a matrix of numbers, words or both."""
+    """Make a Frame from a data frame, or from a matrix of numbers, words or both.
+
+    wanted: the only columns of a data frame to look at; others may hold anything.
+    """
     if is_dataframe(x):
         if wanted is not None and not set(wanted) <= {str(name) for name in x.columns}:
-            wanted = None  # one is lacking: whoever says so looks for a name that is near
+            wanted = None  # one is missing: the error that follows suggests a similar name
         places = {i: str(n) for i, n in enumerate(x.columns) if wanted is None or str(n) in wanted}
         return Frame(
-            tuple(places.values()), tuple(make_column(n, _values(x, i)) for i, n in places.items()), named=True
+            tuple(places.values()), tuple(make_column(n, _get_values(x, i)) for i, n in places.items()), named=True
         )
     matrix = np.asarray(x)
     if matrix.ndim != 2:
@@ -64,7 +67,7 @@ def make_frame(x: Any, wanted: Collection[str] | None = None) -> Frame:
     return Frame(tuple(names), tuple(make_column(n, matrix[:, i]) for i, n in enumerate(names)), named=False)
 
 
-def _values(frame: Any, i: int) -> NDArray[Any]:
+def _get_values(frame: Any, i: int) -> NDArray[Any]:
     """Column i of a data frame; pandas' categories are words even where they look like numbers."""
     series = frame.iloc[:, i] if hasattr(frame, "iloc") else frame[frame.columns[i]]
     if str(series.dtype) == "category":
@@ -79,18 +82,18 @@ def make_column(name: str, values: NDArray[Any]) -> Column:
     if kind == "c":
         raise UsageError(f"Complex data not supported: column '{name}' holds complex numbers.")
     if kind in "mM":
-        raise _dates(name)
+        raise _refuse_dates(name)
     if kind not in "OUST":
         raise NotAValue(f"Column '{name}' is of type {values.dtype}, but every argument must be a string or a number.")
-    return _mixed(name, values.astype(object).tolist())
+    return _make_mixed(name, values.astype(object).tolist())
 
 
-def _mixed(name: str, values: Sequence[Any]) -> Column:
-    """Numbers where all that is there are numbers, else words."""
+def _make_mixed(name: str, values: Sequence[Any]) -> Column:
+    """Make a column of numbers if all values are numbers or gaps, else of words."""
     present = [v for v in values if not is_missing(v)]
     strange = next((v for v in present if not isinstance(v, str | bytes | numbers.Number | np.generic)), None)
     if isinstance(strange, datetime.date | datetime.time | datetime.timedelta):
-        raise _dates(name)
+        raise _refuse_dates(name)
     if strange is not None:
         raise NotAValue(
             f"Column '{name}' holds a {type(strange).__name__} ({str(strange)[:40]!r}), "
@@ -99,17 +102,17 @@ def _mixed(name: str, values: Sequence[Any]) -> Column:
     if any(isinstance(v, complex | np.complexfloating) for v in present):
         raise UsageError(f"Complex data not supported: column '{name}' holds complex numbers.")
     if not any(isinstance(v, str | bytes) for v in present):
-        return np.array([_number(name, v) for v in values], dtype=np.float64)
+        return np.array([_to_number(name, v) for v in values], dtype=np.float64)
     return np.array([None if is_missing(v) else to_word(v) for v in values], dtype=object)
 
 
-def _dates(name: str) -> UsageError:
+def _refuse_dates(name: str) -> UsageError:
     return UsageError(
         f"Column '{name}' holds dates or times: turn them into numbers, such as days since some date, or drop it."
     )
 
 
-def _number(name: str, value: Any) -> float:
+def _to_number(name: str, value: Any) -> float:
     try:
         return float("nan") if is_missing(value) else float(value)
     except OverflowError:

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 
 
-def as_unit(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Bytes as floats in [0, 1]; floats are there already."""
+def scale_to_unit(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Scale bytes to floats in [0, 1]; floats are returned as they are."""
     return images if images.is_floating_point() else images.to(dtype) / 255
 
 
 def crop(x: Tensor, size: int, window: tuple[Tensor, Tensor, Tensor, Tensor], mirror: Tensor) -> Tensor:
-    """A window (top, left, height, width, as parts of the sides) resized to `size`, left and right exchanged or not."""
+    """Resize a window (top, left, height, width, as parts of the sides) to `size`, mirrored where `mirror` says so."""
     top, left, height, width = (side[:, None] for side in window)
     along = (torch.arange(size, dtype=x.dtype, device=x.device) + 0.5) / size
     rows = top + height * along  # (image, size)
@@ -27,30 +27,30 @@ def crop(x: Tensor, size: int, window: tuple[Tensor, Tensor, Tensor, Tensor], mi
     return grid_sample(x, 2 * grid - 1, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def luma(x: Tensor) -> Tensor:
-    """(image, 1, height, width) brightness as the eye has it (ITU-R BT.601)."""
+def compute_luma(x: Tensor) -> Tensor:
+    """Brightness (image, 1, height, width) as the eye perceives it (ITU-R BT.601)."""
     red, green, blue = x.unbind(-3)
     return (0.299 * red + 0.587 * green + 0.114 * blue).unsqueeze(-3)
 
 
-def brightness(x: Tensor, factor: Tensor) -> Tensor:
-    return (per_image(factor) * x).clamp(0, 1)
+def adjust_brightness(x: Tensor, factor: Tensor) -> Tensor:
+    return (expand_per_image(factor) * x).clamp(0, 1)
 
 
-def contrast(x: Tensor, factor: Tensor) -> Tensor:
-    """Away from, or towards, the mean brightness of the image."""
-    mean = luma(x).mean((-3, -2, -1), keepdim=True)
-    return (mean + per_image(factor) * (x - mean)).clamp(0, 1)
+def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
+    """Move the pixels away from, or towards, the mean brightness of the image."""
+    mean = compute_luma(x).mean((-3, -2, -1), keepdim=True)
+    return (mean + expand_per_image(factor) * (x - mean)).clamp(0, 1)
 
 
-def saturation(x: Tensor, factor: Tensor) -> Tensor:
-    """Away from, or towards, the same image without color."""
-    gray = luma(x)
-    return (gray + per_image(factor) * (x - gray)).clamp(0, 1)
+def adjust_saturation(x: Tensor, factor: Tensor) -> Tensor:
+    """Move the pixels away from, or towards, the same image without color."""
+    gray = compute_luma(x)
+    return (gray + expand_per_image(factor) * (x - gray)).clamp(0, 1)
 
 
-def hue(x: Tensor, turn: Tensor) -> Tensor:
-    """Colors turned around the circle of hues by a part of it, at the same saturation and value (HSV)."""
+def adjust_hue(x: Tensor, turn: Tensor) -> Tensor:
+    """Turn the colors by a part of the circle of hues, at the same saturation and value (HSV)."""
     red, green, blue = x.unbind(-3)
     most, least = x.amax(-3), x.amin(-3)
     chroma = most - least
@@ -65,10 +65,10 @@ def hue(x: Tensor, turn: Tensor) -> Tensor:
     return torch.stack([least + chroma * share.clamp(0, 1) for share in shares], dim=-3)
 
 
-def grayscale(x: Tensor, chosen: Tensor) -> Tensor:
-    """The chosen images without color, in as many channels as before."""
-    return torch.where(per_image(chosen), luma(x).expand_as(x), x)
+def remove_color(x: Tensor, chosen: Tensor) -> Tensor:
+    """Make the chosen images gray, in as many channels as before."""
+    return torch.where(expand_per_image(chosen), compute_luma(x).expand_as(x), x)
 
 
-def per_image(values: Tensor) -> Tensor:
+def expand_per_image(values: Tensor) -> Tensor:
     return values[:, None, None, None]

@@ -22,12 +22,12 @@ NORMALIZATIONS = ("none", "l1", "l2", "zscore")
 class DataSpec:
     """Where a data set lies below the root folder, and how to read it.
 
-    Only `name` is needed: what is left out is found in the files, or not checked.
+    Only `name` is needed. What is left out is inferred from the files, or not checked.
     """
 
     name: str
     path: tuple[str, ...] = (".",)  # below the root; the first that exists is read
-    get: str = ""  # where it can be had
+    get: str = ""  # where to get it
     format: str = ""  # a key of READERS; empty: told from the path
     domains: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
@@ -73,5 +73,5 @@ class DataSpec:
 
     @classmethod
     def from_table(cls, name: str, table: Mapping[str, Any]) -> DataSpec:
-        """Of a TOML `[data]` table, every key and type of it checked."""
+        """Make one from a TOML `[data]` table, and check every key and type."""
         return cls(name=name, **read_fields(cls, table, f"the [data] table of {name}", but=("name",)))

@@ -17,7 +17,7 @@ from seqdg.core.registry import build as build_algorithm
 from seqdg.core.registry import list_algorithms
 from seqdg.core.sequential import Sequential
 from seqdg.core.settings import with_settings
-from seqdg.data.augment import recipe as augmentation
+from seqdg.data.augment import find_augmentation
 from seqdg.nets import (
     BACKBONES,
     POLICIES,
@@ -67,7 +67,7 @@ class Recipe:
             raise unknown("BatchNorm policy", str(self.batchnorm), (AUTO, *POLICIES))
         if self.image_size is not None and (not isinstance(self.image_size, int) or self.image_size < 1):
             raise UsageError(f"image_size is {self.image_size}, but it must be a positive number of pixels.")
-        augmentation(self.augment)
+        find_augmentation(self.augment)
 
     def spec(self, is_image: bool) -> NetSpec | None:
         """How the net is built; None where it is the user's own module."""

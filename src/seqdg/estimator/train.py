@@ -15,8 +15,7 @@ from torch import Tensor
 from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
-from seqdg.data.augment import ImageTransform
-from seqdg.data.augment import recipe as augmentation
+from seqdg.data.augment import ImageTransform, find_augmentation
 from seqdg.estimator.inputs import ImageInput
 from seqdg.estimator.loss import loss_of
 from seqdg.estimator.material import Material
@@ -99,7 +98,7 @@ def _inputs(material: Material, built: BuiltNet, recipe: Recipe) -> Inputs:
     device, dataset = torch_device(recipe), material.dataset
     transform = None
     if isinstance(material.input, ImageInput):
-        transform = ImageTransform(material.input.size, built.normalization, augmentation(recipe.augment))
+        transform = ImageTransform(material.input.size, built.normalization, find_augmentation(recipe.augment))
     x = resident(dataset.x, device) if fits(dataset.x, device) else dataset.x
     return Inputs(x, dataset.y, device, transform=transform)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from seqdg.data.pixels import as_unit
+from seqdg.data.pixels import scale_to_unit
 from seqdg.training.prefetch import gather, prefetch
 
 
@@ -85,7 +85,7 @@ class Inputs:
 
     def _wide(self, x: Tensor) -> Tensor:
         """Images in the net's precision before anything is done to them, where that is more than float32."""
-        return as_unit(x, self.dtype).to(self.dtype) if self.dtype == torch.float64 else x
+        return scale_to_unit(x, self.dtype).to(self.dtype) if self.dtype == torch.float64 else x
 
     def _typed(self, x: Tensor) -> Tensor:
         return x.to(self.dtype) if x.is_floating_point() else x

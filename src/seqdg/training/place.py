@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from seqdg.base.episode import Params
 from seqdg.bench.trial import Group, Trial
 from seqdg.data import Dataset
-from seqdg.data.augment import ImageTransform, recipe
+from seqdg.data.augment import ImageTransform, find_augmentation
 from seqdg.nets import BuiltNet, Criterion, Net, build_net
 from seqdg.training.inputs import Inputs
 from seqdg.training.prefetch import fits, resident
@@ -67,7 +67,7 @@ def stack_of(group: Group, place: Place) -> Stack:
     transform = None
     if place.dataset.is_image:
         trial = group.trials[0]
-        transform = ImageTransform(trial.size, first.normalization, recipe(trial.augment))
+        transform = ImageTransform(trial.size, first.normalization, find_augmentation(trial.augment))
     return Stack(net.to(place.device), place.inputs(group.trials, transform), jobs)
 
 
