@@ -25,7 +25,7 @@ from seqdg.report.analyses import (
     register_analysis,
 )
 from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Series, lines_plot
+from seqdg.report.draw.plots import Series, plot_lines
 from seqdg.report.draw.theme import Looks
 from seqdg.report.section import Section, Table
 from seqdg.training.stack import Stack
@@ -90,11 +90,11 @@ def show(payload: Payload, looks: Looks) -> Section:
     if not curves:
         return Section("alignment", "Alignment of gradients", text)
     panels = [
-        lines_plot([Series(n, looks[n], c["at"], c[key]) for n, c in curves.items()], "step", heading.lower(), heading)
+        plot_lines([Series(n, looks[n], c["at"], c[key]) for n, c in curves.items()], "step", heading.lower(), heading)
         for key, heading in (("cosine", "Cosine"), ("inner", "Inner product"))
     ]
     at_loss = [Series(n, looks[n], c["loss"], c["cosine"]) for n, c in curves.items()]
-    panels.insert(1, lines_plot(at_loss, "loss on the sources", "cosine", "Cosine at equal loss"))
+    panels.insert(1, plot_lines(at_loss, "loss on the sources", "cosine", "Cosine at equal loss"))
     rows = []
     for name, c in curves.items():
         spread = c["cosine_spread"][-1] if c["cosine_spread"] else None
@@ -109,7 +109,7 @@ def show(payload: Payload, looks: Looks) -> Section:
         "equal loss; training goes from right to left there."
     )
     figure = Figure("alignment", "Alignment of gradients", panels, caption, [(n, looks[n]) for n in curves], lines=True)
-    return Section("alignment", "Alignment of gradients", text, (), [figure], [table], found=_state_findings(curves))
+    return Section("alignment", "Alignment of gradients", text, (), [figure], [table], findings=_state_findings(curves))
 
 
 def _state_findings(curves: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from seqdg.paper.study import Numbers, Study
 from seqdg.report import published
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
 from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Row, rows_plot
+from seqdg.report.draw.plots import Row, plot_rows
 from seqdg.report.draw.theme import Looks
 from seqdg.report.section import Section, Table
 from seqdg.training.stack import Stack, State
@@ -202,7 +202,7 @@ def show(payload: Payload, looks: Looks) -> Section:
             for name, c in costs.items()
         ]
         label = f"times {BASE}'s" if base else {"seconds": "seconds", "memory": "bytes"}.get(key, "per step")
-        panels.append(rows_plot(rows, label, heading.capitalize(), log=_is_wide([r.value for r in rows])))
+        panels.append(plot_rows(rows, label, heading.capitalize(), log=_is_wide([r.value for r in rows])))
     head = ["algorithm", "ms per step", "× agg", "gradients", "MiB at peak", "× agg", "paper: minutes", "× AGG"]
     table = Table("Cost of a training step", head, [_format_row(name, costs) for name in costs])
     caption = (
@@ -213,7 +213,7 @@ def show(payload: Payload, looks: Looks) -> Section:
             "The paper's minutes are for 3,000 steps of ResNet-18 on PACS on a TITAN X (Pascal), another net, machine "
             "and implementation, with Undo-Bias on the last layer alone: set beside ours, not compared."]  # fmt: skip
     return Section("step-cost", "Cost of a step", text, (), [Figure("step-cost", "Cost of a step", panels, caption)],
-                   [table], found=_state_findings(costs))  # fmt: skip
+                   [table], findings=_state_findings(costs))  # fmt: skip
 
 
 def _describe_machine(payload: Mapping[str, Any]) -> str:

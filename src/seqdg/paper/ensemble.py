@@ -62,7 +62,9 @@ def show(payload: Payload, looks: Looks) -> Section:
         rows.append((name, values))
     table = Table(sheet.footnote, ["algorithm", *sheet.rows], rows)
     text = [describe_study(payload), *sheet.remarks, *list_refusals(payload)]
-    return Section("ensemble", "Against the naive ensemble", text, (), [figure], [table], found=_state_findings(sheet))
+    return Section(
+        "ensemble", "Against the naive ensemble", text, (), [figure], [table], findings=_state_findings(sheet)
+    )
 
 
 def _state_findings(sheet: Sheet) -> list[str]:

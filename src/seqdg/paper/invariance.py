@@ -40,7 +40,7 @@ from seqdg.report.analyses import (
     register_analysis,
 )
 from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Row, Series, lines_plot, rows_plot
+from seqdg.report.draw.plots import Row, Series, plot_lines, plot_rows
 from seqdg.report.draw.theme import Looks, Style
 from seqdg.report.section import Section, Table
 from seqdg.training.sampler import stream, torch_generator
@@ -214,12 +214,12 @@ def show(payload: Payload, looks: Looks) -> Section:
         Series(name, looks[name], [turn + s for s in curve["at"]], curve["mean"]) for name, curve in second.items()
     ]
     panels = [
-        lines_plot(series, "step", "domain loss", "Classifier of the first phase", (turn, "class training"),
+        plot_lines(series, "step", "domain loss", "Classifier of the first phase", (turn, "class training"),
                    (chance, "chance, ln N"))
     ]  # fmt: skip
     if probe:
         rows = [Row(name, looks[name], p["mean"], *_compute_ends(p)) for name, p in probe.items()]
-        panels.append(rows_plot(rows, "domain loss", "Classifier fitted anew at the end"))
+        panels.append(plot_rows(rows, "domain loss", "Classifier fitted anew at the end"))
     table = Table(
         "Domain loss at the end; higher is more invariant",
         ["algorithm", "classifier kept", "classifier fitted anew"],
@@ -235,7 +235,8 @@ def show(payload: Payload, looks: Looks) -> Section:
     figure = Figure("invariance", "Domain invariance", panels, caption, [(s.name, s.style) for s in series], lines=True)
     text = [describe_study(payload), *list_refusals(payload)]
     return Section("invariance", "Domain invariance", text, (),
-                   [figure] if second else [], [table] if second else [], found=_state_findings(numbers))  # fmt: skip
+                   [figure] if second else [], [table] if second else [],
+                   findings=_state_findings(numbers))  # fmt: skip
 
 
 def _describe_bars(probe: Mapping[str, Any]) -> str:

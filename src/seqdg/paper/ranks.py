@@ -19,8 +19,8 @@ from seqdg.nets.net import Net
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, mean_and_spread, require, walk
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
 from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Series, lines_plot
-from seqdg.report.draw.theme import Looks, Style, styles
+from seqdg.report.draw.plots import Series, plot_lines
+from seqdg.report.draw.theme import Looks, Style, make_styles
 from seqdg.report.section import Section, Table
 from seqdg.training.sampler import Draws, Sampler
 from seqdg.training.stack import Stack
@@ -153,7 +153,7 @@ def show(payload: Payload, looks: Looks) -> Section:
     figures, tables = [], []
     for name, curves in by_place.items():
         labels = [_name_place(i, len(curves)) for i in range(len(curves))]
-        by_label = styles(labels)
+        by_label = make_styles(labels)
         series = [Series(n, by_label[n], c["at"], c["mean"]) for n, c in zip(labels, curves, strict=True)]
         caption = f"Loss that {name} takes on {interest}, at the weights that the domains before it lead to."
         figures.append(_draw_figure(f"ranks-{name}", f"{name} by place of {interest}", series, caption))
@@ -164,7 +164,7 @@ def show(payload: Payload, looks: Looks) -> Section:
         caption = f"{interest} last in the path, or the meta-test domain; agg knows no order."
         figures.append(_draw_figure("ranks-last", f"With {interest} last", series, caption))
         tables.append(Table(f"Loss on {interest} with it last", HEAD, [(n, _format_row(c)) for n, c in last.items()]))
-    return Section("ranks", "Practice: place in the path", text, (), figures, tables, found=_state_findings(numbers))
+    return Section("ranks", "Practice: place in the path", text, (), figures, tables, findings=_state_findings(numbers))
 
 
 HEAD = ("", "mean, second half", "at the end")
@@ -187,9 +187,9 @@ def _average_later(curve: Mapping[str, Any]) -> float:
 def _draw_figure(name: str, title: str, series: list[Series], caption: str) -> Figure:
     base = series[0]
     relative = [Series(s.name, s.style, s.xs, [a - b for a, b in zip(s.ys, base.ys, strict=True)]) for s in series[1:]]
-    panels = [lines_plot(series, "step", "loss", "Loss")]
+    panels = [plot_lines(series, "step", "loss", "Loss")]
     if relative:
-        panels.append(lines_plot(relative, "step", "difference", f"Minus {base.name}", level=(0.0, "")))
+        panels.append(plot_lines(relative, "step", "difference", f"Minus {base.name}", level=(0.0, "")))
     legend: list[tuple[str, Style]] = [(s.name, s.style) for s in series]
     return Figure(name, title, panels, caption, legend, lines=True)
 

@@ -13,7 +13,7 @@ from seqdg.base.episode import Params
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, mean_and_spread, walk
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, format_mean, list_refusals, register_analysis
 from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Series, lines_plot
+from seqdg.report.draw.plots import Series, plot_lines
 from seqdg.report.draw.theme import Looks
 from seqdg.report.section import Section, Table
 from seqdg.training.stack import Stack
@@ -71,7 +71,7 @@ def show(payload: Payload, looks: Looks) -> Section:
     for layer in layers:
         having = {name: c for name, c in curves.items() if layer in c["layers"]}
         series = [Series(name, looks[name], c["at"], c["layers"][layer]["mean"]) for name, c in having.items()]
-        panels.append(lines_plot(series, "step", "cosine", layer))
+        panels.append(plot_lines(series, "step", "cosine", layer))
     for name, c in curves.items():
         ends = [c["layers"].get(layer) for layer in layers]
         rows.append((name, [_format_last(end) if end else "-" for end in ends]))
@@ -82,7 +82,7 @@ def show(payload: Payload, looks: Looks) -> Section:
     )
     figure = Figure("similarity", TITLE, panels, caption,
                     [(n, looks[n]) for n in curves], lines=True)  # fmt: skip
-    return Section("similarity", TITLE, text, (), [figure], [table], found=_state_findings(curves))
+    return Section("similarity", TITLE, text, (), [figure], [table], findings=_state_findings(curves))
 
 
 def _format_last(curve: Mapping[str, Any]) -> str:

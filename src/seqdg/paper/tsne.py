@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
 from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import points_plot
-from seqdg.report.draw.theme import Looks, styles
+from seqdg.report.draw.plots import plot_points
+from seqdg.report.draw.theme import Looks, make_styles
 from seqdg.report.section import Section, Table
 
 if TYPE_CHECKING:  # only to compute, not to show
@@ -81,11 +81,11 @@ def show(payload: Payload, looks: Looks) -> Section:
     numbers = payload["numbers"]
     classes = [numbers["classes"][k] for k in numbers["labels"]]
     present = [c for c in numbers["classes"] if c in set(classes)]
-    by_class = styles(present)
+    by_class = make_styles(present)
     panels = []
     for name, panel in numbers["panels"].items():
         points = [(float(x), float(y)) for x, y in panel["points"]]
-        panels.append(points_plot(points, classes, by_class, name, f"silhouette {_format_score(panel['score'])}"))
+        panels.append(plot_points(points, classes, by_class, name, f"silhouette {_format_score(panel['score'])}"))
     scores = [(name, [_format_score(panel["score"])]) for name, panel in numbers["panels"].items()]
     table = Table("Mean silhouette of the classes", ["", "silhouette"], scores)
     caption = (
@@ -96,7 +96,7 @@ def show(payload: Payload, looks: Looks) -> Section:
     figure = Figure("tsne", "Embeddings of the held-out domain", panels, caption, legend)
     text = [describe_study(payload), *list_refusals(payload)]
     return Section("tsne", "What it learned: embeddings", text, (),
-                   [figure], (), [table], found=_state_findings(numbers))  # fmt: skip
+                   [figure], (), [table], findings=_state_findings(numbers))  # fmt: skip
 
 
 def _format_score(value: float | None) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from seqdg.base.errors import UsageError
-from seqdg.report.draw.theme import Looks, styles
+from seqdg.report.draw.theme import Looks, make_styles
 from seqdg.report.section import Section, Table
 from seqdg.results.run import Analysis
 
@@ -76,7 +76,7 @@ def list_analyzed_algorithms(analyses: Sequence[Analysis]) -> list[str]:
 
 def show_analyses(analyses: Sequence[Analysis], looks: Looks | None = None) -> list[Section]:
     """Make a section of the newest analysis of each kind and subject; an algorithm looks the same in all."""
-    looks = looks or styles(list_analyzed_algorithms(analyses))
+    looks = looks or make_styles(list_analyzed_algorithms(analyses))
     newest: dict[tuple[str, str], Payload] = {}
     for analysis in analyses:
         if find_analysis(analysis.name):
@@ -92,17 +92,17 @@ def show_analysis(name: str, payload: Payload, looks: Looks | None = None) -> Se
     """Make the section of one analysis, with how it was made."""
     kind = find_analysis(name)
     assert kind is not None
-    section = kind.show(payload, looks or styles(payload["of"]["algorithms"]))
+    section = kind.show(payload, looks or make_styles(payload["of"]["algorithms"]))
     first, *others = section.text
     return replace(
-        section, text=[" ".join([first, *section.found]), *others], aside=[*section.aside, _list_settings(payload)]
+        section, text=[" ".join([first, *section.findings]), *others], aside=[*section.aside, _list_settings(payload)]
     )
 
 
 def summarize_learning(sections: Sequence[Section]) -> str:
     """Say in a few sentences what the analyses show of what was learned."""
     ranked = sorted((kind.headline, kind.name) for kind in _kinds.values() if kind.headline)
-    sentences = [s.found[which] for (_, which), name in ranked for s in sections if s.name == name and s.found]
+    sentences = [s.findings[which] for (_, which), name in ranked for s in sections if s.name == name and s.findings]
     if not sentences:
         return "No analysis has been run. `seqdg analyze invariance`, `tsne` and others look into it, and show here."
     return " ".join([*sentences[:3], "Of how many seeds that is stands below, with each."])

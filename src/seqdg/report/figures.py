@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from seqdg.report.draw.frame import padded
+from seqdg.report.draw.axes import pad_range
 from seqdg.report.draw.marks import Figure, Picture
-from seqdg.report.draw.plots import Point, Row, Series, lines_plot, rows_plot, scatter_plot
+from seqdg.report.draw.plots import Point, Row, Series, plot_lines, plot_rows, plot_scatter
 from seqdg.report.draw.theme import Looks
 from seqdg.report.sheet import Sheet
 from seqdg.results.select import Outcome
@@ -26,7 +26,7 @@ def draw_domains(sheet: Sheet, looks: Looks) -> Figure:
             low, high = (value - error, value + error) if value is not None and error is not None else (None, None)
             missing = {"diverged": "diverged", "-": "no value" if cell else "not run"}.get(value_text, "")
             rows.append(Row(name, looks[name], value, low, high, missing, f"{name}, {domain}: {value_text}"))
-        panels.append(rows_plot(rows, sheet.unit.title, domain))
+        panels.append(plot_rows(rows, sheet.unit.title, domain))
     several = any(c.stderr is not None for c in sheet.cells)
     bars = "Bars are one standard error." if several else "One trial each, so there are no error bars."
     return Figure("domains", "By held-out domain", panels,
@@ -48,7 +48,7 @@ def draw_differences(sheet: Sheet, looks: Looks) -> Figure | None:
         f"Algorithm minus {baseline} at the same seed and held-out domain: mean and 95 % confidence interval. The "
         "words are the verdict of a sign-flip permutation test after Holm's correction."
     )
-    return Figure("differences", f"Against {baseline}", [rows_plot(rows, label, zero=True)], caption)
+    return Figure("differences", f"Against {baseline}", [plot_rows(rows, label, zero=True)], caption)
 
 
 def draw_curves(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure | None:
@@ -70,8 +70,8 @@ def draw_curves(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure
         return None
     panels = [
         _draw_losses(losses),
-        lines_plot(source, "step", sheet.unit.title, "Source validation"),
-        lines_plot(held_out, "step", sheet.unit.title, "Held-out domain"),
+        plot_lines(source, "step", sheet.unit.title, "Source validation"),
+        plot_lines(held_out, "step", sheet.unit.title, "Held-out domain"),
     ]
     caption = (
         "Means over all trials and held-out domains, diverged trials left out. Each algorithm has its own training "
@@ -96,7 +96,7 @@ def _draw_losses(losses: Sequence[Series]) -> Picture:
         heading = f"Training loss, cut off at {top:.2g}"
         losses = [Series(s.name, s.style, s.xs, [min(v, top) for v in s.ys]) for s in losses]
         values = [min(v, top) for v in values]
-    return lines_plot(losses, "step", "loss", heading, y=padded(values))
+    return plot_lines(losses, "step", "loss", heading, y=pad_range(values))
 
 
 def _average_curves(curves: Sequence[Sequence[float]]) -> list[float]:
@@ -114,7 +114,7 @@ def draw_cost(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure |
     if not points:
         return None
     spread = max(p.x for p in points) / min(p.x for p in points) > 4
-    panel = scatter_plot(points, "seconds per trial", sheet.unit.title, "Average over domains", spread)
+    panel = plot_scatter(points, "seconds per trial", sheet.unit.title, "Average over domains", spread)
     caption = (
         "Time is a trial's share of the stack it was trained in, evaluation included; so it is the time of this run."
     )

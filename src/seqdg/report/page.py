@@ -22,7 +22,7 @@ from seqdg.report.contents import (
     list_settings,
 )
 from seqdg.report.draw import svg
-from seqdg.report.draw.theme import DARK, LIGHT, Style, styles
+from seqdg.report.draw.theme import DARK, LIGHT, Style, make_styles
 from seqdg.report.figures import draw_cost, draw_curves, draw_differences, draw_domains
 from seqdg.report.published import find_table
 from seqdg.report.section import Page, Section, Table
@@ -43,7 +43,7 @@ def build_page(
         lead = "No trial has finished yet, so there is nothing to compare."
         return Page(title, lead, (), lacking, [*show_analyses(run.analyses), _show_commands(run)])
     names = list(dict.fromkeys(o.algorithm for o in chosen))
-    looks = styles([*names, *list_analyzed_algorithms(run.analyses)])
+    looks = make_styles([*names, *list_analyzed_algorithms(run.analyses)])
     sheet = _build_sheet(run, chosen, select, criterion, baseline or choose_baseline(names))
     warnings = [*lacking, *(f"Diverged: {text}." for text in describe_diverged(run))]
     sections = [_show_results(sheet, run, looks), *_show_differences(sheet, looks)]

@@ -25,7 +25,7 @@ from seqdg.results.summary import UNITS
 
 
 class Results:
-    """What a run found, finished or not.
+    """The results of a run, finished or not.
 
         results = seqdg.Results.open("runs/rotated-mnist")
         print(results.table(baseline="agg"))

@@ -27,7 +27,7 @@ class Section:
     tables: Sequence[Table] = ()
     aside: Sequence[Table] = ()  # folded away
     code: Sequence[str] = ()
-    found: Sequence[str] = ()  # what it says, in sentences
+    findings: Sequence[str] = ()  # in sentences
 
 
 @dataclass(frozen=True)

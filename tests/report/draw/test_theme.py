@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from seqdg.report.draw.theme import DARK, HUES, LIGHT, styles
+from seqdg.report.draw.theme import DARK, HUES, LIGHT, make_styles
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB.
 SEEN_WITH = {
@@ -49,4 +49,4 @@ def test_the_first_six_colors_stay_apart_for_people_who_see_fewer(theme, sight):
 
 def test_fifty_algorithms_look_different():
     names = [f"algorithm {i}" for i in range(50)]
-    assert len({(s.color, s.shape) for s in styles(names).values()}) == 50
+    assert len({(s.color, s.shape) for s in make_styles(names).values()}) == 50

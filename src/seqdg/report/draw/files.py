@@ -12,22 +12,22 @@ from seqdg.results.directory import make_directory
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """Each as NAME.svg and NAME.pdf; what was written."""
+    """Write each figure as NAME.svg and NAME.pdf, and return the paths."""
     make_directory(folder, "--figures")
-    found: list[Path] = []
+    paths: list[Path] = []
     for figure in figures:
-        name, content = as_svg(figure)
-        drawn, printed = folder / name, (folder / name).with_suffix(".pdf")
-        drawn.write_text(content, encoding="utf-8")
-        write_pdf(figure, printed, _columns(figure))
-        found += [drawn, printed]
-    return found
+        name, content = format_svg(figure)
+        svg_path, pdf_path = folder / name, (folder / name).with_suffix(".pdf")
+        svg_path.write_text(content, encoding="utf-8")
+        write_pdf(figure, pdf_path, _columns(figure))
+        paths += [svg_path, pdf_path]
+    return paths
 
 
-def as_svg(figure: Figure) -> tuple[str, str]:
-    """Name of its file, and contents."""
+def format_svg(figure: Figure) -> tuple[str, str]:
+    """Return the name of the file and its contents."""
     name = "".join(ch if ch.isalnum() or ch in "-_." else "-" for ch in figure.name).strip(".")
-    return f"{name}.svg", svg.file(figure, _columns(figure))
+    return f"{name}.svg", svg.format_figure(figure, _columns(figure))
 
 
 def _columns(figure: Figure) -> int:

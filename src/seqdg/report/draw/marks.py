@@ -1,4 +1,4 @@
-"""What a picture is made of. Coordinates are in pixels, y downwards; colors are roles of the theme."""
+"""The marks of a picture. Coordinates are in pixels, y downwards; colors are roles of the theme."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Mark = Line | Dot | Text
 
 @dataclass(frozen=True)
 class Picture:
-    """One panel. `title` says in words what is to be seen, for those who cannot."""
+    """One panel. `title` describes it in words for readers who cannot see it."""
 
     width: float
     height: float
@@ -72,7 +72,7 @@ class Figure:
 
 
 def text_width(text: str, size: float) -> float:
-    """A little more than a sans-serif font takes."""
+    """Return a little more than the width in a sans-serif font."""
     units = 0.0
     for ch in text:
         if unicodedata.east_asian_width(ch) in "WF":
@@ -84,8 +84,8 @@ def text_width(text: str, size: float) -> float:
     return units * size
 
 
-def fitted(text: str, width: float, size: float) -> str:
-    """The text, or as much of it as fits, with an ellipsis."""
+def fit_text(text: str, width: float, size: float) -> str:
+    """Return the text, or as much of it as fits, with an ellipsis."""
     text = " ".join("".join(ch if ch.isprintable() else " " for ch in text).split())
     if text_width(text, size) <= width:
         return text

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from seqdg.report.draw.frame import SMALL, WIDTH, Axes, number, padded
-from seqdg.report.draw.marks import Dot, Line, Picture, Text, fitted, text_width
+from seqdg.report.draw.axes import SMALL, WIDTH, Axes, format_number, pad_range
+from seqdg.report.draw.marks import Dot, Line, Picture, Text, fit_text, text_width
 from seqdg.report.draw.theme import Style
 
 ROW = 22.0
@@ -26,12 +26,12 @@ class Row:
     title: str = ""
 
 
-def rows_plot(
+def plot_rows(
     rows: Sequence[Row], label: str, heading: str = "", zero: bool = False, log: bool = False, title: str = ""
 ) -> Picture:
     """Horizontal: a name, a dot and its error bar in each row. `zero`: a rule at 0, which is always in view."""
     known = [v for r in rows for v in (r.value, r.low, r.high) if v is not None]
-    low, high = padded([*known, 0.0] if zero else known)
+    low, high = pad_range([*known, 0.0] if zero else known)
     if log and known:
         low, high = min(known) / 1.25, max(known) * 1.25
     gutter = min(150.0, max([text_width(r.label, 12) for r in rows] + [30.0]) + 10)
@@ -41,7 +41,7 @@ def rows_plot(
     if known:
         frame.x_axis(label)
     if heading:
-        name = fitted(heading, WIDTH, 13)
+        name = fit_text(heading, WIDTH, 13)
         frame.marks.append(Text(0, 14, name, size=13, bold=True, title=heading))
     if zero:
         frame.upright(0.0)
@@ -51,7 +51,7 @@ def rows_plot(
 
 
 def _row(frame: Axes, row: Row, y: float) -> None:
-    shown = fitted(row.label, frame.left - 8, 12)
+    shown = fit_text(row.label, frame.left - 8, 12)
     frame.marks.append(Text(frame.left - 8, y + 4, shown, "end", title=row.label if shown != row.label else ""))
     if row.value is None:
         frame.marks.append(Text(frame.left + 6, y + 4, row.note or "no value", size=SMALL, color="muted"))
@@ -66,7 +66,7 @@ def _row(frame: Axes, row: Row, y: float) -> None:
 
 
 def _in_words(heading: str, label: str, rows: Sequence[Row]) -> str:
-    values = [f"{r.label} {number(r.value) if r.value is not None else r.note or 'no value'}" for r in rows]
+    values = [f"{r.label} {format_number(r.value) if r.value is not None else r.note or 'no value'}" for r in rows]
     return f"{heading + ': ' if heading else ''}{label}. {', '.join(values)}."
 
 
@@ -78,7 +78,7 @@ class Series:
     ys: Sequence[float]
 
 
-def lines_plot(
+def plot_lines(
     series: Sequence[Series],
     x_label: str,
     y_label: str,
@@ -90,7 +90,7 @@ def lines_plot(
     """`upright` is a marked place on the x axis, `level` one on the y axis, each with a word."""
     xs = [x for s in series for x in s.xs]
     ys = [v for s in series for v in s.ys if math.isfinite(v)] + ([level[0]] if level else [])
-    frame = Axes((min(xs, default=0.0), max(xs, default=1.0)), y or padded(ys))
+    frame = Axes((min(xs, default=0.0), max(xs, default=1.0)), y or pad_range(ys))
     frame.y_axis(y_label)
     frame.x_axis(x_label)
     frame.heading(heading)
@@ -100,11 +100,11 @@ def lines_plot(
         frame.level(*level)
     if upright:
         frame.upright(*upright)
-    last = [f"{s.name} ends at {number(s.ys[-1])}" for s in series if len(s.ys) and math.isfinite(s.ys[-1])]
+    last = [f"{s.name} ends at {format_number(s.ys[-1])}" for s in series if len(s.ys) and math.isfinite(s.ys[-1])]
     return frame.picture(f"{heading}: {y_label} over {x_label}. {', '.join(last)}.")
 
 
-def points_plot(
+def plot_points(
     points: Sequence[tuple[float, float]],
     groups: Sequence[str],
     looks: Mapping[str, Style],
@@ -114,13 +114,13 @@ def points_plot(
 ) -> Picture:
     """A cloud of points without axes, as t-SNE's axes mean nothing."""
     frame = Axes(
-        padded([p[0] for p in points], 0.04), padded([p[1] for p in points], 0.04),
+        pad_range([p[0] for p in points], 0.04), pad_range([p[1] for p in points], 0.04),
         size, size + 24, 4, 4, 24, 22 if below else 4,
     )  # fmt: skip
     base = frame.height - frame.bottom
     corners = ((4, 24), (size - 4, 24), (size - 4, base), (4, base), (4, 24))
     frame.marks.append(Line(corners, "grid"))
-    frame.marks.append(Text(4, 15, fitted(heading, size - 8, 13), size=13, bold=True, title=heading))
+    frame.marks.append(Text(4, 15, fit_text(heading, size - 8, 13), size=13, bold=True, title=heading))
     for (x, y), group in zip(points, groups, strict=True):
         frame.marks.append(Dot(frame.px(x), frame.py(y), looks[group].color, looks[group].shape, 2.0))
     if below:
@@ -138,12 +138,12 @@ class Point:
     high: float | None = None
 
 
-def scatter_plot(points: Sequence[Point], x_label: str, y_label: str, heading: str, log_x: bool = False) -> Picture:
+def plot_scatter(points: Sequence[Point], x_label: str, y_label: str, heading: str, log_x: bool = False) -> Picture:
     """Named points with error bars upwards and downwards."""
     xs = [p.x for p in points]
-    x = (min(xs) / 1.2, max(xs) * 1.2) if log_x and xs and min(xs) > 0 else padded(xs)
+    x = (min(xs) / 1.2, max(xs) * 1.2) if log_x and xs and min(xs) > 0 else pad_range(xs)
     ys = [v for p in points for v in (p.y, p.low, p.high) if v is not None]
-    frame = Axes(x, padded(ys, 0.1), WIDTH, 260.0, log_x=log_x)
+    frame = Axes(x, pad_range(ys, 0.1), WIDTH, 260.0, log_x=log_x)
     frame.y_axis(y_label)
     frame.x_axis(x_label)
     frame.heading(heading)
@@ -151,7 +151,7 @@ def scatter_plot(points: Sequence[Point], x_label: str, y_label: str, heading: s
         at = frame.px(p.x)
         if p.low is not None and p.high is not None and frame.py(p.low) - frame.py(p.high) > 0.1:
             frame.marks.append(Line(((at, frame.py(p.low)), (at, frame.py(p.high))), p.style.color, 1.6, data=True))
-        title = f"{p.name}: {number(p.x)}, {number(p.y)}"
+        title = f"{p.name}: {format_number(p.x)}, {format_number(p.y)}"
         frame.marks.append(Dot(at, frame.py(p.y), p.style.color, p.style.shape, 5, title))
-    words = ", ".join(f"{p.name} {number(p.x)} and {number(p.y)}" for p in points)
+    words = ", ".join(f"{p.name} {format_number(p.x)} and {format_number(p.y)}" for p in points)
     return frame.picture(f"{heading}: {y_label} against {x_label}. {words}.")

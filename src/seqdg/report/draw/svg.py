@@ -1,4 +1,4 @@
-"""Pictures as SVG: in a page, where the page's colors rule, or as a file of its own."""
+"""Pictures as SVG: inside a page, with the colors of the page, or as a file."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def legend_key(style: Style, line: bool) -> str:
     return f'<svg class="key" viewBox="0 0 22 14" aria-hidden="true">{_mark(mark, colors)}</svg>'
 
 
-def file(figure: Figure, columns: int = 3) -> str:
-    """A whole figure, its panels side by side, on white."""
+def format_figure(figure: Figure, columns: int = 3) -> str:
+    """Return a whole figure with its panels side by side, on white."""
     placed, width, height = layout(figure, columns)
-    shown = [f'<g transform="translate({_n(x)} {_n(y)})">{"".join(_mark(m, LIGHT) for m in marks)}</g>'
+    groups = [f'<g transform="translate({_n(x)} {_n(y)})">{"".join(_mark(m, LIGHT) for m in marks)}</g>'
              for x, y, marks in placed]  # fmt: skip
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" '
         f'height="{_n(height)}" font-family="{FONT}"><title>{escape(figure.title)}</title>'
-        f'<rect width="100%" height="100%" fill="{LIGHT["paper"]}"/>{"".join(shown)}</svg>\n'
+        f'<rect width="100%" height="100%" fill="{LIGHT["paper"]}"/>{"".join(groups)}</svg>\n'
     )
 
 
 def layout(figure: Figure, columns: int = 3) -> tuple[list[tuple[float, float, Sequence[Mark]]], float, float]:
-    """Where every panel and the legend go, and the size of the whole."""
+    """Return where every panel and the legend go, and the size of the whole."""
     placed: list[tuple[float, float, Sequence[Mark]]] = []
     top, width = GAP, 0.0
     for i in range(0, len(figure.pictures), columns):
@@ -93,11 +93,11 @@ def _shape(dot: Dot) -> str:
         return f"M{_n(x - r)} {_n(y)}a{_n(r)} {_n(r)} 0 1 0 {_n(2 * r)} 0a{_n(r)} {_n(r)} 0 1 0 {_n(-2 * r)} 0z"
     if dot.shape == "cross":
         return f"M{_n(x - r)} {_n(y - r)}l{_n(2 * r)} {_n(2 * r)}m0 {_n(-2 * r)}l{_n(-2 * r)} {_n(2 * r)}"
-    return "M" + "L".join(f"{_n(px)} {_n(py)}" for px, py in polygon(dot)) + "z"
+    return "M" + "L".join(f"{_n(px)} {_n(py)}" for px, py in list_corners(dot)) + "z"
 
 
-def polygon(dot: Dot) -> list[tuple[float, float]]:
-    """Corners of a square, triangle or diamond of about the area of the circle."""
+def list_corners(dot: Dot) -> list[tuple[float, float]]:
+    """Return the corners of a square, triangle or diamond of about the area of the circle."""
     corners, start, reach = {"square": (4, 45, 1.25), "triangle": (3, -90, 1.35), "diamond": (4, 0, 1.25)}[dot.shape]
     angles = [math.radians(start + 360 * i / corners) for i in range(corners)]
     return [(dot.x + reach * dot.size * math.cos(a), dot.y + reach * dot.size * math.sin(a)) for a in angles]

@@ -1,4 +1,4 @@
-"""Colors by role, for light and dark; told apart by people who see fewer colors, and by shape where colors repeat."""
+"""Colors by role, for light and dark pages, safe for color-blind readers; shapes differ where colors repeat."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Style:
 Looks = Mapping[str, Style]
 
 
-def styles(names: Sequence[str]) -> dict[str, Style]:
-    """Fifty different ones: ten colors, and five shapes that move on where the colors begin again."""
-    found = {}
+def make_styles(names: Sequence[str]) -> dict[str, Style]:
+    """Return up to fifty different styles: ten colors, and five shapes that change where the colors repeat."""
+    looks = {}
     for i, name in enumerate(dict.fromkeys(names)):
         color, other = HUES[i % len(HUES)], i + i // len(HUES)
-        found[name] = Style(color, SHAPES[other % len(SHAPES)], DASHES[other % len(DASHES)])
-    return found
+        looks[name] = Style(color, SHAPES[other % len(SHAPES)], DASHES[other % len(DASHES)])
+    return looks

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from seqdg.report.draw.frame import Axes, log_ticks, nice_ticks, number, padded
-from seqdg.report.draw.labels import emptiest
-from seqdg.report.draw.marks import Line, Text, fitted, text_width
+from seqdg.report.draw.axes import Axes, format_number, log_ticks, nice_ticks, pad_range
+from seqdg.report.draw.labels import find_emptiest
+from seqdg.report.draw.marks import Line, Text, fit_text, text_width
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
@@ -35,7 +35,7 @@ def test_no_two_ticks_of_an_axis_read_the_same(low, power, width):
     ticks = nice_ticks(low, low + width * 10.0**power)
     assume(len(ticks) > 1 and abs(low) < 1e6 * width * 10.0**power)
     step = ticks[1] - ticks[0]
-    assert len({number(tick, step) for tick in ticks}) == len(ticks)
+    assert len({format_number(tick, step) for tick in ticks}) == len(ticks)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_no_two_ticks_of_an_axis_read_the_same(low, power, width):
     ],
 )
 def test_numbers_are_as_short_as_their_steps_allow(value, step, text):
-    assert number(value, step) == text
+    assert format_number(value, step) == text
 
 
 def test_a_single_value_still_has_a_range():
-    low, high = padded([5.0])
+    low, high = pad_range([5.0])
     assert low < 5.0 < high
-    assert padded([]) == (0.0, 1.0)
-    assert padded([math.nan, math.inf]) == (0.0, 1.0)
+    assert pad_range([]) == (0.0, 1.0)
+    assert pad_range([math.nan, math.inf]) == (0.0, 1.0)
 
 
 def test_the_corners_of_the_data_are_the_corners_of_the_frame():
@@ -80,7 +80,7 @@ def test_a_curve_is_broken_where_it_is_not_finite():
 
 @given(st.text(max_size=80), st.floats(20, 300))
 def test_a_fitted_text_fits_and_has_no_control_characters(text, width):
-    shown = fitted(text, width, 12)
+    shown = fit_text(text, width, 12)
     assert text_width(shown, 12) <= max(width, text_width("…", 12))
     assert shown.isprintable()
 
@@ -88,12 +88,12 @@ def test_a_fitted_text_fits_and_has_no_control_characters(text, width):
 def test_a_word_goes_where_no_curve_is():
     curve = Line(((40.0, 30.0), (300.0, 30.0)), "c0", data=True)
     under, over = Text(100, 34, "chance"), Text(100, 80, "chance")
-    assert emptiest([under, over], [curve]) is over
-    assert emptiest([under, over], [replace(curve, data=False, color="rule")]) is over
-    assert emptiest([under, over], [replace(curve, data=False, color="grid")]) is under
-    assert emptiest([under, over], []) is under
+    assert find_emptiest([under, over], [curve]) is over
+    assert find_emptiest([under, over], [replace(curve, data=False, color="rule")]) is over
+    assert find_emptiest([under, over], [replace(curve, data=False, color="grid")]) is under
+    assert find_emptiest([under, over], []) is under
 
 
 def test_words_do_not_cover_each_other():
     spots = [Text(50, 50, "one"), Text(50, 90, "one")]
-    assert emptiest(spots, [Text(45, 52, "there already")]) is spots[1]
+    assert find_emptiest(spots, [Text(45, 52, "there already")]) is spots[1]

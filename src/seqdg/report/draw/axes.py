@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from seqdg.report.draw.labels import emptiest
-from seqdg.report.draw.marks import Dot, Line, Mark, Picture, Text, fitted, text_width
+from seqdg.report.draw.labels import find_emptiest
+from seqdg.report.draw.marks import Dot, Line, Mark, Picture, Text, fit_text, text_width
 
 WIDTH = 340.0
 SMALL = 11.0
@@ -39,25 +39,25 @@ def log_ticks(low: float, high: float) -> list[float]:
     return ticks[:: -(-len(ticks) // 6)]
 
 
-def number(value: float, step: float | None = None) -> str:
-    """As short as the step between ticks allows."""
+def format_number(value: float, step: float | None = None) -> str:
+    """Return the number as short as the step between ticks allows."""
     if value == 0:
         return "0"
     if abs(value) >= 1e5 or abs(value) < 1e-3:
         digits = 0 if step is None else max(0, _decimals(step) + math.floor(math.log10(abs(value)) + 1e-9))
-        shown, _, power = f"{value:.{digits}e}".partition("e")
-        return f"{shown.rstrip('0').rstrip('.') if digits else shown}e{int(power)}"
+        factor, _, power = f"{value:.{digits}e}".partition("e")
+        return f"{factor.rstrip('0').rstrip('.') if digits else factor}e{int(power)}"
     return f"{value:.3g}" if step is None else f"{value:.{max(0, _decimals(step))}f}"
 
 
 def _decimals(step: float) -> int:
-    """How many places after the point a multiple of the step has; negative where it ends in zeros."""
+    """Return how many decimals a multiple of the step has; negative where it ends in zeros."""
     digits = -math.floor(math.log10(step) + 1e-9)
     return digits + 1 if round(step * 10.0**digits, 6) % 1 else digits
 
 
-def padded(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
-    """The range of the values with some air around."""
+def pad_range(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
+    """Return the range of the values with a margin."""
     finite = [v for v in values if math.isfinite(v)]
     if not finite:
         return 0.0, 1.0
@@ -102,42 +102,44 @@ class Axes:
         for tick in ticks:
             at = self.px(tick)
             self.marks.append(Line(((at, self.top), (at, base))))
-            self.marks.append(Text(at, base + 14, number(tick, step), "middle", SMALL, "muted"))
+            self.marks.append(Text(at, base + 14, format_number(tick, step), "middle", SMALL, "muted"))
         room = self.width - self.left - self.right
         middle = (self.left + self.width - self.right) / 2
-        self.marks.append(Text(middle, base + 31, fitted(label, room, SMALL), "middle", SMALL, "muted"))
+        self.marks.append(Text(middle, base + 31, fit_text(label, room, SMALL), "middle", SMALL, "muted"))
 
     def y_axis(self, label: str) -> None:
-        """To be drawn first: it makes room for its numbers."""
+        """Draw the axis. Call this first: it makes room for its numbers."""
         ticks = nice_ticks(*self.y)
         step = ticks[1] - ticks[0] if len(ticks) > 1 else None
-        self.left = 24 + max(text_width(number(tick, step), SMALL) for tick in ticks)
+        self.left = 24 + max(text_width(format_number(tick, step), SMALL) for tick in ticks)
         for tick in ticks:
             at = self.py(tick)
             self.marks.append(Line(((self.left, at), (self.width - self.right, at))))
-            self.marks.append(Text(self.left - 5, at + 4, number(tick, step), "end", SMALL, "muted"))
+            self.marks.append(Text(self.left - 5, at + 4, format_number(tick, step), "end", SMALL, "muted"))
         room = self.height - self.top - self.bottom
         middle = (self.top + self.height - self.bottom) / 2
-        self.marks.append(Text(11, middle, fitted(label, room + 30, SMALL), "middle", SMALL, "muted", turned=True))
+        self.marks.append(Text(11, middle, fit_text(label, room + 30, SMALL), "middle", SMALL, "muted", turned=True))
 
     def heading(self, text: str) -> None:
-        self.marks.append(Text(self.left, 14, fitted(text, self.width - self.left, 13), size=13, bold=True, title=text))
+        self.marks.append(
+            Text(self.left, 14, fit_text(text, self.width - self.left, 13), size=13, bold=True, title=text)
+        )
 
     def line(self, xs: Sequence[float], ys: Sequence[float], color: str, dash: str = "", title: str = "") -> None:
         """Broken where a value is not finite."""
-        run: list[tuple[float, float]] = []
+        piece: list[tuple[float, float]] = []
         for x, y in [*zip(xs, ys, strict=True), (0.0, math.nan)]:
             if math.isfinite(y):
-                run.append((self.px(x), self.py(y)))
+                piece.append((self.px(x), self.py(y)))
                 continue
-            if len(run) > 1:
-                self.marks.append(Line(tuple(run), color, 1.8, dash, data=True, title=title))
-            elif run:
-                self.marks.append(Dot(*run[0], color, size=2.5, title=title))
-            run = []
+            if len(piece) > 1:
+                self.marks.append(Line(tuple(piece), color, 1.8, dash, data=True, title=title))
+            elif piece:
+                self.marks.append(Dot(*piece[0], color, size=2.5, title=title))
+            piece = []
 
     def upright(self, x: float, label: str = "") -> None:
-        """A rule at x; its word goes where it covers the least, so draw it after the data."""
+        """Draw a rule at x. Its word goes where it covers the least, so call this after drawing the data."""
         at, base = self.px(x), self.height - self.bottom
         self.marks.append(Line(((at, self.top), (at, base)), "rule", 1.2, "4 3"))
         if label:
@@ -145,7 +147,7 @@ class Axes:
             self._word(label, [(x, y, anchor) for y in (self.top + 11, base - 6) for x, anchor in places])
 
     def level(self, y: float, label: str = "") -> None:
-        """The same at y."""
+        """Draw a rule at y, as `upright` does at x."""
         at, left, right = self.py(y), self.left, self.width - self.right
         self.marks.append(Line(((left, at), (right, at)), "rule", 1.2, "4 3"))
         if label:
@@ -154,7 +156,7 @@ class Axes:
 
     def _word(self, label: str, places: Sequence[tuple[float, float, str]]) -> None:
         spots = [Text(x, y, label, anchor, SMALL, "muted") for x, y, anchor in places]
-        self.marks.append(emptiest(spots, self.marks))
+        self.marks.append(find_emptiest(spots, self.marks))
 
     def picture(self, title: str) -> Picture:
         return Picture(self.width, self.height, tuple(self.marks), title)
