@@ -93,10 +93,10 @@ def collect_rows(spec: DataSpec, read: RowsByDomain) -> Contents:
 
 
 def _join_validation(rows: dict[str, DomainRows], problems: list[Problem]) -> NDArray[np.bool_] | None:
-    given = [domain for domain, r in rows.items() if r.validation is not None]
-    if given and len(given) < len(rows):
-        missing = [domain for domain in rows if domain not in given]
-        text = f"Only {list_some(given)} have an official split: give {list_some(missing)} one, or none at all."
+    with_split = [domain for domain, r in rows.items() if r.validation is not None]
+    if with_split and len(with_split) < len(rows):
+        missing = [domain for domain in rows if domain not in with_split]
+        text = f"Only {list_some(with_split)} have an official split: give {list_some(missing)} one, or none at all."
         problems.append(Problem(text))
         return None
     splits = [r.validation for r in rows.values() if r.validation is not None]
