@@ -18,12 +18,12 @@ from pathlib import Path
 
 import torch
 
-from seqdg.bench.benchmark import Choice, load_benchmark, plan
+from seqdg.bench.benchmark import Request, load_benchmark
 from seqdg.bench.executors.process import settle
-from seqdg.bench.plan import capacity
-from seqdg.bench.trial import Group, group
-from seqdg.data import load_data
-from seqdg.training.place import Place, stack_of
+from seqdg.bench.learner import STACK, build_stack
+from seqdg.bench.plan import count_together
+from seqdg.bench.task import Task
+from seqdg.bench.trial import Group, group_trials
 
 
 def parsed() -> argparse.Namespace:
@@ -44,20 +44,19 @@ def seconds(options: argparse.Namespace) -> float:
     settle()
     torch.set_num_threads(int(threads))
     benchmark = load_benchmark(options.benchmark)
-    dataset = load_data(benchmark.data, options.data, name=benchmark.name)
-    place = Place(dataset, torch.device("cpu"))
+    task = benchmark.make_task(options.data)
     total = 0.0
     for name in options.algorithms.split(","):
-        trials = plan(benchmark, dataset, Choice(algorithms=[name], trials=options.trials))
-        weights = sum(p.numel() for p in place.net(trials[0]).module.parameters())
-        size = {"stack": len(trials), "alone": 1}.get(packing) or capacity(weights, dataset, "cpu")
-        for own in group(trials, size)[int(part) :: int(parts)]:
-            total += trained(own, place, options.steps)
+        plan = benchmark.plan(task, Request(algorithms=[name], trials=options.trials))
+        size = {"stack": len(plan.trials), "alone": 1}.get(packing)
+        size = size or count_together(plan.parameters, task.dataset(), "cpu")
+        groups = group_trials(plan.trials, size, lambda trial: STACK.share(trial, task))
+        total += sum(train(group, task, options.steps) for group in groups[int(part) :: int(parts)])
     return total
 
 
-def trained(own: Group, place: Place, steps: int) -> float:
-    stack = stack_of(own, place)
+def train(group: Group, task: Task, steps: int) -> float:
+    stack = build_stack(group, task, torch.device("cpu"))
     state = stack.advance(stack.start(), 1)
     began = time.perf_counter()
     stack.advance(state, 1 + steps)

@@ -15,8 +15,6 @@ from argparse import Namespace
 import steps
 import torch
 
-from seqdg.training.place import Place
-
 DOMAINS = (2, 3, 4, 6, 8, 12, 16)
 TRIALS = (1, 3, 10, 30, 100, 300, 1000)
 EXACT_UNTIL = 5
@@ -39,8 +37,9 @@ def of_step(name: str, options: Namespace, domains: int, trials: int) -> float:
     own = Namespace(
         net="mlp", hidden=options.hidden, inputs=options.inputs, size=0, policy="none", precision=options.precision,
         domains=domains, batch=32, trials=trials, augment="", steps=options.steps, repeats=3, fixed=False, eager=False,
+        device=options.device,
     )  # fmt: skip
-    return steps.milliseconds(name, own, Place(steps.random_data(own), torch.device(options.device)))[0]
+    return steps.milliseconds(name, own, steps.make_task(own))[0]
 
 
 def main() -> None:

@@ -18,10 +18,10 @@ from statistics import median
 import steps
 import torch
 
-from seqdg.bench.benchmark import Choice, load_benchmark, plan
+from seqdg.bench.benchmark import Request, load_benchmark
+from seqdg.bench.learner import build_stack
+from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
-from seqdg.data.rotated_mnist import load
-from seqdg.training.place import Place, stack_of
 
 FIRST = 8  # steps before the clock starts: recording a graph is not part of a step
 
@@ -29,10 +29,12 @@ FIRST = 8  # steps before the clock starts: recording a graph is not part of a s
 class Way:
     """To train all trials, in one stack or several."""
 
-    def __init__(self, name: str, groups: list[tuple[Trial, ...]], place: Place, eager: bool = False) -> None:
+    def __init__(
+        self, name: str, groups: list[tuple[Trial, ...]], task: Task, device: str, eager: bool = False
+    ) -> None:
         self.name = name
-        self.device = place.device
-        self.stacks = [stack_of(Group(trials), place) for trials in groups]
+        self.device = torch.device(device)
+        self.stacks = [build_stack(Group(trials), task, self.device) for trials in groups]
         for stack in self.stacks:
             stack.captures &= not eager
         self.states = [stack.advance(stack.start(), FIRST) for stack in self.stacks]
@@ -48,13 +50,13 @@ class Way:
         return (time.perf_counter() - began) / count * 1e3
 
 
-def ways(trials: tuple[Trial, ...], place: Place) -> list[Way]:
+def ways(trials: tuple[Trial, ...], task: Task, device: str) -> list[Way]:
     """The last one is the stack."""
     apart = [(trial,) for trial in trials]
-    alone = [Way("one by one", apart, place, eager=True)]
-    if place.device.type == "cuda":
-        alone.append(Way("one by one, each a graph", apart, place))
-    return [*alone, Way("stacked", [trials], place)]
+    alone = [Way("one by one", apart, task, device, eager=True)]
+    if torch.device(device).type == "cuda":
+        alone.append(Way("one by one, each a graph", apart, task, device))
+    return [*alone, Way("stacked", [trials], task, device)]
 
 
 def main() -> None:
@@ -71,17 +73,18 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     made = Namespace(**vars(options), net="mlp", policy="none", domains=3, batch=32, size=0, augment="")
-    dataset = steps.random_data(made) if options.hidden else load()
-    place = Place(dataset, torch.device(options.device))
+    benchmark = load_benchmark("rotated-mnist")
+    task = steps.make_task(made) if options.hidden else benchmark.make_task()
     where = torch.cuda.get_device_name() if options.device == "cuda" else f"{options.threads} CPU threads"
     print(f"{options.trials} trials, a step of all; {where}, torch {torch.__version__}", flush=True)
     for name in options.algorithms.split(","):
         if options.hidden:
             trials = steps.trials_of(name, made)
         else:
-            choice = Choice(algorithms=[name], trials=-(-options.trials // len(dataset.domains)), steps=10_000)
-            trials = tuple(plan(load_benchmark("rotated-mnist"), dataset, choice)[: options.trials])
-        all_ways = ways(trials, place)
+            seeds = -(-options.trials // len(task.dataset().domains))
+            request = Request(algorithms=[name], trials=seeds, steps=10_000)
+            trials = benchmark.plan(task, request).trials[: options.trials]
+        all_ways = ways(trials, task, options.device)
         rounds = [[way.milliseconds(options.steps) for way in all_ways] for _ in range(options.repeats)]
         columns = list(zip(*rounds, strict=True))
         print(f"  {name}")

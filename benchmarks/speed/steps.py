@@ -16,12 +16,13 @@ from statistics import median
 
 import torch
 
-from seqdg.bench.trial import Group, Trial, settings_of
+from seqdg.bench.learner import build_stack
+from seqdg.bench.task import RowsInMemory, Task
+from seqdg.bench.trial import Group, Trial
 from seqdg.core.registry import build
-from seqdg.core.settings import parse_settings
+from seqdg.core.settings import format_settings, parse_settings
 from seqdg.data import Dataset
 from seqdg.nets import NetSpec
-from seqdg.training.place import Place, stack_of
 from seqdg.training.protocol import Protocol
 
 
@@ -65,22 +66,29 @@ def trials_of(name: str, options: argparse.Namespace) -> tuple[Trial, ...]:
     name, _, setting = name.partition("+")
     algorithm = parse_settings(build(name), dict([setting.split("=")] if setting else []))
     hidden = tuple(int(h) for h in options.hidden.split(",")) if options.net == "mlp" else ()
+    settings = tuple(sorted(format_settings(algorithm).items()))
     protocol = Protocol(steps=10_000, batch=options.batch, lr=1e-4, precision=options.precision)
     return tuple(
-        Trial("random", NetSpec(options.net, hidden), options.policy, None, name, settings_of(algorithm), protocol,
+        Trial("random", NetSpec(options.net, hidden), options.policy, None, name, settings, protocol,
               ("d0",), seed, options.domains, options.size, options.augment)
         for seed in range(options.trials)
     )  # fmt: skip
 
 
-def milliseconds(name: str, options: argparse.Namespace, place: Place) -> tuple[float, float]:
+def make_task(options: argparse.Namespace) -> Task:
+    """Random data of the shape that the options say."""
+    return Task("random", RowsInMemory(random_data(options)), NetSpec(options.net), options.policy, Protocol())
+
+
+def milliseconds(name: str, options: argparse.Namespace, task: Task) -> tuple[float, float]:
     """Per step, and the peak of memory in MiB beyond the data."""
-    stack = stack_of(Group(trials_of(name, options)), place)
+    device = torch.device(options.device)
+    stack = build_stack(Group(trials_of(name, options)), task, device)
     stack.captures &= not options.eager
     if options.fixed:
         batch = stack.inputs.step(*(stack._draws(0, 0, 1)[name][0] for name in ("rows", "key")))
         stack.inputs.step = lambda rows, key: batch  # type: ignore[method-assign]
-    cuda = place.device.type == "cuda"
+    cuda = device.type == "cuda"
     if cuda:
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
@@ -99,14 +107,13 @@ def milliseconds(name: str, options: argparse.Namespace, place: Place) -> tuple[
 
 def main() -> None:
     options = parsed()
-    device = torch.device(options.device)
-    place = Place(random_data(options), device)
+    task = make_task(options)
     for policy, precision in product(options.policy.split(","), options.precision.split(",")):
-        table(argparse.Namespace(**{**vars(options), "policy": policy, "precision": precision}), place)
+        table(argparse.Namespace(**{**vars(options), "policy": policy, "precision": precision}), task)
 
 
-def table(options: argparse.Namespace, place: Place) -> None:
-    where = torch.cuda.get_device_name() if place.device.type == "cuda" else "cpu"
+def table(options: argparse.Namespace, task: Task) -> None:
+    where = torch.cuda.get_device_name() if options.device.startswith("cuda") else "cpu"
     shape = f"{options.domains} domains x {options.batch}" + (
         f", {options.trials} trials" if options.trials > 1 else ""
     )
@@ -115,11 +122,11 @@ def table(options: argparse.Namespace, place: Place) -> None:
     print(f"{what}; {where}, torch {torch.__version__}", flush=True)
     base = None
     for name in options.algorithms.split(","):
-        time_of, memory = milliseconds(name, options, place)
+        time_of, memory = milliseconds(name, options, task)
         base = base or (time_of, memory)
         print(f"  {name:24} {time_of:8.2f} ms  {time_of / base[0]:5.2f} x  {memory:8.0f} MiB  "
               f"{memory / base[1]:5.2f} x", flush=True)  # fmt: skip
-        if place.device.type == "cuda":
+        if options.device.startswith("cuda"):
             torch.cuda.empty_cache()
 
 

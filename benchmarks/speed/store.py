@@ -16,9 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from seqdg.bench.benchmark import Choice, load_benchmark
-from seqdg.bench.executors.context import Context
-from seqdg.bench.plan import make_plan
+from seqdg.bench.benchmark import Request, load_benchmark
 from seqdg.bench.trial import Trial
 from seqdg.report.results import Results
 from seqdg.results.record import DONE, Evaluation, Record
@@ -60,10 +58,11 @@ def main() -> None:
 
 
 def measure(directory: Path, count: int) -> None:
-    context = Context(load_benchmark("rotated-mnist"), None, "cpu")
+    benchmark = load_benchmark("rotated-mnist")
+    task = benchmark.make_task()
     per_pair = -(-count // 36)  # six algorithms, six held-out domains
-    choice = Choice(trials=per_pair)
-    trials = make_plan(context, choice).trials[:count]
+    request = Request(trials=per_pair)
+    trials = benchmark.plan(task, request).trials[:count]
     draw = random.Random(0)
     store = Store.create(directory, "rotated-mnist")
     store.begin({trial.key: "group" for trial in trials})
@@ -80,7 +79,7 @@ def measure(directory: Path, count: int) -> None:
     timed("seqdg status", lambda: read_status(directory))
     timed("seqdg table", lambda: printed(directory))
     timed("finding what is missing (keys)", lambda: {t.key for t in trials} - store.finished())
-    timed("the whole plan, and what is missing", lambda: make_plan(context, choice, store.finished()))
+    timed("the whole plan, and what is missing", lambda: benchmark.plan(task, request, "cpu", store.finished()))
 
 
 def printed(directory: Path) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from seqdg.bench.benchmark import Choice, load_benchmark
+from digits import planned, session
+from seqdg.bench.benchmark import Request
 from seqdg.bench.cost import costs, longest_first, makespan
-from seqdg.bench.executors.context import Context
-from seqdg.bench.plan import make_plan
 from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group, Trial
 from seqdg.results.record import DONE, FAILED, Record
@@ -20,8 +19,8 @@ from seqdg.results.status import estimate_seconds_left, format_duration
 from seqdg.results.store import Store
 from seqdg.training.provenance import device_name
 
-CONTEXT = Context(load_benchmark("rotated-mnist"), None, "cpu")
-CHOICE = Choice(algorithms=["agg", "s-mldg"], held_out=["0", "75"], trials=2, steps=100)
+SESSION = session()
+REQUEST = Request(algorithms=["agg", "s-mldg"], held_out=["0", "75"], trials=2, steps=100)
 
 
 def recorded(trial: Trial, seconds: float, device: str, status: str = DONE) -> Record:
@@ -29,37 +28,37 @@ def recorded(trial: Trial, seconds: float, device: str, status: str = DONE) -> R
 
 
 def test_the_first_time_groups_are_timed_and_the_costly_algorithm_is_seen_to_be(tmp_path: Path) -> None:
-    plan = make_plan(CONTEXT, CHOICE)
-    found = costs(plan.missing, CONTEXT, Store.create(tmp_path, "rotated-mnist"))
+    plan = planned(REQUEST)
+    found = costs(plan.missing, SESSION, Store.create(tmp_path, "rotated-mnist"))
     by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
     assert by_name["s-mldg"] > 3 * by_name["agg"] > 0
     assert [g.trials[0].algorithm for g in longest_first(plan.missing, found)] == ["s-mldg", "agg"]
 
 
 def test_later_records_of_the_same_device_say_how_long_it_takes(tmp_path: Path) -> None:
-    plan, store = make_plan(CONTEXT, CHOICE), Store.create(tmp_path, "rotated-mnist")
+    plan, store = planned(REQUEST), Store.create(tmp_path, "rotated-mnist")
     here = device_name(torch.device("cpu"))
     first = {trial.algorithm: trial for trial in plan.trials}
     store.add([recorded(first["agg"], 5.0, here), recorded(first["s-mldg"], 1e6, here, FAILED)])
     store.add([recorded(plan.trials[1], 1e6, "another device")])
-    found = costs(plan.missing, CONTEXT, store)
+    found = costs(plan.missing, SESSION, store)
     by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
     assert by_name["agg"] == pytest.approx(4 * 5.0), "four trials of as many steps"
     assert 0 < by_name["s-mldg"] < 1e4, "timed, as a failure says nothing"
 
 
 def test_records_of_another_precision_say_nothing(tmp_path: Path) -> None:
-    plan, store = make_plan(CONTEXT, replace(CHOICE, precision="float64")), Store.create(tmp_path, "rotated-mnist")
-    single = make_plan(CONTEXT, CHOICE).trials
+    plan, store = planned(replace(REQUEST, precision="float64")), Store.create(tmp_path, "rotated-mnist")
+    single = planned(REQUEST).trials
     store.add([recorded(trial, 1e6, device_name(torch.device("cpu"))) for trial in single])
-    found = costs(plan.missing, CONTEXT, store)
+    found = costs(plan.missing, SESSION, store)
     assert 0 < max(found.values()) < 1e4
 
 
 def test_a_group_that_cannot_be_tried_has_no_cost_and_goes_first(tmp_path: Path) -> None:
-    plan, store = make_plan(CONTEXT, CHOICE), Store.create(tmp_path, "rotated-mnist")
+    plan, store = planned(REQUEST), Store.create(tmp_path, "rotated-mnist")
     broken = Group(tuple(replace(t, held_out=("nowhere",)) for t in plan.missing[0].trials))
-    assert costs([broken], CONTEXT, store) == {}
+    assert costs([broken], SESSION, store) == {}
     assert longest_first([plan.missing[0], broken], {plan.missing[0].key: 1.0})[0] is broken
 
 
@@ -70,14 +69,9 @@ def test_the_last_worker_decides_when_all_is_done() -> None:
     assert makespan([], 2) == 0
 
 
-@dataclass(frozen=True)
-class Missing:
-    missing: tuple[Group, ...]
-
-
 def test_progress_counts_time_and_not_steps() -> None:
-    agg, dear = make_plan(CONTEXT, CHOICE).missing
-    progress = Progress(Missing((agg, dear)), {agg.key: 10.0, dear.key: 90.0})
+    agg, dear = planned(REQUEST).missing
+    progress = Progress((agg, dear), {agg.key: 10.0, dear.key: 90.0})
     assert progress.share == 0
     progress.at(agg, 50)
     progress.at(dear, 10)
@@ -88,12 +82,12 @@ def test_progress_counts_time_and_not_steps() -> None:
     assert (progress.trials_done, progress.trials) == (4, 8)
     progress.done(dear)
     assert progress.share == 1
-    assert Progress(Missing(()), {}).share == 1
+    assert Progress((), {}).share == 1
 
 
 def test_without_costs_every_step_counts_alike() -> None:
-    agg, dear = make_plan(CONTEXT, CHOICE).missing
-    progress = Progress(Missing((agg, dear)), {agg.key: 10.0})
+    agg, dear = planned(REQUEST).missing
+    progress = Progress((agg, dear), {agg.key: 10.0})
     progress.done(agg)
     assert progress.share == pytest.approx(0.5)
 
@@ -102,8 +96,8 @@ def test_the_time_left_is_said_once_it_means_something() -> None:
     assert estimate_seconds_left(10, 0.25) == pytest.approx(30)
     assert estimate_seconds_left(1, 0.5) is None
     assert estimate_seconds_left(100, 0.01) is None
-    agg, dear = make_plan(CONTEXT, CHOICE).missing
-    progress = Progress(Missing((agg, dear)), {agg.key: 1.0, dear.key: 3.0})
+    agg, dear = planned(REQUEST).missing
+    progress = Progress((agg, dear), {agg.key: 1.0, dear.key: 3.0})
     progress.started = time.time() - 100
     progress.done(agg)
     assert progress.left == pytest.approx(300, rel=0.01)
@@ -117,7 +111,7 @@ def test_durations_are_written_no_finer_than_they_are_known() -> None:
 
 def test_one_hears_how_many_kinds_of_group_are_timed(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
-    plan = make_plan(CONTEXT, replace(CHOICE, trials=20))
+    plan = planned(replace(REQUEST, trials=20))
     assert len(plan.missing) > 2
-    costs(plan.missing, CONTEXT, Store.create(tmp_path, "rotated-mnist"), lambda done, of: heard.append((done, of)))
+    costs(plan.missing, SESSION, Store.create(tmp_path, "rotated-mnist"), lambda done, of: heard.append((done, of)))
     assert heard == [(0, 2), (1, 2)]

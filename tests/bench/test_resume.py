@@ -14,30 +14,25 @@ from pathlib import Path
 import pytest
 import torch
 
+from digits import planned, session, train
 from seqdg.base.files import Folder
-from seqdg.bench.benchmark import Choice, load_benchmark
-from seqdg.bench.executors.context import Context
+from seqdg.bench.benchmark import Request
+from seqdg.bench.execute import execute, remove_checkpoints
 from seqdg.bench.executors.local import InProcess
-from seqdg.bench.plan import fill, make_plan, sweep
 from seqdg.bench.trial import Group
 from seqdg.results.record import Evaluation, Record
 from seqdg.results.store import Store
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
-from seqdg.training.runner import Keep, run_group
+from seqdg.training.run_stack import Keep
 from seqdg.training.stack import State
 
-CHOICE = Choice(algorithms=["fo-s-mldg"], held_out=["0", "75"], trials=1, steps=40)
+REQUEST = Request(algorithms=["fo-s-mldg"], held_out=["0", "75"], trials=1, steps=40)
 MADE_BY = {"device": "cpu"}
 
 
-def context(folder: Path | None = None, every: float = 1e-9) -> Context:
-    keep = Keep() if folder is None else Keep(Folder(folder), every)
-    return Context(load_benchmark("rotated-mnist"), None, "cpu", keep=keep)
-
-
-def the_group(choice: Choice = CHOICE) -> Group:
-    (group,) = make_plan(context(), choice).groups
+def the_group(request: Request = REQUEST) -> Group:
+    (group,) = planned(request).groups
     return group
 
 
@@ -87,16 +82,15 @@ def test_a_snapshot_comes_back_to_the_last_bit_in_the_same_order_and_layout() ->
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 @pytest.mark.parametrize("step", [1, 20, 37])
 def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Path, optimizer: str, step: int) -> None:
-    group = the_group(replace(CHOICE, settings=[f"fo-s-mldg.optimizer={optimizer}"]))
-    place = context().place()
-    whole = run_group(group, place)
+    group = the_group(replace(REQUEST, settings=[f"fo-s-mldg.optimizer={optimizer}"]))
+    whole = train(group)
     keep = Keep(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
-        run_group(group, place, partial(interrupt, step), keep)
+        train(group, partial(interrupt, step), keep)
     left = checkpoint.header_of(Folder(tmp_path).read(checkpoint.name_of(group.key)) or b"")
     assert left["step"] >= step
     steps: list[int] = []
-    resumed = run_group(group, place, partial(noted, steps), keep)
+    resumed = train(group, partial(noted, steps), keep)
     assert not steps or steps[0] > left["step"]
     assert [told(r) for r in resumed] == [told(r) for r in whole]
     assert resumed[0].weights
@@ -105,13 +99,12 @@ def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Pat
 @pytest.mark.gpu
 @pytest.mark.parametrize("algorithm", ["agg", "fo-s-mldg", "s-mldg"])
 def test_on_a_gpu_an_interrupted_trial_ends_with_the_same_record(tmp_path: Path, algorithm: str) -> None:
-    on_gpu = replace(context(), device="cuda")
-    (group,) = make_plan(on_gpu, replace(CHOICE, algorithms=[algorithm])).groups
-    whole = run_group(group, on_gpu.place())
+    (group,) = planned(replace(REQUEST, algorithms=[algorithm]), device="cuda").groups
+    whole = train(group, device="cuda")
     keep = Keep(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
-        run_group(group, on_gpu.place(), partial(interrupt, 20), keep)
-    resumed = run_group(group, on_gpu.place(), keep=keep)
+        train(group, partial(interrupt, 20), keep, "cuda")
+    resumed = train(group, keep=keep, device="cuda")
     for ours, theirs in zip(resumed, whole, strict=True):
         assert ours.losses == theirs.losses
         assert ours.weights == theirs.weights
@@ -119,37 +112,37 @@ def test_on_a_gpu_an_interrupted_trial_ends_with_the_same_record(tmp_path: Path,
 
 
 def test_the_time_of_a_resumed_trial_is_that_of_all_its_parts(tmp_path: Path) -> None:
-    group, place, keep = the_group(), context().place(), Keep(Folder(tmp_path), 3600.0)
+    group, keep = the_group(), Keep(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
-        run_group(group, place, partial(interrupt, 20), keep)
+        train(group, partial(interrupt, 20), keep)
     before = checkpoint.header_of(Folder(tmp_path).read(checkpoint.name_of(group.key)) or b"")["seconds"]
     assert before > 0
-    assert run_group(group, place, keep=keep)[0].seconds * len(group.trials) > before
+    assert train(group, keep=keep)[0].seconds * len(group.trials) > before
 
 
 @pytest.mark.parametrize("damage", ["cut", "other", "foreign"])
 def test_a_checkpoint_that_cannot_be_used_is_not(tmp_path: Path, damage: str) -> None:
-    group, place, keep = the_group(), context().place(), Keep(Folder(tmp_path), 3600.0)
+    group, keep = the_group(), Keep(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
-        run_group(group, place, partial(interrupt, 20), keep)
+        train(group, partial(interrupt, 20), keep)
     name = checkpoint.name_of(group.key)
     data = Folder(tmp_path).read(name) or b""
     made_by = checkpoint.header_of(data)["made_by"]
     other = checkpoint.to_bytes(checkpoint.from_bytes(data, torch.device("cpu")), [], {**made_by, "torch": "0.1"})
     Folder(tmp_path).write(name, {"cut": data[:-10], "other": other, "foreign": b"text"}[damage])
     steps: list[int] = []
-    records = run_group(group, place, partial(noted, steps), keep)
+    records = train(group, partial(noted, steps), keep)
     assert steps[0] <= 4, "it starts from the beginning"
-    assert [told(r) for r in records] == [told(r) for r in run_group(group, place)]
+    assert [told(r) for r in records] == [told(r) for r in train(group)]
 
 
 def test_checkpoints_go_when_their_group_is_stored_and_stay_while_it_is_not(tmp_path: Path) -> None:
-    here, files = context(tmp_path), Folder(tmp_path)
-    plan = make_plan(here, CHOICE)
+    files = Folder(tmp_path)
+    here, plan = session(Keep(files, 1e-9)), planned(REQUEST)
     store = Store.create(tmp_path, "rotated-mnist")
     seen: list[bool] = []
     name = checkpoint.name_of(plan.groups[0].key)
-    fill(store, plan, here, InProcess(), show=lambda progress: seen.append((tmp_path / name).exists()))
+    execute(plan, here, InProcess(), store, show=lambda progress: seen.append((tmp_path / name).exists()))
     assert True in seen
     assert files.names(checkpoint.FOLDER) == []
     data = checkpoint.to_bytes(Snapshot(State(0, 0, {}, {}), []), [plan.trials[0].key], MADE_BY)
@@ -157,7 +150,7 @@ def test_checkpoints_go_when_their_group_is_stored_and_stay_while_it_is_not(tmp_
     files.write("checkpoints/not", checkpoint.to_bytes(Snapshot(State(0, 0, {}, {}), []), ["unheard of"], MADE_BY))
     files.write("checkpoints/none", b"text")
     (tmp_path / "checkpoints" / ".half.part").write_bytes(b"")
-    sweep(files, store.finished())
+    remove_checkpoints(files, store.finished())
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["not"]
 
 
@@ -166,17 +159,17 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_trial(
 ) -> None:
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     group = the_group()
-    records = run_group(group, context().place(), keep=Keep(Folder(tmp_path), 1e-9))
+    records = train(group, keep=Keep(Folder(tmp_path), 1e-9))
     assert "no checkpoint could be written" in capsys.readouterr().err
-    assert [told(r) for r in records] == [told(r) for r in run_group(group, context().place())]
+    assert [told(r) for r in records] == [told(r) for r in train(group)]
 
 
 @pytest.mark.slow
 def test_killed_between_checkpoints_a_trial_ends_with_the_same_weights(tmp_path: Path) -> None:
-    choice = replace(CHOICE, steps=1000)
+    request = replace(REQUEST, steps=1000)
     words = ["bench", "--algorithms", "fo-s-mldg", "--held-out", "0,75", "--trials", 1, "--steps", 1000]
     run = seqdg(*words, "--workers", 0, "--checkpoint", 0.3, "--out", tmp_path)
-    (group,) = make_plan(context(), choice).groups
+    (group,) = planned(request).groups
     path, until = tmp_path / checkpoint.name_of(group.key), time.monotonic() + 120
     while not path.exists() and time.monotonic() < until:
         time.sleep(0.01)
@@ -185,13 +178,13 @@ def test_killed_between_checkpoints_a_trial_ends_with_the_same_weights(tmp_path:
     run.communicate()
     left = checkpoint.header_of(path.read_bytes())["step"]
     assert 0 < left < 1000, "it was killed in the middle"
-    here = context(tmp_path, every=60.0)
+    here = session(Keep(Folder(tmp_path), 60.0))
     steps: list[int] = []
     store = Store.create(tmp_path, "rotated-mnist")
-    plan = make_plan(here, choice, store.finished())
-    fill(store, plan, here, InProcess(), show=lambda p: steps.extend(r.step for r in p.running()))
+    plan = planned(request, store.finished())
+    execute(plan, here, InProcess(), store, show=lambda p: steps.extend(r.step for r in p.running()))
     assert min(s for s in steps if s) > left, "it went on from its checkpoint"
-    whole = run_group(group, context().place())
+    whole = train(group)
     assert sorted(map(told, store.records())) == sorted(map(told, whole))
 
 

@@ -9,9 +9,10 @@ import pytest
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Choice, load_benchmark, plan
-from seqdg.bench.plan import capacity
-from seqdg.bench.trial import group
+from seqdg.bench.benchmark import Request, load_benchmark
+from seqdg.bench.learner import STACK
+from seqdg.bench.plan import count_together
+from seqdg.bench.trial import group_trials
 from seqdg.data import rotated_mnist
 
 BOTH = ["agg", "fo-s-mldg"]
@@ -19,11 +20,12 @@ BOTH = ["agg", "fo-s-mldg"]
 
 @pytest.fixture(scope="module")
 def planned():
-    benchmark, dataset = load_benchmark("rotated-mnist"), rotated_mnist.load()
+    benchmark = load_benchmark("rotated-mnist")
 
     def trials(algorithms=BOTH, lr_search=None, **choice):
         own = benchmark if lr_search is None else replace(benchmark, lr_search=lr_search)
-        return plan(own, dataset, Choice(algorithms=algorithms, held_out=["0", "75"], trials=2, **choice))
+        request = Request(algorithms=algorithms, held_out=["0", "75"], trials=2, **choice)
+        return own.plan(own.make_task(), request).trials
 
     return trials
 
@@ -95,7 +97,9 @@ def test_the_seed_of_the_first_trial_does_not_change_the_candidates(planned):
 
 def test_candidates_share_stacks(planned):
     trials = [t for t in planned(search=4) if t.algorithm == "fo-s-mldg"]
-    assert len(group(trials, capacity(10_000, rotated_mnist.load(), "cpu"))) == 1
+    task = load_benchmark("rotated-mnist").make_task()
+    together = count_together(10_000, rotated_mnist.load(), "cpu")
+    assert len(group_trials(trials, together, lambda trial: STACK.share(trial, task))) == 1
 
 
 def test_what_the_user_sets_is_not_searched(planned):

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Choice, given_settings, load_benchmark, plan
-from seqdg.bench.trial import group
+from seqdg.bench.benchmark import Request, load_benchmark, split_settings
+from seqdg.bench.learner import STACK
+from seqdg.bench.task import RowsInMemory
+from seqdg.bench.trial import group_trials
 from seqdg.data.rotated_mnist import load
 
 
@@ -21,7 +23,13 @@ def benchmark_file():
 
 
 def planned(benchmark_file, dataset, **asked):
-    return plan(benchmark_file, dataset, Choice(**asked))
+    task = replace(benchmark_file.make_task(), rows=RowsInMemory(dataset))
+    return benchmark_file.plan(task, Request(**asked)).trials
+
+
+def group(trials, capacity):
+    task = load_benchmark("rotated-mnist").make_task()
+    return group_trials(trials, capacity, lambda trial: STACK.share(trial, task))
 
 
 def test_a_plan_is_every_algorithm_on_every_held_out_domain_with_every_seed(benchmark_file, dataset):
@@ -71,8 +79,8 @@ def test_with_two_domains_held_out_settings_are_fitted_to_the_shorter_path(bench
     settings = ["fo-s-mldg.alpha=0.1,0.2,0.3,0.4", "fo-s-mldg.beta=1.5,"]
     asked = {"algorithms": ["fo-s-mldg"], "trials": 1, "settings": settings, "leave_one_out": True}
     trials = planned(benchmark_file, dataset, **asked)
-    single = next(t for t in trials if len(t.held_out) == 1).built()
-    pair = next(t for t in trials if len(t.held_out) == 2).built()
+    single = next(t for t in trials if len(t.held_out) == 1).build_algorithm()
+    pair = next(t for t in trials if len(t.held_out) == 2).build_algorithm()
     assert single.base.alpha == (0.1, 0.2, 0.3, 0.4)
     assert pair.base.alpha == (0.2, 0.3, 0.4)
     assert pair.base.beta == (1.5,)
@@ -103,7 +111,7 @@ def test_a_bad_request_is_a_sentence_before_anything_runs(benchmark_file, datase
 
 
 def test_settings_of_the_command_line_are_read_by_algorithm():
-    found = given_settings(["mldg.alpha=0.1,0.2", "agg.lr=1"], ["mldg", "toy.py:agg"])
+    found = split_settings(["mldg.alpha=0.1,0.2", "agg.lr=1"], ["mldg", "toy.py:agg"])
     assert found == {"mldg": {"alpha": "0.1,0.2"}, "agg": {"lr": "1"}}
 
 

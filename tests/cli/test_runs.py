@@ -9,7 +9,7 @@ import pytest
 from safetensors import safe_open
 
 from command import Done
-from seqdg.cli import progress as shown
+from seqdg.bench import console
 from seqdg.results.directory import lock_directory
 from seqdg.results.store import FILE, Store
 
@@ -120,7 +120,7 @@ def test_bad_choices_of_how_to_run_are_one_sentence(tmp_path, seqdg, words, sent
 
 
 def test_where_there_is_no_terminal_lines_say_how_far_the_run_is(tmp_path, seqdg, monkeypatch):
-    monkeypatch.setattr(shown, "EVERY", 0.0)
+    monkeypatch.setattr(console, "EVERY", 0.0)
     lines = seqdg(*QUICK, "--out", tmp_path).stderr.splitlines()
     assert "rotated-mnist: 100 %, 4 of 4 trials" in lines
     assert any(line.startswith("rotated-mnist: ") and "0 of 4 trials" in line for line in lines)

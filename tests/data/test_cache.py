@@ -136,7 +136,7 @@ def test_a_process_killed_while_decoding_leaves_only_what_is_later_removed(pictu
     script = f"""
         import os, signal
         from pathlib import Path
-        from seqdg.data.load import load_dataset
+        from seqdg.data import load_dataset
         from seqdg.data.spec import DataSpec
         def kill(done, total):
             if done == 9:
@@ -187,7 +187,7 @@ def test_whoever_waits_for_a_process_that_is_killed_decodes_the_set_itself(pictu
     script = f"""
         import time
         from pathlib import Path
-        from seqdg.data.load import load_dataset
+        from seqdg.data import load_dataset
         from seqdg.data.spec import DataSpec
         def stall(done, total):
             print("decoding", flush=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from seqdg.bench.benchmark import load_benchmark
-from seqdg.data.load import load_data
+from seqdg.data import load_data
 
 ROOT = Path(__file__).parents[2]
 

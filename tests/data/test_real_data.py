@@ -78,7 +78,7 @@ def test_all_of_pacs_is_decoded_within_a_gigabyte_and_then_opened_without_decodi
         from pathlib import Path
         import torch
         from test_real_data import benchmark
-        from seqdg.data.load import load_dataset
+        from seqdg.data import load_dataset
         from seqdg.training.provenance import peak_memory
         root = Path(sys.argv[1])
         calls = []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seqdg.base.errors import UsageError
-from seqdg.data.load import load_data
+from seqdg.data import load_data
 from seqdg.data.spec import DataSpec
 
 

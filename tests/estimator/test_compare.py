@@ -6,11 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 
 import seqdg
 from seqdg.base.errors import UsageError
 from seqdg.bench.executors.local import InProcess
+from seqdg.bench.plan import plan_trials
 from seqdg.bench.search import Fixed, Proposal
 from seqdg.estimator.classifier import DomainGeneralizer, checked_input
 from seqdg.estimator.material import prepared
@@ -165,14 +167,14 @@ def test_leave_one_out_scores_a_target_by_sources_that_were_held_out_with_it(hos
     score, step = sweep.score(("east",), candidate, "leave-one-out", "accuracy")
     values = []
     for source in ("north", "south", "west"):
-        (record,) = sweep.of(("east", source), candidate)
+        (record,) = sweep.list_records(("east", source), candidate)
         assert record.held_out == ("east", source)
         values.append([e.held_out["accuracy"][1] for e in record.history])
     curve = np.mean(values, axis=0)
     assert score == pytest.approx(curve.max())
-    assert step == sweep.recipe.protocol.evaluation_steps()[curve.argmax()]
+    assert step == sweep.recipe.protocol.evaluation_steps[curve.argmax()]
     final, _ = sweep.score((), candidate, "leave-one-out", "accuracy")
-    alone = [[e.held_out["accuracy"][0] for e in sweep.of((d,), candidate)[0].history] for d in sweep.domains]
+    alone = [[e.held_out["accuracy"][0] for e in sweep.list_records((d,), candidate)[0].history] for d in sweep.domains]
     assert final == pytest.approx(np.mean(alone, axis=0).max())
 
 
@@ -183,9 +185,9 @@ def test_a_trial_is_the_same_in_a_stack_and_alone(hospitals):
     search = {"agg": Fixed([Proposal(seqdg.build("agg"), lr)])}
     together.run(search, [(), *((d,) for d in together.domains)], "source-val", "accuracy")
     candidate = Candidate("agg", seqdg.build("agg"), lr)
-    (trial,) = alone._seeds(("west",), candidate)
+    (trial,) = alone._make_trials(("west",), candidate)
     alone._run([trial])
-    ours, theirs = together.records[trial.key], alone.records[trial.key]
+    ours, theirs = together.memory.records[trial.key], alone.memory.records[trial.key]
     for one, other in zip(ours.history, theirs.history, strict=True):
         np.testing.assert_allclose(one.held_out["log_loss"], other.held_out["log_loss"], rtol=1e-4)
         np.testing.assert_allclose(one.source["log_loss"], other.source["log_loss"], rtol=1e-4)
@@ -237,9 +239,10 @@ def test_optuna_searches_for_every_target_by_itself(hospitals):
 def test_class_weights_follow_from_the_sources_of_each_trial(hospitals):
     sweep = sweep_of(hospitals, class_weight="balanced")
     candidate = Candidate("agg", seqdg.build("agg"), sweep.recipe.protocol.lr)
-    trials = [sweep._seeds((d,), candidate)[0] for d in sweep.domains]
-    assert [len({t.held_out for t in g.trials}) for g in sweep._grouped(trials)] == [1, 1, 1, 1]
-    weights = [sweep.context.place().loss(t).weight for t in trials]
+    trials = [sweep._make_trials((d,), candidate)[0] for d in sweep.domains]
+    groups = plan_trials(sweep.task, trials, sweep.net).groups
+    assert [len({t.held_out for t in g.trials}) for g in groups] == [1, 1, 1, 1]
+    weights = [sweep.task.make_loss(t, torch.device("cpu")).weight for t in trials]
     assert not np.allclose(weights[0], weights[1])
 
 

@@ -7,13 +7,13 @@ import warnings
 import numpy as np
 import torch
 
-from seqdg.estimator import folds
+from seqdg.bench import task as bench_task
 from seqdg.estimator.classifier import DomainGeneralizer, checked_input
 from seqdg.estimator.compare import compare
-from seqdg.estimator.folds import FoldInputs, ReadyFolds, constants_of
-from seqdg.estimator.loss import loss_of
 from seqdg.estimator.material import prepared, validation_mask
 from seqdg.estimator.preprocessing import learn
+from seqdg.estimator.task import make_task
+from seqdg.training.loss import make_loss
 
 
 def test_validation_takes_a_share_of_every_class_of_every_domain():
@@ -34,6 +34,13 @@ def test_validation_never_takes_the_last_row_of_a_class_but_one_of_a_domain_that
     assert not validation_mask(np.array([0]), np.array([0]), 0.5, seed=0).any()
 
 
+def inputs_of(material, recipe, held_out):
+    """The inputs of a stack of trials, each with one domain held out."""
+    task, _ = make_task(material, recipe, scaled=False)
+    trials = [task.make_trial("agg", {}, recipe.protocol, (name,), seed=0) for name in held_out]
+    return task.make_inputs(trials, task.build_net(trials[0]), torch.device("cpu"))
+
+
 def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals):
     """What is learned for a trial with a domain held out is what `learn` finds in the other domains."""
     x, y, domains = hospitals
@@ -41,11 +48,9 @@ def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals
     frame = checked_input(x)
     recipe = DomainGeneralizer().recipe()
     material = prepared(frame, y, domains, recipe, gaps=True)
-    data, numbers = material.dataset, len(material.input.preprocessing.numeric)
+    numbers = len(material.input.preprocessing.numeric)
     names = ("west", "east")
-    constants = [constants_of(data.x[torch.from_numpy(np.flatnonzero(domains != name))], numbers) for name in names]
-    stacked = type(constants[0])(*(torch.stack(c) for c in zip(*constants, strict=True)))
-    inputs = FoldInputs(data.x, data.y, torch.device("cpu"), stacked)
+    inputs = inputs_of(material, recipe, names)
     got, _ = inputs.serve(torch.arange(len(y)).repeat(2, 1))
     for i, name in enumerate(names):
         own = learn(checked_input(x[domains != name]))
@@ -59,16 +64,14 @@ def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals
         assert not got[i][:, rest].any()
 
 
-def test_rows_that_are_preprocessed_beforehand_are_those_that_are_preprocessed_as_they_are_drawn(hospitals):
+def test_rows_that_are_scaled_beforehand_are_those_that_are_scaled_as_they_are_drawn(hospitals, monkeypatch):
     x, y, domains = hospitals
     material = prepared(checked_input(x), y, domains, DomainGeneralizer().recipe(), gaps=True)
-    data, numbers = material.dataset, len(material.input.preprocessing.numeric)
-    assert torch.isnan(data.x).any()
-    own = [constants_of(data.x[torch.from_numpy(np.flatnonzero(domains != d))], numbers) for d in ("west", "east")]
-    constants = type(own[0])(*(torch.stack(c) for c in zip(*own, strict=True)))
-    kind, device = torch.tensor([1, 0, 1]), torch.device("cpu")
-    drawn = FoldInputs(data.x, data.y, device, type(own[0])(*(c[kind] for c in constants)))
-    ready = ReadyFolds(data.x, data.y, device, constants, kind, gaps=True)
+    assert torch.isnan(material.dataset.x).any()
+    held_out, recipe = ("east", "west", "east"), DomainGeneralizer().recipe()
+    ready = inputs_of(material, recipe, held_out)
+    monkeypatch.setattr(bench_task, "READY", 0)
+    drawn = inputs_of(material, recipe, held_out)
     rows = torch.randint(
         len(y), (4, 3, 2, 5), generator=torch.Generator().manual_seed(0)
     )  # (step, trial, domain, batch)
@@ -90,13 +93,13 @@ def test_a_table_too_large_to_be_preprocessed_beforehand_gives_the_same_comparis
             return compare(x, y, domains, ["agg", "fo-s-mldg"], **how)
 
     ready = found()
-    monkeypatch.setattr(folds, "READY", 0)
+    monkeypatch.setattr(bench_task, "READY", 0)
     assert str(found()) == str(ready)
 
 
 def test_balanced_weights_give_every_class_the_same_say():
     labels = [torch.tensor([0] * 9 + [1]), torch.tensor([0] * 7 + [1] * 3)]
-    loss = loss_of("balanced", labels, ["a", "b"])
+    loss = make_loss("balanced", labels, ["a", "b"])
     assert torch.allclose(loss.weight * torch.tensor([0.8, 0.2]), torch.tensor([0.5, 0.5]))
     logits, y = torch.randn(6, 2), torch.tensor([0, 1, 0, 0, 1, 0])
     each = torch.nn.functional.cross_entropy(logits, y, reduction="none")

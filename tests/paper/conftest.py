@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from seqdg.bench.benchmark import load_benchmark
-from seqdg.bench.executors.context import Context
+from seqdg.bench.executors.session import Session
+from seqdg.bench.task import RowsInMemory
 from seqdg.data import Dataset
 from seqdg.nets import NetSpec
 from seqdg.paper.study import Study
@@ -53,7 +54,7 @@ def study() -> Callable[..., Study]:
             name=f"planted {data.fingerprint}", net=NetSpec("mlp", hidden=(16, 8)), tables={},
             protocol=Protocol(test="split", steps=60, batch=16, evaluations=2, lr=0.05),
         )  # fmt: skip
-        context = Context(benchmark, None, "cpu", data=data)
-        return Study(context, algorithms, data.domains[-1], **{"points": 4, **changes})
+        task = replace(benchmark.make_task(), rows=RowsInMemory(data))
+        return Study(benchmark, Session(task), algorithms, data.domains[-1], **{"points": 4, **changes})
 
     return made

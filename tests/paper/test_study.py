@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from seqdg.base.errors import UsageError
+from seqdg.bench.learner import STACK
 from seqdg.bench.trial import Group
 from seqdg.paper.study import choose_steps, embed, is_one_net, walk
-from seqdg.training.runner import run_group
 
 
 def test_a_curve_is_looked_at_from_start_to_end_at_even_distances():
@@ -18,7 +18,7 @@ def test_a_walk_ends_at_the_weights_that_a_run_of_the_same_trial_deploys(dataset
     made = study(dataset(), ["fo-s-mldg"], trials=2)
     stack = made.build_stack("fo-s-mldg")
     *_, state = walk(stack, "agg", 5)
-    records = run_group(Group(made.plan["fo-s-mldg"]), made.context.place())
+    records = STACK.train(Group(made.plan["fo-s-mldg"]), made.session.task, torch.device("cpu"))
     logits, y = stack.predict(stack.deploy(state), torch.stack([j.split.test[0] for j in stack.jobs]))
     accuracy = (logits.argmax(-1) == y).double().mean(1).tolist()
     assert accuracy == pytest.approx([r.history[-1].held_out["accuracy"][0] for r in records])

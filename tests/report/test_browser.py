@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from command import seqdg
-from seqdg.bench.benchmark import Choice, load_benchmark
-from seqdg.bench.executors.context import Context
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.plan import make_plan
+from digits import planned, train
+from seqdg.bench.benchmark import Request
 from seqdg.report.analyses import find_analysis, list_analyses
 from seqdg.report.contents import RunContents, read_contents
 from seqdg.report.page import build_page, render_page
@@ -138,14 +136,12 @@ def test_every_analysis_shows_well(browser, run, payloads, tmp_path):
     check(browser, made, tmp_path / "report.html")
 
 
-def trained(context: Context, choice: Choice) -> list[Record]:
-    groups = make_plan(context, choice).groups
-    return [r for _, records in InProcess()(groups, context, lambda group, step: None) for r in records]
+def trained(request: Request) -> list[Record]:
+    return [record for group in planned(request).groups for record in train(group)]
 
 
 def test_a_report_of_real_trials_shows_well(browser, tmp_path):
-    context = Context(load_benchmark("rotated-mnist"), None, "cpu")
-    records = trained(context, Choice(algorithms=["agg", "fo-s-mldg"], held_out=["0", "75"], trials=2, steps=20))
+    records = trained(Request(algorithms=["agg", "fo-s-mldg"], held_out=["0", "75"], trials=2, steps=20))
     check(browser, build_page(RunContents("rotated-mnist", records)), tmp_path / "report.html")
 
 

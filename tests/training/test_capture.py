@@ -6,17 +6,16 @@ import pytest
 import torch
 
 import seqdg
+from digits import BENCHMARK, planned
+from digits import stack as build_stack
 from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Choice, load_benchmark, plan
-from seqdg.bench.trial import Group
-from seqdg.data.rotated_mnist import load
-from seqdg.training.place import Place, stack_of
+from seqdg.bench.benchmark import Request
 
 pytestmark = pytest.mark.gpu
 
 
 def trained(trials, device, captures, steps=70):
-    stack = stack_of(Group(trials), Place(load(), torch.device(device)))
+    stack = build_stack(trials, device)
     stack.captures &= captures
     state = stack.advance(stack.start(), 3)
     state = stack.advance(state, steps)
@@ -26,10 +25,10 @@ def trained(trials, device, captures, steps=70):
 @pytest.mark.parametrize("name", seqdg.list_algorithms())
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_captured_step_is_the_eager_step(name, count):
-    benchmark = load_benchmark("rotated-mnist")
-    benchmark = replace(benchmark, protocol=replace(benchmark.protocol, steps=100))
+    benchmark = replace(BENCHMARK, protocol=replace(BENCHMARK.protocol, steps=100))
     try:
-        trials = plan(benchmark, load(), Choice(algorithms=[name], held_out=["30"], trials=count))
+        request = Request(algorithms=[name], held_out=["30"], trials=count)
+        trials = planned(request, benchmark=benchmark).trials
         stack, captured, losses = trained(trials, "cuda", True)
     except UsageError as error:
         pytest.skip(str(error))
@@ -41,7 +40,7 @@ def test_a_captured_step_is_the_eager_step(name, count):
 
 
 def test_a_stack_on_the_gpu_trains_as_on_the_cpu():
-    trials = plan(load_benchmark("rotated-mnist"), load(), Choice(algorithms=["fo-s-mldg"], held_out=["30"], trials=2))
+    trials = planned(Request(algorithms=["fo-s-mldg"], held_out=["30"], trials=2)).trials
     _, gpu, _ = trained(trials, "cuda", True, steps=20)
     _, cpu, _ = trained(trials, "cpu", False, steps=20)
     for key, value in cpu.items():
@@ -49,7 +48,7 @@ def test_a_stack_on_the_gpu_trains_as_on_the_cpu():
 
 
 def test_the_same_trial_twice_gives_the_same_bits():
-    trials = plan(load_benchmark("rotated-mnist"), load(), Choice(algorithms=["fo-s-mldg"], held_out=["30"], trials=3))
+    trials = planned(Request(algorithms=["fo-s-mldg"], held_out=["30"], trials=3)).trials
     _, first, _ = trained(trials, "cuda", True)
     _, second, _ = trained(trials, "cuda", True)
     assert all(torch.equal(first[key], second[key]) for key in first)

@@ -9,25 +9,24 @@ import torch
 
 import seqdg
 from command import seqdg as command
+from digits import BENCHMARK, planned
+from digits import stack as build_stack
 from seqdg.base.episode import Params
-from seqdg.bench.benchmark import Choice, load_benchmark
-from seqdg.bench.executors.context import Context
-from seqdg.bench.plan import make_plan
-from seqdg.bench.trial import Group, Trial
+from seqdg.bench.benchmark import Request
+from seqdg.bench.task import RowsInMemory, Task
+from seqdg.bench.trial import Trial
 from seqdg.data import Dataset
 from seqdg.data.augment import ImageTransform, find_augmentation
 from seqdg.nets import NetSpec
 from seqdg.training.inputs import Inputs
-from seqdg.training.place import Place, stack_of
 from seqdg.training.protocol import Protocol
 from seqdg.training.stack import Stack
 
-CONTEXT = Context(load_benchmark("rotated-mnist"), None, "cpu")
-CHOICE = Choice(held_out=["0"], trials=2, steps=60, precision="float64")
+REQUEST = Request(held_out=["0"], trials=2, steps=60, precision="float64")
 
 
 def trials_of(name: str, precision: str = "float64") -> tuple[Trial, ...]:
-    return make_plan(CONTEXT, replace(CHOICE, algorithms=[name], precision=precision)).trials
+    return planned(replace(REQUEST, algorithms=[name], precision=precision)).trials
 
 
 def nudged(params: Params) -> Params:
@@ -44,8 +43,7 @@ def ended(stack: Stack, nudge: bool = False) -> Params:
 
 @pytest.mark.parametrize("name", seqdg.list_algorithms())
 def test_all_that_is_trained_is_float64_and_begins_as_in_float32(name: str) -> None:
-    place = Place(CONTEXT.dataset(), torch.device("cpu"))
-    wide, narrow = (stack_of(Group(trials_of(name, p)), place) for p in ("float64", "float32"))
+    wide, narrow = (build_stack(trials_of(name, p)) for p in ("float64", "float32"))
     begun = narrow.start().params
     state = wide.start()
     for key, value in state.params.items():
@@ -59,20 +57,18 @@ def test_all_that_is_trained_is_float64_and_begins_as_in_float32(name: str) -> N
 
 
 def test_a_rounding_grows_a_million_times_less_than_in_float32() -> None:
-    place = Place(CONTEXT.dataset(), torch.device("cpu"))
     apart = {}
     for precision in ("float64", "float32"):
-        group = Group(trials_of("fo-s-mldg", precision)[:1])
-        one, other = ended(stack_of(group, place)), ended(stack_of(group, place), nudge=True)
+        trial = trials_of("fo-s-mldg", precision)[:1]
+        one, other = ended(build_stack(trial)), ended(build_stack(trial), nudge=True)
         apart[precision] = max(float((one[n].double() - other[n].double()).abs().max()) for n in one)
     assert 0 < apart["float64"] < 1e-6 * apart["float32"]
 
 
 def test_it_is_another_trial_in_stacks_of_half_the_size() -> None:
-    large = replace(CONTEXT.benchmark, net=replace(CONTEXT.benchmark.net, hidden=(4000, 1000)))  # 5 million weights
-    on_gpu = replace(CONTEXT, benchmark=large, device="cuda")
+    large = replace(BENCHMARK, net=replace(BENCHMARK.net, hidden=(4000, 1000)))  # 5 million weights
     plans = [
-        make_plan(on_gpu, replace(CHOICE, algorithms=["agg"], trials=80, precision=p))
+        planned(replace(REQUEST, algorithms=["agg"], trials=80, precision=p), (), "cuda", large)
         for p in ("float64", "float32", None)
     ]
     keys = [{t.key for t in plan.trials} for plan in plans]
@@ -100,11 +96,11 @@ def test_a_net_with_batchnorm_trains_and_serves_in_it(policy: str) -> None:
     data = Dataset("images", ("a", "b"), ("x", "y", "z"), x, y, torch.arange(40) // 20, "images")
     protocol = Protocol(steps=2, batch=4, precision="float64")
     trial = Trial("images", NetSpec("resnet18", ()), policy, None, "agg", (), protocol, ("b",), 0, 1, 32, "")
-    place = Place(data, torch.device("cpu"))
-    stack = stack_of(Group((trial,)), place)
+    task = Task("images", RowsInMemory(data), trial.net, policy, protocol, size=32)
+    stack = build_stack([trial], task=task)
     rows = torch.arange(5)
     if policy == "frozen":  # the module itself, in float64
-        want = place.net(trial).module.double().eval()(stack.inputs.serve(rows)[0])
+        want = task.build_net(trial).module.double().eval()(stack.inputs.serve(rows)[0])
         torch.testing.assert_close(stack.predict(stack.start().params, rows[None])[0][0], want, rtol=1e-11, atol=1e-11)
     state = stack.advance(stack.start(), 2)
     deployed = stack.deploy(state)

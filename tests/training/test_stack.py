@@ -12,11 +12,11 @@ from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build
 from seqdg.data import Dataset
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 from seqdg.training.inputs import Inputs
-from seqdg.training.protocol import Protocol, split
+from seqdg.training.protocol import Protocol, end_stages, split_rows
 from seqdg.training.sampler import Sampler
-from seqdg.training.stack import Job, Stack, stage_bounds
+from seqdg.training.stack import Job, Stack
 
 PROTOCOL = Protocol(steps=6, batch=5, lr=0.1)
 
@@ -40,7 +40,7 @@ def jobs_of(dataset, algorithms, protocol=PROTOCOL, batchnorm=False):
     made = []
     for i, algorithm in enumerate(algorithms):
         own = replace(protocol, lr=protocol.lr * (1 + i))
-        parts = split(dataset, own, (dataset.domains[i % 4],), seed=i)
+        parts = split_rows(dataset, own, (dataset.domains[i % 4],), seed=i)
         made.append(Job(algorithm, own, parts, i, make_net(i, batchnorm).params()))
     return made
 
@@ -199,7 +199,7 @@ def test_stages_follow_each_other_with_fresh_momentum_and_leave_other_weights_al
     protocol = replace(PROTOCOL, weight_decay=0.0, lr=1.0, momentum=0.5)
     (job,) = jobs_of(dataset, [TwoStages()], protocol)
     stack = stack_of(dataset, [job])
-    assert stage_bounds(TwoStages(), 6) == [2, 6]
+    assert end_stages(TwoStages(), 6) == [2, 6]
     state = stack.advance(stack.start(), 6)
     start = job.params
     torch.testing.assert_close(state.params["0.bias"][0], 2 * start["0.bias"] - (1 + 1.5))

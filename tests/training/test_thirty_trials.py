@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqdg.bench.benchmark import Choice, load_benchmark, plan
+from digits import TASK, planned
+from seqdg.bench.benchmark import Request
 from seqdg.data.rotated_mnist import load
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 from seqdg.training.inputs import Inputs
-from seqdg.training.place import net_of
-from seqdg.training.protocol import split
+from seqdg.training.protocol import split_rows
 from seqdg.training.sampler import torch_generator
 from seqdg.training.stack import Job, Stack
 
@@ -18,8 +18,8 @@ STEPS = 25
 
 
 def job(trial, dataset):
-    algorithm, parts = trial.built(), split(dataset, trial.protocol, trial.held_out, trial.seed)
-    net = Net(net_of(trial, dataset).module.double(), "none")
+    algorithm, parts = trial.build_algorithm(), split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
+    net = Net(TASK.build_net(trial).module.double(), "none")
     params = algorithm.init(net, net.params(), len(parts.train), torch_generator(trial.seed, "extra"))
     return net, Job(algorithm, trial.protocol, parts, trial.seed, params)
 
@@ -28,7 +28,7 @@ def job(trial, dataset):
 @pytest.mark.parametrize("name", ["agg", "fo-s-mldg", "ffo-s-mldg", "s-undo-bias"])
 def test_a_stack_of_thirty_ends_with_the_weights_of_thirty_loops(name):
     dataset = load()
-    trials = plan(load_benchmark("rotated-mnist"), dataset, Choice(algorithms=[name]))
+    trials = planned(Request(algorithms=[name])).trials
     assert len(trials) == 30
     nets, jobs = zip(*(job(trial, dataset) for trial in trials), strict=True)
     inputs = Inputs(dataset.x, dataset.y, torch.device("cpu"), torch.float64)

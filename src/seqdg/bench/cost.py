@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from seqdg.bench.executors.context import Context
 from seqdg.bench.executors.process import settle
+from seqdg.bench.executors.session import Session
+from seqdg.bench.learner import build_stack
 from seqdg.bench.trial import Group
 from seqdg.results.store import Store
-from seqdg.training.place import stack_of
 from seqdg.training.provenance import device_name
 
 LONG = 10.0  # seconds: a step that takes as long is timed once
@@ -21,19 +21,19 @@ SAMPLE = 32  # trials of a stack, enough to keep a GPU at work
 
 def costs(
     groups: Sequence[Group],
-    context: Context,
+    session: Session,
     store: Store,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, float]:
     """Seconds by group, on one worker; without those that nothing is known of. progress: hears how many kinds of group
     were timed, and of how many."""
-    device = torch.device(context.device)
+    device = torch.device(session.device)
     here = device.type == "cpu" or torch.cuda.is_available()  # the driver of a cluster may be without
     per_step = store.pace(device_name(device))  # of one trial
     unknown = {_kind(g): g for g in groups if here and _kind(g) not in per_step}
     for done, (kind, group) in enumerate(unknown.items()):
         progress(done, len(unknown))
-        per_step[kind] = _timed(group, context)
+        per_step[kind] = _timed(group, session)
     found = {g.key: per_step[_kind(g)] * g.work for g in groups if per_step.get(_kind(g))}
     if device.type == "cuda" and here:
         torch.cuda.empty_cache()  # the workers may be other processes
@@ -58,11 +58,11 @@ def _kind(group: Group) -> tuple[str, int, str]:
     return first.algorithm.rpartition(":")[2], len(first.held_out), first.protocol.precision
 
 
-def _timed(group: Group, context: Context) -> float:
+def _timed(group: Group, session: Session) -> float:
     """Seconds per step and trial; 0 where it cannot be tried."""
     settle()
     try:
-        stack = stack_of(Group(group.trials[:SAMPLE]), context.place())
+        stack = build_stack(Group(group.trials[:SAMPLE]), session.task, torch.device(session.device))
         stack.captures &= stack.alone  # recording a graph takes longer than it tells of a stack
         state = stack.start()
         last = min(3, stack.protocol.steps)
@@ -71,7 +71,7 @@ def _timed(group: Group, context: Context) -> float:
             state = stack.advance(state, step)
             float(state.losses[-1].sum())  # waits for the device
             taken = time.perf_counter() - began
-            if taken > LONG and (step > 1 or context.device == "cpu"):  # a GPU's first step compiles and records
+            if taken > LONG and (step > 1 or session.device == "cpu"):  # a GPU's first step compiles and records
                 break
     except Exception:  # It happens again, and is recorded, when the group runs.
         return 0.0

@@ -1,32 +1,32 @@
-"""From a benchmark and what is asked of it to a store that holds the answer."""
+"""From a task and a choice to trials, and from trials to groups that train together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 
 from seqdg.base.errors import UsageError
-from seqdg.base.files import Folder
-from seqdg.bench.benchmark import Benchmark, Choice, plan
-from seqdg.bench.cost import longest_first
-from seqdg.bench.executors.context import Context, Executor
-from seqdg.bench.progress import Progress
-from seqdg.bench.trial import Group, Trial, group
+from seqdg.bench.learner import Candidate, find_learner
+from seqdg.bench.task import Task
+from seqdg.bench.trial import Group, Trial, group_trials
 from seqdg.data import Dataset
-from seqdg.nets.net import Net
-from seqdg.results.record import FAILED, Record
-from seqdg.results.store import Store
-from seqdg.training.checkpoint import FOLDER, header_of, name_of
-from seqdg.training.place import net_of
+from seqdg.nets import Net
+from seqdg.training.protocol import list_sources, split_rows
 
-NOTED = 5.0  # seconds between notes in the store of how far a run is
+
+@dataclass(frozen=True)
+class Choice:
+    """Which trials are wanted: every candidate with every choice of held-out domains and every seed."""
+
+    candidates: tuple[Candidate, ...]
+    held_out: tuple[tuple[str, ...], ...]
+    seeds: range
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a command asks for, and what of it is missing from the store."""
+    """All that is wanted, and what of it is missing."""
 
     trials: tuple[Trial, ...]
     groups: tuple[Group, ...]
@@ -38,33 +38,50 @@ class Plan:
         return sum(g.work for g in self.missing)
 
 
-def make_plan(context: Context, choice: Choice, finished: Iterable[str] = ()) -> Plan:
-    """Checked: every algorithm can train this net on these domains."""
-    dataset, benchmark = context.dataset(), context.benchmark
-    trials = plan(benchmark, dataset, choice)
-    built = net_of(trials[0], dataset)
-    net = Net(built.module, benchmark.batchnorm)
-    trials = tuple(replace(trial, weights=built.weights_sha256) for trial in trials)
-    _check(trials, net, dataset)
+def plan(task: Task, choice: Choice, device: str = "cpu", finished: Iterable[str] = ()) -> Plan:
+    """Plan all trials of a choice, and check that each can be trained; trials with these keys are finished."""
+    dataset = task.dataset()
+    for held_out in choice.held_out:
+        if not list_sources(dataset, held_out):
+            raise UsageError(f"Holding out {', '.join(held_out)} leaves no domain of {dataset.name} to learn from.")
+    split_rows(dataset, task.protocol, choice.held_out[0], choice.seeds[0])  # every domain can be split
+    first = choice.candidates[0]
+    built = task.build_net(
+        task.make_trial(first.name, dict(first.settings), first.protocol, choice.held_out[0], choice.seeds[0])
+    )
+    trials = [
+        task.make_trial(c.name, dict(c.settings), c.protocol, held_out, seed, weights=built.weights_sha256)
+        for c in choice.candidates
+        for held_out in choice.held_out
+        for seed in choice.seeds
+    ]
+    return plan_trials(task, trials, Net(built.module, task.batchnorm), device, finished)
+
+
+def plan_trials(
+    task: Task, trials: Sequence[Trial], net: Net, device: str = "cpu", finished: Iterable[str] = ()
+) -> Plan:
+    """Check trials and pack them into groups; a trial that is asked for twice is run once."""
+    unique = tuple({trial.key: trial for trial in trials}.values())
+    check_trials(task, unique, net)
     parameters = sum(p.numel() for p in net.params().values())
-    wide = any(trial.protocol.precision == "float64" for trial in trials)
-    groups = group(trials, capacity(2 * parameters if wide else parameters, dataset, context.device))
+    wide = any(trial.protocol.precision == "float64" for trial in unique)
+    capacity = count_together(2 * parameters if wide else parameters, task.dataset(), device)
+    groups = group_trials(unique, capacity, lambda trial: find_learner(trial.algorithm).share(trial, task))
     done = set(finished)
     left = [tuple(t for t in g.trials if t.key not in done) for g in groups]
-    return Plan(trials, groups, tuple(Group(ts) for ts in left if ts), parameters)
+    return Plan(unique, groups, tuple(Group(trials) for trials in left if trials), parameters)
 
 
-def _check(trials: Sequence[Trial], net: Net, dataset: Dataset) -> None:
-    seen = set()
-    for trial in trials:
-        case = (trial.algorithm, trial.settings, len(trial.held_out))
-        if case not in seen:
-            seen.add(case)
-            trial.built().check(net, len(dataset.domains) - len(trial.held_out))
+def check_trials(task: Task, trials: Sequence[Trial], net: Net) -> None:
+    """Raise a UsageError where an algorithm cannot train this net on so many domains."""
+    cases = {(trial.algorithm, trial.settings, len(trial.held_out)): trial for trial in reversed(trials)}
+    for trial in reversed(cases.values()):
+        find_learner(trial.algorithm).check(trial, task, net)
 
 
-def capacity(parameters: int, dataset: Dataset, device: str) -> int:
-    """How many trials a stack holds: images train alone, small nets together."""
+def count_together(parameters: int, dataset: Dataset, device: str) -> int:
+    """Say how many trials a stack holds: images train alone, small nets together."""
     if dataset.is_image:
         return 1
     if device == "cpu":  # enough for the gain of stacking, and so few that several workers have some each
@@ -72,51 +89,9 @@ def capacity(parameters: int, dataset: Dataset, device: str) -> int:
     return max(1, min(256, 200_000_000 // parameters))
 
 
-def fill(
-    store: Store,
-    made: Plan,
-    context: Context,
-    executor: Executor,
-    costs: Mapping[str, float] | None = None,
-    show: Callable[[Progress], None] = lambda progress: None,
-) -> list[Record]:
-    """Runs what is missing, the longest first, and stores it group by group; the records that failed.
-
-    costs: seconds by group, as far as they are known.   show: hears how far the run is.
-    """
-    place = {trial.key: g.key for g in (*made.groups, *made.missing) for trial in g.trials}
-    store.begin({trial.key: place[trial.key] for trial in made.trials})
-    progress = Progress(made, costs or {})
-
-    def tell(group: Group, step: int) -> None:
-        progress.at(group, step)
-        if step == 0 or progress.quiet() > NOTED:
-            with suppress(UsageError):  # on a full disk it is the next record that counts
-                store.note(progress.noted(), progress.running())
-        show(progress)
-
-    failed = []
-    with closing(executor(longest_first(made.missing, costs or {}), context, tell)) as results:
-        for group, records in results:
-            store.add(records, group.key)
-            if isinstance(context.keep.files, Folder):
-                context.keep.files.remove(name_of(group.key))
-            progress.done(group)
-            show(progress)
-            failed += [r for r in records if r.status == FAILED]
-    return failed
-
-
-def sweep(files: Folder, finished: Container[str]) -> None:
-    """Removes checkpoints of groups that were stored just before a crash, and what is none."""
-    for name in files.names(FOLDER):
-        try:
-            trials = header_of(files.read(name) or b"")["trials"]
-        except ValueError:
-            trials = []
-        if all(key in finished for key in trials):
-            files.remove(name)
-
-
-def default_out(benchmark: Benchmark) -> Path:
-    return Path("runs") / benchmark.name
+def list_held_out(domains: Sequence[str], names: Collection[str], leave_one_out: bool) -> list[tuple[str, ...]]:
+    """List what is held out together: each name by itself, and with another for selection within the sources."""
+    alone: list[tuple[str, ...]] = [(name,) for name in names]
+    if leave_one_out:
+        alone += [pair for pair in combinations(domains, 2) if set(pair) & set(names)]
+    return alone

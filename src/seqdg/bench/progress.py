@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
 from seqdg.bench.trial import Group
 from seqdg.results.run import RunningGroup, RunProgress
 from seqdg.results.status import estimate_seconds_left
 
 
-class Planned(Protocol):
-    @property
-    def missing(self) -> tuple[Group, ...]: ...
-
-
 class Progress:
     """`costs` are the seconds of groups; without them, a step of a trial counts as much as another."""
 
-    def __init__(self, plan: Planned, costs: Mapping[str, float]) -> None:
-        known = all(group.key in costs for group in plan.missing)
-        self._cost = {group.key: costs[group.key] if known else group.work for group in plan.missing}
+    def __init__(self, groups: Sequence[Group], costs: Mapping[str, float]) -> None:
+        known = all(group.key in costs for group in groups)
+        self._cost = {group.key: costs[group.key] if known else group.work for group in groups}
         self._steps: dict[str, tuple[Group, int]] = {}
         self._finished = 0.0
-        self.trials = sum(len(group.trials) for group in plan.missing)
+        self.trials = sum(len(group.trials) for group in groups)
         self.trials_done = 0
         self.started = self._noted = time.time()
 

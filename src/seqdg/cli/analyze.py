@@ -53,10 +53,10 @@ def analyze(
     """
     from seqdg.base.errors import unknown
     from seqdg.bench.benchmark import load_benchmark
-    from seqdg.bench.executors.choice import Wish, executor_for
-    from seqdg.bench.executors.context import Context
+    from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
     from seqdg.bench.executors.process import settle
-    from seqdg.bench.plan import default_out
+    from seqdg.bench.executors.session import Session
+    from seqdg.bench.run import default_directory
     from seqdg.cli.bench import command
     from seqdg.paper.study import Study
     from seqdg.report.analyses import find_analysis, list_analyses, show_analysis
@@ -67,18 +67,19 @@ def analyze(
     if asked is None:
         raise unknown("analysis", kind, list_analyses())
     chosen = load_benchmark(benchmark)
-    directory = out or default_out(chosen)
+    directory = out or default_directory(chosen)
     make_directory(directory)
     if figures is not None:
         make_directory(figures, "--figures")  # now, not after the training
-    executor, kind_of_device = executor_for(Wish("local", None, None, None), device)
-    context = Context(chosen, data, kind_of_device)
+    executor, kind_of_device = choose_executor(ExecutorChoice(), device)
+    session = Session(chosen.make_task(data), kind_of_device)
     settle()
     with lock_directory(directory):
         store = Store.create(directory, chosen.name)
         with _working(f"{kind} on {chosen.name}") as tick:
             study = Study(
-                context, given.names(algorithms) or asked.algorithms, held_out or context.dataset().domains[-1],
+                chosen, session, given.names(algorithms) or asked.algorithms,
+                held_out or session.task.dataset().domains[-1],
                 asked.trials if trials is None else trials, seed, asked.steps if steps is None else steps,
                 settings or (), domain=domain, everywhere=asked.everywhere and held_out is None,
                 executor=executor, tick=tick,

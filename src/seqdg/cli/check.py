@@ -31,7 +31,7 @@ def check(
     """
     from seqdg.base.errors import UsageError
     from seqdg.bench.benchmark import load_benchmark
-    from seqdg.cli.reading import counting
+    from seqdg.bench.console import count_files
     from seqdg.data import BUNDLED, DataSpec, check_dataset
 
     if _is_algorithm(benchmark):
@@ -46,7 +46,7 @@ def check(
     spec = DataSpec.from_table(chosen.name, chosen.data)
     if data is None:
         raise UsageError(f"Give --data the folder that holds {' or '.join(spec.path)}.")
-    with counting("reading images") as progress:
+    with count_files("reading images") as progress:
         outcome = check_dataset(spec, data, allow_partial, progress, chosen.held_out or None)
     typer.echo(outcome.format())
     if not outcome.ok:

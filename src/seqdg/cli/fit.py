@@ -62,14 +62,14 @@ def fit(
 
     The model is a directory: `seqdg predict`, `seqdg export` and `seqdg show` read it.
     """
-    from seqdg.cli.reading import counting
+    from seqdg.bench.console import count_files
     from seqdg.data import read_rows
     from seqdg.estimator.classifier import DomainGeneralizer
     from seqdg.estimator.model_file import check_place
 
     _check_choice(choose, algorithm, algorithms, search, select)
     check_place(out)
-    with counting("reading images") as progress:
+    with count_files("reading images") as progress:
         rows = read_rows(data, label, domain, given.names(ignore) or (), progress)
     template = DomainGeneralizer(
         net=net, hidden=_widths(hidden), steps=steps, lr=lr, criterion=criterion, class_weight=class_weight,
@@ -114,15 +114,15 @@ def _compared(
     how: dict[str, Any],
 ) -> Comparison:
     from seqdg.base.machine import count_cores
-    from seqdg.bench.executors.choice import device_of
-    from seqdg.cli.progress import shown
+    from seqdg.bench.console import show_progress
     from seqdg.estimator.compare import USUAL, compare
+    from seqdg.training.device import choose_device
 
     settings = _settings(texts, names or USUAL)
     if how["workers"] is None:
-        many = count_cores() if device_of(template.device) == "cpu" else 0
+        many = count_cores() if choose_device(template.device) == "cpu" else 0
         how = {**how, "workers": many if many > 1 else 0}
-    with shown("comparing") as show, warnings.catch_warnings():
+    with show_progress("comparing") as show, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what they say is part of what is printed
         return compare(rows.x, rows.y, rows.domains, names, settings, estimator=template, show=show, **how)
 
@@ -132,7 +132,7 @@ def _alone(
 ) -> DomainGeneralizer:
     """One algorithm, with what to expect of it where that can be found out."""
     from seqdg.base.errors import UsageError
-    from seqdg.cli.progress import shown
+    from seqdg.bench.console import show_progress
     from seqdg.estimator.compare import SOURCE_VAL, compare
 
     settings = _settings(texts, [name])
@@ -143,7 +143,7 @@ def _alone(
     if estimate:
         alone = {**how, "workers": how["workers"] or 0, "search": 1, "select": SOURCE_VAL}
         try:
-            with shown("holding out each domain") as show:
+            with show_progress("holding out each domain") as show:
                 found = compare(
                     rows.x, rows.y, rows.domains, [name], settings, estimator=model, rules=(SOURCE_VAL,), baseline=None,
                     show=show, **alone,
@@ -159,12 +159,12 @@ def _alone(
 
 def _settings(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """`fo-s-mldg.alpha=0.1` by algorithm and name; `lr` is an algorithm's learning rate."""
-    from seqdg.bench.benchmark import given_settings
+    from seqdg.bench.benchmark import split_settings
     from seqdg.core.registry import build
     from seqdg.core.settings import flatten_settings, parse_settings
 
     found = {}
-    for name, own in given_settings(texts, names).items():
+    for name, own in split_settings(texts, names).items():
         rest = {setting: text for setting, text in own.items() if setting != "lr"}
         found[name] = {setting: flatten_settings(parse_settings(build(name), rest, name))[setting] for setting in rest}
         if "lr" in own:

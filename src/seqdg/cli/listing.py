@@ -51,19 +51,19 @@ def _algorithms() -> list[dict[str, object]]:
 
 
 def _benchmarks() -> list[dict[str, object]]:
-    from seqdg.bench.benchmark import benchmarks, load_benchmark
+    from seqdg.bench.benchmark import list_benchmarks, load_benchmark
 
-    loaded = [load_benchmark(name) for name in benchmarks()]
+    loaded = [load_benchmark(name) for name in list_benchmarks()]
     return [{"name": b.name, "title": b.title, "source": b.source} for b in loaded]
 
 
 def _datasets() -> list[dict[str, object]]:
     """The data of every benchmark; those without a path come with the package."""
-    from seqdg.bench.benchmark import benchmarks, load_benchmark
+    from seqdg.bench.benchmark import list_benchmarks, load_benchmark
     from seqdg.data import BUNDLED, DataSpec
 
     found: list[dict[str, object]] = []
-    for name in benchmarks():
+    for name in list_benchmarks():
         table = load_benchmark(name).data
         bundled = BUNDLED[table["format"]]() if table["format"] in BUNDLED else None
         data = bundled or DataSpec.from_table(name, table)

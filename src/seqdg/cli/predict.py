@@ -28,13 +28,13 @@ def predict(
     Rows are read, predicted and written some at a time, so a table may be larger than memory. Where it has the column
     of labels, the share of right predictions is printed.
     """
-    from seqdg.bench.executors.choice import device_of
-    from seqdg.cli.reading import counting
+    from seqdg.bench.console import count_files
     from seqdg.estimator.model_file import read_model
     from seqdg.estimator.predict import predict_file
+    from seqdg.training.device import choose_device
 
-    loaded = read_model(model, device=device_of(device))
-    with counting("predicting") as progress:
+    loaded = read_model(model, device=choose_device(device))
+    with count_files("predicting") as progress:
         tally = predict_file(loaded, data, out, progress)
     for note in tally.notes.values():
         print(f"note: {note}", file=sys.stderr)

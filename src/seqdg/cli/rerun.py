@@ -11,7 +11,7 @@ import typer
 from seqdg.cli import options as given
 
 if TYPE_CHECKING:
-    from seqdg.bench.rerun import Comparison
+    from seqdg.bench.rerun import Repeat
 
 Keys = Annotated[
     list[str] | None,
@@ -62,36 +62,35 @@ def rerun(
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
     """
     from seqdg.bench.benchmark import load_benchmark
-    from seqdg.bench.executors.choice import device_of
-    from seqdg.bench.executors.context import Context
-    from seqdg.bench.rerun import picked
+    from seqdg.bench.executors.session import Session
+    from seqdg.bench.rerun import pick_records
     from seqdg.bench.rerun import rerun as again
     from seqdg.results.archive.reading import open_run
+    from seqdg.training.device import choose_device
 
     results = open_run(directory)
-    records, name = results.records(), benchmark or results.benchmark
+    records, groups, name = results.records(), results.groups(), benchmark or results.benchmark
     results.close()
     if list_them:
         for r in records:
             typer.echo(f"{r.key}  {r.algorithm}  {','.join(r.held_out)}  seed {r.seed}  {r.status}")
         return
-    wanted = picked(records, trials or (), sample, seed)
+    wanted = pick_records(records, trials or (), sample, seed)
     chosen = load_benchmark(name).with_weights(weights)
-    context = Context(
-        chosen, data, device_of(device), allow_partial, held_out=tuple({d: None for r in wanted for d in r.held_out})
-    )
+    domains = tuple({d: None for r in wanted for d in r.held_out})
+    session = Session(chosen.make_task(data, allow_partial, domains), choose_device(device))
     names = {name.rpartition(":")[2]: name for name in given.names(algorithms) or ()}
     found = []
-    for comparison in again(records, wanted, context, alone, within, names):
-        found.append(comparison)
-        r = comparison.recorded
+    for repeat in again(records, wanted, session, groups, alone, within, names):
+        found.append(repeat)
+        r = repeat.recorded
         print(f"trained {len(found)} of {len(wanted)}: {r.algorithm}, {','.join(r.held_out)}", file=sys.stderr)
     typer.echo(_told(found), nl=False)
     if not all(c.agrees for c in found):
         raise typer.Exit(1)
 
 
-def _told(found: Sequence[Comparison]) -> str:
+def _told(found: Sequence[Repeat]) -> str:
     """Recorded and new accuracy side by side, and what was compared."""
     from seqdg.report.text import draw_table
 
@@ -120,7 +119,7 @@ def _told(found: Sequence[Comparison]) -> str:
     return "\n".join([*draw_table(lines), "", *_basis(found), f"{agree} of {len(found)} agree."]) + "\n"
 
 
-def _basis(found: Sequence[Comparison]) -> list[str]:
+def _basis(found: Sequence[Repeat]) -> list[str]:
     """What was asked of them."""
     said = []
     exact, near = [c for c in found if c.allowed == 0], [c for c in found if c.allowed > 0]

@@ -63,7 +63,7 @@ def build(name: str, /, **settings: Any) -> Algorithm:
     short = name
     if ":" in name:
         place, _, short = name.rpartition(":")
-        _import_module(place)
+        import_plugin(place)
     if short not in _factories:
         if short.endswith(".py"):
             raise UsageError(f"Which algorithm of {short}? Give its name after a colon, as in {short}:NAME.")
@@ -88,7 +88,8 @@ def _load() -> None:
         entry.load()
 
 
-def _import_module(place: str) -> ModuleType:
+def import_plugin(place: str) -> ModuleType:
+    """Import a user's module or file, once."""
     path = Path(place)
     if path.suffix != ".py":
         sys.path.insert(0, str(Path.cwd()))

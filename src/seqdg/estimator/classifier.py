@@ -24,7 +24,7 @@ from seqdg.estimator.material import prepared
 from seqdg.estimator.model import Model, probabilities
 from seqdg.estimator.model_file import read_model, write_model
 from seqdg.estimator.recipe import Recipe, recipe_of, seeded
-from seqdg.estimator.train import trained
+from seqdg.estimator.train import fit_model
 from seqdg.nets import NetSpec
 
 
@@ -109,7 +109,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(x) != len(labels):
             raise UsageError(f"X has {len(x)} rows and y {len(labels)}: inconsistent numbers of samples.")
         material = prepared(x, labels, domains, recipe)
-        fit = trained(material, recipe)
+        fit = fit_model(material, recipe)
         self._take(fit.model.with_facts(**facts_of(material, recipe, fit)))
         return self
 
@@ -135,9 +135,9 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, path: str | Path, net: nn.Module | None = None, device: str = "auto") -> DomainGeneralizer:
         """What `save` wrote. net: your own module, where the model was trained with one; its weights are replaced."""
-        from seqdg.bench.executors.choice import device_of
+        from seqdg.training.device import choose_device
 
-        model = read_model(Path(path), net, device_of(device))
+        model = read_model(Path(path), net, choose_device(device))
         found = cls(**{**read_parameters(model.facts), "net": net, "device": device})
         found._take(model)
         return found

@@ -11,8 +11,8 @@ from sklearn.base import clone
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.words import list_some
-from seqdg.bench.executors.context import Executor
 from seqdg.bench.executors.local import InProcess
+from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, grid, proposals
@@ -219,8 +219,8 @@ def _found(
             step if select == LEAVE_ONE_OUT else None,
             best.lr if best.lr != sweep.recipe.protocol.lr else None,
         ),
-        outcomes={r: [o for t in targets for o in sweep.outcomes(t, names, r, criterion)] for r in rules},
-        chosen={r: [o for t in targets for o in sweep.outcomes(t, names, r, criterion, CHOSEN)] for r in rules},
+        outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion)] for r in rules},
+        chosen={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion, CHOSEN)] for r in rules},
         baseline=baseline,
         notes=tuple(notes),
     )

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.bench.executors.choice import device_of
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build as build_algorithm
 from seqdg.core.registry import list_algorithms
@@ -29,6 +27,7 @@ from seqdg.nets import (
     is_batchnorm_frozen,
 )
 from seqdg.results.criteria import CRITERIA
+from seqdg.training.device import choose_device
 from seqdg.training.protocol import Protocol
 from seqdg.training.sampler import torch_generator
 
@@ -129,7 +128,7 @@ def recipe_of(parameters: Mapping[str, Any], seed: int) -> Recipe:
         class_weight=p["class_weight"],
         image_size=p["image_size"],
         augment=p["augment"],
-        device=device_of(str(p["device"])),
+        device=choose_device(str(p["device"])),
         seed=seed,
     )
 
@@ -184,7 +183,3 @@ def seeded(random_state: Any) -> int:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except ValueError:
         raise UsageError(f"random_state is {random_state!r}, but it must be a whole number of at least 0.") from None
-
-
-def torch_device(recipe: Recipe) -> torch.device:
-    return torch.device(recipe.device)

@@ -11,30 +11,35 @@ from seqdg.report.draw.theme import Looks
 from seqdg.report.figures import draw_domains
 from seqdg.report.section import Section, Table
 from seqdg.report.sheet import Sheet
-from seqdg.results.record import FAILED
 from seqdg.results.select import select_outcomes
 from seqdg.results.summary import AVERAGE, Cell, summarize
 
 if TYPE_CHECKING:  # only to compute, not to show
+    from seqdg.bench.progress import Progress
     from seqdg.paper.study import Numbers, Study
 
 
 def compute(study: Study) -> Numbers:
     """Compute the accuracy on each held-out domain, selected by source validation, of every algorithm."""
-    from seqdg.bench.benchmark import Choice
-    from seqdg.bench.plan import make_plan
+    from seqdg.bench.benchmark import Request
+    from seqdg.bench.execute import Memory, TrainingFailed, execute
 
     chosen = study.dataset.domains if study.everywhere else [study.held_out]
-    choice = Choice(study.algorithms, chosen, study.trials, study.steps, study.seed, study.settings)
-    records, asked = [], make_plan(study.context, choice)
-    for group, done in study.executor(asked.groups, study.context, lambda group, step: None):
-        study.tick(group.work)
-        records += done
-    for record in records:
-        if record.status == FAILED:
-            raise UsageError(f"A trial of {record.algorithm} failed: {record.error.strip().splitlines()[-1]}")
-    place = {trial.key: i for i, trial in enumerate(asked.trials)}  # not the order in which they were done
-    cells = summarize(select_outcomes(sorted(records, key=lambda record: place[record.key])))
+    request = Request(study.algorithms, chosen, study.trials, study.steps, study.seed, study.settings)
+    planned = study.benchmark.plan(study.session.task, request)
+    memory, taken = Memory(), 0
+
+    def tell(progress: Progress) -> None:
+        nonlocal taken
+        now = round(progress.share * planned.work)
+        study.tick(now - taken)
+        taken = now
+
+    try:
+        execute(planned, study.session, study.executor, memory, show=tell)
+    except TrainingFailed as error:
+        raise UsageError(f"A trial of {error.record.algorithm} failed: {error.reason}") from None
+    cells = summarize(select_outcomes([memory.records[trial.key] for trial in planned.trials]))
     return {
         "cells": [
             {
@@ -52,7 +57,6 @@ def compute(study: Study) -> Numbers:
 
 
 def show(payload: Payload, looks: Looks) -> Section:
-    """Show (S-)Undo-Bias against the naive ensemble."""
     sheet = Sheet([Cell(**cell) for cell in payload["numbers"]["cells"]])
     drawn = draw_domains(sheet, looks)
     figure = Figure("ensemble", "Against the naive ensemble", drawn.pictures, drawn.caption)

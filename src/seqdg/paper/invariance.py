@@ -113,7 +113,7 @@ def compute(study: Study) -> Numbers:
 def _train_first_phase(study: Study, stack: Stack) -> tuple[list[int], tuple[list[float], list[float] | None], Params]:
     """Train by the benchmark's protocol; return the steps, the domain losses, and the last weights (trial, ...)."""
     learner, sources = DomainClassifier(), len(study.sources)
-    protocol = replace(study.context.benchmark.protocol, steps=stack.protocol.steps)
+    protocol = replace(study.benchmark.protocol, steps=stack.protocol.steps)
     jobs = []
     for job in stack.jobs:
         plain = all(name in job.params for name in stack.net.names)

@@ -13,14 +13,13 @@ from torch import Tensor
 from seqdg.algorithms import _branches as branches
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Choice
-from seqdg.bench.executors.context import Context, Executor
+from seqdg.bench.benchmark import Benchmark, Request
 from seqdg.bench.executors.local import InProcess
-from seqdg.bench.plan import make_plan
+from seqdg.bench.executors.session import Executor, Session
+from seqdg.bench.learner import build_stack
 from seqdg.bench.trial import Group, Trial
 from seqdg.data import Dataset
-from seqdg.training.place import stack_of
-from seqdg.training.protocol import sources
+from seqdg.training.protocol import list_sources
 from seqdg.training.stack import Stack, State
 
 Tick = Callable[[int], None]
@@ -36,7 +35,8 @@ def ignore_steps(steps: int) -> None:
 class Study:
     """One held-out domain, some seeds, and each algorithm with the benchmark's settings for it and the user's."""
 
-    context: Context
+    benchmark: Benchmark
+    session: Session
     algorithms: Sequence[str]
     held_out: str
     trials: int = 1
@@ -51,20 +51,19 @@ class Study:
 
     @property
     def dataset(self) -> Dataset:
-        return self.context.dataset()
+        return self.session.task.dataset()
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
-        return sources(self.dataset, (self.held_out,))
+        return list_sources(self.dataset, (self.held_out,))
 
     @cached_property
     def plan(self) -> dict[str, tuple[Trial, ...]]:
         """The trials by the names of their algorithms; checked as for a run."""
-        choice = Choice(self.algorithms, [self.held_out], self.trials, self.steps, self.seed, self.settings)
+        request = Request(self.algorithms, [self.held_out], self.trials, self.steps, self.seed, self.settings)
         plan: dict[str, tuple[Trial, ...]] = {}
-        for trial in make_plan(self.context, choice).trials:
-            short = str(trial.description()["algorithm"])
-            plan[short] = (*plan.get(short, ()), trial)
+        for trial in self.benchmark.plan(self.session.task, request).trials:
+            plan[trial.short_name] = (*plan.get(trial.short_name, ()), trial)
         return plan
 
     @property
@@ -73,12 +72,12 @@ class Study:
 
     def build_stack(self, name: str) -> Stack:
         """Build the stack of all trials of an algorithm, at their start."""
-        return stack_of(Group(self.plan[name]), self.context.place())
+        return build_stack(Group(self.plan[name]), self.session.task, torch.device(self.session.device))
 
     def describe(self) -> Numbers:
         """Return what the numbers are of."""
         return {
-            "benchmark": self.context.benchmark.name,
+            "benchmark": self.benchmark.name,
             "data": self.dataset.fingerprint,
             "held_out": "each domain in turn" if self.everywhere else self.held_out,
             "algorithms": self.names,

@@ -6,11 +6,12 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.results.criteria import HIGHER_IS_BETTER, score
-from seqdg.results.record import DIVERGED, DONE, Record
+from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 
 RULES = ("source-val", "last", "leave-one-out", "oracle")
 
@@ -147,3 +148,39 @@ def average_finite(values: Sequence[float]) -> float:
         return total / len(values)
     known = [v for v in values if math.isfinite(v)]
     return sum(known) / len(known) if known else math.nan
+
+
+def find_best(values: Sequence[float], criterion: str) -> tuple[float, int] | None:
+    """Find the best finite value: its score (more is better) and its place, the first of those alike."""
+    known = [(score(v, criterion), -i) for i, v in enumerate(values) if math.isfinite(v)]
+    if not known:
+        return None
+    best, place = max(known)
+    return best, -place
+
+
+def select_step(history: Sequence[Evaluation], criterion: str) -> tuple[float, int] | None:
+    """Select the evaluation that is best on source validation: its score and its place."""
+    return find_best([average_finite(e.source[criterion]) for e in history], criterion)
+
+
+def score_by_validation(records: Sequence[Record], criterion: str) -> tuple[float, int] | None:
+    """Score a candidate by source validation: the mean over its seeds, each at its own best step, and the last seed's
+    step; None where a training diverged."""
+    best = [select_step(r.history, criterion) if r.status == DONE else None for r in records]
+    known = [pair for pair in best if pair is not None]
+    if len(known) < len(best):
+        return None
+    return fmean(value for value, _ in known), records[-1].history[known[-1][1]].step
+
+
+def score_by_leave_one_out(inner: Sequence[tuple[Record, str]], criterion: str) -> tuple[float, int] | None:
+    """Score a candidate by how well each source is served by trainings without it, and say after how many steps.
+
+    inner: trainings, each with the source that it held out; None where one of them diverged.
+    """
+    if not inner or any(record.status != DONE for record, _ in inner):
+        return None
+    curves = [[e.held_out[criterion][r.held_out.index(source)] for e in r.history] for r, source in inner]
+    best = find_best([average_finite(values) for values in zip(*curves, strict=True)], criterion)
+    return None if best is None else (best[0], inner[0][0].history[best[1]].step)

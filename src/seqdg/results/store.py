@@ -116,13 +116,14 @@ class Store:
         return {key for key, status in self.statuses().items() if status != FAILED}
 
     def begin(self, planned: Mapping[str, str]) -> None:
-        """Note that a run begins, with its trials by group. Forget what an earlier run left as running."""
+        """Note that a run begins, with its trials by group; a finished trial keeps the group that it was trained in."""
         with self._transaction():
             self._db.execute("DELETE FROM running")
             self._db.execute("UPDATE planned SET latest = 0")
             self._db.executemany(
                 "INSERT INTO planned VALUES (?, ?, 1)"
-                " ON CONFLICT (key) DO UPDATE SET in_group = excluded.in_group, latest = 1",
+                " ON CONFLICT (key) DO UPDATE SET latest = 1, in_group = CASE WHEN key IN "
+                f"(SELECT key FROM trials WHERE status <> '{FAILED}') THEN in_group ELSE excluded.in_group END",
                 planned.items(),
             )
             self._db.execute(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from seqdg.data.pixels import scale_to_unit
+from seqdg.data.scaling import Scaling
 from seqdg.training.prefetch import gather, prefetch
 
 
@@ -21,7 +22,11 @@ class Transform(Protocol):
 
 
 class Inputs:
-    """All rows: a tensor that is on the device, or anything that rows are read from as they are needed."""
+    """All rows: a tensor that is on the device, or anything that rows are read from as they are needed.
+
+    scaling: constants of every trial of a stack, (trial, input), for rows whose numbers are not scaled yet.
+    first_row: (trial,) where the rows of each trial begin, if x holds several versions of them one after the other.
+    """
 
     def __init__(
         self,
@@ -30,8 +35,12 @@ class Inputs:
         device: torch.device,
         dtype: torch.dtype = torch.float32,
         transform: Transform | None = None,
+        scaling: Scaling | None = None,
+        first_row: Tensor | None = None,
     ) -> None:
         self.device, self.dtype, self.transform = device, dtype, transform
+        self._scaling = None if scaling is None else Scaling(*(c.to(device, dtype) for c in scaling))
+        self._first_row = None if first_row is None else first_row.to(device)
         self.y = y.to(device)
         self._x = x.to(device, dtype if x.is_floating_point() else None) if isinstance(x, Tensor) else x
 
@@ -77,8 +86,11 @@ class Inputs:
     def _gather(self, rows: Tensor) -> Tensor:
         if not isinstance(self._x, Tensor):
             return self._typed(gather(self._x, rows.cpu(), self.device))
+        if self._first_row is not None:
+            rows = rows + self._first_row.reshape(-1, *(1,) * (rows.dim() - 1))
         x = self._x.index_select(0, rows.flatten())
-        return x.reshape(*rows.shape, *x.shape[1:])
+        x = x.reshape(*rows.shape, *x.shape[1:])
+        return x if self._scaling is None else self._scaling(x)
 
     def _streamed(self, rows: Tensor) -> Iterator[Tensor]:
         return (self._typed(x) for x in prefetch(self._x, iter(rows.cpu()), self.device))

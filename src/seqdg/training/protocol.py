@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.core.algorithm import Algorithm
 from seqdg.data import Dataset
 from seqdg.training.optimizers import OPTIMIZERS
 from seqdg.training.sampler import stream
@@ -62,8 +63,8 @@ class Protocol:
         if not 0 < self.validation < 1:
             raise UsageError(f"validation is {self.validation}, but it must be a share between 0 and 1.")
 
-    def changed(self, table: Mapping[str, Any]) -> Protocol:
-        """With some fields replaced; a name that is none is an error."""
+    def replace_fields(self, table: Mapping[str, Any]) -> Protocol:
+        """Return the protocol with some fields replaced; an unknown name is an error."""
         names = [f.name for f in fields(self)]
         for name in table:
             if name not in names:
@@ -75,10 +76,22 @@ class Protocol:
         """Of weights and inputs."""
         return torch.float64 if self.precision == "float64" else torch.float32
 
+    @property
     def evaluation_steps(self) -> tuple[int, ...]:
-        """After how many steps the trial is judged."""
+        """After how many steps the trial is evaluated."""
         count = min(self.evaluations, self.steps)
         return tuple(round(self.steps * (i + 1) / count) for i in range(count))
+
+
+def choose_optimizer(algorithm: Algorithm, protocol: Protocol) -> str:
+    """Name the optimizer: the protocol's, or the algorithm's own where the protocol leaves it open."""
+    return algorithm.optimizer if protocol.optimizer == "auto" else protocol.optimizer
+
+
+def end_stages(algorithm: Algorithm, steps: int) -> list[int]:
+    """List after how many steps each stage of the algorithm ends."""
+    shares = [share for share, _ in algorithm.stages()]
+    return [round(steps * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))]
 
 
 class Split(NamedTuple):
@@ -89,17 +102,17 @@ class Split(NamedTuple):
     test: tuple[Tensor, ...]  # of every held-out domain
 
 
-def sources(dataset: Dataset, held_out: tuple[str, ...]) -> tuple[str, ...]:
-    """The domains that a trial learns from."""
+def list_sources(dataset: Dataset, held_out: tuple[str, ...]) -> tuple[str, ...]:
+    """List the domains that a trial learns from."""
     for name in held_out:
         dataset.index(name)
     return tuple(name for name in dataset.domains if name not in held_out)
 
 
-def split(dataset: Dataset, protocol: Protocol, held_out: tuple[str, ...], seed: int) -> Split:
-    """The rows that a trial trains, validates and tests on. A domain is split alike whatever is held out."""
-    parts = {name: _part(dataset, protocol, name, seed) for name in dataset.domains}
-    chosen = sources(dataset, held_out)
+def split_rows(dataset: Dataset, protocol: Protocol, held_out: tuple[str, ...], seed: int) -> Split:
+    """Say which rows a trial trains, validates and tests on. A domain is split alike whatever is held out."""
+    parts = {name: _split_domain(dataset, protocol, name, seed) for name in dataset.domains}
+    chosen = list_sources(dataset, held_out)
     whole = protocol.test == "whole"
     return Split(
         train=tuple(parts[name][0] for name in chosen),
@@ -108,8 +121,8 @@ def split(dataset: Dataset, protocol: Protocol, held_out: tuple[str, ...], seed:
     )
 
 
-def _part(dataset: Dataset, protocol: Protocol, domain: str, seed: int) -> tuple[Tensor, Tensor]:
-    """Training and validation rows of one domain."""
+def _split_domain(dataset: Dataset, protocol: Protocol, domain: str, seed: int) -> tuple[Tensor, Tensor]:
+    """Split the rows of one domain into those for training and those for validation."""
     rows = dataset.rows(domain)
     if protocol.split == "official":
         if dataset.validation is None:

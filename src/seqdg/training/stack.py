@@ -28,7 +28,7 @@ from seqdg.nets.net import Net
 from seqdg.training.capture import Captured, Draws
 from seqdg.training.inputs import Inputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
-from seqdg.training.protocol import Protocol, Split
+from seqdg.training.protocol import Protocol, Split, choose_optimizer, end_stages
 from seqdg.training.sampler import Sampler
 from seqdg.training.upcoming import Upcoming
 
@@ -38,13 +38,15 @@ log = logging.getLogger("seqdg")
 
 @dataclass(frozen=True)
 class Job:
-    """One trial, in terms of numbers: no names, no files."""
+    """One trial, as a stack trains it."""
 
     algorithm: Algorithm
     protocol: Protocol
     split: Split
     seed: int
     params: Params  # all that is trained, at the start
+    key: str = ""  # of its record
+    description: Mapping[str, Any] = field(default_factory=dict)  # for its record
 
 
 @dataclass
@@ -72,13 +74,13 @@ class Stack:
         self.net, self.inputs, self.jobs = net, inputs, jobs
         self.algorithm, self.protocol = jobs[0].algorithm, jobs[0].protocol
         self.alone = len(jobs) == 1
-        self.optimizer = OPTIMIZERS[optimizer_name(self.algorithm, self.protocol)]
+        self.optimizer = OPTIMIZERS[choose_optimizer(self.algorithm, self.protocol)]
         self.upcoming = Upcoming(samplers or [Sampler(job.seed, job.split.train, job.protocol.batch) for job in jobs])
         # One trial alone keeps its numbers as they are: with them arithmetic on all weights is a launch less.
         self.numbers = {} if self.alone else self._per_trial([collect_numbers(job.algorithm) for job in jobs])
         rates = [Rates(*(getattr(job.protocol, name) for name in Rates._fields)) for job in jobs]
         self.rates = rates[0] if self.alone else Rates(**self._per_trial([r._asdict() for r in rates]))
-        self.bounds = stage_bounds(self.algorithm, self.protocol.steps)
+        self.bounds = end_stages(self.algorithm, self.protocol.steps)
         self.captures = capture and inputs.device.type == "cuda" and inputs.resident
         self._graphs: dict[int, Captured] = {}
 
@@ -254,14 +256,12 @@ class Stack:
         return max(1, budget // (trials * self.inputs.size))
 
 
-def optimizer_name(algorithm: Algorithm, protocol: Protocol) -> str:
-    return algorithm.optimizer if protocol.optimizer == "auto" else protocol.optimizer
-
-
-def stage_bounds(algorithm: Algorithm, steps: int) -> list[int]:
-    """After how many steps each stage ends."""
-    shares = [share for share, _ in algorithm.stages()]
-    return [round(steps * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))]
+def set_precision(precision: str) -> None:
+    """Set how precisely a GPU multiplies, and choose kernels that give the same bits every time."""
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
 
 
 def _one_order() -> Any:

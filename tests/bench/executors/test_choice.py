@@ -7,10 +7,11 @@ import torch
 
 from seqdg.base.errors import UsageError
 from seqdg.base.machine import count_cores
-from seqdg.bench.executors.choice import Wish, device_of, executor_for, is_short
+from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.process import settle
 from seqdg.bench.executors.workers import Workers
+from seqdg.training.device import choose_device
 
 
 @pytest.fixture
@@ -21,28 +22,28 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cpu_has_a_worker_for_each_core_unless_told_otherwise() -> None:
-    executor, device = executor_for(Wish(), "cpu")
+    executor, device = choose_executor(ExecutorChoice(), "cpu")
     assert device == "cpu"
     assert executor == (Workers(count_cores(), ("cpu",)) if count_cores() > 1 else InProcess())
-    assert executor_for(Wish(workers=0), "cpu")[0] == InProcess()
-    assert executor_for(Wish(workers=3), "cpu")[0] == Workers(3, ("cpu",))
+    assert choose_executor(ExecutorChoice(workers=0), "cpu")[0] == InProcess()
+    assert choose_executor(ExecutorChoice(workers=3), "cpu")[0] == Workers(3, ("cpu",))
 
 
 @pytest.mark.usefixtures("gpus")
 def test_every_gpu_has_a_worker_or_as_many_as_share_it() -> None:
-    assert executor_for(Wish(), "auto") == (Workers(2, ("cuda:0", "cuda:1")), "cuda")
-    assert executor_for(Wish(), "cuda:1") == (InProcess(), "cuda:1")
-    assert executor_for(Wish(gpus=0.25), "cuda")[0] == Workers(8, ("cuda:0", "cuda:1"))
-    assert executor_for(Wish(gpus=0.3, workers=2), "cuda:0")[0] == Workers(2, ("cuda:0",))
-    assert executor_for(Wish(workers=5), "cuda")[0].slots == 5
+    assert choose_executor(ExecutorChoice(), "auto") == (Workers(2, ("cuda:0", "cuda:1")), "cuda")
+    assert choose_executor(ExecutorChoice(), "cuda:1") == (InProcess(), "cuda:1")
+    assert choose_executor(ExecutorChoice(gpus=0.25), "cuda")[0] == Workers(8, ("cuda:0", "cuda:1"))
+    assert choose_executor(ExecutorChoice(gpus=0.3, workers=2), "cuda:0")[0] == Workers(2, ("cuda:0",))
+    assert choose_executor(ExecutorChoice(workers=5), "cuda")[0].slots == 5
 
 
 @pytest.mark.usefixtures("gpus")
 def test_more_gpu_than_there_is_is_refused() -> None:
     with pytest.raises(UsageError, match=r"5 workers with 0\.5 of a GPU each need more than the 2 GPU here"):
-        executor_for(Wish(gpus=0.5, workers=5), "cuda")
+        choose_executor(ExecutorChoice(gpus=0.5, workers=5), "cuda")
     with pytest.raises(UsageError, match=r"'cuda:2': the last of the 2 CUDA devices is cuda:1"):
-        device_of("cuda:2")
+        choose_device("cuda:2")
 
 
 @pytest.mark.parametrize(
@@ -57,19 +58,19 @@ def test_more_gpu_than_there_is_is_refused() -> None:
 )
 def test_wishes_that_make_no_sense_are_one_sentence(words: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError) as error:
-        Wish(**words)  # type: ignore[arg-type]
+        ExecutorChoice(**words)  # type: ignore[arg-type]
     assert sentence in str(error.value)
 
 
 def test_part_of_a_gpu_on_a_cpu_is_refused() -> None:
     with pytest.raises(UsageError, match="Part of a GPU was asked for, and the device is the CPU"):
-        executor_for(Wish(gpus=0.5), "cpu")
+        choose_executor(ExecutorChoice(gpus=0.5), "cpu")
 
 
 @pytest.mark.parametrize("name", ["tpu", "cuda:x", "cpu:"])
 def test_a_device_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="There is no device"):
-        device_of(name)
+        choose_device(name)
 
 
 def test_what_is_short_or_single_needs_no_workers() -> None:

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Choice, load_benchmark
-from seqdg.bench.executors.context import Context
+from seqdg.bench.benchmark import Request, load_benchmark
+from seqdg.bench.execute import execute
+from seqdg.bench.executors.session import Session
 from seqdg.bench.executors.workers import Workers
-from seqdg.bench.plan import fill, make_plan
 from seqdg.data import load_data
 from seqdg.results.store import Store
 
@@ -41,14 +41,15 @@ def test_workers_open_the_images_that_the_first_process_decoded(
             Image.fromarray(draw.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(picture, "PNG")
             out.writestr(name, picture.getvalue())
     (tmp_path / "mine.toml").write_text(FILE)
-    context = Context(load_benchmark(str(tmp_path / "mine.toml")), tmp_path, "cpu")
-    made = make_plan(context, Choice(algorithms=["agg"], trials=1))
+    benchmark = load_benchmark(str(tmp_path / "mine.toml"))
+    task = benchmark.make_task(tmp_path)
+    plan = benchmark.plan(task, Request(algorithms=["agg"], trials=1))
     # The zip's directory, by which its content is known, stays as it was; its pictures cannot be decoded any more.
     archive.write_bytes(archive.read_bytes().replace(b"IDAT", b"XXXX"))
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("SEQDG_CACHE", str(tmp_path / "other"))
         with pytest.raises(UsageError, match="24 things are wrong"):
-            load_data(context.benchmark.data, tmp_path)
+            load_data(benchmark.data, tmp_path)
     store = Store.create(tmp_path / "run", "mine")
-    assert fill(store, made, context, Workers(2)) == []
+    assert execute(plan, Session(task), Workers(2), store) == []
     assert len(store.records()) == 3

@@ -7,27 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from seqdg.bench.benchmark import Choice, load_benchmark
-from seqdg.bench.executors.context import Context
+from digits import planned, session
+from seqdg.bench.benchmark import Request
+from seqdg.bench.execute import execute
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.workers import Workers
-from seqdg.bench.plan import fill, make_plan
 from seqdg.results.record import Record
 from seqdg.results.store import Store
 
-CHOICE = Choice(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
+REQUEST = Request(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
 
 
 @pytest.mark.gpu
 def test_workers_that_share_a_gpu_give_what_one_process_gives(tmp_path: Path) -> None:
-    context = Context(load_benchmark("rotated-mnist"), None, "cuda:0")
-    plan = make_plan(context, CHOICE)
+    here = session(device="cuda:0")
+    plan = planned(REQUEST, device="cuda:0")
     found: list[list[Record]] = []
     for executor in (Workers(2, ("cuda:0",)), InProcess()):
         folder = tmp_path / type(executor).__name__
         folder.mkdir()
         store = Store.create(folder, "rotated-mnist")
-        assert not fill(store, plan, context, executor)
+        assert not execute(plan, here, executor, store)
         plain = [replace(r, seconds=0.0, peak_memory=0, finished=0.0) for r in store.records()]
         found.append(sorted(plain, key=lambda record: record.key))
     assert len(found[0]) == 12

@@ -11,27 +11,27 @@ from pathlib import Path
 
 import pytest
 
+from digits import planned, session
 from seqdg.base.files import Folder
-from seqdg.bench.benchmark import Choice, load_benchmark
-from seqdg.bench.executors.context import Context, Executor
+from seqdg.bench.benchmark import Request
+from seqdg.bench.execute import execute
 from seqdg.bench.executors.local import InProcess
+from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers, _Worker
-from seqdg.bench.plan import fill, make_plan
 from seqdg.bench.progress import Progress
 from seqdg.results.record import FAILED, Record
 from seqdg.results.store import Store
-from seqdg.training.runner import Keep
+from seqdg.training.run_stack import Keep
 
-CHOICE = Choice(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
+REQUEST = Request(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
 
 
 def run(
-    folder: Path, executor: Executor, choice: Choice = CHOICE, show=lambda progress: None
+    folder: Path, executor: Executor, request: Request = REQUEST, show=lambda progress: None
 ) -> tuple[list[Record], list[Record]]:
     """All records, without what the clock says, and those that failed."""
-    context = Context(load_benchmark("rotated-mnist"), None, "cpu", keep=Keep(Folder(folder), 1e-9))
     store = Store.create(folder, "rotated-mnist")
-    failed = fill(store, make_plan(context, choice), context, executor, show=show)
+    failed = execute(planned(request), session(Keep(Folder(folder), 1e-9)), executor, store, show=show)
     return without_clock(store.records()), failed
 
 
@@ -94,8 +94,8 @@ class Deadly(Algorithm):
 @pytest.mark.slow
 def test_a_group_over_which_all_workers_die_is_recorded_as_failed_and_the_others_run(tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(DEADLY)
-    choice = replace(CHOICE, algorithms=[f"{tmp_path}/deadly.py:deadly", "agg"])
-    records, failed = run(tmp_path, Workers(2), choice)
+    request = replace(REQUEST, algorithms=[f"{tmp_path}/deadly.py:deadly", "agg"])
+    records, failed = run(tmp_path, Workers(2), request)
     assert {r.algorithm for r in failed} == {"deadly"}
     assert len(failed) == 4
     assert "3 workers died over this group, the last one with exit code 7" in failed[0].error
@@ -103,21 +103,20 @@ def test_a_group_over_which_all_workers_die_is_recorded_as_failed_and_the_others
 
 
 def test_a_failed_trial_keeps_its_traceback_and_is_tried_again(tmp_path: Path, mistaken: str) -> None:
-    choice = replace(CHOICE, algorithms=[mistaken, "agg"])
-    records, failed = run(tmp_path, InProcess(), choice)
+    request = replace(REQUEST, algorithms=[mistaken, "agg"])
+    records, failed = run(tmp_path, InProcess(), request)
     assert len(failed) == 4
     assert sum(r.status == "done" for r in records) == 4
     store = Store.open(tmp_path)
     assert len(store.failures()) == 4
     assert "Traceback" in store.failures()[0][1]
     assert "ArithmeticError: two and two is five" in store.failures()[0][1]
-    context = Context(load_benchmark("rotated-mnist"), None, "cpu")
-    (again,) = make_plan(context, choice, store.finished()).missing
+    (again,) = planned(request, store.finished()).missing
     assert {t.key for t in again.trials} == {key for key, _ in store.failures()}
 
 
 def test_a_worker_that_is_still_starting_does_not_hear_ctrl_c():
-    worker = _Worker(Context(load_benchmark("rotated-mnist"), None, "cpu"))
+    worker = _Worker(session())
     assert worker.process.pid is not None
     os.kill(worker.process.pid, signal.SIGINT)  # before it could import anything
     worker.pipe.send(None)

@@ -9,8 +9,9 @@ import pytest
 from command import seqdg
 from seqdg.base.errors import UsageError
 from seqdg.bench.benchmark import load_benchmark
-from seqdg.bench.executors.context import Context
-from seqdg.bench.rerun import Comparison, picked, rerun, stack_with, trial_of
+from seqdg.bench.executors.session import Session
+from seqdg.bench.learner import StackLearner
+from seqdg.bench.rerun import Repeat, find_group, pick_records, rebuild_trial, rerun
 from seqdg.data import rotated_mnist
 from seqdg.results.archive.reading import open_run
 from seqdg.results.archive.writing import pack
@@ -25,7 +26,7 @@ def records(file):
 
 @pytest.fixture(scope="module")
 def context():
-    return Context(load_benchmark("rotated-mnist"), None, "cpu")
+    return Session(load_benchmark("rotated-mnist").make_task(), "cpu")
 
 
 def shifted(record, points, step=None):
@@ -41,8 +42,14 @@ def shifted(record, points, step=None):
     return replace(record, history=[moved(e) for e in record.history])
 
 
-def published(records, tmp_path):
+@pytest.fixture(scope="module")
+def groups(file):
+    return open_run(file).groups()
+
+
+def published(records, tmp_path, groups):
     store = Store.create(tmp_path / "run", "rotated-mnist")
+    store.begin({r.key: groups[r.key] for r in records})
     store.add(records)
     pack([(tmp_path / "run", store)], tmp_path / "records.json.xz", exact=True)
     return tmp_path / "records.json.xz"
@@ -50,22 +57,22 @@ def published(records, tmp_path):
 
 def test_every_record_gives_back_the_trial_that_made_it(records):
     dataset = rotated_mnist.load()
-    assert [trial_of(r, dataset).key for r in records] == [r.key for r in records]
+    assert [rebuild_trial(r, dataset).key for r in records] == [r.key for r in records]
 
 
 def test_of_an_algorithm_of_one_s_own_it_asks_where_it_is(records):
     foreign = replace(records[0], description={**records[0].description, "algorithm": "mine"})
     with pytest.raises(UsageError, match=r"mine is not one of seqdg's algorithms.*--algorithms FILE.py:mine"):
-        trial_of(foreign, rotated_mnist.load())
+        rebuild_trial(foreign, rotated_mnist.load())
 
 
-def test_the_stack_of_a_trial_is_found_in_its_order(directory, records):
-    groups = Store.open(directory).groups()
+def test_the_group_of_a_trial_is_found_in_its_order(records, groups):
     for record in records:
-        stack = stack_with(record, records)
+        stack = find_group(record, records, groups)
         assert stack is not None
         assert [r.key for r in stack] == [r.key for r in records if groups[r.key] == groups[record.key]]
-    assert stack_with(records[0], records[1:]) is None
+    assert find_group(records[0], records[1:], groups) is None
+    assert find_group(records[0], records, {}) is None
 
 
 def test_in_its_stack_a_trial_has_the_same_bits(file):
@@ -77,12 +84,12 @@ def test_in_its_stack_a_trial_has_the_same_bits(file):
     assert "2 of 2 agree." in shown
 
 
-def test_a_number_that_was_changed_is_found_whatever_the_step(records, tmp_path):
+def test_a_number_that_was_changed_is_found_whatever_the_step(records, groups, tmp_path):
     first = records[0]
     for step in (first.history[0].step, first.history[-1].step):
         changed = [shifted(r, 0.5, step) if r is first else r for r in records]
         (tmp_path / str(step)).mkdir()
-        path = published(changed, tmp_path / str(step))
+        path = published(changed, tmp_path / str(step), groups)
         done = seqdg("rerun", path, first.key[:12], "--device", "cpu")
         assert done.returncode == 1
         shown = done.stdout
@@ -90,11 +97,11 @@ def test_a_number_that_was_changed_is_found_whatever_the_step(records, tmp_path)
         assert "0 of 1 agree." in shown
 
 
-def test_what_another_device_recorded_may_differ_by_a_point_and_no_more(records, tmp_path):
+def test_what_another_device_recorded_may_differ_by_a_point_and_no_more(records, groups, tmp_path):
     own = replace(records[0], device="NVIDIA H200", stacked=128)
     for points, code in ((0.9, 0), (-0.9, 0), (1.5, 1)):
         (tmp_path / str(points)).mkdir()
-        path = published([shifted(own, points)], tmp_path / str(points))
+        path = published([shifted(own, points)], tmp_path / str(points), groups)
         done = seqdg("rerun", path, "--device", "cpu")
         assert done.returncode == code
         shown = done.stdout
@@ -117,28 +124,35 @@ def test_a_trial_that_was_trained_alone_is_compared_exactly_alone(records, conte
     assert (found.allowed, found.agrees, found.same_weights) == (0.0, True, True)
 
 
-def test_two_of_a_stack_are_trained_once(records, context):
-    taken = []
-    found = list(rerun(records, stack_with(records[0], records)[:2], context, tick=taken.append))
-    assert [c.agrees for c in found] == [True, True]
-    assert taken.count(12) == 1
+def test_two_of_a_group_are_trained_once(records, groups, context, monkeypatch):
+    trained = []
+    whole = StackLearner.train
+
+    def train(self, group, *others):
+        trained.append(group)
+        return whole(self, group, *others)
+
+    monkeypatch.setattr(StackLearner, "train", train)
+    repeats = list(rerun(records, find_group(records[0], records, groups)[:2], context, groups))
+    assert [r.agrees for r in repeats] == [True, True]
+    assert len(trained) == 1
 
 
 def test_a_trial_that_diverged_must_diverge_again(records):
     lost = replace(records[0], status=DIVERGED)
-    assert Comparison(lost, lost, True, True, 0.0).agrees
-    assert not Comparison(lost, records[0], True, True, 0.0).agrees
-    assert Comparison(lost, records[0], True, True, 0.0).step == records[0].history[-1].step  # what is shown of it
-    assert not Comparison(records[0], lost, False, True, 1.0).agrees
+    assert Repeat(lost, lost, True, True, 0.0).agrees
+    assert not Repeat(lost, records[0], True, True, 0.0).agrees
+    assert Repeat(lost, records[0], True, True, 0.0).step == records[0].history[-1].step  # what is shown of it
+    assert not Repeat(records[0], lost, False, True, 1.0).agrees
 
 
 def test_a_sample_is_of_trials_that_tables_show_and_repeatable(records):
-    sample = picked(records, (), 5)
+    sample = pick_records(records, (), 5)
     assert len({r.key for r in sample}) == 5
     assert all(len(r.held_out) == 1 for r in sample)
-    assert picked(records, (), 5) == sample
-    assert picked(records, (), 5, seed=1) != sample
-    assert len(picked(records, (), 10**6)) == sum(len(r.held_out) == 1 for r in records)
+    assert pick_records(records, (), 5) == sample
+    assert pick_records(records, (), 5, seed=1) != sample
+    assert len(pick_records(records, (), 10**6)) == sum(len(r.held_out) == 1 for r in records)
 
 
 def test_bad_input_is_one_sentence(records, directory, context, tmp_path):
@@ -149,7 +163,7 @@ def test_bad_input_is_one_sentence(records, directory, context, tmp_path):
     with pytest.raises(UsageError, match="cannot be rebuilt from its description"):
         list(rerun([other], [other], context))
     with pytest.raises(UsageError, match="holds no finished trial to train again"):
-        picked([replace(records[0], status=FAILED)], (), 3)
+        pick_records([replace(records[0], status=FAILED)], (), 3)
     for words, sentence in (
         (["zzz"], "No finished trial has a key that begins with 'zzz'."),
         ([""], "trials have keys that begin with ''. Give more of it."),

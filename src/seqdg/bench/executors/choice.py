@@ -1,4 +1,4 @@
-"""Which executor a user's wishes come to, before any work starts."""
+"""Choose the executor, before any work starts."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import torch
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.machine import count_cores
-from seqdg.bench.executors.context import Executor
 from seqdg.bench.executors.local import InProcess
+from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
+from seqdg.training.device import choose_device
 
 NAMES = ("local", "ray")
 SHORT = 10.0  # seconds: what takes less is not worth the start of worker processes
 
 
 @dataclass(frozen=True)
-class Wish:
-    """As given on the command line; None leaves it to us.
+class ExecutorChoice:
+    """What the user asks for; None leaves it to us.
 
     workers: 0 is this process.   gpus: the part of a GPU that a worker needs, so that 0.25 puts four on each.
     """
@@ -30,7 +31,8 @@ class Wish:
     address: str | None = None
 
     @property
-    def leaves_it_to_us(self) -> bool:
+    def is_open(self) -> bool:
+        """Whether the user leaves all of it to us."""
         return self.executor == "local" and self.workers is None and self.gpus is None
 
     def __post_init__(self) -> None:
@@ -46,14 +48,14 @@ class Wish:
             raise UsageError("--address is that of a Ray cluster. Add --executor ray, or leave it out.")
 
 
-def executor_for(wish: Wish, device: str) -> tuple[Executor, str]:
-    """The executor, and the device that `device` (perhaps `auto`) comes to there."""
-    if wish.executor == "ray":
+def choose_executor(choice: ExecutorChoice, device: str) -> tuple[Executor, str]:
+    """Choose the executor, and the device that `device` (perhaps `auto`) comes to there."""
+    if choice.executor == "ray":
         from seqdg.bench.executors.ray import connect
 
-        return connect(wish.workers, wish.gpus, wish.address, device)
-    found = device_of(device)
-    return _local(wish, found), found
+        return connect(choice.workers, choice.gpus, choice.address, device)
+    kind = choose_device(device)
+    return _local(choice, kind), kind
 
 
 def is_short(seconds: Sequence[float | None]) -> bool:
@@ -61,36 +63,21 @@ def is_short(seconds: Sequence[float | None]) -> bool:
     return len(seconds) < 2 or (None not in seconds and sum(s for s in seconds if s is not None) < SHORT)
 
 
-def _local(wish: Wish, device: str) -> Executor:
+def _local(choice: ExecutorChoice, device: str) -> Executor:
     """Processes of this machine: one for each core, or for each GPU or part of one. A single one is this process."""
-    if device == "cpu" and wish.gpus is not None:
+    if device == "cpu" and choice.gpus is not None:
         raise UsageError("Part of a GPU was asked for, and the device is the CPU. Leave out --gpus-per-worker.")
     every = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) if device == "cuda" else ()
     devices, each = every or (device,), 1
-    if wish.gpus is not None:
-        each = int(1 / wish.gpus + 1e-9)
-        if wish.workers is not None and wish.workers > each * len(devices):
+    if choice.gpus is not None:
+        each = int(1 / choice.gpus + 1e-9)
+        if choice.workers is not None and choice.workers > each * len(devices):
             raise UsageError(
-                f"{wish.workers} workers with {wish.gpus:g} of a GPU each need more than the {len(devices)} GPU here. "
-                f"Give at most {each * len(devices)} workers."
+                f"{choice.workers} workers with {choice.gpus:g} of a GPU each need more than the {len(devices)} GPU "
+                f"here. Give at most {each * len(devices)} workers."
             )
     count = count_cores() if device == "cpu" else each * len(devices)
-    count = count if wish.workers is None else wish.workers
-    if count == 0 or (count == 1 and wish.workers is None):
+    count = count if choice.workers is None else choice.workers
+    if count == 0 or (count == 1 and choice.workers is None):
         return InProcess()
     return Workers(count, devices)
-
-
-def device_of(wanted: str) -> str:
-    """`auto` is a GPU where there is one."""
-    kind, colon, number = wanted.partition(":")
-    if wanted != "auto" and (kind not in ("cpu", "cuda") or (colon and not number.isdigit())):
-        raise UsageError(f"There is no device '{wanted}'. Choose auto, cpu, cuda or cuda:NUMBER.")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if wanted == "auto":
-        return "cuda" if count else "cpu"
-    if kind == "cuda" and not count:
-        raise UsageError("There is no CUDA device here. Use --device cpu, or auto.")
-    if kind == "cuda" and number and int(number) >= count:
-        raise UsageError(f"There is no device '{wanted}': the last of the {count} CUDA devices is cuda:{count - 1}.")
-    return kind if kind == "cpu" else wanted

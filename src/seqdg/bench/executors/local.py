@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from seqdg.bench.executors.context import Context, Results, Tell, attempt
+from seqdg.bench.executors.session import FinishedGroups, Session, Tell, attempt
 from seqdg.bench.trial import Group
 
 
@@ -18,11 +18,11 @@ class InProcess:
 
     slots: int = 1
 
-    def __call__(self, groups: Sequence[Group], context: Context, tell: Tell) -> Results:
+    def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups:
         threads = torch.get_num_threads()
         try:
             for group in groups:
                 tell(group, 0)
-                yield group, attempt(group, context, partial(tell, group))
+                yield group, attempt(group, session, partial(tell, group))
         finally:
             torch.set_num_threads(threads)

@@ -24,7 +24,8 @@ import torch
 
 from seqdg.base.errors import UsageError
 from seqdg.base.machine import count_cores
-from seqdg.bench.executors.context import Context, Results, Tell, attempt, failure
+from seqdg.bench.executors.session import FinishedGroups, Session, Tell, attempt, record_failure
+from seqdg.bench.task import RowsInMemory
 from seqdg.bench.trial import Group
 from seqdg.data import Dataset
 from seqdg.results.record import Record
@@ -43,12 +44,12 @@ class OnRay:
     gpus: float = 0.0
     most: int | None = None
 
-    def __call__(self, groups: Sequence[Group], context: Context, tell: Tell) -> Results:
+    def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups:
         with redirect_stdout(sys.stderr):  # Ray speaks of dead workers where tables are printed
-            yield from self._results(deque((group, 1) for group in groups), context, tell)
+            yield from self._results(deque((group, 1) for group in groups), session, tell)
 
-    def _results(self, waiting: deque[tuple[Group, int]], context: Context, tell: Tell) -> Results:
-        driver = _Driver(context, tell, self.gpus)
+    def _results(self, waiting: deque[tuple[Group, int]], session: Session, tell: Tell) -> FinishedGroups:
+        driver = _Driver(session, tell, self.gpus)
         try:
             while waiting or driver.under_way:
                 while waiting and (self.most is None or len(driver.under_way) < self.most):
@@ -59,7 +60,7 @@ class OnRay:
                     elif attempt < ATTEMPTS:
                         waiting.appendleft((group, attempt + 1))
                     else:
-                        yield group, failure(group, context, f"{ATTEMPTS} workers died over this group. {error}")
+                        yield group, record_failure(group, session, f"{ATTEMPTS} workers died over this group. {error}")
         finally:
             driver.stop()
 
@@ -128,13 +129,13 @@ def _ray() -> Any:
 class _Driver:
     """The one side that knows the run directory."""
 
-    def __init__(self, context: Context, tell: Tell, gpus: float) -> None:
-        self.ray, self.context, self.tell = _ray(), context, tell
+    def __init__(self, session: Session, tell: Tell, gpus: float) -> None:
+        self.ray, self.session, self.tell = _ray(), session, tell
         here = self.ray.get_runtime_context().get_node_id()
         stays = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
         self.mailbox = self.ray.remote(num_cpus=0, scheduling_strategy=stays)(_Mailbox).remote()
-        self.data = self.ray.put(_plain(context.dataset()))
-        self.away = self.ray.put(replace(context, keep=replace(context.keep, files=None)))
+        self.data = self.ray.put(_plain(session.task.dataset()))
+        self.away = self.ray.put(replace(session, keep=replace(session.keep, files=None)))
         # max_calls=0: a worker lives on after a group, with torch imported and the data on its GPU.
         self.work = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, max_calls=0)(_work)
         self.under_way: dict[Any, tuple[Group, int]] = {}
@@ -142,7 +143,7 @@ class _Driver:
 
     def submit(self, group: Group, attempt: int) -> None:
         name = name_of(group.key)
-        files = self.context.keep.files
+        files = self.session.keep.files
         left = files.read(name) if files is not None else None
         given = {} if left is None else {name: left}
         self.groups[group.key] = group
@@ -165,8 +166,8 @@ class _Driver:
         for name, content in self.ray.get(self.mailbox.take.remote()):
             if isinstance(content, int):
                 self.tell(self.groups[name], content)
-            elif self.context.keep.files is not None:
-                self.context.keep.files.write(name, content)
+            elif self.session.keep.files is not None:
+                self.session.keep.files.write(name, content)
 
     def stop(self) -> None:
         """Busy workers are interrupted, and given a moment to send a checkpoint."""
@@ -210,15 +211,17 @@ class _Posted:
         _ray().get(self.mailbox.put.remote(name, data))  # it has arrived before the records have
 
 
-def _work(group: Group, context: Context, data: Dataset, mailbox: Any, given: dict[str, bytes]) -> list[Record]:
+def _work(group: Group, session: Session, data: Dataset, mailbox: Any, given: dict[str, bytes]) -> list[Record]:
     """A group, in a process of Ray."""
-    keep = replace(context.keep, files=_Posted(mailbox, given))
+    keep = replace(session.keep, files=_Posted(mailbox, given))
 
     def tick(step: int) -> None:
         mailbox.put.remote(group.key, step)
 
     tick(0)
-    return attempt(group, replace(context, keep=keep, data=_tensors(data)), tick)
+    return attempt(
+        group, replace(session, task=replace(session.task, rows=RowsInMemory(_tensors(data))), keep=keep), tick
+    )
 
 
 def _plain(dataset: Dataset) -> Dataset:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
-from seqdg.bench.executors.context import Context, Results, Tell, attempt, failure
+from seqdg.bench.executors.session import FinishedGroups, Session, Tell, attempt, record_failure
 from seqdg.bench.trial import Group
 from seqdg.results.record import Record
 
@@ -28,16 +28,16 @@ _SPAWN = multiprocessing.get_context("spawn")  # a fork would inherit the thread
 
 @dataclass(frozen=True)
 class Workers:
-    """An executor. `devices` go to the workers in turn; without any, the context says what they train on."""
+    """An executor. `devices` go to the workers in turn; without any, the session says what they train on."""
 
     slots: int
     devices: tuple[str, ...] = ()
 
-    def __call__(self, groups: Sequence[Group], context: Context, tell: Tell) -> Results:
+    def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups:
         waiting = deque((group, 1) for group in groups)
-        devices = self.devices or (context.device,)
+        devices = self.devices or (session.device,)
         crew = [
-            _Worker(replace(context, device=devices[i % len(devices)])) for i in range(min(self.slots, len(groups)))
+            _Worker(replace(session, device=devices[i % len(devices)])) for i in range(min(self.slots, len(groups)))
         ]
         try:
             while True:
@@ -56,15 +56,15 @@ class Workers:
 class _Worker:
     """A process and the group that it works on."""
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, session: Session) -> None:
+        self.session = session
         self.group: Group | None = None
         self.attempt = 0
         self.start()
 
     def start(self) -> None:
         self.pipe, other = _SPAWN.Pipe()
-        self.process = _SPAWN.Process(target=_serve, args=(other, self.context), daemon=True)
+        self.process = _SPAWN.Process(target=_serve, args=(other, self.session), daemon=True)
         with _deaf_to_interrupts():
             self.process.start()
         other.close()  # now only the worker holds it, so that its death can be heard
@@ -91,7 +91,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _heard(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> Results:
+def _heard(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> FinishedGroups:
     """What a worker has to say: that it took some steps, or its records; or that it is dead."""
     group = worker.group
     assert group is not None
@@ -103,7 +103,7 @@ def _heard(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> Re
         if worker.attempt < ATTEMPTS:
             waiting.appendleft((group, worker.attempt + 1))
         else:
-            yield group, failure(group, worker.context, _obituary(worker))
+            yield group, record_failure(group, worker.session, _obituary(worker))
         worker.start()
         return
     if isinstance(message, int):
@@ -140,7 +140,7 @@ def _dismiss(crew: Sequence[_Worker]) -> None:
             worker.pipe.close()
 
 
-def _serve(pipe: Connection, context: Context) -> None:
+def _serve(pipe: Connection, session: Session) -> None:
     """The life of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the first one decides
     threading.Thread(target=_follow_parent, daemon=True).start()
@@ -152,7 +152,7 @@ def _serve(pipe: Connection, context: Context) -> None:
 
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while (group := pipe.recv()) is not None:
-            pipe.send(attempt(group, context, tick))
+            pipe.send(attempt(group, session, tick))
 
 
 def _follow_parent() -> None:

@@ -26,7 +26,7 @@ class WeightedCrossEntropy:
         return (weight * cross_entropy(logits, y, reduction="none")).mean()
 
 
-def loss_of(
+def make_loss(
     class_weight: Any, labels: Sequence[Tensor], classes: Sequence[Any], device: torch.device | str = "cpu"
 ) -> Criterion:
     """The loss that a class weight asks for, given every source's labels (row,) as class numbers.

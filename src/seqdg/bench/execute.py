@@ -1,0 +1,111 @@
+"""Run what a plan lacks, and put a group's records where they are wanted as soon as it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import Protocol
+
+from seqdg.base.errors import UsageError
+from seqdg.base.files import Folder
+from seqdg.bench.cost import longest_first
+from seqdg.bench.executors.session import Executor, Session
+from seqdg.bench.plan import Plan
+from seqdg.bench.progress import Progress
+from seqdg.bench.trial import Group
+from seqdg.results.record import FAILED, Record
+from seqdg.results.run import RunningGroup, RunProgress
+from seqdg.training.checkpoint import FOLDER, header_of, name_of
+
+NOTED = 5.0  # seconds between notes in the sink of how far a run is
+
+
+class Sink(Protocol):
+    """Where records go: a store on disk, or memory."""
+
+    def begin(self, planned: Mapping[str, str]) -> None:
+        """Begin a run of these trials, each with its group."""
+
+    def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
+        """Note how far the run is."""
+
+    def add(self, records: Iterable[Record], group: str = "") -> None:
+        """Take the records of a group: all or none."""
+
+
+class Memory:
+    """A sink that only remembers; a trial that failed ends the run with its error."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}  # by key of the trial
+
+    def begin(self, planned: Mapping[str, str]) -> None:
+        """Nothing is kept of a plan."""
+
+    def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
+        """Nothing is kept of the way."""
+
+    def add(self, records: Iterable[Record], group: str = "") -> None:
+        for record in records:
+            if record.status == FAILED:
+                raise TrainingFailed(record)
+            self.records[record.key] = record
+
+
+class TrainingFailed(RuntimeError):
+    """A trial could not be trained: the traceback is in its record."""
+
+    def __init__(self, record: Record) -> None:
+        super().__init__(f"Training {record.algorithm} failed.\n{record.error}")
+        self.record = record
+
+    @property
+    def reason(self) -> str:
+        """The last line of the traceback."""
+        return self.record.error.strip().splitlines()[-1]
+
+
+def execute(
+    plan: Plan,
+    session: Session,
+    executor: Executor,
+    sink: Sink,
+    costs: Mapping[str, float] | None = None,
+    show: Callable[[Progress], None] = lambda progress: None,
+) -> list[Record]:
+    """Run what is missing, the longest first, and hand it to the sink group by group; return the records that failed.
+
+    costs: seconds by group, as far as they are known.   show: hears how far the run is.
+    """
+    place = {trial.key: g.key for g in (*plan.groups, *plan.missing) for trial in g.trials}
+    sink.begin({trial.key: place[trial.key] for trial in plan.trials})
+    progress = Progress(plan.missing, costs or {})
+
+    def tell(group: Group, step: int) -> None:
+        progress.at(group, step)
+        if step == 0 or progress.quiet() > NOTED:
+            with suppress(UsageError):  # on a full disk it is the next record that counts
+                sink.note(progress.noted(), progress.running())
+        show(progress)
+
+    failed = []
+    with closing(executor(longest_first(plan.missing, costs or {}), session, tell)) as results:
+        for group, records in results:
+            sink.add(records, group.key)
+            if isinstance(session.keep.files, Folder):
+                session.keep.files.remove(name_of(group.key))
+            progress.done(group)
+            show(progress)
+            failed += [r for r in records if r.status == FAILED]
+    return failed
+
+
+def remove_checkpoints(files: Folder, finished: Container[str]) -> None:
+    """Remove checkpoints of groups that were stored just before a crash, and files that are not checkpoints."""
+    for name in files.names(FOLDER):
+        try:
+            trials: Sequence[str] = header_of(files.read(name) or b"")["trials"]
+        except ValueError:
+            trials = []
+        if all(key in finished for key in trials):
+            files.remove(name)

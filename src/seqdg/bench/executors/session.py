@@ -1,0 +1,70 @@
+"""What any executor needs to train a group: the task, the device, and what to keep."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from seqdg.bench.executors.process import settle
+from seqdg.bench.learner import find_learner
+from seqdg.bench.task import Task
+from seqdg.bench.trial import Group
+from seqdg.results.record import FAILED, Record
+from seqdg.training.provenance import device_name, versions
+from seqdg.training.run_stack import Keep
+
+Tell = Callable[[Group, int], None]  # hears of a group and how many steps it has taken; 0: it begins
+FinishedGroups = Generator[tuple[Group, list[Record]], None, None]
+
+
+@dataclass(frozen=True)
+class Session:
+    """Small, and the same in every worker."""
+
+    task: Task
+    device: str = "cpu"
+    keep: Keep = field(default=Keep())
+
+
+class Executor(Protocol):
+    """Runs groups in the order given, `slots` at a time, and yields each with its records as it finishes."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups: ...
+
+
+def attempt(group: Group, session: Session, tick: Callable[[int], None]) -> list[Record]:
+    """Train a group; where that fails, return a record of the failure for each of its trials.
+
+    A group that the device's memory cannot hold is run in halves.
+    """
+    settle()
+    try:
+        learner = find_learner(group.trials[0].algorithm)
+        return learner.train(group, session.task, torch.device(session.device), tick, session.keep)
+    except torch.OutOfMemoryError:
+        if len(group.trials) == 1:
+            return record_failure(group, session, traceback.format_exc())
+    except Exception:
+        return record_failure(group, session, traceback.format_exc())
+    torch.cuda.empty_cache()
+    middle = len(group.trials) // 2
+    halves = [Group(group.trials[:middle]), Group(group.trials[middle:])]
+    return [record for half in halves for record in attempt(half, session, tick)]
+
+
+def record_failure(group: Group, session: Session, error: str) -> list[Record]:
+    """Make a record of the failure for each trial of a group."""
+    device = device_name(torch.device(session.device))
+    return [
+        Record(
+            t.key, t.description(), FAILED, error=error, versions=versions(), device=device, stacked=len(group.trials)
+        )
+        for t in group.trials
+    ]

@@ -1,0 +1,274 @@
+"""Learners: what turns a group of trials into records. Everything above treats them alike.
+
+`StackLearner` trains our algorithms as one stack. `ArrayLearner` is for what is fitted once to arrays and then
+predicts, such as an estimator of scikit-learn: a subclass says how. `@register_learner("name")` names a learner.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from seqdg.base.episode import Params
+from seqdg.base.errors import UsageError, unknown
+from seqdg.bench.search import Proposal, proposals
+from seqdg.bench.task import Task
+from seqdg.bench.trial import Group, Trial
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.registry import build, import_plugin
+from seqdg.core.settings import describe_shape, flatten_settings, format_settings, parse_settings, with_settings
+from seqdg.nets import Net
+from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
+from seqdg.training.metrics import metrics
+from seqdg.training.protocol import Protocol, choose_optimizer, end_stages, split_rows
+from seqdg.training.provenance import commit, device_name, peak_memory, versions
+from seqdg.training.run_stack import Keep, Watch, run_stack
+from seqdg.training.sampler import torch_generator
+from seqdg.training.stack import Job, Stack, set_precision
+
+TRAINING = ("steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision")
+Tick = Callable[[int], None]  # hears how many steps have been taken
+Arrays = NDArray[Any]
+Predict = Callable[[Arrays], Arrays]  # rows (row, input) to probabilities (row, class)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm with its settings, for a path through all domains but one, and how it is trained."""
+
+    name: str
+    settings: tuple[tuple[str, str], ...]  # every one, as text
+    protocol: Protocol
+
+
+class Learner(ABC):
+    """How trials of some algorithms are proposed, checked, grouped and trained."""
+
+    @abstractmethod
+    def propose(
+        self,
+        name: str,
+        table: Mapping[str, Any],
+        settings: Mapping[str, str],
+        protocol: Protocol,
+        count: int = 1,
+        multiples: tuple[float, float] = (1.0, 1.0),
+    ) -> list[Candidate]:
+        """Make candidates of an algorithm: with the benchmark's table for it, then the user's settings (as text), and
+        where more than one is asked for, others drawn from what is not fixed by the user.
+
+        multiples: of the learning rate, between which others are drawn.
+        """
+
+    def check(self, trial: Trial, task: Task, net: Net) -> None:  # noqa: B027  most have nothing to check
+        """Raise a UsageError where the trial cannot be trained on this task and net."""
+
+    def share(self, trial: Trial, task: Task) -> Hashable:
+        """Return what trials must have in common to be trained together; by default each is trained alone."""
+        return trial.key
+
+    @abstractmethod
+    def train(
+        self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
+    ) -> list[Record]:
+        """Train and evaluate every trial of the group."""
+
+
+class StackLearner(Learner):
+    """Our algorithms: all trials of a group train as one stack."""
+
+    def propose(
+        self,
+        name: str,
+        table: Mapping[str, Any],
+        settings: Mapping[str, str],
+        protocol: Protocol,
+        count: int = 1,
+        multiples: tuple[float, float] = (1.0, 1.0),
+    ) -> list[Candidate]:
+        short, algorithm = name.rpartition(":")[2], build(name)
+        _check_names(short, (*table, *settings), flatten_settings(algorithm))
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items() if k not in TRAINING}
+        texts = {k: v for k, v in settings.items() if k not in TRAINING}
+        algorithm = parse_settings(with_settings(algorithm, values), texts)
+        first = Proposal(algorithm, protocol.lr)
+        tried = proposals(first, count, fixed=settings, multiples=multiples)
+        return [make_candidate(name, candidate, replace(protocol, lr=lr)) for candidate, lr in tried]
+
+    def check(self, trial: Trial, task: Task, net: Net) -> None:
+        trial.build_algorithm().check(net, len(task.dataset().domains) - len(trial.held_out))
+
+    def share(self, trial: Trial, task: Task) -> Hashable:
+        """Rates and numeric settings are data of a stack; trials with class weights share their sources too."""
+        p, algorithm = trial.protocol, trial.build_algorithm()
+        return (
+            trial.data, trial.net, trial.batchnorm, trial.weights, trial.size, trial.augment, len(trial.held_out),
+            trial.algorithm, describe_shape(algorithm), tuple(end_stages(algorithm, p.steps)),
+            choose_optimizer(algorithm, p), p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
+            None if task.class_weight is None else trial.held_out,
+        )  # fmt: skip
+
+    def train(
+        self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
+    ) -> list[Record]:
+        notes = task.dataset().notes
+        return run_stack(lambda: build_stack(group, task, device), group.key, device, tick, keep, notes=notes)
+
+    def train_one(self, trial: Trial, task: Task, device: torch.device, stops: tuple[int, ...], watch: Watch) -> Record:
+        """Train one trial; `watch` sees the weights of every evaluation, after these steps."""
+        group = Group((trial,))
+        return run_stack(lambda: build_stack(group, task, device), group.key, device, stops=stops, watch=watch)[0]
+
+
+def make_candidate(name: str, algorithm: Algorithm, protocol: Protocol) -> Candidate:
+    return Candidate(name, tuple(sorted(format_settings(algorithm).items())), protocol)
+
+
+def build_stack(group: Group, task: Task, device: torch.device) -> Stack:
+    """Build the stack of a group: nets with their first weights, splits and inputs, at the trials' precision."""
+    first = group.trials[0]
+    set_precision(first.protocol.precision)
+    dtype = first.protocol.dtype
+    by_seed = {trial.seed: trial for trial in group.trials}  # many differ in settings or held-out domain alone
+    built = {seed: task.build_net(trial) for seed, trial in by_seed.items()}
+    net = Net(built[first.seed].module, first.batchnorm, task.make_loss(first, device)).to(dtype=dtype)
+    weights = {
+        seed: {name: p.detach().to(dtype) for name, p in b.module.named_parameters() if name in net.names}
+        for seed, b in built.items()
+    }
+    jobs = [_make_job(trial, net, weights[trial.seed], task) for trial in group.trials]
+    return Stack(net.to(device), task.make_inputs(group.trials, built[first.seed], device), jobs)
+
+
+def _make_job(trial: Trial, net: Net, weights: Params, task: Task) -> Job:
+    algorithm = trial.build_algorithm()
+    split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
+    algorithm.check(net, len(split.train))
+    params = algorithm.init(net, weights, len(split.train), torch_generator(trial.seed, "extra"))
+    return Job(algorithm, trial.protocol, split, trial.seed, params, trial.key, trial.description())
+
+
+class ArrayLearner(Learner):
+    """What is fitted once to arrays and then predicts probabilities. A subclass has `settings` and `fit`."""
+
+    settings: Mapping[str, Any] = {}  # the defaults, by name
+
+    @abstractmethod
+    def fit(self, x: Arrays, y: Arrays, domain: Arrays, classes: int, seed: int, **settings: Any) -> Predict:
+        """Fit rows (row, input) with their classes and source domains (numbers from 0), and return what predicts."""
+
+    def propose(
+        self,
+        name: str,
+        table: Mapping[str, Any],
+        settings: Mapping[str, str],
+        protocol: Protocol,
+        count: int = 1,
+        multiples: tuple[float, float] = (1.0, 1.0),
+    ) -> list[Candidate]:
+        _check_names(name.rpartition(":")[2], (*table, *settings), self.settings)
+        values = {**self.settings, **table, **settings}
+        texts = {k: str(values[k]) for k in self.settings}
+        self._parse(texts)
+        return [Candidate(name, tuple(sorted(texts.items())), protocol)]
+
+    def check(self, trial: Trial, task: Task, net: Net) -> None:
+        if task.dataset().is_image:
+            raise UsageError(f"{trial.short_name} reads rows of numbers, and {task.name} holds images.")
+
+    def train(
+        self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
+    ) -> list[Record]:
+        return [self._train(trial, task, tick) for trial in group.trials]
+
+    def _train(self, trial: Trial, task: Task, tick: Tick) -> Record:
+        began, dataset, cpu = time.perf_counter(), task.dataset(), torch.device("cpu")
+        split = split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
+        inputs = task.make_inputs([trial], task.build_net(trial), cpu)
+        x, y = (values[0].numpy() for values in inputs.serve(torch.cat(split.train)[None]))
+        domain = np.repeat(np.arange(len(split.train)), [len(rows) for rows in split.train])
+        settings = self._parse(dict(trial.settings))
+        predict = self.fit(x, y, domain, len(dataset.classes), trial.seed, **settings)
+        steps = trial.protocol.steps
+        tick(steps)
+        parts = []
+        for rows in (*split.validation, *split.test):
+            entering, labels = inputs.serve(rows[None])
+            log_p = torch.from_numpy(np.log(np.clip(predict(entering[0].numpy()), 1e-12, 1.0)))[None]
+            mask = torch.ones(1, len(rows), dtype=torch.bool)
+            parts.append({name: float(value) for name, value in metrics(log_p, labels, mask).items()})
+        sources = len(split.validation)
+        evaluation = Evaluation(
+            step=steps,
+            source={name: [part[name] for part in parts[:sources]] for name in parts[0]},
+            held_out={name: [part[name] for part in parts[sources:]] for name in parts[0]},
+        )
+        finite = all(np.isfinite(part["log_loss"]) for part in parts)
+        return Record(
+            key=trial.key,
+            description=trial.description(),
+            status=DONE if finite else DIVERGED,
+            history=[evaluation],
+            losses=[float(np.mean(evaluation.source["log_loss"]))],
+            seconds=time.perf_counter() - began,
+            peak_memory=peak_memory(cpu),
+            device=device_name(cpu),
+            versions=versions(),
+            commit=commit(),
+            notes=list(dataset.notes),
+        )
+
+    def _parse(self, texts: Mapping[str, str]) -> dict[str, Any]:
+        """Read settings from text, each as the type of its default."""
+        values: dict[str, Any] = {}
+        for name, default in self.settings.items():
+            kind = type(default)
+            try:
+                values[name] = texts[name] == "True" if kind is bool else kind(texts[name])
+            except ValueError:
+                raise UsageError(f"{name} is '{texts[name]}', but it must be a {kind.__name__}.") from None
+        return values
+
+
+def _check_names(short: str, names: tuple[str, ...], known: Mapping[str, Any]) -> None:
+    for name in names:
+        if name not in known and name not in TRAINING:
+            raise unknown(f"setting of {short}", name, (*known, *TRAINING))
+
+
+STACK = StackLearner()
+_learners: dict[str, Learner] = {}
+Kind = TypeVar("Kind", bound=type[Learner])
+
+
+def register_learner(name: str) -> Callable[[Kind], Kind]:
+    """Name a learner that is no algorithm, so that `seqdg bench --algorithms NAME` runs it."""
+
+    def register(kind: Kind) -> Kind:
+        other = _learners.get(name)
+        if other is not None and type(other).__qualname__ != kind.__qualname__:
+            raise UsageError(f"Two learners are named '{name}'. Rename one.")
+        _learners[name] = kind()
+        return kind
+
+    return register
+
+
+def find_learner(name: str) -> Learner:
+    """Find what trains an algorithm: a registered learner of that name, or the stack that trains all algorithms."""
+    place, _, short = name.rpartition(":")
+    if place:
+        import_plugin(place)
+    return _learners.get(short, STACK)
+
+
+def list_learners() -> tuple[str, ...]:
+    """List the names of learners that are not algorithms."""
+    return tuple(sorted(_learners))

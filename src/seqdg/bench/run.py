@@ -1,0 +1,134 @@
+"""Run a benchmark into a directory: plan what is asked for, train what is missing, keep the records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Container, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqdg.base.errors import UsageError
+from seqdg.base.files import Folder
+from seqdg.bench.benchmark import Benchmark, Request
+from seqdg.bench.console import count_files, show_progress
+from seqdg.bench.cost import costs, longest_first, makespan
+from seqdg.bench.execute import execute, remove_checkpoints
+from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short
+from seqdg.bench.executors.local import InProcess
+from seqdg.bench.executors.session import Executor, Session
+from seqdg.bench.plan import Plan
+from seqdg.results.commands import add_command
+from seqdg.results.directory import lock_directory, make_directory
+from seqdg.results.record import Record
+from seqdg.results.status import format_duration
+from seqdg.results.store import Store
+from seqdg.training.run_stack import Keep
+
+
+@dataclass(frozen=True)
+class BenchmarkRun:
+    """Where a run's records are, what it planned, and what of it failed."""
+
+    directory: Path
+    plan: Plan
+    failed: list[Record]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a run reads, trains and writes."""
+
+    data: Path | None = None  # root folder of the data
+    out: Path | None = None  # run directory; None: runs/BENCHMARK
+    device: str = "auto"
+    executor: ExecutorChoice = ExecutorChoice()
+    checkpoint: float = 60.0  # seconds between checkpoints of trials that take longer; 0: none
+    save_weights: bool = False
+    allow_partial: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.checkpoint < float("inf"):
+            raise UsageError(f"--checkpoint is {self.checkpoint:g} seconds. Give a positive number, or 0 for none.")
+
+
+def run_benchmark(
+    benchmark: Benchmark, request: Request, where: Where, command: str = "", quiet: bool = False
+) -> BenchmarkRun:
+    """Run what is missing of a request and store it. The same call again does only what is then missing.
+
+    command: what the user typed, for the report.   quiet: say nothing on the console.
+    """
+    directory = where.out or default_directory(benchmark)
+    make_directory(directory)
+    executor, device = choose_executor(where.executor, where.device)
+    task = benchmark.make_task(where.data, where.allow_partial, request.held_out)
+    session = Session(task, device, Keep(Folder(directory.resolve()), where.checkpoint, where.save_weights))
+    with lock_directory(directory):
+        store = Store.create(directory, benchmark.name)
+        try:
+            return _Run(store, benchmark, session, directory, quiet).finish(request, where, executor, command)
+        finally:
+            store.close()
+
+
+@dataclass(frozen=True)
+class _Run:
+    store: Store
+    benchmark: Benchmark
+    session: Session
+    directory: Path
+    quiet: bool
+
+    def finish(self, request: Request, where: Where, executor: Executor, command: str) -> BenchmarkRun:
+        store, session, task = self.store, self.session, self.session.task
+        with self._show(count_files("reading images")) as progress:
+            dataset = task.dataset(progress)
+        for note in dataset.notes:
+            self._say(f"note: {note}")
+        finished = store.finished()
+        planned = self.benchmark.plan(task, request, session.device, finished)
+        if command:
+            add_command(store, command, [trial.description() for trial in planned.trials])
+        if isinstance(session.keep.files, Folder):
+            remove_checkpoints(session.keep.files, finished)
+        with self._show(count_files("timing each algorithm")) as progress:
+            known = costs(planned.missing, session, store, progress or (lambda done, total: None))
+        if where.executor.is_open and is_short([known.get(group.key) for group in planned.missing]):
+            executor = InProcess()
+        self._say(_describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory))
+        if session.keep.weights:
+            self._say(_describe_unsaved(planned, finished, self.directory))
+        with self._show(show_progress(task.name)) as show:
+            failed = execute(planned, session, executor, store, known, show or (lambda progress: None))
+        return BenchmarkRun(self.directory, planned, failed)
+
+    def _say(self, text: str) -> None:
+        if text and not self.quiet:
+            print(text, file=sys.stderr)
+
+    def _show(self, bar: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
+        return nullcontext() if self.quiet else bar
+
+
+def default_directory(benchmark: Benchmark) -> Path:
+    return Path("runs") / benchmark.name
+
+
+def _describe(title: str, planned: Plan, costs: Mapping[str, float], slots: int, directory: Path) -> str:
+    """Say what is going to be done, and how long that takes."""
+    left = sum(len(g.trials) for g in planned.missing)
+    done = f"{len(planned.trials)} trials, {len(planned.trials) - left} of them done"
+    words = [f"{done}; {left} to run in {len(planned.missing)} group{'' if len(planned.missing) == 1 else 's'}"]
+    if planned.missing and len(costs) == len(planned.missing):
+        seconds = makespan([costs[g.key] for g in longest_first(planned.missing, costs)], slots)
+        words.append(f", {format_duration(seconds)} with {slots} worker{'s' if slots > 1 else ''}")
+    return f"{title}\n{''.join(words)}. Results in {directory}."
+
+
+def _describe_unsaved(planned: Plan, finished: Container[str], directory: Path) -> str:
+    """Finished trials are never repeated, not even for their weights."""
+    done = [t.key for t in planned.trials if t.key in finished]
+    lost = sum(not (directory / "weights" / f"{key}.safetensors").exists() for key in done)
+    return f"Of {lost} trials that were done before, no weights were kept." if lost else ""

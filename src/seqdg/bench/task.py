@@ -1,0 +1,189 @@
+"""A task: the rows to learn from, how they become a net's inputs, the net and its first weights, the loss.
+
+A benchmark file makes one, and so do a user's table, folder or arrays. It is small and can be pickled: workers load the
+rows themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+from weakref import finalize
+
+import torch
+from torch import Tensor, nn
+
+from seqdg.bench.trial import Trial
+from seqdg.core.algorithm import Algorithm
+from seqdg.data import Dataset, load_data
+from seqdg.data.augment import ImageTransform, find_augmentation
+from seqdg.data.scaling import Scaling, learn_scaling
+from seqdg.nets import BuiltNet, Criterion, NetSpec, build_net
+from seqdg.nets.normalization import Normalization
+from seqdg.training.inputs import Inputs
+from seqdg.training.loss import make_loss
+from seqdg.training.prefetch import fits, resident
+from seqdg.training.protocol import Protocol as TrainingProtocol
+from seqdg.training.protocol import list_sources, split_rows
+from seqdg.training.sampler import torch_generator
+
+READY = 2**26  # numbers: a quarter of a GiB, for rows that are scaled before training
+ReadProgress = Callable[[int, int], None]  # files read, of how many
+
+
+class RowSource(Protocol):
+    """Where a task's rows come from."""
+
+    def load(self, progress: ReadProgress | None = None) -> Dataset: ...
+
+
+@dataclass(frozen=True)
+class RowsOnDisk:
+    """Files below a folder, as the [data] table of a benchmark describes them; read once per process."""
+
+    name: str
+    table: Mapping[str, Any] = field(hash=False)
+    root: Path | None = None
+    allow_partial: bool = False
+    held_out: tuple[str, ...] | None = None  # the domains that will be held out in turn; None: every one
+
+    def load(self, progress: ReadProgress | None = None) -> Dataset:
+        if self not in _loaded:
+            _loaded[self] = load_data(self.table, self.root, self.allow_partial, self.name, progress, self.held_out)
+        return _loaded[self]
+
+
+@dataclass(frozen=True)
+class RowsInMemory:
+    """Rows that the user holds already."""
+
+    dataset: Dataset
+
+    def load(self, progress: ReadProgress | None = None) -> Dataset:
+        return self.dataset
+
+
+_loaded: dict[RowsOnDisk, Dataset] = {}
+_resident: dict[tuple[int, torch.device], Any] = {}  # rows on a device, for as long as their data set is there
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is learned, from which rows, by which net.
+
+    numbers: of a table that is not scaled yet, how many of its first inputs are numbers; every trial scales them by
+    constants of its own sources. None: rows enter the net as they are.
+    """
+
+    name: str
+    rows: RowSource
+    net: NetSpec
+    batchnorm: str  # policy
+    protocol: TrainingProtocol
+    size: int = 0  # side of the images that enter the net; 0: as they are stored
+    augment: str = ""  # recipe, for images
+    module: nn.Module | None = None  # the user's own net, with its first weights; then `net` is not used
+    normalization: Normalization | None = None  # of images, instead of the net's own
+    class_weight: Any = None  # None, "balanced", or a weight by class
+    numbers: int | None = None
+    title: str = ""
+
+    def dataset(self, progress: ReadProgress | None = None) -> Dataset:
+        return self.rows.load(progress)
+
+    def make_trial(
+        self,
+        name: str,
+        settings: Mapping[str, str],
+        protocol: TrainingProtocol,
+        held_out: tuple[str, ...],
+        seed: int,
+        weights: str | None = None,
+        algorithm: Algorithm | None = None,
+    ) -> Trial:
+        """Describe one trial of this task; settings are text, for a path through all domains but one.
+
+        weights: sha256 of the file that the net starts from.   algorithm: itself, where no name builds it.
+        """
+        dataset = self.dataset()
+        return Trial(
+            data=dataset.fingerprint,
+            net=self.net,
+            batchnorm=self.batchnorm,
+            weights=weights,
+            algorithm=name,
+            settings=tuple(sorted(settings.items())),
+            protocol=protocol,
+            held_out=held_out,
+            seed=seed,
+            sources=len(dataset.domains) - 1,
+            size=(self.size or dataset.shape[-1]) if dataset.is_image else 0,
+            augment=self.augment if dataset.is_image else "",
+            instance=algorithm,
+        )
+
+    def build_net(self, trial: Trial) -> BuiltNet:
+        """Build the net of a trial with its first weights."""
+        if self.module is not None:
+            return BuiltNet(self.module, self.normalization or Normalization())
+        dataset = self.dataset()
+        shape = (dataset.shape[0], trial.size, trial.size) if dataset.is_image else dataset.shape
+        built = build_net(trial.net, shape, len(dataset.classes), torch_generator(trial.seed, "net"))
+        return built if self.normalization is None else replace(built, normalization=self.normalization)
+
+    def make_loss(self, trial: Trial, device: torch.device) -> Criterion:
+        """Make the loss; class weights follow from the training rows of the trial's sources."""
+        if self.class_weight is None:
+            return make_loss(None, (), ())
+        dataset = self.dataset()
+        split = split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
+        labels = [dataset.y[rows] for rows in split.train]
+        return make_loss(self.class_weight, labels, dataset.classes, device)
+
+    def make_inputs(self, trials: Sequence[Trial], net: BuiltNet, device: torch.device) -> Inputs:
+        """Make the inputs of a stack of trials."""
+        dataset, first = self.dataset(), trials[0]
+        x, dtype = self._move_rows(dataset, device), first.protocol.dtype
+        if dataset.is_image:
+            transform = ImageTransform(first.size, net.normalization, find_augmentation(first.augment))
+            return Inputs(x, dataset.y, device, dtype, transform)
+        if self.numbers is None:
+            return Inputs(x, dataset.y, device, dtype)
+        return self._scale_inputs(x, dataset, [trial.held_out for trial in trials], device, dtype)
+
+    def _move_rows(self, dataset: Dataset, device: torch.device) -> Any:
+        """Keep all rows on the device where they fit; this is done once per process."""
+        x = dataset.x
+        if not fits(x, device):
+            return x
+        key = id(dataset), device
+        if key not in _resident:
+            _resident[key] = resident(x, device)
+            finalize(dataset, _resident.pop, key, None)
+        return _resident[key]
+
+    def _scale_inputs(
+        self, x: Tensor, dataset: Dataset, held_out: Sequence[tuple[str, ...]], device: torch.device, dtype: torch.dtype
+    ) -> Inputs:
+        """Scale the numbers of every trial by its own sources: beforehand where that fits into memory."""
+        kinds = list(dict.fromkeys(held_out))  # trials with the same domains held out have the same constants
+        each = [_learn_constants(dataset, out, self.numbers or 0) for out in kinds]
+        scaling = Scaling(*(torch.stack(c).to(device, dtype) for c in zip(*each, strict=True)))
+        kind = torch.tensor([kinds.index(out) for out in held_out], device=device)
+        if len(kinds) * x.numel() <= READY:
+            versions = scaling(x.to(dtype).expand(len(kinds), *x.shape))  # (kind, row, input)
+            return Inputs(versions.flatten(0, 1), dataset.y, device, dtype, first_row=kind * len(x))
+        per_trial = Scaling(*(c.index_select(0, kind) for c in scaling))
+        return Inputs(x, dataset.y, device, dtype, scaling=per_trial)
+
+
+def _learn_constants(dataset: Dataset, held_out: tuple[str, ...], numbers: int) -> Scaling:
+    """Learn the constants of a trial's sources. A word that they do not have is as unknown to them as any other."""
+    rows = torch.cat([dataset.rows(name) for name in list_sources(dataset, held_out)])
+    x = dataset.x[rows]
+    fill, mean, factor = learn_scaling(x[:, :numbers])
+    words = (x[:, numbers:].amax(0) > 0).double()
+    nothing = torch.zeros_like(words)
+    return Scaling(torch.cat([fill, nothing]), torch.cat([mean, nothing]), torch.cat([factor, words]))

@@ -1,0 +1,58 @@
+"""A user's rows as a task: the same pipeline as a benchmark's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seqdg.base.errors import UsageError
+from seqdg.bench.task import RowsInMemory, Task
+from seqdg.estimator.inputs import ImageInput, TableInput
+from seqdg.estimator.material import Material
+from seqdg.estimator.recipe import CENTERED, Recipe
+from seqdg.nets import Net, NetSpec
+
+
+def make_task(material: Material, recipe: Recipe, scaled: bool = True) -> tuple[Task, Net]:
+    """Make the task and its net. scaled: the numbers of a table are scaled already, once for all trials."""
+    is_image = isinstance(material.input, ImageInput)
+    spec = recipe.spec(is_image)
+    built = recipe.built(material.input.shape, len(material.classes), recipe.seed)
+    numbers = len(material.input.preprocessing.numeric) if isinstance(material.input, TableInput) else None
+    task = Task(
+        name="the data",
+        rows=RowsInMemory(material.dataset),
+        net=spec or NetSpec("mlp"),
+        batchnorm=recipe.policy(built.module),
+        protocol=recipe.protocol,
+        size=material.input.size if isinstance(material.input, ImageInput) else 0,
+        augment=recipe.augment,
+        module=recipe.net if isinstance(recipe.net, nn.Module) else None,
+        normalization=CENTERED if is_image and spec is not None and spec.name == "mlp" else None,
+        class_weight=recipe.class_weight,
+        numbers=None if scaled else numbers,
+    )
+    net = Net(built.module, task.batchnorm)
+    _check_net(net, material)
+    return task, net
+
+
+def _check_net(net: Net, material: Material) -> None:
+    """Check that a net, which may be the user's own, reads these inputs and gives a logit per class."""
+    classes = len(material.classes)
+    try:
+        with torch.no_grad():
+            out: Any = net(net.params(), torch.zeros(2, *material.input.shape))
+    except Exception as error:  # whatever a foreign module may raise
+        why = str(error).strip().splitlines()
+        shape = ", ".join(map(str, material.input.shape))
+        raise UsageError(
+            f"The net cannot read inputs (row, {shape}): {why[0] if why else type(error).__name__}"
+        ) from error
+    if not isinstance(out, Tensor) or tuple(out.shape) != (2, classes):
+        got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise UsageError(
+            f"For 2 rows and {classes} classes the net must give logits [2, {classes}], but it gives {got}."
+        )

@@ -1,0 +1,214 @@
+"""Train a stack to the end and write what came of every trial into a record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+from torch.nn.functional import pad
+
+from seqdg.base import tree
+from seqdg.base.episode import Params
+from seqdg.base.files import Files
+from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
+from seqdg.training import checkpoint
+from seqdg.training.checkpoint import Snapshot
+from seqdg.training.metrics import metrics
+from seqdg.training.provenance import commit, device_name, forget_peak_memory, peak_memory, versions
+from seqdg.training.stack import DRAWN_AHEAD, Job, Stack, State
+
+LOSS_POINTS = 200
+MOMENT = 0.5  # seconds that training goes on between looks at the clock
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What a run keeps beside its records."""
+
+    files: Files | None = None  # where to
+    checkpoint: float = 0.0  # seconds between checkpoints of a group; 0: none
+    weights: bool = False  # the deployed weights of every trial
+
+
+Watch = Callable[[int, Params, list[Evaluation]], None]  # the step, the deployed weights and what they reach
+
+
+def run_stack(
+    make_stack: Callable[[], Stack],
+    name: str,
+    device: torch.device,
+    tick: Callable[[int], None] = lambda step: None,
+    keep: Keep | None = None,
+    *,
+    notes: Sequence[str] = (),
+    stops: Sequence[int] | None = None,
+    watch: Watch | None = None,
+) -> list[Record]:
+    """Train and evaluate every trial of a stack, from its checkpoint where there is one.
+
+    name: of the checkpoint.   tick: hears how many steps have been taken; where it raises KeyboardInterrupt, as the
+    keyboard may at any time, a checkpoint is written first.   notes: on the data, for the records.
+    stops: the steps after which to evaluate, if not the protocol's.   watch: sees every evaluation and its weights.
+    """
+    return _Run(make_stack, name, device, tick, keep or Keep(), notes, stops, watch).finish()
+
+
+class _Run:
+    """A stack in training."""
+
+    def __init__(
+        self,
+        make_stack: Callable[[], Stack],
+        name: str,
+        device: torch.device,
+        tick: Callable[[int], None],
+        keep: Keep,
+        notes: Sequence[str],
+        stops: Sequence[int] | None,
+        watch: Watch | None,
+    ) -> None:
+        self.name, self.device, self.tick, self.keep, self.notes, self.watch = name, device, tick, keep, notes, watch
+        forget_peak_memory(device)
+        self.began = self.written = time.perf_counter()
+        self.stack = make_stack()
+        self.stops = self.stack.protocol.evaluation_steps if stops is None else stops
+        self.now = self._read_checkpoint() or Snapshot(self.stack.start(), [[] for _ in self.stack.jobs])
+        self.began -= self.now.seconds
+        self.pace = 4  # steps until the next look at the clock
+
+    def finish(self) -> list[Record]:
+        deployed: Params = {}
+        done = len(self.now.evaluations[0])
+        try:
+            for stop in self.stops[done:]:
+                self._train(stop)
+                deployed = self.stack.deploy(self.now.state)
+                new = evaluate_stack(self.stack, self.now.state, deployed)
+                self.now.evaluations = [[*old, e] for old, e in zip(self.now.evaluations, new, strict=True)]
+                if self.watch is not None:
+                    self.watch(stop, deployed, new)
+        except KeyboardInterrupt:
+            self._write_checkpoint()
+            raise
+        curves = torch.cat(self.now.state.losses).T.cpu()  # (trial, step)
+        self.now.seconds = time.perf_counter() - self.began
+        weights = tree.unstack({name: value.detach().cpu() for name, value in deployed.items()})
+        with ThreadPoolExecutor(1 if self.device.type == "cpu" else None) as threads:
+            hashes = list(threads.map(_hash, weights))
+        return [self._make_record(i, curves[i], weights[i], hashes[i]) for i in range(len(self.stack.jobs))]
+
+    def _train(self, stop: int) -> None:
+        while self.now.state.step < stop:
+            began, first = time.perf_counter(), self.now.state.step
+            self.now.state = self.stack.advance(self.now.state, min(stop, first + self.pace))
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)  # steps count when they are done, not when they are queued
+            self.tick(self.now.state.step)
+            now = time.perf_counter()
+            if now - began < MOMENT / 2 and self.now.state.step == first + self.pace:
+                self.pace = min(2 * self.pace, DRAWN_AHEAD)
+            elif now - began > 2 * MOMENT:
+                self.pace = max(1, self.pace // 2)
+            if self.keep.checkpoint and now - self.written >= self.keep.checkpoint:
+                self._write_checkpoint()
+
+    @cached_property
+    def _origin(self) -> dict[str, str]:
+        return {"device": device_name(self.device), "commit": commit(), **versions()}
+
+    def _read_checkpoint(self) -> Snapshot | None:
+        """Read what this stack left, if the same device and versions made it: a trial has one origin."""
+        data = self.keep.files.read(checkpoint.name_of(self.name)) if self.keep.files else None
+        try:
+            if data is None or checkpoint.header_of(data)["made_by"] != self._origin:
+                return None
+            return checkpoint.from_bytes(data, self.device)
+        except ValueError:
+            return None
+
+    def _write_checkpoint(self) -> None:
+        if not self.keep.checkpoint or self.keep.files is None:
+            return
+        self.now.seconds = time.perf_counter() - self.began
+        data = checkpoint.to_bytes(self.now, [job.key for job in self.stack.jobs], self._origin)
+        try:
+            self.keep.files.write(checkpoint.name_of(self.name), data)
+        except OSError as error:  # The numbers do not depend on it, so training goes on.
+            print(f"seqdg: no checkpoint could be written ({error}).", file=sys.stderr)
+        self.written = time.perf_counter()
+
+    def _make_record(self, i: int, curve: Tensor, weights: Params, digest: str) -> Record:
+        job, size = self.stack.jobs[i], len(self.stack.jobs)
+        if self.keep.weights and self.keep.files is not None:
+            about = {"trial": job.key, "description": json.dumps(job.description)}
+            plain = {name: value.contiguous().clone() for name, value in weights.items()}
+            self.keep.files.write(f"weights/{job.key}.safetensors", save(plain, about))
+        return Record(
+            key=job.key,
+            description=dict(job.description),
+            status=DONE if _stayed_finite(curve, self.now.evaluations[i], job) else DIVERGED,
+            history=self.now.evaluations[i],
+            losses=_thin(curve),
+            seconds=self.now.seconds / size,
+            peak_memory=peak_memory(self.device),
+            stacked=size,
+            device=device_name(self.device),
+            versions=versions(),
+            commit=commit(),
+            weights=digest,
+            notes=list(self.notes),
+        )
+
+
+def evaluate_stack(stack: Stack, state: State, deployed: Params) -> list[Evaluation]:
+    """Measure every trial on its sources' validation rows and its held-out domains."""
+    columns = [(*job.split.validation, *job.split.test) for job in stack.jobs]
+    longest = [max(len(rows[k]) for rows in columns) for k in range(len(columns[0]))]
+    rows = torch.stack([torch.cat([pad(r, (0, n - len(r))) for r, n in zip(c, longest, strict=True)]) for c in columns])
+    logits, y = stack.predict(deployed, rows)
+    parts: list[dict[str, list[float]]] = []
+    for k, (part, labels) in enumerate(zip(torch.split(logits, longest, 1), torch.split(y, longest, 1), strict=True)):
+        lengths = torch.tensor([len(c[k]) for c in columns], device=y.device)
+        mask = torch.arange(longest[k], device=y.device) < lengths[:, None]
+        parts.append({name: value.tolist() for name, value in metrics(part, labels, mask).items()})
+    sources = len(stack.jobs[0].split.validation)
+    return [
+        Evaluation(
+            step=state.step,
+            source={name: [part[name][i] for part in parts[:sources]] for name in parts[0]},
+            held_out={name: [part[name][i] for part in parts[sources:]] for name in parts[0]},
+        )
+        for i in range(len(stack.jobs))
+    ]
+
+
+def _stayed_finite(curve: Tensor, history: list[Evaluation], job: Job) -> bool:
+    """Say whether training stayed finite to the end, on every domain that has rows to evaluate."""
+    last = [*history[-1].source["log_loss"], *history[-1].held_out["log_loss"]]
+    rows = (*job.split.validation, *job.split.test)
+    return bool(torch.isfinite(curve).all()) and all(
+        math.isfinite(loss) for loss, r in zip(last, rows, strict=True) if len(r)
+    )
+
+
+def _thin(curve: Tensor) -> list[float]:
+    """Take means over equal stretches of the training."""
+    return [float(part.double().mean()) for part in curve.tensor_split(min(LOSS_POINTS, len(curve)))]
+
+
+def _hash(params: Params) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(params):
+        digest.update(name.encode())
+        digest.update(params[name].contiguous().numpy().data)
+    return digest.hexdigest()
