@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from seqdg.bench.benchmark import Request, load_benchmark
-from seqdg.bench.executors.process import settle
+from seqdg.bench.executors.process import prepare_process
 from seqdg.bench.learner import STACK, build_stack
 from seqdg.bench.plan import count_together
 from seqdg.bench.task import Task
@@ -41,7 +41,7 @@ def parsed() -> argparse.Namespace:
 def seconds(options: argparse.Namespace) -> float:
     """Of one process of one way."""
     packing, threads, part, parts = options.way.split(",")
-    settle()
+    prepare_process()
     torch.set_num_threads(int(threads))
     benchmark = load_benchmark(options.benchmark)
     task = benchmark.make_task(options.data)

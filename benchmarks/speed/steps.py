@@ -86,8 +86,8 @@ def milliseconds(name: str, options: argparse.Namespace, task: Task) -> tuple[fl
     stack = build_stack(Group(trials_of(name, options)), task, device)
     stack.captures &= not options.eager
     if options.fixed:
-        batch = stack.inputs.step(*(stack._draws(0, 0, 1)[name][0] for name in ("rows", "key")))
-        stack.inputs.step = lambda rows, key: batch  # type: ignore[method-assign]
+        batch = stack.inputs.load_step(*(stack._draw_steps(0, 0, 1)[name][0] for name in ("rows", "key")))
+        stack.inputs.load_step = lambda rows, key: batch  # type: ignore[method-assign]
     cuda = device.type == "cuda"
     if cuda:
         torch.cuda.synchronize()

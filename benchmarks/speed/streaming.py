@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from seqdg.nets import resnet18
-from seqdg.training.prefetch import gather, prefetch, resident
+from seqdg.training.prefetch import gather_rows, move_to_device, prefetch
 
 
 def noise(path: Path, images: int, side: int) -> np.ndarray:
@@ -57,15 +57,15 @@ def main() -> None:
     net = resnet18(7).to(device, memory_format=torch.channels_last)
     with tempfile.TemporaryDirectory() as folder:
         x = noise(Path(folder) / "x.npy", args.images, args.side)
-        there = resident(x, device)
+        there = move_to_device(x, device)
         draws = torch.Generator().manual_seed(0)
         times: dict[str, list[float]] = {}
         for _ in range(args.rounds + 1):
             rows = [torch.randint(args.images, (96,), generator=draws) for _ in range(args.steps)]
             ways = {
-                "resident": (gather(there, r, device) for r in rows),
+                "resident": (gather_rows(there, r, device) for r in rows),
                 "streamed": prefetch(x, rows, device),
-                "not ahead": (gather(x, r, device) for r in rows),
+                "not ahead": (gather_rows(x, r, device) for r in rows),
             }
             for name, batches in ways.items():
                 times.setdefault(name, []).append(seconds_per_step(net, batches, device))

@@ -11,13 +11,13 @@ import torch
 
 from digits import planned, session
 from seqdg.bench.benchmark import Request
-from seqdg.bench.cost import costs, longest_first, makespan
+from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
 from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group, Trial
 from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.status import estimate_seconds_left, format_duration
 from seqdg.results.store import Store
-from seqdg.training.provenance import device_name
+from seqdg.training.provenance import name_device
 
 SESSION = session()
 REQUEST = Request(algorithms=["agg", "s-mldg"], held_out=["0", "75"], trials=2, steps=100)
@@ -29,19 +29,19 @@ def recorded(trial: Trial, seconds: float, device: str, status: str = DONE) -> R
 
 def test_the_first_time_groups_are_timed_and_the_costly_algorithm_is_seen_to_be(tmp_path: Path) -> None:
     plan = planned(REQUEST)
-    found = costs(plan.missing, SESSION, Store.create(tmp_path, "rotated-mnist"))
+    found = estimate_costs(plan.missing, SESSION, Store.create(tmp_path, "rotated-mnist"))
     by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
     assert by_name["s-mldg"] > 3 * by_name["agg"] > 0
-    assert [g.trials[0].algorithm for g in longest_first(plan.missing, found)] == ["s-mldg", "agg"]
+    assert [g.trials[0].algorithm for g in sort_longest_first(plan.missing, found)] == ["s-mldg", "agg"]
 
 
 def test_later_records_of_the_same_device_say_how_long_it_takes(tmp_path: Path) -> None:
     plan, store = planned(REQUEST), Store.create(tmp_path, "rotated-mnist")
-    here = device_name(torch.device("cpu"))
+    here = name_device(torch.device("cpu"))
     first = {trial.algorithm: trial for trial in plan.trials}
     store.add([recorded(first["agg"], 5.0, here), recorded(first["s-mldg"], 1e6, here, FAILED)])
     store.add([recorded(plan.trials[1], 1e6, "another device")])
-    found = costs(plan.missing, SESSION, store)
+    found = estimate_costs(plan.missing, SESSION, store)
     by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
     assert by_name["agg"] == pytest.approx(4 * 5.0), "four trials of as many steps"
     assert 0 < by_name["s-mldg"] < 1e4, "timed, as a failure says nothing"
@@ -50,37 +50,37 @@ def test_later_records_of_the_same_device_say_how_long_it_takes(tmp_path: Path) 
 def test_records_of_another_precision_say_nothing(tmp_path: Path) -> None:
     plan, store = planned(replace(REQUEST, precision="float64")), Store.create(tmp_path, "rotated-mnist")
     single = planned(REQUEST).trials
-    store.add([recorded(trial, 1e6, device_name(torch.device("cpu"))) for trial in single])
-    found = costs(plan.missing, SESSION, store)
+    store.add([recorded(trial, 1e6, name_device(torch.device("cpu"))) for trial in single])
+    found = estimate_costs(plan.missing, SESSION, store)
     assert 0 < max(found.values()) < 1e4
 
 
 def test_a_group_that_cannot_be_tried_has_no_cost_and_goes_first(tmp_path: Path) -> None:
     plan, store = planned(REQUEST), Store.create(tmp_path, "rotated-mnist")
     broken = Group(tuple(replace(t, held_out=("nowhere",)) for t in plan.missing[0].trials))
-    assert costs([broken], SESSION, store) == {}
-    assert longest_first([plan.missing[0], broken], {plan.missing[0].key: 1.0})[0] is broken
+    assert estimate_costs([broken], SESSION, store) == {}
+    assert sort_longest_first([plan.missing[0], broken], {plan.missing[0].key: 1.0})[0] is broken
 
 
 def test_the_last_worker_decides_when_all_is_done() -> None:
-    assert makespan([5, 3, 3, 3], 2) == 8
-    assert makespan([5, 3, 3, 3], 1) == 14
-    assert makespan([5, 3, 3, 3], 9) == 5
-    assert makespan([], 2) == 0
+    assert estimate_makespan([5, 3, 3, 3], 2) == 8
+    assert estimate_makespan([5, 3, 3, 3], 1) == 14
+    assert estimate_makespan([5, 3, 3, 3], 9) == 5
+    assert estimate_makespan([], 2) == 0
 
 
 def test_progress_counts_time_and_not_steps() -> None:
     agg, dear = planned(REQUEST).missing
     progress = Progress((agg, dear), {agg.key: 10.0, dear.key: 90.0})
     assert progress.share == 0
-    progress.at(agg, 50)
-    progress.at(dear, 10)
+    progress.note_step(agg, 50)
+    progress.note_step(dear, 10)
     assert progress.share == pytest.approx((5 + 9) / 100)
-    assert {r.step for r in progress.running()} == {10, 50}
-    progress.done(agg)
+    assert {r.step for r in progress.list_running()} == {10, 50}
+    progress.finish_group(agg)
     assert progress.share == pytest.approx((10 + 9) / 100)
     assert (progress.trials_done, progress.trials) == (4, 8)
-    progress.done(dear)
+    progress.finish_group(dear)
     assert progress.share == 1
     assert Progress((), {}).share == 1
 
@@ -88,7 +88,7 @@ def test_progress_counts_time_and_not_steps() -> None:
 def test_without_costs_every_step_counts_alike() -> None:
     agg, dear = planned(REQUEST).missing
     progress = Progress((agg, dear), {agg.key: 10.0})
-    progress.done(agg)
+    progress.finish_group(agg)
     assert progress.share == pytest.approx(0.5)
 
 
@@ -99,7 +99,7 @@ def test_the_time_left_is_said_once_it_means_something() -> None:
     agg, dear = planned(REQUEST).missing
     progress = Progress((agg, dear), {agg.key: 1.0, dear.key: 3.0})
     progress.started = time.time() - 100
-    progress.done(agg)
+    progress.finish_group(agg)
     assert progress.left == pytest.approx(300, rel=0.01)
 
 
@@ -113,5 +113,7 @@ def test_one_hears_how_many_kinds_of_group_are_timed(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
     plan = planned(replace(REQUEST, trials=20))
     assert len(plan.missing) > 2
-    costs(plan.missing, SESSION, Store.create(tmp_path, "rotated-mnist"), lambda done, of: heard.append((done, of)))
+    estimate_costs(
+        plan.missing, SESSION, Store.create(tmp_path, "rotated-mnist"), lambda done, of: heard.append((done, of))
+    )
     assert heard == [(0, 2), (1, 2)]

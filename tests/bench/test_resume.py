@@ -63,8 +63,8 @@ def test_a_snapshot_comes_back_to_the_last_bit_in_the_same_order_and_layout() ->
     losses = [torch.randn(3, 2), torch.randn(1, 2)]
     evaluations = [[Evaluation(3, {"accuracy": [0.1, float("nan")]}, {"accuracy": [1 / 3]})], []]
     snapshot = Snapshot(State(4, 1, params, slots, losses), evaluations, 12.5)
-    data = checkpoint.to_bytes(snapshot, ["k1", "k2"], MADE_BY)
-    back = checkpoint.from_bytes(data, torch.device("cpu"))
+    data = checkpoint.encode_snapshot(snapshot, ["k1", "k2"], MADE_BY)
+    back = checkpoint.decode_snapshot(data, torch.device("cpu"))
     assert (back.state.step, back.state.stage, back.seconds) == (4, 1, 12.5)
     assert list(back.state.params) == ["z", "a", "both"]
     for name, value in params.items():
@@ -76,7 +76,7 @@ def test_a_snapshot_comes_back_to_the_last_bit_in_the_same_order_and_layout() ->
     assert back.state.slots["velocity"]["z"].dtype == torch.float64
     assert torch.equal(torch.cat(back.state.losses), torch.cat(losses))
     assert repr(back.evaluations) == repr(evaluations)
-    assert checkpoint.header_of(data)["trials"] == ["k1", "k2"]
+    assert checkpoint.read_header(data)["trials"] == ["k1", "k2"]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
@@ -87,7 +87,7 @@ def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Pat
     keep = Keep(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
         train(group, partial(interrupt, step), keep)
-    left = checkpoint.header_of(Folder(tmp_path).read(checkpoint.name_of(group.key)) or b"")
+    left = checkpoint.read_header(Folder(tmp_path).read(checkpoint.name_checkpoint(group.key)) or b"")
     assert left["step"] >= step
     steps: list[int] = []
     resumed = train(group, partial(noted, steps), keep)
@@ -115,7 +115,7 @@ def test_the_time_of_a_resumed_trial_is_that_of_all_its_parts(tmp_path: Path) ->
     group, keep = the_group(), Keep(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
         train(group, partial(interrupt, 20), keep)
-    before = checkpoint.header_of(Folder(tmp_path).read(checkpoint.name_of(group.key)) or b"")["seconds"]
+    before = checkpoint.read_header(Folder(tmp_path).read(checkpoint.name_checkpoint(group.key)) or b"")["seconds"]
     assert before > 0
     assert train(group, keep=keep)[0].seconds * len(group.trials) > before
 
@@ -125,10 +125,12 @@ def test_a_checkpoint_that_cannot_be_used_is_not(tmp_path: Path, damage: str) ->
     group, keep = the_group(), Keep(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
         train(group, partial(interrupt, 20), keep)
-    name = checkpoint.name_of(group.key)
+    name = checkpoint.name_checkpoint(group.key)
     data = Folder(tmp_path).read(name) or b""
-    made_by = checkpoint.header_of(data)["made_by"]
-    other = checkpoint.to_bytes(checkpoint.from_bytes(data, torch.device("cpu")), [], {**made_by, "torch": "0.1"})
+    made_by = checkpoint.read_header(data)["made_by"]
+    other = checkpoint.encode_snapshot(
+        checkpoint.decode_snapshot(data, torch.device("cpu")), [], {**made_by, "torch": "0.1"}
+    )
     Folder(tmp_path).write(name, {"cut": data[:-10], "other": other, "foreign": b"text"}[damage])
     steps: list[int] = []
     records = train(group, partial(noted, steps), keep)
@@ -141,13 +143,15 @@ def test_checkpoints_go_when_their_group_is_stored_and_stay_while_it_is_not(tmp_
     here, plan = session(Keep(files, 1e-9)), planned(REQUEST)
     store = Store.create(tmp_path, "rotated-mnist")
     seen: list[bool] = []
-    name = checkpoint.name_of(plan.groups[0].key)
+    name = checkpoint.name_checkpoint(plan.groups[0].key)
     execute(plan, here, InProcess(), store, show=lambda progress: seen.append((tmp_path / name).exists()))
     assert True in seen
     assert files.names(checkpoint.FOLDER) == []
-    data = checkpoint.to_bytes(Snapshot(State(0, 0, {}, {}), []), [plan.trials[0].key], MADE_BY)
+    data = checkpoint.encode_snapshot(Snapshot(State(0, 0, {}, {}), []), [plan.trials[0].key], MADE_BY)
     files.write("checkpoints/stored", data)
-    files.write("checkpoints/not", checkpoint.to_bytes(Snapshot(State(0, 0, {}, {}), []), ["unheard of"], MADE_BY))
+    files.write(
+        "checkpoints/not", checkpoint.encode_snapshot(Snapshot(State(0, 0, {}, {}), []), ["unheard of"], MADE_BY)
+    )
     files.write("checkpoints/none", b"text")
     (tmp_path / "checkpoints" / ".half.part").write_bytes(b"")
     remove_checkpoints(files, store.finished())
@@ -170,13 +174,13 @@ def test_killed_between_checkpoints_a_trial_ends_with_the_same_weights(tmp_path:
     words = ["bench", "--algorithms", "fo-s-mldg", "--held-out", "0,75", "--trials", 1, "--steps", 1000]
     run = seqdg(*words, "--workers", 0, "--checkpoint", 0.3, "--out", tmp_path)
     (group,) = planned(request).groups
-    path, until = tmp_path / checkpoint.name_of(group.key), time.monotonic() + 120
+    path, until = tmp_path / checkpoint.name_checkpoint(group.key), time.monotonic() + 120
     while not path.exists() and time.monotonic() < until:
         time.sleep(0.01)
     time.sleep(0.5)
     run.kill()
     run.communicate()
-    left = checkpoint.header_of(path.read_bytes())["step"]
+    left = checkpoint.read_header(path.read_bytes())["step"]
     assert 0 < left < 1000, "it was killed in the middle"
     here = session(Keep(Folder(tmp_path), 60.0))
     steps: list[int] = []

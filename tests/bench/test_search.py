@@ -10,7 +10,7 @@ import pytest
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.bench.search import Fixed, Optuna, Proposal, candidates, grid, proposals
+from seqdg.bench.search import Fixed, Optuna, Proposal, draw_proposals, draw_variants, make_grid
 from seqdg.core.algorithm import Algorithm, Range, setting
 from seqdg.core.settings import describe_shape, flatten_settings
 
@@ -28,15 +28,15 @@ class Searched(Algorithm):
 
 
 def test_the_first_candidate_is_the_algorithm_as_it_is_and_more_of_them_begin_with_the_same():
-    few, many = candidates(Searched(), 3, seed=1), candidates(Searched(), 8, seed=1)
+    few, many = draw_variants(Searched(), 3, seed=1), draw_variants(Searched(), 8, seed=1)
     assert few[0] == Searched()
     assert many[:3] == few
     assert len(set(many)) == 8
-    assert candidates(Searched(), 3, seed=2)[1:] != few[1:]
+    assert draw_variants(Searched(), 3, seed=2)[1:] != few[1:]
 
 
 def test_draws_lie_in_their_ranges_and_follow_their_scales():
-    drawn = [flatten_settings(c) for c in candidates(Searched(each=(1.0, 1.0)), 400)[1:]]
+    drawn = [flatten_settings(c) for c in draw_variants(Searched(each=(1.0, 1.0)), 400)[1:]]
     rates = np.array([d["rate"] for d in drawn])
     assert rates.min() >= 1e-3
     assert rates.max() <= 1.0
@@ -50,26 +50,26 @@ def test_draws_lie_in_their_ranges_and_follow_their_scales():
 
 
 def test_candidates_that_differ_in_numbers_share_a_stack():
-    assert len({describe_shape(c) for c in candidates(seqdg.build("fo-s-mldg", alpha=(0.1, 0.2)), 20)}) == 1
+    assert len({describe_shape(c) for c in draw_variants(seqdg.build("fo-s-mldg", alpha=(0.1, 0.2)), 20)}) == 1
 
 
 def test_what_is_fixed_or_has_no_range_is_not_searched():
-    assert {flatten_settings(c)["rate"] for c in candidates(Searched(rate=0.2), 9, fixed=["rate"])} == {0.2}
-    assert candidates(seqdg.build("agg"), 9) == (seqdg.build("agg"),)
+    assert {flatten_settings(c)["rate"] for c in draw_variants(Searched(rate=0.2), 9, fixed=["rate"])} == {0.2}
+    assert draw_variants(seqdg.build("agg"), 9) == (seqdg.build("agg"),)
     with pytest.raises(UsageError, match="0 candidates were asked for"):
-        candidates(Searched(), 0)
+        draw_variants(Searched(), 0)
 
 
 def test_a_grid_has_every_combination():
-    found = grid(seqdg.build("fo-s-mldg"), {"alpha": [0.1, (0.1, 0.3)], "beta": [1.0, 2.0]})
+    found = make_grid(seqdg.build("fo-s-mldg"), {"alpha": [0.1, (0.1, 0.3)], "beta": [1.0, 2.0]})
     assert [(flatten_settings(a)["alpha"], flatten_settings(a)["beta"]) for a in found] == [
         (0.1, 1.0), (0.1, 2.0), ((0.1, 0.3), 1.0), ((0.1, 0.3), 2.0),
     ]  # fmt: skip
-    assert grid(seqdg.build("agg"), {}) == (seqdg.build("agg"),)
+    assert make_grid(seqdg.build("agg"), {}) == (seqdg.build("agg"),)
     with pytest.raises(UsageError, match="The grid gives no value for alpha"):
-        grid(seqdg.build("fo-s-mldg"), {"alpha": []})
+        make_grid(seqdg.build("fo-s-mldg"), {"alpha": []})
     with pytest.raises(UsageError, match="There is no setting of Sequential 'gamma'"):
-        grid(seqdg.build("fo-s-mldg"), {"gamma": 1})
+        make_grid(seqdg.build("fo-s-mldg"), {"gamma": 1})
 
 
 def test_fixed_candidates_are_asked_for_once_per_target():
@@ -120,10 +120,10 @@ def test_optuna_searches_the_learning_rate_of_what_has_no_range():
 
 def test_every_algorithm_has_as_many_proposals_unless_all_is_fixed():
     for name in ("agg", "fo-s-mldg"):
-        found = proposals(Proposal(seqdg.build(name), 0.1), 5)
+        found = draw_proposals(Proposal(seqdg.build(name), 0.1), 5)
         assert len(set(found)) == len({p.lr for p in found}) == 5
-        assert found[:3] == proposals(Proposal(seqdg.build(name), 0.1), 3)
+        assert found[:3] == draw_proposals(Proposal(seqdg.build(name), 0.1), 3)
         assert found[0] == Proposal(seqdg.build(name), 0.1)
-    assert len(proposals(Proposal(seqdg.build("agg"), 0.1), 5, fixed=["lr"])) == 1
-    kept = proposals(Proposal(seqdg.build("fo-s-mldg"), 0.1), 5, fixed=["lr"])
+    assert len(draw_proposals(Proposal(seqdg.build("agg"), 0.1), 5, fixed=["lr"])) == 1
+    kept = draw_proposals(Proposal(seqdg.build("fo-s-mldg"), 0.1), 5, fixed=["lr"])
     assert (len(kept), {p.lr for p in kept}) == (5, {0.1})

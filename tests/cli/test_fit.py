@@ -260,7 +260,8 @@ def test_a_million_rows_are_predicted_in_bounded_memory(fitted_model, hospitals,
     code = (
         "import sys\nfrom seqdg.cli import main\nsys.argv = ['seqdg', *sys.argv[1:]]\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "import torch\nfrom seqdg.training.provenance import peak_memory\nprint(peak_memory(torch.device('cpu')))"
+        "import torch\nfrom seqdg.training.provenance import measure_peak_memory\n"
+        "print(measure_peak_memory(torch.device('cpu')))"
     )
     peak = {}
     for name in ("small", "large"):

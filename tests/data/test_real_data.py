@@ -79,7 +79,7 @@ def test_all_of_pacs_is_decoded_within_a_gigabyte_and_then_opened_without_decodi
         import torch
         from test_real_data import benchmark
         from seqdg.data import load_dataset
-        from seqdg.training.provenance import peak_memory
+        from seqdg.training.provenance import measure_peak_memory
         root = Path(sys.argv[1])
         calls = []
         first = load_dataset(benchmark("pacs-lite0"), root, progress=lambda done, total: calls.append(done))
@@ -89,7 +89,7 @@ def test_all_of_pacs_is_decoded_within_a_gigabyte_and_then_opened_without_decodi
         assert again.x.shape == (9991, 3, 227, 227)
         counts = {d: len(again.rows(d)) for d in again.domains}
         valid = {d: int(again.validation[again.rows(d)].sum()) for d in again.domains}
-        print(counts, valid, peak_memory(torch.device("cpu")))
+        print(counts, valid, measure_peak_memory(torch.device("cpu")))
     """
     command = [sys.executable, "-c", textwrap.dedent(script), str(shared_data)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=__file__.rpartition("/")[0])

@@ -75,7 +75,7 @@ def test_rows_that_are_scaled_beforehand_are_those_that_are_scaled_as_they_are_d
     rows = torch.randint(
         len(y), (4, 3, 2, 5), generator=torch.Generator().manual_seed(0)
     )  # (step, trial, domain, batch)
-    for one, other in zip(drawn.train(rows, rows), ready.train(rows, rows), strict=True):
+    for one, other in zip(drawn.load_steps(rows, rows), ready.load_steps(rows, rows), strict=True):
         assert torch.equal(one[0], other[0])
         assert torch.equal(one[1], other[1])
     for one, other in zip(drawn.serve(rows[0, :, 0]), ready.serve(rows[0, :, 0]), strict=True):

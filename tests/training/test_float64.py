@@ -84,7 +84,10 @@ def test_images_are_prepared_in_it(augment: str, trials: int) -> None:
     made = ImageTransform(8, recipe=find_augmentation(augment))
     wide, narrow = (Inputs(x, torch.zeros(12), torch.device("cpu"), d, made) for d in (torch.float64, torch.float32))
     rows, key = torch.arange(12).reshape(1, 2, 6).expand(trials, 2, 6), torch.arange(trials)
-    for ours, theirs in ((wide.step(rows, key), narrow.step(rows, key)), (wide.serve(rows), narrow.serve(rows))):
+    for ours, theirs in (
+        (wide.load_step(rows, key), narrow.load_step(rows, key)),
+        (wide.serve(rows), narrow.serve(rows)),
+    ):
         assert ours[0].dtype == torch.float64
         torch.testing.assert_close(ours[0].float(), theirs[0], rtol=0, atol=1e-5)
         assert not torch.equal(ours[0], ours[0].float().double()), "rounded to float32 on the way"

@@ -9,7 +9,7 @@ import torch
 from seqdg.base import noise as draw
 from seqdg.data import Dataset
 from seqdg.training.inputs import Inputs
-from seqdg.training.prefetch import resident
+from seqdg.training.prefetch import move_to_device
 
 
 class Noise:
@@ -42,8 +42,8 @@ def drawn(trials):
 def test_every_step_is_the_same_resident_and_streamed(dataset, device, trials):
     there = torch.device(device)
     rows, key = (values.to(there) for values in drawn(trials))
-    ways = [Inputs(x, dataset.y, there, transform=Noise()) for x in (resident(dataset.x, there), dataset.x)]
-    steps = list(zip(*(way.train(rows, key) for way in ways), strict=True))
+    ways = [Inputs(x, dataset.y, there, transform=Noise()) for x in (move_to_device(dataset.x, there), dataset.x)]
+    steps = list(zip(*(way.load_steps(rows, key) for way in ways), strict=True))
     assert len(steps) == 9
     for i, ((x, y), (x2, y2)) in enumerate(steps):
         assert torch.equal(x, x2)
@@ -56,6 +56,8 @@ def test_every_step_is_the_same_resident_and_streamed(dataset, device, trials):
 def test_evaluation_rows_are_the_same_resident_and_streamed(dataset):
     cpu = torch.device("cpu")
     rows = torch.arange(40).reshape(2, 20)
-    ways = [Inputs(x, dataset.y, cpu, transform=Noise()).serve(rows) for x in (resident(dataset.x, cpu), dataset.x)]
+    ways = [
+        Inputs(x, dataset.y, cpu, transform=Noise()).serve(rows) for x in (move_to_device(dataset.x, cpu), dataset.x)
+    ]
     assert torch.equal(ways[0][0], ways[1][0])
     assert torch.equal(ways[0][0][1, 3], torch.from_numpy(dataset.x[23] / np.float32(255)))

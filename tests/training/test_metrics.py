@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, roc_auc_score
 
-from seqdg.training.metrics import metrics
+from seqdg.training.metrics import compute_metrics
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -15,7 +15,7 @@ def test_metrics_are_those_of_scikit_learn_on_the_rows_that_the_mask_keeps(class
     y = torch.randint(0, classes, (3, 50), generator=generator)
     lengths = torch.tensor([50, 31, 12])
     mask = torch.arange(50) < lengths[:, None]
-    found = metrics(logits, y, mask)
+    found = compute_metrics(logits, y, mask)
     for t, n in enumerate(lengths):
         p, truth = logits[t, :n].double().softmax(-1).numpy(), y[t, :n].numpy()
         guess = logits[t, :n].argmax(-1).numpy()
@@ -32,7 +32,7 @@ def test_calibration_error_is_the_mean_gap_between_confidence_and_accuracy_over_
     logits, y = torch.randn(1, 200, 3, generator=generator), torch.randint(0, 3, (1, 200), generator=generator)
     confidence, guess = logits[0].double().softmax(-1).max(-1)
     y = torch.where(confidence < 0.7, guess, y)  # modest where it is always right, and else too sure of itself
-    found = metrics(logits, y, torch.ones(1, 200, dtype=torch.bool))["calibration_error"].item()
+    found = compute_metrics(logits, y, torch.ones(1, 200, dtype=torch.bool))["calibration_error"].item()
     bins = np.minimum((confidence * 15).long().numpy(), 14)
     want = 0.0
     for b in range(15):
@@ -45,7 +45,7 @@ def test_calibration_error_is_the_mean_gap_between_confidence_and_accuracy_over_
 
 def test_one_kind_of_label_has_no_auroc_and_an_absent_class_does_not_count_as_missed():
     logits = torch.tensor([[[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]]])
-    found = metrics(logits, torch.zeros(1, 3, dtype=torch.int64), torch.ones(1, 3, dtype=torch.bool))
+    found = compute_metrics(logits, torch.zeros(1, 3, dtype=torch.int64), torch.ones(1, 3, dtype=torch.bool))
     assert torch.isnan(found["auroc"]).all()
     assert found["balanced_accuracy"].item() == pytest.approx(2 / 3)
 
@@ -55,6 +55,6 @@ def test_scores_that_are_no_numbers_have_no_auroc_and_leave_other_trials_alone()
     logits[1, 2] = float("nan")
     logits[2, 1] = float("nan")
     mask = torch.tensor([[True, True, True], [True, True, False], [True, True, True]])
-    found = metrics(logits, torch.tensor([[1, 0, 1]] * 3), mask)["auroc"]
+    found = compute_metrics(logits, torch.tensor([[1, 0, 1]] * 3), mask)["auroc"]
     assert found[:2].tolist() == [1.0, 1.0]  # the second has it in a row that does not count
     assert torch.isnan(found[2])

@@ -12,7 +12,7 @@ def _walk(name, rates, make, steps=7):
     weights = {"a": torch.randn(3, 2, dtype=torch.float64), "b": torch.randn(4, dtype=torch.float64)}
     theirs = {k: v.clone().requires_grad_() for k, v in weights.items()}
     optimizer, ours = make(list(theirs.values())), OPTIMIZERS[name]
-    slots = ours.slots(weights)
+    slots = ours.init(weights)
     for _ in range(steps):
         direction = {k: torch.randn_like(v) for k, v in weights.items()}
         weights, slots = ours.update(weights, direction, slots, rates)
@@ -40,7 +40,7 @@ def test_updates_are_those_of_torch(name, rates, make):
 def test_a_name_absent_from_the_direction_is_left_alone(name):
     weights = {"a": torch.ones(2), "b": torch.ones(2)}
     ours = OPTIMIZERS[name]
-    slots = ours.slots(weights)
+    slots = ours.init(weights)
     weights, slots = ours.update(weights, {"a": torch.ones(2), "b": torch.ones(2)}, slots, Rates(0.1, 0.9, 0.5))
     new, after = ours.update(weights, {"a": torch.ones(2)}, slots, Rates(0.1, 0.9, 0.5))
     assert torch.equal(new["b"], weights["b"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg.training.prefetch import fits, gather, prefetch, resident
+from seqdg.training.prefetch import fits_on, gather_rows, move_to_device, prefetch
 
 
 @pytest.fixture(params=["uint8 map", "float32 map", "tensor"])
@@ -35,7 +35,7 @@ def batches(n=20, seed=3):
 
 def test_gathered_rows_are_the_indexed_ones(x):
     for rows in (torch.tensor([4, 0, 49, 4]), torch.tensor([[1, 2], [3, 4]]), torch.empty(0, dtype=torch.int64)):
-        got = gather(x, rows)
+        got = gather_rows(x, rows)
         assert got.dtype == whole(x).dtype
         assert torch.equal(got, whole(x)[rows])
 
@@ -80,23 +80,23 @@ def test_no_more_rows_are_drawn_than_are_worked_on_ahead(x):
 def test_a_row_that_is_not_there_is_an_error_and_not_another_row(x):
     for rows in (torch.tensor([50]), torch.tensor([-1])):
         with pytest.raises(IndexError):
-            gather(x, rows)
+            gather_rows(x, rows)
         with pytest.raises(IndexError):
             list(prefetch(x, [rows]))
 
 
 def test_all_rows_can_be_made_resident(x):
-    assert torch.equal(resident(x, "cpu", block=7), whole(x))
-    assert fits(x, "cpu") == isinstance(x, torch.Tensor)
+    assert torch.equal(move_to_device(x, "cpu", block=7), whole(x))
+    assert fits_on(x, "cpu") == isinstance(x, torch.Tensor)
 
 
 @pytest.mark.gpu
 def test_a_gpu_gets_the_same_rows_however_they_come(x):
     device = torch.device("cuda")
-    assert fits(x, device)
-    there = resident(x, device)
+    assert fits_on(x, device)
+    there = move_to_device(x, device)
     for batch, rows in zip(prefetch(x, batches(200), device), batches(200), strict=True):
         assert batch.device.type == "cuda"
         assert torch.equal(batch.cpu(), whole(x)[rows])
-        assert torch.equal(batch, gather(there, rows.to(device), device))
-        assert torch.equal(batch, gather(x, rows, device))
+        assert torch.equal(batch, gather_rows(there, rows.to(device), device))
+        assert torch.equal(batch, gather_rows(x, rows, device))

@@ -10,7 +10,7 @@ def test_a_copy_without_its_history_has_the_commit_that_it_is_told(tmp_path, mon
     package = tmp_path / "src" / "seqdg"
     package.mkdir(parents=True)
     monkeypatch.setattr(seqdg, "__file__", str(package / "__init__.py"))
-    commit = provenance.commit.__wrapped__  # what it says is kept
+    commit = provenance.find_commit.__wrapped__  # what it says is kept
     monkeypatch.delenv("SEQDG_COMMIT", raising=False)
     assert commit() == ""
     monkeypatch.setenv("SEQDG_COMMIT", "0123456789ab")
@@ -19,4 +19,4 @@ def test_a_copy_without_its_history_has_the_commit_that_it_is_told(tmp_path, mon
 
 def test_what_a_checkout_is_told_wins_over_its_history(monkeypatch):
     monkeypatch.setenv("SEQDG_COMMIT", "0123456789ab")
-    assert provenance.commit.__wrapped__() == "0123456789ab"
+    assert provenance.find_commit.__wrapped__() == "0123456789ab"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg.training.sampler import Sampler, stream, torch_generator
+from seqdg.training.sampler import Sampler, make_generator, make_stream
 
 ROWS = [torch.arange(0, 10), torch.arange(10, 17), torch.arange(17, 20)]
 
@@ -52,8 +52,8 @@ def test_seeds_and_purposes_draw_different_numbers():
     a, b = Sampler(0, ROWS, 4).draw(0, 5), Sampler(1, ROWS, 4).draw(0, 5)
     assert not torch.equal(a.domain, b.domain)
     assert not torch.equal(a.key, b.key)
-    assert stream(0, "order").random() != stream(0, "key").random()
-    first, again = torch_generator(5, "net"), torch_generator(5, "net")
+    assert make_stream(0, "order").random() != make_stream(0, "key").random()
+    first, again = make_generator(5, "net"), make_generator(5, "net")
     assert torch.equal(torch.rand(3, generator=first), torch.rand(3, generator=again))
 
 

@@ -11,7 +11,7 @@ from seqdg.data.rotated_mnist import load
 from seqdg.nets import Net
 from seqdg.training.inputs import Inputs
 from seqdg.training.protocol import split_rows
-from seqdg.training.sampler import torch_generator
+from seqdg.training.sampler import make_generator
 from seqdg.training.stack import Job, Stack
 
 STEPS = 25
@@ -20,7 +20,7 @@ STEPS = 25
 def job(trial, dataset):
     algorithm, parts = trial.build_algorithm(), split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
     net = Net(TASK.build_net(trial).module.double(), "none")
-    params = algorithm.init(net, net.params(), len(parts.train), torch_generator(trial.seed, "extra"))
+    params = algorithm.init(net, net.params(), len(parts.train), make_generator(trial.seed, "extra"))
     return net, Job(algorithm, trial.protocol, parts, trial.seed, params)
 
 

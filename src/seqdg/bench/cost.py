@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from seqdg.bench.executors.process import settle
+from seqdg.bench.executors.process import prepare_process
 from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import build_stack
 from seqdg.bench.trial import Group
 from seqdg.results.store import Store
-from seqdg.training.provenance import device_name
+from seqdg.training.provenance import name_device
 
 LONG = 10.0  # seconds: a step that takes as long is timed once
 SAMPLE = 32  # trials of a stack, enough to keep a GPU at work
 
 
-def costs(
+def estimate_costs(
     groups: Sequence[Group],
     session: Session,
     store: Store,
@@ -29,23 +29,23 @@ def costs(
     were timed, and of how many."""
     device = torch.device(session.device)
     here = device.type == "cpu" or torch.cuda.is_available()  # the driver of a cluster may be without
-    per_step = store.pace(device_name(device))  # of one trial
-    unknown = {_kind(g): g for g in groups if here and _kind(g) not in per_step}
+    per_step = store.pace(name_device(device))  # of one trial
+    unknown = {_name_kind(g): g for g in groups if here and _name_kind(g) not in per_step}
     for done, (kind, group) in enumerate(unknown.items()):
         progress(done, len(unknown))
-        per_step[kind] = _timed(group, session)
-    found = {g.key: per_step[_kind(g)] * g.work for g in groups if per_step.get(_kind(g))}
+        per_step[kind] = _time_step(group, session)
+    found = {g.key: per_step[_name_kind(g)] * g.work for g in groups if per_step.get(_name_kind(g))}
     if device.type == "cuda" and here:
         torch.cuda.empty_cache()  # the workers may be other processes
     return found
 
 
-def longest_first(groups: Iterable[Group], costs: Mapping[str, float]) -> tuple[Group, ...]:
+def sort_longest_first(groups: Iterable[Group], costs: Mapping[str, float]) -> tuple[Group, ...]:
     """So that workers come to an end at about the same time; those of unknown length go first."""
     return tuple(sorted(groups, key=lambda group: -costs.get(group.key, float("inf"))))
 
 
-def makespan(costs: Iterable[float], slots: int) -> float:
+def estimate_makespan(costs: Iterable[float], slots: int) -> float:
     """Seconds until the last worker is done, when each takes the next group as soon as it is free."""
     free = [0.0] * max(1, slots)
     for cost in costs:
@@ -53,14 +53,14 @@ def makespan(costs: Iterable[float], slots: int) -> float:
     return max(free)
 
 
-def _kind(group: Group) -> tuple[str, int, str]:
+def _name_kind(group: Group) -> tuple[str, int, str]:
     first = group.trials[0]
     return first.algorithm.rpartition(":")[2], len(first.held_out), first.protocol.precision
 
 
-def _timed(group: Group, session: Session) -> float:
+def _time_step(group: Group, session: Session) -> float:
     """Seconds per step and trial; 0 where it cannot be tried."""
-    settle()
+    prepare_process()
     try:
         stack = build_stack(Group(group.trials[:SAMPLE]), session.task, torch.device(session.device))
         stack.captures &= stack.alone  # recording a graph takes longer than it tells of a stack

@@ -8,14 +8,14 @@ from typing import Protocol
 
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
-from seqdg.bench.cost import longest_first
+from seqdg.bench.cost import sort_longest_first
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.plan import Plan
 from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group
 from seqdg.results.record import FAILED, Record
 from seqdg.results.run import RunningGroup, RunProgress
-from seqdg.training.checkpoint import FOLDER, header_of, name_of
+from seqdg.training.checkpoint import FOLDER, name_checkpoint, read_header
 
 NOTED = 5.0  # seconds between notes in the sink of how far a run is
 
@@ -82,19 +82,19 @@ def execute(
     progress = Progress(plan.missing, costs or {})
 
     def tell(group: Group, step: int) -> None:
-        progress.at(group, step)
-        if step == 0 or progress.quiet() > NOTED:
+        progress.note_step(group, step)
+        if step == 0 or progress.quiet_seconds > NOTED:
             with suppress(UsageError):  # on a full disk it is the next record that counts
-                sink.note(progress.noted(), progress.running())
+                sink.note(progress.summarize(), progress.list_running())
         show(progress)
 
     failed = []
-    with closing(executor(longest_first(plan.missing, costs or {}), session, tell)) as results:
+    with closing(executor(sort_longest_first(plan.missing, costs or {}), session, tell)) as results:
         for group, records in results:
             sink.add(records, group.key)
             if isinstance(session.keep.files, Folder):
-                session.keep.files.remove(name_of(group.key))
-            progress.done(group)
+                session.keep.files.remove(name_checkpoint(group.key))
+            progress.finish_group(group)
             show(progress)
             failed += [r for r in records if r.status == FAILED]
     return failed
@@ -104,7 +104,7 @@ def remove_checkpoints(files: Folder, finished: Container[str]) -> None:
     """Remove checkpoints of groups that were stored just before a crash, and files that are not checkpoints."""
     for name in files.names(FOLDER):
         try:
-            trials: Sequence[str] = header_of(files.read(name) or b"")["trials"]
+            trials: Sequence[str] = read_header(files.read(name) or b"")["trials"]
         except ValueError:
             trials = []
         if all(key in finished for key in trials):

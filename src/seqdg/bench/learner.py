@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError, unknown
-from seqdg.bench.search import Proposal, proposals
+from seqdg.bench.search import Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
 from seqdg.core.algorithm import Algorithm
@@ -26,11 +26,11 @@ from seqdg.core.registry import build, import_plugin
 from seqdg.core.settings import describe_shape, flatten_settings, format_settings, parse_settings, with_settings
 from seqdg.nets import Net
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
-from seqdg.training.metrics import metrics
+from seqdg.training.metrics import compute_metrics
 from seqdg.training.protocol import Protocol, choose_optimizer, end_stages, split_rows
-from seqdg.training.provenance import commit, device_name, peak_memory, versions
+from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
 from seqdg.training.run_stack import Keep, Watch, run_stack
-from seqdg.training.sampler import torch_generator
+from seqdg.training.sampler import make_generator
 from seqdg.training.stack import Job, Stack, set_precision
 
 TRAINING = ("steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision")
@@ -99,7 +99,7 @@ class StackLearner(Learner):
         texts = {k: v for k, v in settings.items() if k not in TRAINING}
         algorithm = parse_settings(with_settings(algorithm, values), texts)
         first = Proposal(algorithm, protocol.lr)
-        tried = proposals(first, count, fixed=settings, multiples=multiples)
+        tried = draw_proposals(first, count, fixed=settings, multiples=multiples)
         return [make_candidate(name, candidate, replace(protocol, lr=lr)) for candidate, lr in tried]
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:
@@ -151,7 +151,7 @@ def _make_job(trial: Trial, net: Net, weights: Params, task: Task) -> Job:
     algorithm = trial.build_algorithm()
     split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
     algorithm.check(net, len(split.train))
-    params = algorithm.init(net, weights, len(split.train), torch_generator(trial.seed, "extra"))
+    params = algorithm.init(net, weights, len(split.train), make_generator(trial.seed, "extra"))
     return Job(algorithm, trial.protocol, split, trial.seed, params, trial.key, trial.description())
 
 
@@ -203,7 +203,7 @@ class ArrayLearner(Learner):
             entering, labels = inputs.serve(rows[None])
             log_p = torch.from_numpy(np.log(np.clip(predict(entering[0].numpy()), 1e-12, 1.0)))[None]
             mask = torch.ones(1, len(rows), dtype=torch.bool)
-            parts.append({name: float(value) for name, value in metrics(log_p, labels, mask).items()})
+            parts.append({name: float(value) for name, value in compute_metrics(log_p, labels, mask).items()})
         sources = len(split.validation)
         evaluation = Evaluation(
             step=steps,
@@ -218,10 +218,10 @@ class ArrayLearner(Learner):
             history=[evaluation],
             losses=[float(np.mean(evaluation.source["log_loss"]))],
             seconds=time.perf_counter() - began,
-            peak_memory=peak_memory(cpu),
-            device=device_name(cpu),
-            versions=versions(),
-            commit=commit(),
+            peak_memory=measure_peak_memory(cpu),
+            device=name_device(cpu),
+            versions=list_versions(),
+            commit=find_commit(),
             notes=list(dataset.notes),
         )
 

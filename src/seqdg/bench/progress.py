@@ -22,10 +22,10 @@ class Progress:
         self.trials_done = 0
         self.started = self._noted = time.time()
 
-    def at(self, group: Group, step: int) -> None:
+    def note_step(self, group: Group, step: int) -> None:
         self._steps[group.key] = group, step
 
-    def done(self, group: Group) -> None:
+    def finish_group(self, group: Group) -> None:
         self._steps.pop(group.key, None)
         self._finished += self._cost[group.key]
         self.trials_done += len(group.trials)
@@ -43,16 +43,17 @@ class Progress:
         """Seconds, if the rest goes as what is done did; None while that says nothing."""
         return estimate_seconds_left(time.time() - self.started, self.share)
 
-    def running(self) -> list[RunningGroup]:
+    def list_running(self) -> list[RunningGroup]:
         return [
             RunningGroup(g.key, g.trials[0].algorithm, len(g.trials), step, g.trials[0].protocol.steps)
             for g, step in self._steps.values()
         ]
 
-    def noted(self) -> RunProgress:
+    def summarize(self) -> RunProgress:
         self._noted = time.time()
         return RunProgress(self.started, self._noted, self.share)
 
-    def quiet(self) -> float:
-        """Seconds since it was last noted."""
+    @property
+    def quiet_seconds(self) -> float:
+        """Seconds since the last summary."""
         return time.time() - self._noted

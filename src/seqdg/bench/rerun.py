@@ -20,8 +20,8 @@ from seqdg.data import Dataset
 from seqdg.results.record import DIVERGED, FAILED, Record
 from seqdg.results.select import select_outcomes
 from seqdg.training.protocol import split_rows
-from seqdg.training.provenance import device_name, versions
-from seqdg.training.sampler import stream
+from seqdg.training.provenance import list_versions, name_device
+from seqdg.training.sampler import make_stream
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def pick_records(records: Sequence[Record], keys: Sequence[str], sample: int, se
         if sample < 1:
             raise UsageError(f"{sample} trials were asked for, but at least 1 is needed.")
         tabled = [r for r in finished if len(r.held_out) == 1] or finished
-        return [tabled[i] for i in sorted(stream(seed, "rerun").permutation(len(tabled))[:sample])]
+        return [tabled[i] for i in sorted(make_stream(seed, "rerun").permutation(len(tabled))[:sample])]
     picked: dict[str, Record] = {}
     for key in keys:
         matches = [r for r in finished if r.key.startswith(key)]
@@ -140,10 +140,10 @@ def rerun(
     task = session.task
     dataset, weights = task.dataset(), task.net.weights
     _check_weights(rebuild_trial(wanted[0], dataset, weights, names), session)
-    device = device_name(torch.device(session.device))
+    device = name_device(torch.device(session.device))
     memory = Memory()
     for record in wanted:
-        alike = (record.device, record.versions.get("torch")) == (device, versions()["torch"])
+        alike = (record.device, record.versions.get("torch")) == (device, list_versions()["torch"])
         together = alike and (record.stacked == 1 or not alone)
         members = find_group(record, records, groups or {}) if together else None
         if members is None and alike and record.stacked == 1:

@@ -13,7 +13,7 @@ from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Benchmark, Request
 from seqdg.bench.console import count_files, show_progress
-from seqdg.bench.cost import costs, longest_first, makespan
+from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
 from seqdg.bench.execute import execute, remove_checkpoints
 from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short
 from seqdg.bench.executors.local import InProcess
@@ -94,7 +94,7 @@ class _Run:
         if isinstance(session.keep.files, Folder):
             remove_checkpoints(session.keep.files, finished)
         with self._show(count_files("timing each algorithm")) as progress:
-            known = costs(planned.missing, session, store, progress or (lambda done, total: None))
+            known = estimate_costs(planned.missing, session, store, progress or (lambda done, total: None))
         if where.executor.is_open and is_short([known.get(group.key) for group in planned.missing]):
             executor = InProcess()
         self._say(_describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory))
@@ -122,7 +122,7 @@ def _describe(title: str, planned: Plan, costs: Mapping[str, float], slots: int,
     done = f"{len(planned.trials)} trials, {len(planned.trials) - left} of them done"
     words = [f"{done}; {left} to run in {len(planned.missing)} group{'' if len(planned.missing) == 1 else 's'}"]
     if planned.missing and len(costs) == len(planned.missing):
-        seconds = makespan([costs[g.key] for g in longest_first(planned.missing, costs)], slots)
+        seconds = estimate_makespan([costs[g.key] for g in sort_longest_first(planned.missing, costs)], slots)
         words.append(f", {format_duration(seconds)} with {slots} worker{'s' if slots > 1 else ''}")
     return f"{title}\n{''.join(words)}. Results in {directory}."
 

@@ -16,7 +16,7 @@ import numpy as np
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm, Range
 from seqdg.core.settings import collect_rules, flatten_settings, with_settings
-from seqdg.training.sampler import stream
+from seqdg.training.sampler import make_stream
 
 MULTIPLES = (0.1, 2.0)  # of a learning rate, between which others are drawn: well above a good one, rounding decides
 RATE = "lr"  # its name among what can be fixed
@@ -30,33 +30,35 @@ class Proposal(NamedTuple):
     lr: float
 
 
-def ranges(algorithm: Algorithm) -> dict[str, Range | tuple[Any, ...]]:
+def list_ranges(algorithm: Algorithm) -> dict[str, Range | tuple[Any, ...]]:
     """Where to look for each setting that says so."""
     return {
         name: rule["search"] for name, (_, rule) in collect_rules(algorithm).items() if rule.get("search") is not None
     }
 
 
-def candidates(algorithm: Algorithm, count: int, seed: int = 0, fixed: Collection[str] = ()) -> tuple[Algorithm, ...]:
+def draw_variants(
+    algorithm: Algorithm, count: int, seed: int = 0, fixed: Collection[str] = ()
+) -> tuple[Algorithm, ...]:
     """The algorithm as it is, and count - 1 others with settings drawn from their ranges, all but the fixed ones. With
     more asked for, the first stay the same; where nothing can be searched there is only the first."""
     if count < 1:
         raise UsageError(f"{count} candidates were asked for, but at least 1 is needed.")
-    where = {name: own for name, own in ranges(algorithm).items() if name not in fixed}
+    where = {name: own for name, own in list_ranges(algorithm).items() if name not in fixed}
     if not where:
         return (algorithm,)
-    return (algorithm, *(_drawn(algorithm, where, stream(seed, "search", i)) for i in range(1, count)))
+    return (algorithm, *(_draw_variant(algorithm, where, make_stream(seed, "search", i)) for i in range(1, count)))
 
 
-def rates(lr: float, count: int, multiples: tuple[float, float] = MULTIPLES) -> tuple[float, ...]:
+def draw_rates(lr: float, count: int, multiples: tuple[float, float] = MULTIPLES) -> tuple[float, ...]:
     """The learning rate as it is, and count - 1 others between these multiples of it, uniform on a log scale. Every
     algorithm gets the same multiples; with more asked for, the first stay the same."""
     low, high = math.log(multiples[0]), math.log(multiples[1])
-    drawn = (math.exp(low + (high - low) * float(stream(0, "search lr", i).random())) for i in range(1, count))
+    drawn = (math.exp(low + (high - low) * float(make_stream(0, "search lr", i).random())) for i in range(1, count))
     return (lr, *(lr * multiple for multiple in drawn))
 
 
-def proposals(
+def draw_proposals(
     first: Proposal,
     count: int,
     seed: int = 0,
@@ -65,26 +67,28 @@ def proposals(
 ) -> tuple[Proposal, ...]:
     """The first as it is, and others with settings and learning rate drawn, all but the fixed ones: so many for every
     algorithm, unless all that could be searched is fixed."""
-    settings = candidates(first.algorithm, count, seed, fixed)
+    settings = draw_variants(first.algorithm, count, seed, fixed)
     if RATE in fixed:
         return tuple(dict.fromkeys(Proposal(algorithm, first.lr) for algorithm in settings))
-    drawn = rates(first.lr, count, multiples)
+    drawn = draw_rates(first.lr, count, multiples)
     settings = settings if len(settings) == len(drawn) else settings * len(drawn)
     return tuple(dict.fromkeys(Proposal(*pair) for pair in zip(settings, drawn, strict=True)))
 
 
-def _drawn(algorithm: Algorithm, where: Mapping[str, Any], generator: np.random.Generator) -> Algorithm:
+def _draw_variant(algorithm: Algorithm, where: Mapping[str, Any], generator: np.random.Generator) -> Algorithm:
     """A setting that has a value per position keeps them, each drawn by itself."""
     values = {}
     for name, own in where.items():
         now = flatten_settings(algorithm)[name]
         values[name] = (
-            tuple(_draw(own, v, generator) for v in now) if isinstance(now, tuple) else _draw(own, now, generator)
+            tuple(_draw_value(own, v, generator) for v in now)
+            if isinstance(now, tuple)
+            else _draw_value(own, now, generator)
         )
     return with_settings(algorithm, values)
 
 
-def _draw(where: Range | tuple[Any, ...], now: Any, generator: np.random.Generator) -> Any:
+def _draw_value(where: Range | tuple[Any, ...], now: Any, generator: np.random.Generator) -> Any:
     if isinstance(where, tuple):
         return where[int(generator.integers(len(where)))]
     low, high = (math.log(where.low), math.log(where.high)) if where.log else (where.low, where.high)
@@ -93,7 +97,7 @@ def _draw(where: Range | tuple[Any, ...], now: Any, generator: np.random.Generat
     return round(value) if isinstance(now, int) and not isinstance(now, bool) else value
 
 
-def grid(algorithm: Algorithm, values: Mapping[str, Any]) -> tuple[Algorithm, ...]:
+def make_grid(algorithm: Algorithm, values: Mapping[str, Any]) -> tuple[Algorithm, ...]:
     """Every combination: `{"alpha": [0.1, 0.3], "beta": 1.0}`. A list holds alternatives; a tuple is one value with an
     entry per position."""
     names = list(values)
@@ -142,9 +146,9 @@ class Optuna:
 
     def __init__(self, first: Proposal, count: int, seed: int = 0, fixed: Collection[str] = ()) -> None:
         self.first, self.count, self.seed = first, count, seed
-        self.where = {name: own for name, own in ranges(first.algorithm).items() if name not in fixed}
+        self.where = {name: own for name, own in list_ranges(first.algorithm).items() if name not in fixed}
         self.rate = None if RATE in fixed or not first.lr else Range(first.lr * MULTIPLES[0], first.lr * MULTIPLES[1])
-        self._module = _optuna()
+        self._module = _import_optuna()
         self._studies: dict[Target, Any] = {}
         self._asked: dict[Target, int] = {}
         self._running: dict[tuple[Target, Proposal], Any] = {}
@@ -152,14 +156,14 @@ class Optuna:
     def ask(self, target: Target) -> Sequence[Proposal]:
         """The algorithm as it is comes first."""
         if target not in self._studies:
-            self._studies[target] = self._study(target)
+            self._studies[target] = self._make_study(target)
             self._asked[target] = 0
         study, asked = self._studies[target], self._asked[target]
         whole = self.count if self.where or self.rate else 1
         count = max(0, min(self.TOGETHER, whole - asked))
         self._asked[target] += count
         as_it_is = [self.first] if asked == 0 else []
-        return [*as_it_is, *(self._next(target, study) for _ in range(count - len(as_it_is)))]
+        return [*as_it_is, *(self._propose(target, study) for _ in range(count - len(as_it_is)))]
 
     def tell(self, target: Target, tried: Proposal, score: float | None) -> None:
         trial = self._running.pop((target, tried), None)
@@ -169,18 +173,18 @@ class Optuna:
         state = self._module.trial.TrialState.FAIL if failed else None
         self._studies[target].tell(trial, None if failed else score, state=state)
 
-    def _study(self, target: Target) -> Any:
+    def _make_study(self, target: Target) -> Any:
         """Of one target."""
-        seed = int(stream(self.seed, "optuna", *target).integers(2**31))
+        seed = int(make_stream(self.seed, "optuna", *target).integers(2**31))
         sampler = self._module.samplers.TPESampler(seed=seed, constant_liar=True)
         return self._module.create_study(direction="maximize", sampler=sampler)
 
-    def _next(self, target: Target, study: Any) -> Proposal:
-        trial = study.ask(self._distributions())
+    def _propose(self, target: Target, study: Any) -> Proposal:
+        trial = study.ask(self._make_distributions())
         values: dict[str, Any] = {}
         for name in self.where:
             now = flatten_settings(self.first.algorithm)[name]
-            parts = [trial.params[path] for path in _paths(name, now)]
+            parts = [trial.params[path] for path in _list_paths(name, now)]
             values[name] = tuple(parts) if isinstance(now, tuple) else parts[0]
         found = Proposal(with_settings(self.first.algorithm, values), trial.params.get(RATE, self.first.lr))
         if (target, found) in self._running:
@@ -189,16 +193,16 @@ class Optuna:
             self._running[target, found] = trial
         return found
 
-    def _distributions(self) -> dict[str, Any]:
+    def _make_distributions(self) -> dict[str, Any]:
         """By path; a setting per position has a path each."""
-        found = {} if self.rate is None else {RATE: self._distribution(self.rate, self.first.lr)}
+        found = {} if self.rate is None else {RATE: self._make_distribution(self.rate, self.first.lr)}
         for name, where in self.where.items():
             now = flatten_settings(self.first.algorithm)[name]
-            for path, value in zip(_paths(name, now), now if isinstance(now, tuple) else (now,), strict=True):
-                found[path] = self._distribution(where, value)
+            for path, value in zip(_list_paths(name, now), now if isinstance(now, tuple) else (now,), strict=True):
+                found[path] = self._make_distribution(where, value)
         return found
 
-    def _distribution(self, where: Range | tuple[Any, ...], now: Any) -> Any:
+    def _make_distribution(self, where: Range | tuple[Any, ...], now: Any) -> Any:
         kinds = self._module.distributions
         if isinstance(where, tuple):
             return kinds.CategoricalDistribution(where)
@@ -207,11 +211,11 @@ class Optuna:
         return kinds.FloatDistribution(where.low, where.high, log=where.log)
 
 
-def _paths(name: str, now: Any) -> list[str]:
+def _list_paths(name: str, now: Any) -> list[str]:
     return [f"{name}.{i}" for i in range(len(now))] if isinstance(now, tuple) else [name]
 
 
-def _optuna() -> Any:
+def _import_optuna() -> Any:
     try:
         import optuna
     except ImportError:

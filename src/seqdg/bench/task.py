@@ -24,10 +24,10 @@ from seqdg.nets import BuiltNet, Criterion, NetSpec, build_net
 from seqdg.nets.normalization import Normalization
 from seqdg.training.inputs import Inputs
 from seqdg.training.loss import make_loss
-from seqdg.training.prefetch import fits, resident
+from seqdg.training.prefetch import fits_on, move_to_device
 from seqdg.training.protocol import Protocol as TrainingProtocol
 from seqdg.training.protocol import list_sources, split_rows
-from seqdg.training.sampler import torch_generator
+from seqdg.training.sampler import make_generator
 
 READY = 2**26  # numbers: a quarter of a GiB, for rows that are scaled before training
 ReadProgress = Callable[[int, int], None]  # files read, of how many
@@ -130,7 +130,7 @@ class Task:
             return BuiltNet(self.module, self.normalization or Normalization())
         dataset = self.dataset()
         shape = (dataset.shape[0], trial.size, trial.size) if dataset.is_image else dataset.shape
-        built = build_net(trial.net, shape, len(dataset.classes), torch_generator(trial.seed, "net"))
+        built = build_net(trial.net, shape, len(dataset.classes), make_generator(trial.seed, "net"))
         return built if self.normalization is None else replace(built, normalization=self.normalization)
 
     def make_loss(self, trial: Trial, device: torch.device) -> Criterion:
@@ -156,11 +156,11 @@ class Task:
     def _move_rows(self, dataset: Dataset, device: torch.device) -> Any:
         """Keep all rows on the device where they fit; this is done once per process."""
         x = dataset.x
-        if not fits(x, device):
+        if not fits_on(x, device):
             return x
         key = id(dataset), device
         if key not in _resident:
-            _resident[key] = resident(x, device)
+            _resident[key] = move_to_device(x, device)
             finalize(dataset, _resident.pop, key, None)
         return _resident[key]
 

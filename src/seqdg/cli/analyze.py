@@ -54,7 +54,7 @@ def analyze(
     from seqdg.base.errors import unknown
     from seqdg.bench.benchmark import load_benchmark
     from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
-    from seqdg.bench.executors.process import settle
+    from seqdg.bench.executors.process import prepare_process
     from seqdg.bench.executors.session import Session
     from seqdg.bench.run import default_directory
     from seqdg.cli.bench import command
@@ -73,7 +73,7 @@ def analyze(
         make_directory(figures, "--figures")  # now, not after the training
     executor, kind_of_device = choose_executor(ExecutorChoice(), device)
     session = Session(chosen.make_task(data), kind_of_device)
-    settle()
+    prepare_process()
     with lock_directory(directory):
         store = Store.create(directory, chosen.name)
         with _working(f"{kind} on {chosen.name}") as tick:

@@ -15,7 +15,7 @@ from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
 from seqdg.bench.progress import Progress
-from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, grid, proposals
+from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, draw_proposals, make_grid
 from seqdg.core.registry import build
 from seqdg.core.registry import list_algorithms as registered
 from seqdg.core.settings import flatten_settings
@@ -154,7 +154,7 @@ def _searches(
         if count > 1 and sampler == "optuna":
             found[name] = Optuna(tried[0], count, recipe.seed, fixed=own)
         else:
-            found[name] = Fixed(tried if len(tried) > 1 else proposals(tried[0], count, recipe.seed, fixed=own))
+            found[name] = Fixed(tried if len(tried) > 1 else draw_proposals(tried[0], count, recipe.seed, fixed=own))
     return found
 
 
@@ -168,7 +168,7 @@ def _given(name: str, own: Mapping[str, Any], recipe: Recipe) -> list[Proposal]:
         if isinstance(lr, bool) or not isinstance(lr, int | float):
             raise UsageError(f"{RATE} of {name} is {lr!r}, but it must be a number.")
         replace(recipe.protocol, lr=lr)  # raises where it cannot be one
-    settings = grid(build(name), {k: v for k, v in own.items() if k != RATE})
+    settings = make_grid(build(name), {k: v for k, v in own.items() if k != RATE})
     return [Proposal(algorithm, float(lr)) for algorithm in settings for lr in rates]
 
 

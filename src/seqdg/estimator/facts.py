@@ -12,7 +12,7 @@ from seqdg.core.settings import flatten_settings
 from seqdg.estimator.material import Material
 from seqdg.estimator.recipe import TRAINING, Recipe, plain
 from seqdg.estimator.train import Fit
-from seqdg.training.provenance import versions
+from seqdg.training.provenance import list_versions
 
 
 def facts_of(material: Material, recipe: Recipe, fit: Fit) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def facts_of(material: Material, recipe: Recipe, fit: Fit) -> dict[str, Any]:
             d: {c: v if math.isfinite(v) else None for c, v in m.items()} for d, m in fit.validation.items()
         },
         "parameters": parameters_of(recipe),
-        "versions": versions(),
+        "versions": list_versions(),
         "notes": list(dataset.notes),
     }
 

@@ -18,7 +18,7 @@ from seqdg.data.frame import Frame, is_dataframe, make_frame
 from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
 from seqdg.estimator.preprocessing import identifiers, learn
 from seqdg.estimator.recipe import Recipe
-from seqdg.training.sampler import stream
+from seqdg.training.sampler import make_stream
 
 LARGEST_FOUND_SIZE = 224
 
@@ -127,7 +127,7 @@ def validation_mask(
     chosen = np.zeros(len(y), dtype=bool)
     for d in np.unique(domain) if share else ():
         mine = np.flatnonzero(domain == d)
-        shuffled = mine[stream(seed, "validation", int(d)).permutation(len(mine))]
+        shuffled = mine[make_stream(seed, "validation", int(d)).permutation(len(mine))]
         by_class = [shuffled[y[shuffled] == c] for c in np.unique(y[mine])]
         taken = [rows[: min(round(share * len(rows)), len(rows) - 1)] for rows in by_class]
         if not any(len(rows) for rows in taken) and len(mine) > 1:

@@ -29,7 +29,7 @@ from seqdg.nets import (
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.device import choose_device
 from seqdg.training.protocol import Protocol
-from seqdg.training.sampler import torch_generator
+from seqdg.training.sampler import make_generator
 
 AUTO = "auto"
 NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay")
@@ -82,7 +82,7 @@ class Recipe:
             return BuiltNet(self.net, Normalization())
         spec = self.spec(is_image=len(shape) == 3)
         assert spec is not None
-        built = build_net(spec, shape, classes, torch_generator(seed, "net"))
+        built = build_net(spec, shape, classes, make_generator(seed, "net"))
         return replace(built, normalization=CENTERED) if spec.name == "mlp" and len(shape) == 3 else built
 
     def policy(self, module: nn.Module) -> str:

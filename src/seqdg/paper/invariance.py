@@ -43,7 +43,7 @@ from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import Row, Series, plot_lines, plot_rows
 from seqdg.report.draw.theme import Looks, Style
 from seqdg.report.section import Section, Table
-from seqdg.training.sampler import stream, torch_generator
+from seqdg.training.sampler import make_generator, make_stream
 from seqdg.training.stack import Stack
 
 WEIGHT, BIAS = "domain.weight", "domain.bias"
@@ -118,7 +118,7 @@ def _train_first_phase(study: Study, stack: Stack) -> tuple[list[int], tuple[lis
     for job in stack.jobs:
         plain = all(name in job.params for name in stack.net.names)
         weights = {name: job.params[name] for name in stack.net.names} if plain else stack.net.params()
-        generator = torch_generator(job.seed, "domain classifier")
+        generator = make_generator(job.seed, "domain classifier")
         params = learner.init(stack.net, weights, sources, generator)
         jobs.append(replace(job, algorithm=learner, protocol=protocol, params=params))
     trained = Stack(stack.net, stack.inputs, jobs)
@@ -136,7 +136,7 @@ def _train_second_phase(study: Study, name: str, stack: Stack, taught: Params) -
     sources, jobs = len(study.sources), []
     for i, job in enumerate(stack.jobs):
         weights = {w: taught[w][i].cpu() for w in stack.net.names}
-        params = job.algorithm.init(stack.net, weights, sources, torch_generator(job.seed, "extra"))
+        params = job.algorithm.init(stack.net, weights, sources, make_generator(job.seed, "extra"))
         jobs.append(replace(job, params=params))
     trained = Stack(stack.net, stack.inputs, jobs)
     steps, losses, weights = [], [], {}
@@ -184,7 +184,7 @@ def probe(features: Sequence[Features]) -> float:
 
 def _cross_validate(features: Sequence[Features], strength: float) -> float:
     """Return the mean loss over five fits, each judged on another fifth of every domain that it leaves out."""
-    places = [stream(0, "fold", k).permutation(len(z)) % FOLDS for k, z in enumerate(features)]
+    places = [make_stream(0, "fold", k).permutation(len(z)) % FOLDS for k, z in enumerate(features)]
     losses = []
     for fold in range(FOLDS):
         train = [z[place != fold] for z, place in zip(features, places, strict=True)]

@@ -24,12 +24,12 @@ MOST = 400  # points in a panel
 def compute(study: Study) -> Numbers:
     """Compute points and separability of the raw inputs and of each algorithm's features, of the first seed."""
     from seqdg.paper.study import Refused, analyze_each, embed, explain_missing_features, walk
-    from seqdg.training.sampler import stream
+    from seqdg.training.sampler import make_stream
 
     stack = study.build_stack(study.names[0])
     rows = stack.jobs[0].split.test[0]
     if len(rows) > MOST:
-        rows = rows[np.sort(stream(study.seed, "tsne").permutation(len(rows))[:MOST])]
+        rows = rows[np.sort(make_stream(study.seed, "tsne").permutation(len(rows))[:MOST])]
     x, y = stack.inputs.serve(rows[None].to(stack.inputs.device))
     labels = y[0].cpu().numpy()
 

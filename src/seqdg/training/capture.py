@@ -19,14 +19,14 @@ from seqdg.base.episode import Params
 from seqdg.training.optimizers import Slots
 
 WARM_UP = 3  # steps outside the graph, in which libraries choose their kernels and workspaces
-Draws = dict[str, Tensor]  # by name, (step, trial, ...)
-Step = Callable[[Params, Slots, Draws], tuple[Params, Slots, Tensor]]  # of the draws of one step
+StepData = dict[str, Tensor]  # by name, (step, trial, ...)
+Step = Callable[[Params, Slots, StepData], tuple[Params, Slots, Tensor]]  # of the draws of one step
 
 
-class Captured:
+class CapturedStep:
     """One stage's step, recorded for a fixed shape of weights and draws."""
 
-    def __init__(self, step: Step, params: Params, slots: Slots, draws: Draws, ahead: int) -> None:
+    def __init__(self, step: Step, params: Params, slots: Slots, draws: StepData, ahead: int) -> None:
         self._step = step
         self._params = {name: p.clone() for name, p in params.items()}
         self._slots = {kind: {name: s.clone() for name, s in of.items()} for kind, of in slots.items()}
@@ -35,9 +35,9 @@ class Captured:
         self._counter = torch.zeros(1, dtype=torch.int64, device=first.device)
         self._losses = torch.zeros((ahead, first.shape[1]), dtype=draws["progress"].dtype, device=first.device)
         self._load(params, slots, draws)
-        self._graph = self._recorded()
+        self._graph = self._record()
 
-    def run(self, params: Params, slots: Slots, draws: Draws) -> tuple[Params, Slots, Tensor]:
+    def run(self, params: Params, slots: Slots, draws: StepData) -> tuple[Params, Slots, Tensor]:
         """All steps that the draws hold; the loss is (step, trial)."""
         steps = self._load(params, slots, draws)
         for _ in range(steps):
@@ -46,7 +46,7 @@ class Captured:
         kept = {kind: {name: s.clone() for name, s in of.items()} for kind, of in self._slots.items()}
         return new, kept, self._losses[:steps].clone()
 
-    def _load(self, params: Params, slots: Slots, draws: Draws) -> int:
+    def _load(self, params: Params, slots: Slots, draws: StepData) -> int:
         for name, p in params.items():
             self._params[name].copy_(p)
         for kind, of in slots.items():
@@ -57,7 +57,7 @@ class Captured:
         self._counter.zero_()
         return len(next(iter(draws.values())))
 
-    def _once(self) -> None:
+    def _take_step(self) -> None:
         """One step in place: weights, slots, loss and counter are where they were, with new values."""
         now = {name: d.index_select(0, self._counter).squeeze(0) for name, d in self._draws.items()}
         params, slots, loss = self._step(self._params, self._slots, now)
@@ -67,28 +67,28 @@ class Captured:
         self._losses.index_copy_(0, self._counter, loss.detach().to(self._losses.dtype).unsqueeze(0))
         self._counter.add_(1).remainder_(len(self._losses))
 
-    def _recorded(self) -> Any:
-        aside = _stream(self._counter.device)
+    def _record(self) -> Any:
+        aside = _get_stream(self._counter.device)
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(WARM_UP):
-                self._once()
+                self._take_step()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with _no_garbage(), _same_stream_after(), torch.cuda.graph(graph, stream=aside):
-            self._once()
+        with _pause_garbage_collection(), _restore_stream(), torch.cuda.graph(graph, stream=aside):
+            self._take_step()
         return graph
 
 
 @cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
+def _get_stream(device: torch.device) -> torch.cuda.Stream:
     """One to warm up and to record all graphs on: libraries keep a workspace for every stream that they have seen, and
     it is not to be a part of a graph's own memory."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def _same_stream_after() -> Iterator[None]:
+def _restore_stream() -> Iterator[None]:
     """torch leaves the recording's stream the current one where it fails."""
     before = torch.cuda.current_stream()
     try:
@@ -98,7 +98,7 @@ def _same_stream_after() -> Iterator[None]:
 
 
 @contextmanager
-def _no_garbage() -> Iterator[None]:
+def _pause_garbage_collection() -> Iterator[None]:
     """Collected beforehand, and not while this is open: freeing what another graph held would spoil a recording."""
     gc.collect()
     was = gc.isenabled()

@@ -28,11 +28,11 @@ class Snapshot:
     seconds: float = 0.0  # of work so far
 
 
-def name_of(group: str) -> str:
+def name_checkpoint(group: str) -> str:
     return f"{FOLDER}/{group}.safetensors"
 
 
-def to_bytes(snapshot: Snapshot, trials: Sequence[str], made_by: Mapping[str, str]) -> bytes:
+def encode_snapshot(snapshot: Snapshot, trials: Sequence[str], made_by: Mapping[str, str]) -> bytes:
     """Of the trials with these keys. `made_by` is what must be the same for the bits to be."""
     state = snapshot.state
     tensors = {f"params/{name}": value for name, value in state.params.items()}
@@ -54,22 +54,22 @@ def to_bytes(snapshot: Snapshot, trials: Sequence[str], made_by: Mapping[str, st
     return save(plain, {"seqdg": json.dumps(header)})
 
 
-def from_bytes(data: bytes, device: torch.device) -> Snapshot:
-    """The inverse of `to_bytes`; a ValueError where that is not what they are."""
-    header = header_of(data)
+def decode_snapshot(data: bytes, device: torch.device) -> Snapshot:
+    """The inverse of `encode_snapshot`; a ValueError where that is not what they are."""
+    header = read_header(data)
     try:
         stored = load(data)
     except SafetensorError as error:
         raise ValueError(f"not a checkpoint: {error}") from None
-    tensors = {name: _placed(stored[name], stride, device) for name, stride in header["tensors"].items()}
-    slots: Slots = {slot: _below(f"slots/{slot}/", tensors) for slot in header["slots"]}
+    tensors = {name: _place(stored[name], stride, device) for name, stride in header["tensors"].items()}
+    slots: Slots = {slot: _select_prefix(f"slots/{slot}/", tensors) for slot in header["slots"]}
     losses = [tensors["losses"]] if "losses" in tensors else []
-    state = State(header["step"], header["stage"], _below("params/", tensors), slots, losses)
+    state = State(header["step"], header["stage"], _select_prefix("params/", tensors), slots, losses)
     evaluations = [[Evaluation(**e) for e in one] for one in header["evaluations"]]
     return Snapshot(state, evaluations, header["seconds"])
 
 
-def header_of(data: bytes) -> dict[str, Any]:
+def read_header(data: bytes) -> dict[str, Any]:
     """What a checkpoint says of itself; a ValueError where it is none."""
     length = int.from_bytes(data[:8], "little")
     try:
@@ -79,12 +79,12 @@ def header_of(data: bytes) -> dict[str, Any]:
     return found
 
 
-def _placed(value: Tensor, stride: Sequence[int], device: torch.device) -> Tensor:
+def _place(value: Tensor, stride: Sequence[int], device: torch.device) -> Tensor:
     """On its device and in the memory layout that it had, on which the choice of a kernel may depend."""
     if any(s == 0 for s in stride):  # an expanded axis: its rows are one and the same memory
         return value.to(device)
     return torch.empty_strided(value.shape, tuple(stride), dtype=value.dtype, device=device).copy_(value)
 
 
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _select_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}

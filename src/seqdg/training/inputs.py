@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqdg.data.pixels import scale_to_unit
 from seqdg.data.scaling import Scaling
-from seqdg.training.prefetch import gather, prefetch
+from seqdg.training.prefetch import gather_rows, prefetch
 
 
 class Transform(Protocol):
@@ -52,58 +52,58 @@ class Inputs:
             size *= int(extent)
         return size
 
-    def train(self, rows: Tensor, key: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def load_steps(self, rows: Tensor, key: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """x (*rows, *input) and y (*rows) of every step; rows are (step, trial, domain, batch), keys (step, trial)."""
-        stored = (self._gather(r) for r in rows) if self.resident else self._streamed(rows)
+        stored = (self._gather(r) for r in rows) if self.is_resident else self._stream(rows)
         for x, r, k in zip(stored, rows, key, strict=True):
-            yield self._augmented(x, k), self._labels(r)
+            yield self._augment(x, k), self._gather_labels(r)
 
-    def step(self, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    def load_step(self, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """x and y of one step of data that are on the device; nothing in it waits for the host."""
-        return self._augmented(self._gather(rows), key), self._labels(rows)
+        return self._augment(self._gather(rows), key), self._gather_labels(rows)
 
     @property
-    def resident(self) -> bool:
+    def is_resident(self) -> bool:
         return isinstance(self._x, Tensor)
 
     def serve(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """x and y for evaluation."""
         x = self._gather(rows)
         if self.transform is not None:
-            x = self.transform.serve(self._wide(x))
-        return x, self._labels(rows)
+            x = self.transform.serve(self._widen(x))
+        return x, self._gather_labels(rows)
 
-    def _augmented(self, x: Tensor, key: Tensor) -> Tensor:
+    def _augment(self, x: Tensor, key: Tensor) -> Tensor:
         if self.transform is None:
             return x
         if len(x) == 1:
-            return _channels_last(self.transform.train(self._wide(x).squeeze(0), key.squeeze(0))).unsqueeze(0)
-        return torch.func.vmap(self.transform.train)(self._wide(x), key)
+            return _to_channels_last(self.transform.train(self._widen(x).squeeze(0), key.squeeze(0))).unsqueeze(0)
+        return torch.func.vmap(self.transform.train)(self._widen(x), key)
 
-    def _labels(self, rows: Tensor) -> Tensor:
+    def _gather_labels(self, rows: Tensor) -> Tensor:
         return self.y.index_select(0, rows.flatten()).reshape(rows.shape)
 
     def _gather(self, rows: Tensor) -> Tensor:
         if not isinstance(self._x, Tensor):
-            return self._typed(gather(self._x, rows.cpu(), self.device))
+            return self._convert(gather_rows(self._x, rows.cpu(), self.device))
         if self._first_row is not None:
             rows = rows + self._first_row.reshape(-1, *(1,) * (rows.dim() - 1))
         x = self._x.index_select(0, rows.flatten())
         x = x.reshape(*rows.shape, *x.shape[1:])
         return x if self._scaling is None else self._scaling(x)
 
-    def _streamed(self, rows: Tensor) -> Iterator[Tensor]:
-        return (self._typed(x) for x in prefetch(self._x, iter(rows.cpu()), self.device))
+    def _stream(self, rows: Tensor) -> Iterator[Tensor]:
+        return (self._convert(x) for x in prefetch(self._x, iter(rows.cpu()), self.device))
 
-    def _wide(self, x: Tensor) -> Tensor:
+    def _widen(self, x: Tensor) -> Tensor:
         """Images in the net's precision before anything is done to them, where that is more than float32."""
         return scale_to_unit(x, self.dtype).to(self.dtype) if self.dtype == torch.float64 else x
 
-    def _typed(self, x: Tensor) -> Tensor:
+    def _convert(self, x: Tensor) -> Tensor:
         return x.to(self.dtype) if x.is_floating_point() else x
 
 
-def _channels_last(x: Tensor) -> Tensor:
+def _to_channels_last(x: Tensor) -> Tensor:
     """Images (domain, batch, channel, height, width) in the order of memory that convolutions are fastest in."""
     if x.dim() != 5:
         return x

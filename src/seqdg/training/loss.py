@@ -29,7 +29,7 @@ class WeightedCrossEntropy:
 def make_loss(
     class_weight: Any, labels: Sequence[Tensor], classes: Sequence[Any], device: torch.device | str = "cpu"
 ) -> Criterion:
-    """The loss that a class weight asks for, given every source's labels (row,) as class numbers.
+    """The loss that a class weight asks for, table every source's labels (row,) as class numbers.
 
     None: all rows weigh the same.   "balanced": every class weighs the same over minibatches of equal size from every
     source.   A mapping: classes with their weights, 1 where missing.
@@ -42,7 +42,7 @@ def make_loss(
             raise unknown("class weight", class_weight, ("balanced",))
         weight = torch.where(shares > 0, 1 / shares.clamp(min=1e-12), 0.0)
     elif isinstance(class_weight, Mapping):
-        weight = torch.tensor(_weights(class_weight, classes), dtype=torch.float64)
+        weight = torch.tensor(_read_weights(class_weight, classes), dtype=torch.float64)
     else:
         raise UsageError(f"class_weight is {class_weight!r}, but it must be None, 'balanced', or a weight by class.")
     mean = (weight * shares).sum()
@@ -51,9 +51,9 @@ def make_loss(
     return WeightedCrossEntropy((weight / mean).float().to(device))
 
 
-def _weights(given: Mapping[Any, Any], classes: Sequence[Any]) -> list[float]:
+def _read_weights(table: Mapping[Any, Any], classes: Sequence[Any]) -> list[float]:
     names = [str(c) for c in classes]
-    by_name = {str(key): value for key, value in given.items()}
+    by_name = {str(key): value for key, value in table.items()}
     for name, value in by_name.items():
         if name not in names:
             raise unknown("class", name, names)

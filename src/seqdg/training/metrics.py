@@ -8,7 +8,7 @@ from torch import Tensor
 BINS = 15
 
 
-def metrics(logits: Tensor, y: Tensor, mask: Tensor) -> dict[str, Tensor]:
+def compute_metrics(logits: Tensor, y: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """By criterion, (trial,), over the rows that the mask keeps.
 
     logits: (trial, row, class)   y: (trial, row)   mask: (trial, row) bool

@@ -23,23 +23,23 @@ class Rates(NamedTuple):
 
 
 class Optimizer(NamedTuple):
-    slots: Callable[[Params], Slots]  # what it remembers, at the start
+    init: Callable[[Params], Slots]  # what it remembers, at the start
     update: Callable[[Params, Params, Slots, Rates], tuple[Params, Slots]]
 
 
-def _sgd(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
+def _update_sgd(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
     """w - lr * d, and nothing else: with FFO-S-MLDG's direction this is Algorithm 2 of the paper to the letter."""
     return {**params, **tree.add({name: params[name] for name in direction}, direction, -rates.lr)}, slots
 
 
-def _momentum(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
+def _update_momentum(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
     """The paper's M-SGD: v = momentum * v + (d + weight_decay * w), w - lr * v."""
     moved, old = ({name: of[name] for name in direction} for of in (params, slots["velocity"]))
     velocity = tree.add(tree.add(direction, moved, rates.weight_decay), old, rates.momentum)
     return {**params, **tree.add(moved, velocity, -rates.lr)}, {"velocity": {**slots["velocity"], **velocity}}
 
 
-def _adam(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
+def _update_adam(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
     """Adam (Kingma and Ba, 2015) with decoupled weight decay; `momentum` is its first decay rate."""
     new = dict(params)
     first, second, count = dict(slots["first"]), dict(slots["second"]), dict(slots["count"])
@@ -56,16 +56,18 @@ def _adam(params: Params, direction: Params, slots: Slots, rates: Rates) -> tupl
     return new, {"first": first, "second": second, "count": count}
 
 
-def _zeros(params: Params) -> Params:
+def _make_zeros(params: Params) -> Params:
     return {name: torch.zeros_like(w) for name, w in params.items()}
 
 
-def _counts(params: Params) -> Params:
+def _make_counts(params: Params) -> Params:
     return {name: w.new_zeros(()) for name, w in params.items()}
 
 
 OPTIMIZERS = {
-    "sgd": Optimizer(lambda params: {}, _sgd),
-    "momentum": Optimizer(lambda params: {"velocity": _zeros(params)}, _momentum),
-    "adam": Optimizer(lambda p: {"first": _zeros(p), "second": _zeros(p), "count": _counts(p)}, _adam),
+    "sgd": Optimizer(lambda params: {}, _update_sgd),
+    "momentum": Optimizer(lambda params: {"velocity": _make_zeros(params)}, _update_momentum),
+    "adam": Optimizer(
+        lambda p: {"first": _make_zeros(p), "second": _make_zeros(p), "count": _make_counts(p)}, _update_adam
+    ),
 }

@@ -19,25 +19,25 @@ AHEAD = 3  # batches gathered before they are asked for
 SPARE = 0.5  # of the device's free memory: left to the net and its gradients
 
 
-def gather(x: Any, rows: Tensor, device: torch.device | str = "cpu") -> Tensor:
+def gather_rows(x: Any, rows: Tensor, device: torch.device | str = "cpu") -> Tensor:
     """`x[rows]` on the device, of a tensor or a memory map. `rows` may have any shape; it comes first in the result."""
     return _upload(_gather(x, rows, torch.device(device)), torch.device(device))
 
 
-def fits(x: Any, device: torch.device | str) -> bool:
+def fits_on(x: Any, device: torch.device | str) -> bool:
     """Whether all of x may stay on the device. On a CPU a memory map is best left where it is."""
     device = torch.device(device)
     if device.type != "cuda":
         return isinstance(x, Tensor)
     free, _ = torch.cuda.mem_get_info(device)
-    return _bytes(x) <= SPARE * free
+    return _count_bytes(x) <= SPARE * free
 
 
-def resident(x: Any, device: torch.device | str, block: int = 1024) -> Tensor:
+def move_to_device(x: Any, device: torch.device | str, block: int = 1024) -> Tensor:
     """All of x on the device, copied in blocks so that main memory never holds it twice."""
     if isinstance(x, Tensor):
         return x.to(device)
-    whole = torch.empty(tuple(x.shape), dtype=_dtype(x), device=device)
+    whole = torch.empty(tuple(x.shape), dtype=_find_dtype(x), device=device)
     for start in range(0, len(x), block):
         whole[start : start + block].copy_(torch.from_numpy(np.array(x[start : start + block])))
     return whole
@@ -46,7 +46,7 @@ def resident(x: Any, device: torch.device | str, block: int = 1024) -> Tensor:
 def prefetch(
     x: Any, batches: Iterable[Tensor], device: torch.device | str = "cpu", ahead: int = AHEAD
 ) -> Iterator[Tensor]:
-    """`gather(x, rows, device)` for each of the batches in turn, worked on before it is asked for.
+    """`gather_rows(x, rows, device)` for each of the batches in turn, worked on before it is asked for.
 
     The row numbers are drawn in the caller's thread and order, so a random stream behind them is used as without it.
     """
@@ -55,14 +55,14 @@ def prefetch(
     waiting: deque[Future[tuple[Tensor, Any]]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="seqdg-prefetch") as pool:
         for rows in batches:
-            waiting.append(pool.submit(_work, x, rows, device, copies))
+            waiting.append(pool.submit(_gather_and_upload, x, rows, device, copies))
             if len(waiting) > ahead:
-                yield _handed_over(*waiting.popleft().result())
+                yield _hand_over(*waiting.popleft().result())
         while waiting:
-            yield _handed_over(*waiting.popleft().result())
+            yield _hand_over(*waiting.popleft().result())
 
 
-def _work(x: Any, rows: Tensor, device: torch.device, copies: Any) -> tuple[Tensor, Any]:
+def _gather_and_upload(x: Any, rows: Tensor, device: torch.device, copies: Any) -> tuple[Tensor, Any]:
     batch = _gather(x, rows, device)
     if copies is None:
         return _upload(batch, device), None
@@ -70,7 +70,7 @@ def _work(x: Any, rows: Tensor, device: torch.device, copies: Any) -> tuple[Tens
         return _upload(batch, device), copies.record_event()
 
 
-def _handed_over(batch: Tensor, copied: Any) -> Tensor:
+def _hand_over(batch: Tensor, copied: Any) -> Tensor:
     """The consumer's stream waits for the copy, and the memory is not reused while that stream reads it."""
     if copied is not None:
         current = torch.cuda.current_stream(batch.device)
@@ -88,7 +88,7 @@ def _gather(x: Any, rows: Tensor, device: torch.device) -> Tensor:
     numbers = rows.cpu().numpy()
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < len(x)):
         raise IndexError(f"Rows {numbers.min()} to {numbers.max()} are not all among the {len(x)} of the data set.")
-    batch = torch.empty((*numbers.shape, *x.shape[1:]), dtype=_dtype(x), pin_memory=pinned)
+    batch = torch.empty((*numbers.shape, *x.shape[1:]), dtype=_find_dtype(x), pin_memory=pinned)
     np.take(x, numbers, axis=0, out=batch.numpy(), mode="clip")  # "raise" would go through a buffer
     return batch
 
@@ -97,9 +97,9 @@ def _upload(batch: Tensor, device: torch.device) -> Tensor:
     return batch.to(device, non_blocking=device.type == "cuda" and batch.is_pinned())
 
 
-def _dtype(x: Any) -> torch.dtype:
+def _find_dtype(x: Any) -> torch.dtype:
     return torch.from_numpy(np.empty(0, x.dtype)).dtype
 
 
-def _bytes(x: Any) -> int:
+def _count_bytes(x: Any) -> int:
     return int(x.numel() * x.element_size()) if isinstance(x, Tensor) else int(x.nbytes)

@@ -14,7 +14,7 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.core.algorithm import Algorithm
 from seqdg.data import Dataset
 from seqdg.training.optimizers import OPTIMIZERS
-from seqdg.training.sampler import stream
+from seqdg.training.sampler import make_stream
 
 SPLITS = ("random", "official")
 TESTS = ("whole", "split")
@@ -132,5 +132,5 @@ def _split_domain(dataset: Dataset, protocol: Protocol, domain: str, seed: int) 
     if len(rows) < 2:
         raise UsageError(f"Domain '{domain}' of {dataset.name} has {len(rows)} rows, too few to split.")
     count = min(max(1, round(protocol.validation * len(rows))), len(rows) - 1)
-    shuffled = rows[torch.from_numpy(stream(seed, "split", domain).permutation(len(rows)))]
+    shuffled = rows[torch.from_numpy(make_stream(seed, "split", domain).permutation(len(rows)))]
     return shuffled[count:].sort().values, shuffled[:count].sort().values

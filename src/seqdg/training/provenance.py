@@ -15,19 +15,19 @@ import torch
 import seqdg
 
 
-def device_name(device: torch.device) -> str:
+def name_device(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device) if torch.cuda.is_available() else "cuda"
     return f"cpu ({platform.machine()})"
 
 
 @cache
-def versions() -> dict[str, str]:
+def list_versions() -> dict[str, str]:
     return {"seqdg": seqdg.__version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 @cache
-def commit() -> str:
+def find_commit() -> str:
     """What SEQDG_COMMIT says, for copies of a source tree without its history or with another; else that of the source
     tree that runs, where it is a git checkout, marked + where it has changes."""
     if "SEQDG_COMMIT" in os.environ:
@@ -45,7 +45,7 @@ def commit() -> str:
     return done.stdout.strip()
 
 
-def forget_peak_memory(device: torch.device) -> None:
+def reset_peak_memory(device: torch.device) -> None:
     """So that the next peak is that of the next group alone, where the system allows it."""
     if device.type == "cuda":
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # a worker may not have used its device yet
@@ -57,7 +57,7 @@ def forget_peak_memory(device: torch.device) -> None:
         return
 
 
-def peak_memory(device: torch.device) -> int:
+def measure_peak_memory(device: torch.device) -> int:
     """Bytes, of the device's memory; on a CPU, of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)

@@ -23,8 +23,8 @@ from seqdg.base.files import Files
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
-from seqdg.training.metrics import metrics
-from seqdg.training.provenance import commit, device_name, forget_peak_memory, peak_memory, versions
+from seqdg.training.metrics import compute_metrics
+from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
 from seqdg.training.stack import DRAWN_AHEAD, Job, Stack, State
 
 LOSS_POINTS = 200
@@ -78,7 +78,7 @@ class _Run:
         watch: Watch | None,
     ) -> None:
         self.name, self.device, self.tick, self.keep, self.notes, self.watch = name, device, tick, keep, notes, watch
-        forget_peak_memory(device)
+        reset_peak_memory(device)
         self.began = self.written = time.perf_counter()
         self.stack = make_stack()
         self.stops = self.stack.protocol.evaluation_steps if stops is None else stops
@@ -124,15 +124,15 @@ class _Run:
 
     @cached_property
     def _origin(self) -> dict[str, str]:
-        return {"device": device_name(self.device), "commit": commit(), **versions()}
+        return {"device": name_device(self.device), "commit": find_commit(), **list_versions()}
 
     def _read_checkpoint(self) -> Snapshot | None:
         """Read what this stack left, if the same device and versions made it: a trial has one origin."""
-        data = self.keep.files.read(checkpoint.name_of(self.name)) if self.keep.files else None
+        data = self.keep.files.read(checkpoint.name_checkpoint(self.name)) if self.keep.files else None
         try:
-            if data is None or checkpoint.header_of(data)["made_by"] != self._origin:
+            if data is None or checkpoint.read_header(data)["made_by"] != self._origin:
                 return None
-            return checkpoint.from_bytes(data, self.device)
+            return checkpoint.decode_snapshot(data, self.device)
         except ValueError:
             return None
 
@@ -140,9 +140,9 @@ class _Run:
         if not self.keep.checkpoint or self.keep.files is None:
             return
         self.now.seconds = time.perf_counter() - self.began
-        data = checkpoint.to_bytes(self.now, [job.key for job in self.stack.jobs], self._origin)
+        data = checkpoint.encode_snapshot(self.now, [job.key for job in self.stack.jobs], self._origin)
         try:
-            self.keep.files.write(checkpoint.name_of(self.name), data)
+            self.keep.files.write(checkpoint.name_checkpoint(self.name), data)
         except OSError as error:  # The numbers do not depend on it, so training goes on.
             print(f"seqdg: no checkpoint could be written ({error}).", file=sys.stderr)
         self.written = time.perf_counter()
@@ -160,11 +160,11 @@ class _Run:
             history=self.now.evaluations[i],
             losses=_thin(curve),
             seconds=self.now.seconds / size,
-            peak_memory=peak_memory(self.device),
+            peak_memory=measure_peak_memory(self.device),
             stacked=size,
-            device=device_name(self.device),
-            versions=versions(),
-            commit=commit(),
+            device=name_device(self.device),
+            versions=list_versions(),
+            commit=find_commit(),
             weights=digest,
             notes=list(self.notes),
         )
@@ -180,7 +180,7 @@ def evaluate_stack(stack: Stack, state: State, deployed: Params) -> list[Evaluat
     for k, (part, labels) in enumerate(zip(torch.split(logits, longest, 1), torch.split(y, longest, 1), strict=True)):
         lengths = torch.tensor([len(c[k]) for c in columns], device=y.device)
         mask = torch.arange(longest[k], device=y.device) < lengths[:, None]
-        parts.append({name: value.tolist() for name, value in metrics(part, labels, mask).items()})
+        parts.append({name: value.tolist() for name, value in compute_metrics(part, labels, mask).items()})
     sources = len(stack.jobs[0].split.validation)
     return [
         Evaluation(

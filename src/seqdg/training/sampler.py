@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-def stream(seed: int, *purpose: str | int) -> np.random.Generator:
+def make_stream(seed: int, *purpose: str | int) -> np.random.Generator:
     """Independent random numbers for each purpose of a seed."""
     words = [zlib.crc32(p.encode()) if isinstance(p, str) else p for p in purpose]
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *words])))
 
 
-def torch_generator(seed: int, *purpose: str | int) -> torch.Generator:
-    return torch.Generator().manual_seed(int(stream(seed, *purpose).integers(2**62)))
+def make_generator(seed: int, *purpose: str | int) -> torch.Generator:
+    return torch.Generator().manual_seed(int(make_stream(seed, *purpose).integers(2**62)))
 
 
 class Draws(NamedTuple):
@@ -40,8 +40,8 @@ class Sampler:
     def __init__(self, seed: int, rows: Sequence[Tensor], batch: int) -> None:
         self.seed, self.batch = seed, batch
         self.rows = [r.numpy() for r in rows]  # the training rows of every source
-        self._places = _Series(lambda: stream(seed, "order"), lambda g, count: g.random((count, len(rows))))
-        self._keys = _Series(lambda: stream(seed, "key"), lambda g, count: g.integers(2**62, size=count))
+        self._places = _Series(lambda: make_stream(seed, "order"), lambda g, count: g.random((count, len(rows))))
+        self._keys = _Series(lambda: make_stream(seed, "key"), lambda g, count: g.integers(2**62, size=count))
         self._epochs: list[dict[int, NDArray[np.int64]]] = [{} for _ in rows]  # the last ones used
 
     @cached_property
@@ -52,22 +52,22 @@ class Sampler:
     def draw(self, start: int, stop: int) -> Draws:
         """Steps start, ..., stop - 1; quickest where the last stretch ended at the start."""
         order = np.argsort(self._places(start, stop), axis=1)
-        by_source = np.stack([self._minibatches(d, start, stop) for d in range(len(self.rows))], axis=1)
+        by_source = np.stack([self._draw_minibatches(d, start, stop) for d in range(len(self.rows))], axis=1)
         rows = np.take_along_axis(by_source, order[:, :, None], axis=1)
         return Draws(torch.from_numpy(order), torch.from_numpy(rows), torch.from_numpy(self._keys(start, stop)))
 
-    def _minibatches(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
+    def _draw_minibatches(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
         rows, first, last = self.rows[source], start * self.batch, stop * self.batch
         epochs = range(first // len(rows), (last - 1) // len(rows) + 1)
         old = self._epochs[source]
-        self._epochs[source] = {e: old[e] if e in old else self._shuffled(source, e) for e in epochs}
+        self._epochs[source] = {e: old[e] if e in old else self._shuffle(source, e) for e in epochs}
         skip = first - epochs[0] * len(rows)
         drawn: NDArray[np.int64] = np.concatenate(list(self._epochs[source].values()))[skip : skip + last - first]
         return drawn.reshape(stop - start, self.batch)
 
-    def _shuffled(self, source: int, epoch: int) -> NDArray[np.int64]:
+    def _shuffle(self, source: int, epoch: int) -> NDArray[np.int64]:
         rows = self.rows[source]
-        return rows[stream(self.seed, "epoch", source, epoch).permutation(len(rows))]
+        return rows[make_stream(self.seed, "epoch", source, epoch).permutation(len(rows))]
 
 
 class _Series:

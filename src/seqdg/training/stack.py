@@ -25,7 +25,7 @@ from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm, Number
 from seqdg.core.settings import collect_numbers, with_numbers
 from seqdg.nets.net import Net
-from seqdg.training.capture import Captured, Draws
+from seqdg.training.capture import CapturedStep, StepData
 from seqdg.training.inputs import Inputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.training.protocol import Protocol, Split, choose_optimizer, end_stages
@@ -77,24 +77,24 @@ class Stack:
         self.optimizer = OPTIMIZERS[choose_optimizer(self.algorithm, self.protocol)]
         self.upcoming = Upcoming(samplers or [Sampler(job.seed, job.split.train, job.protocol.batch) for job in jobs])
         # One trial alone keeps its numbers as they are: with them arithmetic on all weights is a launch less.
-        self.numbers = {} if self.alone else self._per_trial([collect_numbers(job.algorithm) for job in jobs])
+        self.numbers = {} if self.alone else self._stack_numbers([collect_numbers(job.algorithm) for job in jobs])
         rates = [Rates(*(getattr(job.protocol, name) for name in Rates._fields)) for job in jobs]
-        self.rates = rates[0] if self.alone else Rates(**self._per_trial([r._asdict() for r in rates]))
+        self.rates = rates[0] if self.alone else Rates(**self._stack_numbers([r._asdict() for r in rates]))
         self.bounds = end_stages(self.algorithm, self.protocol.steps)
-        self.captures = capture and inputs.device.type == "cuda" and inputs.resident
-        self._graphs: dict[int, Captured] = {}
+        self.captures = capture and inputs.device.type == "cuda" and inputs.is_resident
+        self._graphs: dict[int, CapturedStep] = {}
 
     def start(self) -> State:
         names = self.jobs[0].params
-        params = {name: _stacked([job.params[name] for job in self.jobs], self.inputs.device) for name in names}
+        params = {name: _stack_shared([job.params[name] for job in self.jobs], self.inputs.device) for name in names}
         if self.alone:
-            params = {name: _channels_last(p) for name, p in params.items()}
+            params = {name: _to_channels_last(p) for name, p in params.items()}
         return State(0, -1, params, {})
 
     def advance(self, state: State, stop: int, tick: Callable[[int], None] = lambda steps: None) -> State:
         """The state after `stop` steps; `tick` hears how many were taken since it last did."""
         state = State(state.step, state.stage, state.params, state.slots, list(state.losses))
-        with self._device():
+        with self._use_device():
             while state.step < stop:
                 while state.stage < 0 or state.step == self.bounds[state.stage]:
                     self._enter(state)
@@ -105,20 +105,20 @@ class Stack:
 
     def deploy(self, state: State) -> Params:
         """What serves unseen domains, BatchNorm recalibrated over source data where the policy says so."""
-        with self._device(), torch.no_grad():
-            deployed: Params = self.over_trials(lambda given, params: self._own(given).deploy(params))(
+        with self._use_device(), torch.no_grad():
+            deployed: Params = self.over_trials(lambda numbers, params: self._with_numbers(numbers).deploy(params))(
                 self.numbers, state.params
             )
             if not self.net.on_batch:
                 return deployed
-            return {**deployed, **self._recalibrated(deployed)}
+            return {**deployed, **self._recalibrate(deployed)}
 
     def predict(self, deployed: Params, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (trial, row, class) and labels (trial, row) of rows (trial, row), a bounded number at a time."""
-        together = self._rows_together(rows.shape[0])
-        one = self.over_trials(lambda given, params, x: self._own(given).predict(self.net, params, x))
+        together = self._count_rows_together(rows.shape[0])
+        one = self.over_trials(lambda numbers, params, x: self._with_numbers(numbers).predict(self.net, params, x))
         logits, labels = [], []
-        with self._device(), torch.no_grad():
+        with self._use_device(), torch.no_grad():
             for chunk in torch.split(rows.to(self.inputs.device), together, dim=1):
                 x, y = self.inputs.serve(chunk)
                 logits.append(one(self.numbers, deployed, x))
@@ -131,22 +131,22 @@ class Stack:
             return vmap(one)
 
         def only(*stacked: Any) -> Any:
-            return _with_axis(one(*(_without_axis(s) for s in stacked)))
+            return _add_axis(one(*(_remove_axis(s) for s in stacked)))
 
         return only
 
     def _train(self, state: State, first: int, last: int) -> None:
-        draws = self._draws(state.stage, first, last)
-        graph = self._captured(state, draws)
+        draws = self._draw_steps(state.stage, first, last)
+        graph = self._find_graph(state, draws)
         if graph is not None:
             state.params, state.slots, losses = graph.run(state.params, state.slots, draws)
             self.upcoming.prepare(last, min(last + DRAWN_AHEAD, self.bounds[-1]))  # while the device is at work
         else:
-            losses = self._eager(state, draws)
+            losses = self._run_eagerly(state, draws)
         state.losses.append(losses)
         state.step = last
 
-    def _draws(self, stage: int, first: int, last: int) -> Draws:
+    def _draw_steps(self, stage: int, first: int, last: int) -> StepData:
         """Of every trial, (step, trial, ...), on the device."""
         device, start = self.inputs.device, self.bounds[stage - 1] if stage else 0
         domain, rows, key = self.upcoming.take(first, last)
@@ -155,47 +155,49 @@ class Stack:
         found = {"domain": domain, "rows": rows, "key": key, "progress": progress}
         return {name: value.to(device) for name, value in found.items()}
 
-    def _eager(self, state: State, draws: Draws) -> Tensor:
-        step, losses = self._pure(self.over_trials(self._step_of(state.stage))), []
-        for i, (x, y) in enumerate(self.inputs.train(draws["rows"], draws["key"])):
+    def _run_eagerly(self, state: State, draws: StepData) -> Tensor:
+        step, losses = self._forbid_changes(self.over_trials(self._make_step(state.stage))), []
+        for i, (x, y) in enumerate(self.inputs.load_steps(draws["rows"], draws["key"])):
             episode = Episode(x, y, draws["domain"][i], draws["progress"][i], draws["key"][i])
             state.params, state.slots, loss = step(state.params, state.slots, self.numbers, self.rates, episode)
             losses.append(loss)
         return torch.stack(losses)
 
-    def _captured(self, state: State, draws: Draws) -> Captured | None:
+    def _find_graph(self, state: State, draws: StepData) -> CapturedStep | None:
         """The step of the state's stage as a graph, recorded the first time it is asked for; None without graphs."""
         if self.captures and state.stage not in self._graphs:
-            step = self._pure(self.over_trials(self._step_of(state.stage)))
+            step = self._forbid_changes(self.over_trials(self._make_step(state.stage)))
 
-            def whole(params: Params, slots: Slots, now: Draws) -> tuple[Params, Slots, Tensor]:
-                x, y = self.inputs.step(now["rows"], now["key"])
+            def whole(params: Params, slots: Slots, now: StepData) -> tuple[Params, Slots, Tensor]:
+                x, y = self.inputs.load_step(now["rows"], now["key"])
                 episode = Episode(x, y, now["domain"], now["progress"], now["key"])
                 taken: tuple[Params, Slots, Tensor] = step(params, slots, self.numbers, self.rates, episode)
                 return taken
 
             before = sys.exc_info()[1]
             try:
-                self._graphs[state.stage] = Captured(whole, state.params, state.slots, draws, DRAWN_AHEAD)
+                self._graphs[state.stage] = CapturedStep(whole, state.params, state.slots, draws, DRAWN_AHEAD)
             except RuntimeError as error:
                 self.captures = False
-                log.warning("The step cannot be one CUDA graph and is run kernel by kernel: %s", _cause(error, before))
+                log.warning(
+                    "The step cannot be one CUDA graph and is run kernel by kernel: %s", _describe_cause(error, before)
+                )
         return self._graphs.get(state.stage)
 
-    def _step_of(self, stage: int) -> Callable[..., tuple[Params, Slots, Tensor]]:
+    def _make_step(self, stage: int) -> Callable[..., tuple[Params, Slots, Tensor]]:
         """What one trial does in one step."""
         kind, half = self.inputs.device.type, self.protocol.precision == "bf16"
 
-        def step(params: Params, slots: Slots, given: Params, rates: Rates, episode: Episode) -> tuple[Any, ...]:
-            algorithm = self._own(given).stages()[stage][1]
-            with torch.autocast(kind, torch.bfloat16, enabled=half, cache_enabled=False), _one_order():
+        def step(params: Params, slots: Slots, numbers: Params, rates: Rates, episode: Episode) -> tuple[Any, ...]:
+            algorithm = self._with_numbers(numbers).stages()[stage][1]
+            with torch.autocast(kind, torch.bfloat16, enabled=half, cache_enabled=False), _fix_order_of_sums():
                 direction, loss = algorithm.gradient(self.net, params, episode)
             params, slots = self.optimizer.update(params, direction, slots, rates)
             return params, slots, loss
 
         return step
 
-    def _pure(self, step: Callable[..., Any]) -> Callable[..., Any]:
+    def _forbid_changes(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """The same, which refuses an algorithm that changes the weights that it is given: it would train otherwise."""
 
         def watched(params: Params, *others: Any) -> Any:
@@ -214,27 +216,29 @@ class Stack:
         """Begins the next stage: its own optimizer, from nothing."""
         state.stage += 1
         stage = state.stage
-        begin = self.over_trials(lambda given, params: self._own(given).stages()[stage][1].enter(self.net, params))
+        begin = self.over_trials(
+            lambda numbers, params: self._with_numbers(numbers).stages()[stage][1].enter(self.net, params)
+        )
         state.params = begin(self.numbers, state.params)
-        state.slots = self.over_trials(self.optimizer.slots)(state.params)
+        state.slots = self.over_trials(self.optimizer.init)(state.params)
 
-    def _device(self) -> Any:
+    def _use_device(self) -> Any:
         """Makes it torch's current one, which graphs are recorded and kernels started on."""
         device = self.inputs.device
         return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
-    def _own(self, given: Params) -> Algorithm:
-        return with_numbers(self.algorithm, given)
+    def _with_numbers(self, numbers: Params) -> Algorithm:
+        return with_numbers(self.algorithm, numbers)
 
-    def _per_trial(self, values: Sequence[Mapping[str, Number]]) -> dict[str, Tensor]:
+    def _stack_numbers(self, values: Sequence[Mapping[str, Number]]) -> dict[str, Tensor]:
         exact = [{name: torch.as_tensor(v, dtype=torch.float64) for name, v in own.items()} for own in values]
         return {name: v.to(self.inputs.device, self.inputs.dtype) for name, v in tree.stack(exact).items()}
 
-    def _recalibrated(self, deployed: Params, most: int = 512) -> Params:
+    def _recalibrate(self, deployed: Params, most: int = 512) -> Params:
         """Mean and variance of all sources together, from equal parts of their training rows (at most `most` each)."""
         batch = self.protocol.batch
         count = max(1, min(most, *(len(rows) for job in self.jobs for rows in job.split.train)) // batch)
-        one = self.over_trials(lambda given, params, x: self._own(given).statistics(self.net, params, x))
+        one = self.over_trials(lambda numbers, params, x: self._with_numbers(numbers).statistics(self.net, params, x))
         mean: Params = {}
         square: Params = {}
         drawn = Upcoming(self.upcoming.samplers).take(0, count).rows.to(self.inputs.device)
@@ -249,7 +253,7 @@ class Stack:
         spread = {n.removesuffix("mean") + "var": s - mean[n] ** 2 for n, s in square.items()}
         return {**mean, **spread}
 
-    def _rows_together(self, trials: int) -> int:
+    def _count_rows_together(self, trials: int) -> int:
         budget = 2**23
         if self.inputs.device.type == "cuda":  # what convolutions make of images is tens of times as large as these
             budget = 2**28 if self.inputs.transform is None else 2**25
@@ -264,7 +268,7 @@ def set_precision(precision: str) -> None:
     torch.backends.cudnn.benchmark = False
 
 
-def _one_order() -> Any:
+def _fix_order_of_sums() -> Any:
     """Gradients of gradients are summed in an order that depends on nothing but the computation.
 
     torch orders by when a step of the computation was recorded, which every thread counts by itself; on a GPU it goes
@@ -273,7 +277,7 @@ def _one_order() -> Any:
     return torch.autograd.set_multithreading_enabled(False)
 
 
-def _cause(error: BaseException, before: BaseException | None) -> str:
+def _describe_cause(error: BaseException, before: BaseException | None) -> str:
     """What went wrong first, in a line, but after an error that is being handled already. Its frames are let go: one of
     torch's own may hold a guard under which every gradient is zero, for as long as somebody keeps the error."""
     traceback.clear_frames(error.__traceback__)
@@ -283,15 +287,15 @@ def _cause(error: BaseException, before: BaseException | None) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _without_axis(value: Any) -> Any:
+def _remove_axis(value: Any) -> Any:
     return torch.utils._pytree.tree_map(lambda t: t.squeeze(0) if isinstance(t, Tensor) else t, value)
 
 
-def _with_axis(value: Any) -> Any:
+def _add_axis(value: Any) -> Any:
     return torch.utils._pytree.tree_map(lambda t: t.unsqueeze(0), value)
 
 
-def _stacked(values: Sequence[Tensor], device: torch.device) -> Tensor:
+def _stack_shared(values: Sequence[Tensor], device: torch.device) -> Tensor:
     """On the device, with a first axis; what several trials share travels once."""
     shared = {id(v): v for v in values}
     place = {key: i for i, key in enumerate(shared)}
@@ -299,7 +303,7 @@ def _stacked(values: Sequence[Tensor], device: torch.device) -> Tensor:
     return once if len(once) == len(values) else once[torch.tensor([place[id(v)] for v in values], device=device)]
 
 
-def _channels_last(p: Tensor) -> Tensor:
+def _to_channels_last(p: Tensor) -> Tensor:
     """The weights (1, out, in, height, width) of one trial's convolution in the order that its inputs have."""
     if p.dim() != 5:
         return p

@@ -9,7 +9,7 @@ from seqdg.base.errors import UsageError
 from seqdg.base.machine import count_cores
 from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short
 from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.process import settle
+from seqdg.bench.executors.process import prepare_process
 from seqdg.bench.executors.workers import Workers
 from seqdg.training.device import choose_device
 
@@ -81,5 +81,5 @@ def test_what_is_short_or_single_needs_no_workers() -> None:
 
 
 def test_a_process_that_trains_has_one_thread() -> None:
-    settle()
+    prepare_process()
     assert torch.get_num_threads() == 1

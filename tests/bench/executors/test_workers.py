@@ -61,7 +61,7 @@ def test_a_killed_worker_is_replaced_and_nothing_changes(tmp_path: Path, expecte
     killed: list[int] = []
 
     def kill(progress: Progress) -> None:
-        under_way = [group for group in progress.running() if group.step > 0]
+        under_way = [group for group in progress.list_running() if group.step > 0]
         if under_way and not killed:
             victim = multiprocessing.active_children()[0]
             os.kill(victim.pid or 0, signal.SIGKILL)

@@ -55,7 +55,7 @@ def choose_executor(choice: ExecutorChoice, device: str) -> tuple[Executor, str]
 
         return connect(choice.workers, choice.gpus, choice.address, device)
     kind = choose_device(device)
-    return _local(choice, kind), kind
+    return _choose_local(choice, kind), kind
 
 
 def is_short(seconds: Sequence[float | None]) -> bool:
@@ -63,7 +63,7 @@ def is_short(seconds: Sequence[float | None]) -> bool:
     return len(seconds) < 2 or (None not in seconds and sum(s for s in seconds if s is not None) < SHORT)
 
 
-def _local(choice: ExecutorChoice, device: str) -> Executor:
+def _choose_local(choice: ExecutorChoice, device: str) -> Executor:
     """Processes of this machine: one for each core, or for each GPU or part of one. A single one is this process."""
     if device == "cpu" and choice.gpus is not None:
         raise UsageError("Part of a GPU was asked for, and the device is the CPU. Leave out --gpus-per-worker.")

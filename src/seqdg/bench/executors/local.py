@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from seqdg.bench.executors.session import FinishedGroups, Session, Tell, attempt
+from seqdg.bench.executors.session import FinishedGroups, Session, Tell, train_group
 from seqdg.bench.trial import Group
 
 
@@ -23,6 +23,6 @@ class InProcess:
         try:
             for group in groups:
                 tell(group, 0)
-                yield group, attempt(group, session, partial(tell, group))
+                yield group, train_group(group, session, partial(tell, group))
         finally:
             torch.set_num_threads(threads)

@@ -12,7 +12,7 @@ import torch
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
-def settle() -> None:
+def prepare_process() -> None:
     """One thread, so that sums run in one order in every executor."""
     torch.set_num_threads(1)
     _keep_freed_memory()

@@ -24,12 +24,12 @@ import torch
 
 from seqdg.base.errors import UsageError
 from seqdg.base.machine import count_cores
-from seqdg.bench.executors.session import FinishedGroups, Session, Tell, attempt, record_failure
+from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure, train_group
 from seqdg.bench.task import RowsInMemory
 from seqdg.bench.trial import Group
 from seqdg.data import Dataset
 from seqdg.results.record import Record
-from seqdg.training.checkpoint import name_of
+from seqdg.training.checkpoint import name_checkpoint
 
 ATTEMPTS = 3  # at a group whose workers die
 PATIENCE = 10.0  # seconds that workers have to send a checkpoint when the run is interrupted
@@ -46,15 +46,15 @@ class OnRay:
 
     def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups:
         with redirect_stdout(sys.stderr):  # Ray speaks of dead workers where tables are printed
-            yield from self._results(deque((group, 1) for group in groups), session, tell)
+            yield from self._run_groups(deque((group, 1) for group in groups), session, tell)
 
-    def _results(self, waiting: deque[tuple[Group, int]], session: Session, tell: Tell) -> FinishedGroups:
+    def _run_groups(self, waiting: deque[tuple[Group, int]], session: Session, tell: Tell) -> FinishedGroups:
         driver = _Driver(session, tell, self.gpus)
         try:
             while waiting or driver.under_way:
                 while waiting and (self.most is None or len(driver.under_way) < self.most):
                     driver.submit(*waiting.popleft())
-                for group, attempt, records, error in driver.finished():
+                for group, attempt, records, error in driver.collect():
                     if records is not None:
                         yield group, records
                     elif attempt < ATTEMPTS:
@@ -67,7 +67,7 @@ class OnRay:
 
 def connect(workers: int | None, gpus: float | None, address: str | None, device: str) -> tuple[OnRay, str]:
     """The executor, and the kind of device that it trains on. Without an address, Ray is started on this machine."""
-    ray = _ray()
+    ray = _import_ray()
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"Ray chooses among a cluster's GPUs, so '{device}' cannot be asked for. Use cuda or cpu.")
     if device == "cpu" and gpus is not None:
@@ -96,7 +96,7 @@ def _initialize(ray: Any, workers: int | None, address: str | None) -> None:
         ray.init("local", num_cpus=workers or count_cores(), include_dashboard=False, **quiet)
         return
     try:
-        _reach(address)
+        _check_reachable(address)
         ray.init(address, **quiet)
     except (OSError, RuntimeError, ValueError) as error:
         why = "" if address == "auto" else f" ({error})"
@@ -106,7 +106,7 @@ def _initialize(ray: Any, workers: int | None, address: str | None) -> None:
         ) from None
 
 
-def _reach(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Ray itself keeps trying for many minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if address != "auto":
@@ -115,7 +115,7 @@ def _reach(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _ray() -> Any:
+def _import_ray() -> Any:
     try:
         import ray
     except ImportError:
@@ -130,26 +130,26 @@ class _Driver:
     """The one side that knows the run directory."""
 
     def __init__(self, session: Session, tell: Tell, gpus: float) -> None:
-        self.ray, self.session, self.tell = _ray(), session, tell
+        self.ray, self.session, self.tell = _import_ray(), session, tell
         here = self.ray.get_runtime_context().get_node_id()
         stays = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
         self.mailbox = self.ray.remote(num_cpus=0, scheduling_strategy=stays)(_Mailbox).remote()
-        self.data = self.ray.put(_plain(session.task.dataset()))
+        self.data = self.ray.put(_to_arrays(session.task.dataset()))
         self.away = self.ray.put(replace(session, keep=replace(session.keep, files=None)))
         # max_calls=0: a worker lives on after a group, with torch imported and the data on its GPU.
-        self.work = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, max_calls=0)(_work)
+        self.work = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, max_calls=0)(_train_remotely)
         self.under_way: dict[Any, tuple[Group, int]] = {}
         self.groups: dict[str, Group] = {}
 
     def submit(self, group: Group, attempt: int) -> None:
-        name = name_of(group.key)
+        name = name_checkpoint(group.key)
         files = self.session.keep.files
         left = files.read(name) if files is not None else None
         given = {} if left is None else {name: left}
         self.groups[group.key] = group
         self.under_way[self.work.remote(group, self.away, self.data, self.mailbox, given)] = group, attempt
 
-    def finished(self) -> list[tuple[Group, int, list[Record] | None, str]]:
+    def collect(self) -> list[tuple[Group, int, list[Record] | None, str]]:
         """Groups that ended in the next moment: with their records, or with what killed their worker."""
         done, _ = self.ray.wait(list(self.under_way), num_returns=1, timeout=MOMENT)
         found = []
@@ -198,7 +198,7 @@ class _Mailbox:
 
 
 @dataclass(frozen=True)
-class _Posted:
+class _PostedFiles:
     """Files of a worker, which are the driver's."""
 
     mailbox: Any
@@ -208,29 +208,31 @@ class _Posted:
         return self.given.get(name)
 
     def write(self, name: str, data: bytes) -> None:
-        _ray().get(self.mailbox.put.remote(name, data))  # it has arrived before the records have
+        _import_ray().get(self.mailbox.put.remote(name, data))  # it has arrived before the records have
 
 
-def _work(group: Group, session: Session, data: Dataset, mailbox: Any, given: dict[str, bytes]) -> list[Record]:
+def _train_remotely(
+    group: Group, session: Session, data: Dataset, mailbox: Any, given: dict[str, bytes]
+) -> list[Record]:
     """A group, in a process of Ray."""
-    keep = replace(session.keep, files=_Posted(mailbox, given))
+    keep = replace(session.keep, files=_PostedFiles(mailbox, given))
 
     def tick(step: int) -> None:
         mailbox.put.remote(group.key, step)
 
     tick(0)
-    return attempt(
-        group, replace(session, task=replace(session.task, rows=RowsInMemory(_tensors(data))), keep=keep), tick
+    return train_group(
+        group, replace(session, task=replace(session.task, rows=RowsInMemory(_to_tensors(data))), keep=keep), tick
     )
 
 
-def _plain(dataset: Dataset) -> Dataset:
+def _to_arrays(dataset: Dataset) -> Dataset:
     """With arrays in place of tensors and memory maps: these, Ray's processes share without copies."""
     x = dataset.x.numpy() if isinstance(dataset.x, torch.Tensor) else np.asarray(dataset.x)
     return replace(dataset, x=x)
 
 
-def _tensors(dataset: Dataset) -> Dataset:
+def _to_tensors(dataset: Dataset) -> Dataset:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the memory is read-only: nobody writes to it
         return replace(dataset, x=torch.from_numpy(dataset.x))

@@ -9,12 +9,12 @@ from typing import Protocol
 
 import torch
 
-from seqdg.bench.executors.process import settle
+from seqdg.bench.executors.process import prepare_process
 from seqdg.bench.learner import find_learner
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group
 from seqdg.results.record import FAILED, Record
-from seqdg.training.provenance import device_name, versions
+from seqdg.training.provenance import list_versions, name_device
 from seqdg.training.run_stack import Keep
 
 Tell = Callable[[Group, int], None]  # hears of a group and how many steps it has taken; 0: it begins
@@ -39,12 +39,12 @@ class Executor(Protocol):
     def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups: ...
 
 
-def attempt(group: Group, session: Session, tick: Callable[[int], None]) -> list[Record]:
+def train_group(group: Group, session: Session, tick: Callable[[int], None]) -> list[Record]:
     """Train a group; where that fails, return a record of the failure for each of its trials.
 
     A group that the device's memory cannot hold is run in halves.
     """
-    settle()
+    prepare_process()
     try:
         learner = find_learner(group.trials[0].algorithm)
         return learner.train(group, session.task, torch.device(session.device), tick, session.keep)
@@ -56,15 +56,21 @@ def attempt(group: Group, session: Session, tick: Callable[[int], None]) -> list
     torch.cuda.empty_cache()
     middle = len(group.trials) // 2
     halves = [Group(group.trials[:middle]), Group(group.trials[middle:])]
-    return [record for half in halves for record in attempt(half, session, tick)]
+    return [record for half in halves for record in train_group(half, session, tick)]
 
 
 def record_failure(group: Group, session: Session, error: str) -> list[Record]:
     """Make a record of the failure for each trial of a group."""
-    device = device_name(torch.device(session.device))
+    device = name_device(torch.device(session.device))
     return [
         Record(
-            t.key, t.description(), FAILED, error=error, versions=versions(), device=device, stacked=len(group.trials)
+            t.key,
+            t.description(),
+            FAILED,
+            error=error,
+            versions=list_versions(),
+            device=device,
+            stacked=len(group.trials),
         )
         for t in group.trials
     ]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
-from seqdg.bench.executors.session import FinishedGroups, Session, Tell, attempt, record_failure
+from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure, train_group
 from seqdg.bench.trial import Group
 from seqdg.results.record import Record
 
@@ -48,7 +48,7 @@ class Workers:
                 if not busy:
                     return
                 for pipe in wait([worker.pipe for worker in crew if worker.group is not None]):
-                    yield from _heard(busy[pipe], waiting, tell)
+                    yield from _receive(busy[pipe], waiting, tell)
         finally:
             _dismiss(crew)
 
@@ -65,7 +65,7 @@ class _Worker:
     def start(self) -> None:
         self.pipe, other = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=_serve, args=(other, self.session), daemon=True)
-        with _deaf_to_interrupts():
+        with _block_interrupts():
             self.process.start()
         other.close()  # now only the worker holds it, so that its death can be heard
 
@@ -77,7 +77,7 @@ class _Worker:
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
+def _block_interrupts() -> Iterator[None]:
     """What starts in here does not hear Ctrl-C, which reaches all processes of a terminal, from its first import on;
     one meant for this process is heard at the end."""
     if not hasattr(signal, "pthread_sigmask"):
@@ -91,7 +91,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _heard(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> FinishedGroups:
+def _receive(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> FinishedGroups:
     """What a worker has to say: that it took some steps, or its records; or that it is dead."""
     group = worker.group
     assert group is not None
@@ -103,7 +103,7 @@ def _heard(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> Fi
         if worker.attempt < ATTEMPTS:
             waiting.appendleft((group, worker.attempt + 1))
         else:
-            yield group, record_failure(group, worker.session, _obituary(worker))
+            yield group, record_failure(group, worker.session, _describe_death(worker))
         worker.start()
         return
     if isinstance(message, int):
@@ -113,7 +113,7 @@ def _heard(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> Fi
         yield group, message
 
 
-def _obituary(worker: _Worker) -> str:
+def _describe_death(worker: _Worker) -> str:
     code = worker.process.exitcode or 0
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
     return f"{ATTEMPTS} workers died over this group, the last one {how}. Did they run out of memory?"
@@ -152,7 +152,7 @@ def _serve(pipe: Connection, session: Session) -> None:
 
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while (group := pipe.recv()) is not None:
-            pipe.send(attempt(group, session, tick))
+            pipe.send(train_group(group, session, tick))
 
 
 def _follow_parent() -> None:
