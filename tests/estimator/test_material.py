@@ -11,7 +11,7 @@ from seqdg.bench import task as bench_task
 from seqdg.estimator.classifier import DomainGeneralizer, checked_input
 from seqdg.estimator.compare import compare
 from seqdg.estimator.material import prepared, validation_mask
-from seqdg.estimator.preprocessing import learn
+from seqdg.estimator.preprocessing import learn_preprocessing
 from seqdg.estimator.task import make_task
 from seqdg.training.loss import make_loss
 
@@ -42,7 +42,7 @@ def inputs_of(material, recipe, held_out):
 
 
 def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals):
-    """What is learned for a trial with a domain held out is what `learn` finds in the other domains."""
+    """What is learned for a trial with a domain held out is what `learn_preprocessing` finds in the other domains."""
     x, y, domains = hospitals
     x = x.assign(smoker=np.where(domains == "west", "vapes", x["smoker"]))
     frame = checked_input(x)
@@ -53,7 +53,7 @@ def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals
     inputs = inputs_of(material, recipe, names)
     got, _ = inputs.serve(torch.arange(len(y)).repeat(2, 1))
     for i, name in enumerate(names):
-        own = learn(checked_input(x[domains != name]))
+        own = learn_preprocessing(checked_input(x[domains != name]))
         want, _ = own.apply(frame)
         places = [*range(numbers)]
         for word in own.vocabulary["smoker"]:

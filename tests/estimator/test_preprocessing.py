@@ -14,12 +14,13 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from seqdg.base.errors import UsageError
 from seqdg.data import Frame, make_frame
-from seqdg.estimator.preprocessing import LIMIT, learn
+from seqdg.data.scaling import LIMIT
+from seqdg.estimator.preprocessing import learn_preprocessing
 
 
 def applied(train, new=None):
     frame = make_frame(train)
-    return learn(frame).apply(frame if new is None else make_frame(new))
+    return learn_preprocessing(frame).apply(frame if new is None else make_frame(new))
 
 
 def test_numbers_and_words_become_what_a_standard_pipeline_makes_of_them(hospitals):
@@ -74,14 +75,14 @@ def test_a_word_never_seen_is_no_word_and_is_noted():
 def test_columns_are_found_by_name_in_any_order_and_others_are_ignored(hospitals):
     x, _, _ = hospitals
     frame = make_frame(x)
-    preprocessing = learn(frame)
+    preprocessing = learn_preprocessing(frame)
     shuffled = x[list(x.columns)[::-1]].assign(extra=1)
     np.testing.assert_array_equal(preprocessing.apply(make_frame(shuffled))[0], preprocessing.apply(frame)[0])
 
 
 def test_a_missing_column_is_named():
     frame = make_frame(pd.DataFrame({"age": [1.0, 2.0], "height": [1.0, 2.0], "c": ["u", "v"]}))
-    preprocessing = learn(frame)
+    preprocessing = learn_preprocessing(frame)
     with pytest.raises(UsageError, match=r"There is no column of the input 'age'\. Did you mean 'Age'"):
         preprocessing.apply(make_frame(pd.DataFrame({"Age": [1.0], "height": [1.0], "c": ["u"]})))
     with pytest.raises(UsageError, match="lacks 2 columns that the model was fitted on: age, c"):
@@ -90,7 +91,7 @@ def test_a_missing_column_is_named():
 
 def test_types_that_changed_are_mended_where_they_can_be():
     frame = make_frame(pd.DataFrame({"n": [1.0, 3.0], "c": ["1", "2"], "t": [True, False]}))
-    preprocessing = learn(frame)
+    preprocessing = learn_preprocessing(frame)
     same = pd.DataFrame({"n": ["1.0", " 3 "], "c": [1.0, 2.0], "t": ["true", "False"]})
     np.testing.assert_array_equal(preprocessing.apply(make_frame(same))[0], preprocessing.apply(frame)[0])
     with pytest.raises(UsageError, match=r"Column 'n' held numbers when .* row 1 .* holds 'three'"):
@@ -99,7 +100,7 @@ def test_types_that_changed_are_mended_where_they_can_be():
 
 def test_pandas_categories_are_words_even_where_they_are_numbers():
     frame = make_frame(pd.DataFrame({"c": pd.Categorical([3, 1, 3])}))
-    assert learn(frame).vocabulary == {"c": ("1", "3")}
+    assert learn_preprocessing(frame).vocabulary == {"c": ("1", "3")}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_pandas_categories_are_words_even_where_they_are_numbers():
 )
 def test_what_is_no_number_and_no_word_is_refused_in_a_sentence(table, sentence):
     with pytest.raises(UsageError, match=sentence):
-        learn(make_frame(table))
+        learn_preprocessing(make_frame(table))
 
 
 def test_a_frame_can_leave_out_columns():

@@ -13,6 +13,7 @@ from torch import Tensor
 from seqdg.base.errors import UsageError
 from seqdg.data import Frame, make_frame
 from seqdg.data.augment import prepare
+from seqdg.data.scaling import Scaling
 from seqdg.estimator.preprocessing import Preprocessing
 from seqdg.nets import Normalization
 
@@ -54,8 +55,7 @@ class TableInput:
         }  # fmt: skip
 
     def tensors(self) -> dict[str, Tensor]:
-        p = self.preprocessing
-        return {name: torch.from_numpy(getattr(p, name)) for name in ("fill", "mean", "factor")}
+        return self.preprocessing.scaling._asdict()
 
 
 @dataclass(frozen=True)
@@ -141,10 +141,10 @@ Input = TableInput | ImageInput | ArrayInput
 def described(table: dict[str, Any], tensors: dict[str, Tensor]) -> Input:
     """The inverse of `describe` and `tensors`."""
     if table["kind"] == "table":
-        constants = {name: tensors[name].numpy() for name in ("fill", "mean", "factor")}
+        scaling = Scaling(**{name: tensors[name] for name in Scaling._fields})
         vocabulary = {name: tuple(known) for name, known in table["vocabulary"]}
         names, numeric = tuple(table["columns"]), tuple(table["numeric"])
-        return TableInput(Preprocessing(names, table["named"], numeric, vocabulary, **constants))
+        return TableInput(Preprocessing(names, table["named"], numeric, vocabulary, scaling))
     if table["kind"] == "image":
         normalization = Normalization(*(tuple(table["normalization"][name]) for name in ("mean", "std")))
         return ImageInput(table["channels"], table["size"], normalization, table["stored"])

@@ -16,7 +16,7 @@ from seqdg.data import Dataset, checks
 from seqdg.data.cells import is_missing, to_word
 from seqdg.data.frame import Frame, is_dataframe, make_frame
 from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
-from seqdg.estimator.preprocessing import identifiers, learn
+from seqdg.estimator.preprocessing import learn_preprocessing, note_identifiers
 from seqdg.estimator.recipe import Recipe
 from seqdg.training.sampler import make_stream
 
@@ -47,7 +47,7 @@ def prepared(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: bool =
     labels = {name: codes[domain == i] for i, name in enumerate(names)}
     _, notes = checks.check_class_coverage(labels, [str(c) for c in classes], held_out=())
     if isinstance(read, TableInput):
-        notes = [*notes, *identifiers(read.preprocessing, len(rows))]
+        notes = [*notes, *note_identifiers(read.preprocessing, len(rows))]
     dataset = Dataset(
         name="the data",
         domains=names,
@@ -66,8 +66,8 @@ def _rows(x: Any, recipe: Recipe, gaps: bool) -> tuple[Any, Input]:
     read: Input
     if isinstance(x, Frame) or is_dataframe(x) or _dimensions(x) == 2:
         frame = x if isinstance(x, Frame) else make_frame(x)
-        preprocessing = learn(frame)
-        matrix = (preprocessing.standardized if gaps else preprocessing.apply)(frame)[0]
+        preprocessing = learn_preprocessing(frame)
+        matrix = (preprocessing.apply_with_gaps if gaps else preprocessing.apply)(frame)[0]
         if not preprocessing.width:
             raise UsageError("No column of the table holds any value: there is nothing to learn from.")
         return torch.from_numpy(matrix.astype(np.float32)), TableInput(preprocessing)

@@ -21,9 +21,10 @@ from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError
 from seqdg.base.words import list_some
+from seqdg.data.scaling import Scaling
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import Model, Served, probabilities
-from seqdg.estimator.preprocessing import LIMIT, Preprocessing
+from seqdg.estimator.preprocessing import Preprocessing
 
 TOLERANCE = 1e-5
 Feed = dict[str, NDArray[Any]]
@@ -39,15 +40,14 @@ class _TableGraph(nn.Module):
     def __init__(self, model: Model, preprocessing: Preprocessing) -> None:
         super().__init__()
         self.served = Served(model)
-        for name in ("fill", "mean", "factor"):
-            self.register_buffer(name, torch.from_numpy(getattr(preprocessing, name)))
+        for name, constants in preprocessing.scaling._asdict().items():
+            self.register_buffer(name, constants)
         self.sizes = [len(known) for known in preprocessing.vocabulary.values()]
 
     def forward(self, numbers: Tensor | None, codes: Tensor | None) -> tuple[Tensor, Tensor]:
         parts = []
         if numbers is not None:
-            scaled = (torch.where(torch.isnan(numbers), self.fill, numbers) - self.mean) * self.factor
-            parts.append(torch.where(self.factor == 0, 0.0, scaled).clamp(-LIMIT, LIMIT))
+            parts.append(Scaling(self.fill, self.mean, self.factor)(numbers))
         if codes is not None:
             for j, size in enumerate(self.sizes):
                 parts.append((codes[:, j : j + 1] == torch.arange(size)).to(torch.float64))
@@ -103,7 +103,7 @@ def feed_of(model: Model, x: Any) -> Feed:
 def _table_feed(preprocessing: Preprocessing, x: Any) -> Feed:
     from seqdg.data import Frame, make_frame
 
-    raw, codes, _ = preprocessing.encoded(x if isinstance(x, Frame) else make_frame(x))
+    raw, codes, _ = preprocessing.encode(x if isinstance(x, Frame) else make_frame(x))
     columns = [np.array([*known, ""], dtype=object)[code] for known, code in _by_column(preprocessing, codes)]
     found: Feed = {"numbers": raw} if preprocessing.numeric else {}
     return {**found, "words": np.stack(columns, axis=1)} if columns else found
@@ -214,9 +214,9 @@ def _example_table(preprocessing: Preprocessing, rows: int, draw: np.random.Gene
 
     columns: dict[str, NDArray[Any]] = {}
     for i, name in enumerate(preprocessing.numeric):
-        factor = preprocessing.factor[i]
+        mean, factor = preprocessing.scaling.mean.numpy()[i], preprocessing.scaling.factor.numpy()[i]
         with np.errstate(over="ignore"):
-            values = preprocessing.mean[i] + draw.standard_normal(rows) / (factor or 1.0)
+            values = mean + draw.standard_normal(rows) / (factor or 1.0)
         values = np.where(np.isfinite(values), values, 0.0)
         values[draw.random(rows) < 0.1] = np.nan
         columns[name] = values

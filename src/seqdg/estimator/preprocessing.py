@@ -1,8 +1,7 @@
-"""From the columns of a table to what enters a net, with constants learned from the training rows.
+"""From the columns of a table to the inputs of a net, with constants learned from the training rows.
 
-A column of numbers: what is missing becomes the median, then (value - mean) / deviation, at most LIMIT deviations away.
-A column that never varies says nothing and becomes 0. A column of words: one input per word, 1 for the word that is
-there; a missing word, or one never seen in training, is 0 in all of them.
+A column of numbers is scaled as `seqdg.data.scaling` says. A column of words becomes one input per word, 1 for the word
+that is there; a missing word, or one never seen in training, is 0 in all of them.
 """
 
 from __future__ import annotations
@@ -12,17 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.words import count_things, list_some
 from seqdg.data import Frame
 from seqdg.data.cells import Column, expect_numbers, to_words
+from seqdg.data.scaling import Scaling, learn_scaling
 
 Matrix = NDArray[np.float64]  # (row, input)
-Vector = NDArray[np.float64]  # (column of numbers,)
 
-LIMIT = 1000.0
 MOST_WORDS = 1000  # of one column; more is an identifier
 MANY_WORDS = 20  # above which a column may be one where most rows have a word of their own
 
@@ -33,9 +33,7 @@ class Preprocessing:
     named: bool  # whether the user gave them
     numeric: tuple[str, ...]
     vocabulary: Mapping[str, tuple[str, ...]]  # the words of each other column
-    fill: Vector
-    mean: Vector
-    factor: Vector  # 1 / deviation; 0 where the column never varies
+    scaling: Scaling  # of the columns of numbers
 
     @property
     def width(self) -> int:
@@ -43,45 +41,46 @@ class Preprocessing:
         return len(self.numeric) + sum(len(known) for known in self.vocabulary.values())
 
     def apply(self, frame: Frame) -> tuple[Matrix, list[str]]:
-        """The net's inputs, and notes on what was not as in training."""
-        with_gaps, notes = self.standardized(frame)
-        numbers = with_gaps[:, : len(self.numeric)]
-        filled = (self.fill - self.mean) * self.factor
-        np.copyto(numbers, filled, where=np.isnan(numbers))
-        return with_gaps.clip(-LIMIT, LIMIT, out=with_gaps), notes
+        """Return the net's inputs, and notes on what differs from the training data."""
+        raw, codes, notes = self.encode(frame)
+        return self._join(self.scaling(torch.from_numpy(raw)), codes), notes
 
-    def standardized(self, frame: Frame) -> tuple[Matrix, list[str]]:
-        """The same with NaN where a number is missing, and without the limit."""
-        raw, codes, notes = self.encoded(frame)
-        out = np.zeros((len(frame), self.width))
-        k = len(self.numeric)
-        with np.errstate(over="ignore", invalid="ignore"):
-            out[:, :k] = np.where((self.factor == 0) & ~np.isnan(raw), 0.0, (raw - self.mean) * self.factor)
-        for place, known in zip(codes.T, self.vocabulary.values(), strict=True):
-            seen = np.flatnonzero(place >= 0)
-            out[seen, k + place[seen]] = 1.0
-            k += len(known)
-        return out, notes
+    def apply_with_gaps(self, frame: Frame) -> tuple[Matrix, list[str]]:
+        """Return the same inputs, but with NaN where a number is missing, and without the limit."""
+        raw, codes, notes = self.encode(frame)
+        return self._join(self.scaling.without_limit(torch.from_numpy(raw)), codes), notes
 
-    def encoded(self, frame: Frame) -> tuple[Matrix, NDArray[np.int64], list[str]]:
-        """Raw numbers (row, column of numbers) and the places of words in their vocabularies, -1 where in none."""
-        given = dict(zip(self._names_of(frame), frame.columns, strict=True))
+    def encode(self, frame: Frame) -> tuple[Matrix, NDArray[np.int64], list[str]]:
+        """Return raw numbers (row, column of numbers), the places of words in their vocabularies, -1 for a word that is
+        in none, and notes."""
+        columns = dict(zip(self._match_names(frame), frame.columns, strict=True))
         for name in self.names:
-            if name not in given:
-                raise _missing_columns([n for n in self.names if n not in given], given)
+            if name not in columns:
+                raise _make_missing_error([n for n in self.names if n not in columns], columns)
         raw = np.empty((len(frame), len(self.numeric)))
         for i, name in enumerate(self.numeric):
-            raw[:, i] = finite(name, expect_numbers(name, given[name], frame.first))
+            raw[:, i] = check_finite(name, expect_numbers(name, columns[name], frame.first))
         codes = np.empty((len(frame), len(self.vocabulary)), dtype=np.int64)
         notes = []
         for i, (name, known) in enumerate(self.vocabulary.items()):
-            codes[:, i], strange = _codes(to_words(given[name]), known)
+            codes[:, i], strange = _look_up(to_words(columns[name]), known)
             if strange:
                 notes.append(f"Column '{name}' has words that were not in the training data: {list_some(strange)}.")
         return raw, codes, notes
 
-    def _names_of(self, frame: Frame) -> Sequence[str]:
-        """By name where both have names, else by position."""
+    def _join(self, numbers: Tensor, codes: NDArray[np.int64]) -> Matrix:
+        """Put the scaled numbers and an input per word side by side."""
+        inputs = np.zeros((len(codes), self.width))
+        k = len(self.numeric)
+        inputs[:, :k] = numbers.numpy()
+        for places, known in zip(codes.T, self.vocabulary.values(), strict=True):
+            seen = np.flatnonzero(places >= 0)
+            inputs[seen, k + places[seen]] = 1.0
+            k += len(known)
+        return inputs
+
+    def _match_names(self, frame: Frame) -> Sequence[str]:
+        """Name the frame's columns: by name where both have names, else by position."""
         if self.named and frame.named:
             return frame.names
         if len(frame.names) != len(self.names):
@@ -91,17 +90,19 @@ class Preprocessing:
         return self.names
 
 
-def learn(frame: Frame) -> Preprocessing:
-    """The constants of these rows."""
+def learn_preprocessing(frame: Frame) -> Preprocessing:
+    """Learn the constants and vocabularies of these rows."""
     numeric = [(n, c) for n, c in zip(frame.names, frame.columns, strict=True) if c.dtype != object]
-    vocabulary = {n: _vocabulary(n, c) for n, c in zip(frame.names, frame.columns, strict=True) if c.dtype == object}
-    constants = [_constants(finite(name, values)) for name, values in numeric]
-    fill, mean, factor = np.array(constants, dtype=np.float64).reshape(-1, 3).T.copy()
-    return Preprocessing(frame.names, frame.named, tuple(n for n, _ in numeric), vocabulary, fill, mean, factor)
+    vocabulary = {n: _list_words(n, c) for n, c in zip(frame.names, frame.columns, strict=True) if c.dtype == object}
+    # Column by column, so that only one at a time is copied.
+    columns = [learn_scaling(torch.tensor(check_finite(name, values)[:, None])) for name, values in numeric]
+    nothing = torch.zeros(0, dtype=torch.float64)
+    scaling = Scaling(*(torch.cat([nothing, *(c[i] for c in columns)]) for i in range(len(Scaling._fields))))
+    return Preprocessing(frame.names, frame.named, tuple(n for n, _ in numeric), vocabulary, scaling)
 
 
-def identifiers(preprocessing: Preprocessing, rows: int) -> list[str]:
-    """Notes on columns of words that are different in most rows: a new row's word will hardly be among them."""
+def note_identifiers(preprocessing: Preprocessing, rows: int) -> list[str]:
+    """Return notes on columns whose words differ in most rows: a new row will hardly hold a known one."""
     return [
         f"Column '{name}' has {len(known)} different words in {rows} rows: is it an identifier? Then leave it out."
         for name, known in preprocessing.vocabulary.items()
@@ -109,23 +110,7 @@ def identifiers(preprocessing: Preprocessing, rows: int) -> list[str]:
     ]
 
 
-def _constants(values: Column) -> tuple[float, float, float]:
-    """Median of what is there (the lower one of two); mean and 1 / deviation once that has filled the gaps."""
-    gaps = np.isnan(values)
-    present = values[~gaps]
-    if not len(present) or present.min() == present.max():
-        return (float(present[0]) if len(present) else 0.0), 0.0, 0.0
-    size = float(np.abs(present).max())  # divided by, so that squares of huge numbers do not overflow
-    scaled = present / size
-    middle = (len(scaled) - 1) // 2
-    median = float(np.partition(scaled, middle)[middle])
-    filled = np.where(gaps, median, values / size)
-    with np.errstate(over="ignore", divide="ignore"):
-        factor = float(1 / np.float64(filled.std() * size))
-    return median * size, float(filled.mean() * size), factor if np.isfinite(factor) else 0.0
-
-
-def _vocabulary(name: str, values: Column) -> tuple[str, ...]:
+def _list_words(name: str, values: Column) -> tuple[str, ...]:
     known = sorted({v for v in values.tolist() if v is not None})
     if len(known) > MOST_WORDS:
         raise UsageError(
@@ -135,15 +120,17 @@ def _vocabulary(name: str, values: Column) -> tuple[str, ...]:
     return tuple(known)
 
 
-def _codes(values: Column, known: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
+def _look_up(values: Column, known: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the place of every word, -1 where it is not known, and the words that are not known."""
     index = {word: i for i, word in enumerate(known)}
-    given = values.tolist()
-    codes = np.array([index.get(word, -1) for word in given], dtype=np.int64)
-    strange = dict.fromkeys(given[i] for i in np.flatnonzero(codes < 0) if given[i] is not None)
+    words = values.tolist()
+    codes = np.array([index.get(word, -1) for word in words], dtype=np.int64)
+    strange = dict.fromkeys(words[i] for i in np.flatnonzero(codes < 0) if words[i] is not None)
     return codes, list(strange)
 
 
-def finite(name: str, values: Column) -> Column:
+def check_finite(name: str, values: Column) -> Column:
+    """Return the values of a column, or raise a UsageError where one is infinite."""
     wrong = np.flatnonzero(np.isinf(values))
     if len(wrong):
         raise UsageError(
@@ -153,10 +140,10 @@ def finite(name: str, values: Column) -> Column:
     return values
 
 
-def _missing_columns(missing: Sequence[str], given: Mapping[str, Any]) -> UsageError:
+def _make_missing_error(missing: Sequence[str], columns: Mapping[str, Any]) -> UsageError:
     if len(missing) == 1:
-        return unknown("column of the input", missing[0], given)
+        return unknown("column of the input", missing[0], columns)
     return UsageError(
         f"The input lacks {len(missing)} columns that the model was fitted on: {list_some(missing)}. "
-        f"It has: {list_some(given)}."
+        f"It has: {list_some(columns)}."
     )
