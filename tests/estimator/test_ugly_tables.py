@@ -42,7 +42,7 @@ def columns(draw, rows):
         return series.infer_objects()
     try:
         return series.astype("category") if kind == "category" else series
-    except (TypeError, RuntimeWarning):  # lists cannot be categories, nor can what cannot be sorted
+    except (TypeError, ValueError, RuntimeWarning):  # lists cannot be categories, nor can what cannot be sorted
         return series
 
 
