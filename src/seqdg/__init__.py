@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from seqdg.base.version import VERSION
+
 if TYPE_CHECKING:
     from seqdg import testing
     from seqdg.base import noise, tree
@@ -13,8 +15,9 @@ if TYPE_CHECKING:
     from seqdg.estimator.compare import compare
     from seqdg.nets.net import Net
     from seqdg.report.results import Results
+    from seqdg.report.run import run
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "Algorithm",
     "Chainable",
@@ -31,6 +34,7 @@ __all__ = [
     "list_algorithms",
     "noise",
     "register",
+    "run",
     "setting",
     "testing",
     "tree",
@@ -52,6 +56,7 @@ _MODULES = {
     "compare": "estimator.compare",
     "list_algorithms": "core.registry",
     "register": "core.registry",
+    "run": "report.run",
     "setting": "core.algorithm",
 }
 _WHOLE = {"noise": "base.noise", "testing": "testing", "tree": "base.tree"}  # modules that are public names

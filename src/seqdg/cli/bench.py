@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from seqdg.cli import options as given
-
-if TYPE_CHECKING:
-    from seqdg.bench.run import BenchmarkRun
 
 
 def bench(
@@ -45,58 +42,30 @@ def bench(
 
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
     """
-    from seqdg.base.errors import unknown
-    from seqdg.bench.benchmark import Request, load_benchmark
-    from seqdg.bench.executors.choice import ExecutorChoice
-    from seqdg.bench.run import Where, default_directory, run_benchmark
-    from seqdg.results.select import RULES
+    from seqdg.bench.benchmark import load_benchmark
+    from seqdg.bench.run import default_directory
+    from seqdg.report.run import describe_failures, run
+    from seqdg.results.record import FAILED
 
-    if select not in RULES:
-        raise unknown("selection rule", select, RULES)
-    chosen = load_benchmark(benchmark).with_weights(weights)
-    directory = out or default_directory(chosen)
-    where = Where(
-        data, directory, device, ExecutorChoice(executor, workers, gpus_per_worker, address), checkpoint, save_weights,
-        allow_partial,
-    )  # fmt: skip
-    request = Request(
-        algorithms=given.names(algorithms), held_out=given.names(held_out), trials=trials, steps=steps, seed=seed,
-        settings=settings or (), search=search, leave_one_out=select == "leave-one-out",
-        precision=precision,
-    )  # fmt: skip
+    directory = out or default_directory(load_benchmark(benchmark))
     try:
-        run = run_benchmark(chosen, request, where, command())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what failed is said below
+            results = run(
+                benchmark, given.names(algorithms), held_out=given.names(held_out), trials=trials, steps=steps,
+                seed=seed, settings=settings or (), search=search, select=select, precision=precision, data=data,
+                out=directory, device=device, executor=executor, workers=workers, gpus_per_worker=gpus_per_worker,
+                address=address, checkpoint=checkpoint, save_weights=save_weights, weights=weights,
+                allow_partial=allow_partial, command=command(),
+            )  # fmt: skip
     except KeyboardInterrupt:
         _say_interrupted(directory)
         raise typer.Exit(130) from None
-    _print_table(run, select)
-    if run.failed:
-        _say_failed(run)
+    if any(record.status != FAILED for record in results.records("accuracy")):
+        typer.echo(results.table(select))
+    if results.failures():
+        print(f"seqdg: {describe_failures(results)}", file=sys.stderr)
         raise typer.Exit(1)
-
-
-def _print_table(run: BenchmarkRun, select: str) -> None:
-    from seqdg.report.sheet import build_sheet
-    from seqdg.report.table import render
-    from seqdg.results.record import FAILED
-    from seqdg.results.store import Store
-
-    place = {trial.key: i for i, trial in enumerate(run.plan.trials)}
-    store = Store.open(run.directory)
-    records = sorted((r for r in store.records("accuracy") if r.key in place), key=lambda r: place[r.key])
-    store.close()
-    if any(r.status != FAILED for r in records):
-        typer.echo(render(build_sheet(records, select)), nl=False)
-
-
-def _say_failed(run: BenchmarkRun) -> None:
-    last = run.failed[-1].error.strip().splitlines()[-1]
-    names = ", ".join(dict.fromkeys(record.algorithm for record in run.failed))
-    print(
-        f"seqdg: {len(run.failed)} trials failed ({last}), of {names}. `seqdg status {run.directory} --errors` shows "
-        "where; running the command again retries them.",
-        file=sys.stderr,
-    )
 
 
 def _say_interrupted(directory: Path) -> None:

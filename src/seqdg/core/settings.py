@@ -54,12 +54,13 @@ def collect_rules(algorithm: Algorithm) -> dict[str, tuple[Any, dict[str, Any]]]
 
 def format_settings(algorithm: Algorithm) -> dict[str, str]:
     """Return every setting as text for `parse_settings`: `0.1`, `0.05,0.6`, `1.2,` (a tuple of one), `true`."""
-    return {name: _format_value(value) for name, value in flatten_settings(algorithm).items()}
+    return {name: format_value(value) for name, value in flatten_settings(algorithm).items()}
 
 
-def _format_value(value: Any) -> str:
+def format_value(value: Any) -> str:
+    """Return a setting as text."""
     if isinstance(value, tuple):
-        return ",".join(_format_value(v) for v in value) + ("," if len(value) == 1 else "")
+        return ",".join(format_value(v) for v in value) + ("," if len(value) == 1 else "")
     if isinstance(value, bool):
         return str(value).lower()
     return repr(float(value)) if isinstance(value, float | Tensor) else str(value)

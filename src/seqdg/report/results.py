@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,10 @@ class Results:
     A run that goes on is read anew by every call. Only the rule `oracle` looks at the held-out domain to select.
     """
 
-    def __init__(self, path: Path, source: RecordSource) -> None:
+    def __init__(self, path: Path, source: RecordSource, trials: Sequence[str] | None = None) -> None:
         self.path = path
         self._source = source
+        self._trials = trials  # keys of those that are shown, in order; None: all
 
     @classmethod
     def open(cls, directory: str | Path) -> Results:
@@ -51,7 +53,19 @@ class Results:
 
     def records(self, criterion: str | None = None) -> list[Record]:
         """Return the record of every trial, as planned; with a criterion, at least what a table of it needs."""
-        return self._source.records(criterion)
+        records = self._source.records(criterion)
+        if self._trials is None:
+            return records
+        place = {key: i for i, key in enumerate(self._trials)}
+        return sorted((r for r in records if r.key in place), key=lambda r: place[r.key])
+
+    def only(self, trials: Sequence[str]) -> Results:
+        """Return the results of the trials with these keys, in this order."""
+        return Results(self.path, self._source, trials)
+
+    def failures(self) -> list[Record]:
+        """Return the records of trials that failed; `seqdg status DIR --errors` shows where."""
+        return [record for record in self.records() if record.status == FAILED]
 
     def frame(self, select: str | None = None, criterion: str = "accuracy") -> Any:
         """Return a pandas DataFrame with a row for each trial, evaluation and held-out domain.

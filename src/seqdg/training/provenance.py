@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-import seqdg
+from seqdg.base import version
 
 
 def name_device(device: torch.device) -> str:
@@ -23,7 +23,7 @@ def name_device(device: torch.device) -> str:
 
 @cache
 def list_versions() -> dict[str, str]:
-    return {"seqdg": seqdg.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    return {"seqdg": version.VERSION, "torch": torch.__version__, "python": platform.python_version()}
 
 
 @cache
@@ -32,7 +32,7 @@ def find_commit() -> str:
     tree that runs, where it is a git checkout, marked + where it has changes."""
     if "SEQDG_COMMIT" in os.environ:
         return os.environ["SEQDG_COMMIT"]
-    folder = Path(seqdg.__file__).resolve().parent
+    folder = version.FOLDER
     if not (folder.parent.parent / ".git").exists():
         return ""
     try:

@@ -1,0 +1,6 @@
+"""The version of seqdg, and where it is installed."""
+
+from pathlib import Path
+
+VERSION = "0.1.0"
+FOLDER = Path(__file__).resolve().parents[1]
