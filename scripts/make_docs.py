@@ -1,4 +1,4 @@
-"""Writes docs/algorithms.md from the code: `python scripts/make_docs.py`. A test checks that it is current."""
+"""Write docs/algorithms.md from the code: `python scripts/make_docs.py`. A test checks that it is current."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ INTRODUCTION = f"""# Algorithms
 
 Generated from the code by `python scripts/make_docs.py`: do not edit.
 
-`seqdg.build("NAME", setting=value)` makes one, `--set NAME.setting=value` sets it on the command line. In what follows
+`seqdg.build("NAME", setting=value)` builds one; on the command line, `--set NAME.setting=value` changes a setting. Below,
 w are the weights, D_1, ..., D_N the minibatches of the source domains in the order in which a step meets them (the
 path, drawn anew for every step), and l(D_i, w) the mean loss on one of them.
 
-*Cost* is what one step computes, in gradients of the net's loss on the minibatch of one domain: floating-point
-operations, counted for {SOURCES} source domains of {BATCH} rows on a fully connected net {"-".join(map(str, WIDTHS))}.
+*Cost* is the arithmetic of one step, in units of one gradient of the net's loss on the minibatch of one domain:
+floating-point operations, counted for {SOURCES} source domains of {BATCH} rows on a fully connected net {"-".join(map(str, WIDTHS))}.
 Aggregation takes {SOURCES}.
 
-*Search* is where `--search` looks; for every algorithm, `agg` too, it also draws the learning rate, from a tenth to
-twice that of the benchmark. The paper's appendix C lists settings for {", ".join(f"`{n}`" for n in LISTED)};
-settings of other algorithms in the paper's benchmarks are ours, and those not shown are the defaults.
+*Search* is the range from which `--search` draws. For every algorithm, `agg` too, it also draws the learning rate, from a
+tenth to twice that of the benchmark. The paper's appendix C lists settings for {", ".join(f"`{n}`" for n in LISTED)};
+the settings of other algorithms in the paper's benchmarks are ours, and those not shown are the defaults.
 """
 
 
@@ -99,7 +99,7 @@ def section(name: str, kinds: dict[type[Algorithm], str], cost: str) -> str:
     parts = [f"## {name}"]
     if isinstance(algorithm, Sequential):
         base = kinds[kind]
-        parts += [f"`Sequential({kind.__name__})`, settings as of [`{base}`](#{base}).", *body(Sequential)]
+        parts += [f"`Sequential({kind.__name__})`, with the settings of [`{base}`](#{base}).", *body(Sequential)]
     else:
         parts += body(kind)
     parts.append(f"Cost of a step: {cost}.")
@@ -145,12 +145,13 @@ def settings_table(name: str, algorithm: Algorithm, kind: type[Algorithm]) -> st
         for n, (default, rule) in collect_rules(algorithm).items()
     ]
     if any("lr" in table for table in given.values()):
+        low, high = load_benchmark("pacs").lr_search
         rows.append(
             [
                 "`lr`",
                 "learning rate (of the protocol)",
                 "",
-                "0.2 to 5 times, log",
+                f"{low:g} to {high:g} times, log",
                 *(shown(t.get("lr")) for t in given.values()),
             ]
         )
