@@ -27,16 +27,16 @@ INTRODUCTION = f"""# Algorithms
 
 Generated from the code by `python scripts/make_docs.py`: do not edit.
 
-`seqdg.build("NAME", setting=value)` builds one; on the command line, `--set NAME.setting=value` changes a setting. Below,
-w are the weights, D_1, ..., D_N the minibatches of the source domains in the order in which a step meets them (the
-path, drawn anew for every step), and l(D_i, w) the mean loss on one of them.
+`seqdg.build("NAME", setting=value)` builds one; on the command line, `--set NAME.setting=value` changes a setting.
+Below, w are the weights, D_1, ..., D_N the minibatches of the source domains in the order in which a step meets them
+(the path, drawn again for every step), and l(D_i, w) the mean loss on one of them.
 
 *Cost* is the arithmetic of one step, in units of one gradient of the net's loss on the minibatch of one domain:
-floating-point operations, counted for {SOURCES} source domains of {BATCH} rows on a fully connected net {"-".join(map(str, WIDTHS))}.
-Aggregation takes {SOURCES}.
+floating-point operations, counted for {SOURCES} source domains of {BATCH} rows on a fully connected net
+{"-".join(map(str, WIDTHS))}. Aggregation takes {SOURCES}.
 
-*Search* is the range from which `--search` draws. For every algorithm, `agg` too, it also draws the learning rate, from a
-tenth to twice that of the benchmark. The paper's appendix C lists settings for {", ".join(f"`{n}`" for n in LISTED)};
+*Search* is the range from which `--search` draws. For every algorithm, `agg` too, it also draws the learning rate, from
+a tenth to twice that of the benchmark. The paper's appendix C lists settings for {", ".join(f"`{n}`" for n in LISTED)};
 the settings of other algorithms in the paper's benchmarks are ours, and those not shown are the defaults.
 """
 
