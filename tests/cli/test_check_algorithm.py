@@ -11,7 +11,8 @@ PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
 
 def example(folder: Path, old: str = "", new: str = "", name: str = "pull") -> Path:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = (block for block in blocks if '@register("pull")' in block)
     assert old in code
     file = folder / "pull.py"
     file.write_text(code.replace(old, new).replace('register("pull")', f'register("{name}")'))
