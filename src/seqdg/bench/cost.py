@@ -10,7 +10,7 @@ import torch
 
 from seqdg.bench.executors.process import prepare_process
 from seqdg.bench.executors.session import Session
-from seqdg.bench.learner import build_stack
+from seqdg.bench.learner import StackLearner, build_stack, find_learner
 from seqdg.bench.trial import Group
 from seqdg.results.store import Store
 from seqdg.training.provenance import name_device
@@ -59,7 +59,9 @@ def _name_kind(group: Group) -> tuple[str, int, str]:
 
 
 def _time_step(group: Group, session: Session) -> float:
-    """Seconds per step and trial; 0 where it cannot be tried."""
+    """Return the seconds per step and trial; 0 where no stack of it can be tried."""
+    if not isinstance(find_learner(group.trials[0].algorithm), StackLearner):
+        return 0.0
     prepare_process()
     try:
         stack = build_stack(Group(group.trials[:SAMPLE]), session.task, torch.device(session.device))

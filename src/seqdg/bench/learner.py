@@ -22,10 +22,19 @@ from seqdg.bench.search import Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
 from seqdg.core.algorithm import Algorithm
-from seqdg.core.registry import build, import_plugin
-from seqdg.core.settings import describe_shape, flatten_settings, format_settings, parse_settings, with_settings
+from seqdg.core.registry import build, import_plugin, list_algorithms
+from seqdg.core.settings import (
+    describe_shape,
+    flatten_settings,
+    format_settings,
+    format_value,
+    parse_settings,
+    parse_value,
+    with_settings,
+)
 from seqdg.nets import Net
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
+from seqdg.results.select import average_finite
 from seqdg.training.metrics import compute_metrics
 from seqdg.training.protocol import Protocol, choose_optimizer, end_stages, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
@@ -106,13 +115,14 @@ class StackLearner(Learner):
         trial.build_algorithm().check(net, len(task.dataset().domains) - len(trial.held_out))
 
     def share(self, trial: Trial, task: Task) -> Hashable:
-        """Rates and numeric settings are data of a stack; trials with class weights share their sources too."""
+        """Rates and numeric settings are data of a stack. Its loss is one: class weights follow from the rows that a
+        trial trains on, so trials with class weights share these too."""
         p, algorithm = trial.protocol, trial.build_algorithm()
         return (
             trial.data, trial.net, trial.batchnorm, trial.weights, trial.size, trial.augment, len(trial.held_out),
             trial.algorithm, describe_shape(algorithm), tuple(end_stages(algorithm, p.steps)),
             choose_optimizer(algorithm, p), p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
-            None if task.class_weight is None else trial.held_out,
+            None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
         )  # fmt: skip
 
     def train(
@@ -158,7 +168,7 @@ def _make_job(trial: Trial, net: Net, weights: Params, task: Task) -> Job:
 class ArrayLearner(Learner):
     """What is fitted once to arrays and then predicts probabilities. A subclass has `settings` and `fit`."""
 
-    settings: Mapping[str, Any] = {}  # the defaults, by name
+    settings: Mapping[str, bool | int | float | str] = {}  # the defaults, by name
 
     @abstractmethod
     def fit(self, x: Arrays, y: Arrays, domain: Arrays, classes: int, seed: int, **settings: Any) -> Predict:
@@ -174,10 +184,9 @@ class ArrayLearner(Learner):
         multiples: tuple[float, float] = (1.0, 1.0),
     ) -> list[Candidate]:
         _check_names(name.rpartition(":")[2], (*table, *settings), self.settings)
-        values = {**self.settings, **table, **settings}
-        texts = {k: str(values[k]) for k in self.settings}
-        self._parse(texts)
-        return [Candidate(name, tuple(sorted(texts.items())), protocol)]
+        texts = {**{k: format_value(v) for k, v in {**self.settings, **table}.items()}, **settings}
+        values = {k: format_value(v) for k, v in self._parse(texts).items()}  # 2 and 2.0 are the same trial
+        return [Candidate(name, tuple(sorted(values.items())), protocol)]
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:
         if task.dataset().is_image:
@@ -210,13 +219,17 @@ class ArrayLearner(Learner):
             source={name: [part[name] for part in parts[:sources]] for name in parts[0]},
             held_out={name: [part[name] for part in parts[sources:]] for name in parts[0]},
         )
-        finite = all(np.isfinite(part["log_loss"]) for part in parts)
+        finite = all(
+            np.isfinite(part["log_loss"])
+            for part, rows in zip(parts, (*split.validation, *split.test), strict=True)
+            if len(rows)
+        )
         return Record(
             key=trial.key,
             description=trial.description(),
             status=DONE if finite else DIVERGED,
             history=[evaluation],
-            losses=[float(np.mean(evaluation.source["log_loss"]))],
+            losses=[average_finite(evaluation.source["log_loss"])],  # it has no steps: on source validation
             seconds=time.perf_counter() - began,
             peak_memory=measure_peak_memory(cpu),
             device=name_device(cpu),
@@ -227,14 +240,7 @@ class ArrayLearner(Learner):
 
     def _parse(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Read settings from text, each as the type of its default."""
-        values: dict[str, Any] = {}
-        for name, default in self.settings.items():
-            kind = type(default)
-            try:
-                values[name] = texts[name] == "True" if kind is bool else kind(texts[name])
-            except ValueError:
-                raise UsageError(f"{name} is '{texts[name]}', but it must be a {kind.__name__}.") from None
-        return values
+        return {name: parse_value(name, default, texts[name]) for name, default in self.settings.items()}
 
 
 def _check_names(short: str, names: tuple[str, ...], known: Mapping[str, Any]) -> None:
@@ -252,8 +258,10 @@ def register_learner(name: str) -> Callable[[Kind], Kind]:
     """Name a learner that is no algorithm, so that `seqdg bench --algorithms NAME` runs it."""
 
     def register(kind: Kind) -> Kind:
-        other = _learners.get(name)
-        if other is not None and type(other).__qualname__ != kind.__qualname__:
+        if name in list_algorithms():
+            raise UsageError(f"'{name}' is the name of an algorithm. Give the learner {kind.__qualname__} another.")
+        other = type(_learners[name]) if name in _learners else kind
+        if (other.__module__, other.__qualname__) != (kind.__module__, kind.__qualname__):
             raise UsageError(f"Two learners are named '{name}'. Rename one.")
         _learners[name] = kind()
         return kind

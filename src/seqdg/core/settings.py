@@ -58,7 +58,7 @@ def format_settings(algorithm: Algorithm) -> dict[str, str]:
 
 
 def format_value(value: Any) -> str:
-    """Return a setting as text."""
+    """Return the value of one setting as text for `parse_value`."""
     if isinstance(value, tuple):
         return ",".join(format_value(v) for v in value) + ("," if len(value) == 1 else "")
     if isinstance(value, bool):
@@ -74,17 +74,22 @@ def parse_settings(algorithm: Algorithm, texts: Mapping[str, str], label: str | 
         if name not in known:
             raise unknown(f"setting of {label or type(algorithm).__name__}", name, known or ["(it has none)"])
         default, rule = known[name]
-        values[name] = check_value(name, default, rule, _parse_value(name, default, text.strip()))
+        values[name] = parse_value(name, default, text, rule)
     return with_settings(algorithm, values)
 
 
-def _parse_value(name: str, default: Any, text: str) -> Any:
+def parse_value(name: str, default: Any, text: str, rules: Mapping[str, Any] | None = None) -> Any:
+    """Read the value of one setting from text, as the type of its default, and check it by the rules."""
+    return check_value(name, default, dict(rules or {}), _read_value(name, default, text.strip()))
+
+
+def _read_value(name: str, default: Any, text: str) -> Any:
     if isinstance(default, str):
         return text
     if isinstance(default, bool):
         return {"true": True, "false": False}.get(text.lower(), text)
     if "," in text:
-        return tuple(_parse_value(name, default, part) for part in text.split(",") if part.strip())
+        return tuple(_read_value(name, default, part) for part in text.split(",") if part.strip())
     with suppress(ValueError):
         if isinstance(default, int):
             return int(text)

@@ -1,0 +1,189 @@
+"""A learner that is no neural net, in a user's own file, runs, resumes and is tabled like the algorithms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from command import Done, seqdg
+from digits import BENCHMARK, TASK
+from seqdg.base.errors import UsageError
+from seqdg.bench.learner import ArrayLearner, find_learner, register_learner
+from seqdg.bench.trial import Trial
+from seqdg.results.record import DONE
+from seqdg.results.store import Store
+from seqdg.training.protocol import split_rows
+
+NEAREST = '''
+"""Assign each row to the class with the nearest mean."""
+
+import numpy as np
+
+from seqdg.bench.learner import ArrayLearner, register_learner
+
+
+@register_learner("nearest-mean")
+class NearestMean(ArrayLearner):
+    """softmax of -|x - m_c|^2 / temperature, with m_c the mean of class c over all sources, or of their means."""
+
+    settings = {"temperature": 5.0, "by_domain": False}
+
+    def fit(self, x, y, domain, classes, seed, *, temperature, by_domain):
+        parts = [domain == d for d in np.unique(domain)] if by_domain else [np.ones(len(y), bool)]
+        means = np.stack([np.mean([x[(y == c) & p].mean(0) for p in parts], 0) for c in range(classes)])
+
+        def predict(rows):
+            scores = -((rows[:, None] - means) ** 2).sum(-1) / temperature
+            odds = np.exp(scores - scores.max(1, keepdims=True))
+            return odds / odds.sum(1, keepdims=True)
+
+        return predict
+'''
+NAME = "./nearest.py:nearest-mean"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all tests: two files that define the same learner would be refused."""
+    folder = tmp_path_factory.mktemp("nearest")
+    (folder / "nearest.py").write_text(NEAREST)
+    return folder
+
+
+def bench(folder: Path, *words: object, out: str = "run", trials: int = 2) -> Done:
+    return seqdg(
+        "bench", "rotated-mnist", "--algorithms", f"agg,{NAME}", "--held-out", "0,75", "--trials", trials,
+        "--steps", 20, "--device", "cpu", "--out", out, *words, cwd=folder,
+    )  # fmt: skip
+
+
+def succeed(done: Done) -> Done:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def accuracies(folder: Path, out: str = "run") -> dict[str, float]:
+    records = Store.open(folder / out).records()
+    assert all(r.status == DONE for r in records)
+    return {r.key: r.history[-1].held_out["accuracy"][0] for r in records if r.algorithm == "nearest-mean"}
+
+
+def test_it_stands_in_one_paired_table_and_is_rerun(folder: Path) -> None:
+    succeed(bench(folder, "--workers", 0))
+    assert len(accuracies(folder)) == 4
+    cells = json.loads(succeed(seqdg("table", "run", "--baseline", "agg", "--format", "json", cwd=folder)).stdout)
+    average = {c["algorithm"]: c for c in cells if c["held_out"] == "average"}
+    assert average["nearest-mean"]["trials"] == 2
+    assert average["nearest-mean"]["against"]["baseline"] == "agg"
+    assert average["nearest-mean"]["against"]["pairs"] == 4
+    succeed(seqdg("report", "run", cwd=folder))
+    again = succeed(seqdg("rerun", "run", "--sample", 8, "--algorithms", NAME, "--device", "cpu", cwd=folder))
+    assert "8 of 8 agree" in again.stdout
+    assert "within" not in again.stdout, "every number must be the same"
+
+
+def test_worker_processes_find_it_and_give_the_same(folder: Path) -> None:
+    succeed(bench(folder, "--workers", 0, out="here"))
+    succeed(bench(folder, "--workers", 2, out="workers"))
+    assert accuracies(folder, "here") == accuracies(folder, "workers") != {}
+
+
+def test_a_finished_trial_of_it_is_not_run_again(folder: Path) -> None:
+    succeed(bench(folder, "--workers", 0, trials=1, out="resumed"))
+    before = {r.key: r.finished for r in Store.open(folder / "resumed").records()}
+    again = succeed(bench(folder, "--workers", 0, trials=2, out="resumed"))
+    assert "8 trials, 4 of them done" in again.stderr
+    after = {r.key: r.finished for r in Store.open(folder / "resumed").records()}
+    assert before.items() <= after.items()
+    assert len(after) == 8
+
+
+def test_its_settings_are_checked_and_described(folder: Path) -> None:
+    succeed(
+        bench(
+            folder,
+            "--workers",
+            0,
+            "--set",
+            "nearest-mean.temperature=2",
+            "--set",
+            "nearest-mean.by_domain=true",
+            out="set",
+        )
+    )
+    records = [r for r in Store.open(folder / "set").records() if r.algorithm == "nearest-mean"]
+    assert all(r.description["settings"] == {"temperature": "2.0", "by_domain": "true"} for r in records)
+    succeed(bench(folder, "--workers", 0, out="plain"))
+    assert sorted(accuracies(folder, "set").values()) != sorted(accuracies(folder, "plain").values()), (
+        "the settings reach the learner"
+    )
+    for text, words in (
+        ("temperature=warm", "temperature is 'warm', but it must be a number"),
+        ("by_domain=perhaps", "by_domain is 'perhaps', but it must be true or false"),
+        ("warmth=2", "There is no setting of nearest-mean 'warmth'"),
+    ):
+        refused = bench(folder, "--set", f"nearest-mean.{text}", out="refused")
+        assert refused.returncode == 2
+        assert words in refused.stderr
+
+
+def test_the_same_value_written_otherwise_is_the_same_trial(folder: Path) -> None:
+    succeed(bench(folder, "--workers", 0, "--set", "nearest-mean.temperature=2", out="same"))
+    again = succeed(bench(folder, "--workers", 0, "--set", "nearest-mean.temperature=2.00", out="same"))
+    assert "8 trials, 8 of them done" in again.stderr
+
+
+class Spy(ArrayLearner):
+    """Keeps what it is given, and predicts the shares of the classes."""
+
+    def fit(self, x, y, domain, classes, seed, **settings):
+        self.seen = x, y, domain, seed
+        shares = np.bincount(y, minlength=classes) / len(y)
+        return lambda rows: np.tile(shares, (len(rows), 1))
+
+
+def make_trial(held_out: str = "75", seed: int = 3) -> Trial:
+    return TASK.make_trial("spy", {}, BENCHMARK.protocol, (held_out,), seed)
+
+
+def test_it_is_fitted_to_the_training_rows_of_the_sources_alone() -> None:
+    spy, trial, dataset = Spy(), make_trial(), TASK.dataset()
+    record = spy._train(trial, TASK, lambda step: None)
+    split = split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
+    rows = torch.cat(split.train)
+    x, y, domain, seed = spy.seen
+    assert seed == trial.seed
+    assert np.array_equal(x, dataset.x[rows].numpy())
+    assert np.array_equal(y, dataset.y[rows].numpy())
+    names = [n for n in dataset.domains if n != "75"]
+    assert [names[d] for d in domain] == [dataset.domains[d] for d in dataset.domain[rows]]
+    shares = np.bincount(y, minlength=len(dataset.classes)) / len(y)
+    for part, value in zip(split.test, record.history[0].held_out["log_loss"], strict=True):
+        assert value == pytest.approx(-np.log(shares[dataset.y[part].numpy()]).mean())
+
+
+def test_a_domain_without_validation_rows_does_not_make_it_diverge(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = make_trial()
+    split = split_rows(TASK.dataset(), trial.protocol, trial.held_out, trial.seed)
+    empty = split._replace(validation=(split.validation[0][:0], *split.validation[1:]))
+    monkeypatch.setattr("seqdg.bench.learner.split_rows", lambda *about: empty)
+    assert Spy()._train(trial, TASK, lambda step: None).status == DONE
+
+
+def test_two_learners_and_a_learner_and_an_algorithm_cannot_have_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqdg.bench.learner._learners", {})
+    register_learner("spy")(Spy)
+    assert isinstance(find_learner("spy"), Spy)
+    register_learner("spy")(Spy)
+
+    class Other(Spy):
+        pass
+
+    with pytest.raises(UsageError, match="Two learners are named 'spy'"):
+        register_learner("spy")(Other)
+    with pytest.raises(UsageError, match="'agg' is the name of an algorithm"):
+        register_learner("agg")(Other)
