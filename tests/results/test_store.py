@@ -260,3 +260,23 @@ def test_a_store_that_is_forgotten_may_be_collected_in_another_thread(tmp_path: 
     thread.start()
     thread.join()
     assert Store.open(tmp_path).benchmark == "b"
+
+
+def test_a_trial_keeps_the_group_that_it_finished_in_and_one_that_failed_does_not(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    store.begin({"key0": "first", "key1": "first", "key2": "first"})
+    store.add([record(0), record(1, FAILED)], "first")
+    store.begin({"key2": "second", "key1": "second", "key0": "second"})
+    assert store.groups() == {"key0": "first", "key1": "second", "key2": "second"}
+    assert set(store.planned()) == {"key0", "key1", "key2"}
+    store.begin({"key1": "third"})
+    assert store.groups() == {"key0": "first", "key1": "third", "key2": "second"}
+    assert store.planned() == {"key1": "third"}
+
+
+def test_a_trial_that_diverged_keeps_its_group_too(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    store.begin({"key0": "first"})
+    store.add([record(0, DIVERGED)], "first")
+    store.begin({"key0": "second"})
+    assert store.groups() == {"key0": "first"}

@@ -75,6 +75,16 @@ def test_the_group_of_a_trial_is_found_in_its_order(records, groups):
     assert find_group(records[0], records, {}) is None
 
 
+def test_a_group_of_another_size_or_order_is_not_the_one_that_was_trained(records, groups):
+    members = find_group(records[0], records, groups)
+    assert members is not None
+    assert len(members) > 1
+    assert find_group(replace(records[0], stacked=len(members) + 1), records, groups) is None
+    assert find_group(records[0], members[::-1], groups) is None
+    moved = {**groups, members[-1].key: "another"}
+    assert find_group(records[0], records, moved) is None
+
+
 def test_in_its_stack_a_trial_has_the_same_bits(file):
     done = seqdg("rerun", file, "--sample", 2, "--device", "cpu")
     assert done.returncode == 0

@@ -1,0 +1,145 @@
+"""A task is small, the same in every process, and gives a trial inputs that follow from its own sources."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from seqdg.bench import task as task_module
+from seqdg.bench.learner import STACK, StackLearner
+from seqdg.bench.plan import Choice, plan
+from seqdg.bench.task import RowsInMemory, RowsOnDisk, RowSource, Task
+from seqdg.bench.trial import Group, Trial
+from seqdg.data import Dataset
+from seqdg.nets import NetSpec
+from seqdg.training.protocol import Protocol
+
+DOMAINS = ("art", "photo", "sketch")
+PROTOCOL = Protocol(steps=3, batch=4, evaluations=1, precision="float64")
+CPU = torch.device("cpu")
+
+
+def make_rows(seed: int = 0, rows: int = 20) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Rows of each domain, of another mean and spread, with classes of unequal size."""
+    draw = np.random.default_rng(seed)
+    y = np.arange(rows) % 5 // 3
+    return {name: (draw.normal(10 * d, 1 + d, (rows, 4)).astype(np.float32), y) for d, name in enumerate(DOMAINS)}
+
+
+def make_dataset(parts: dict[str, tuple[np.ndarray, np.ndarray]], fingerprint: str = "0" * 64) -> Dataset:
+    return Dataset(
+        name="three",
+        domains=tuple(parts),
+        classes=("0", "1"),
+        x=torch.from_numpy(np.concatenate([x for x, _ in parts.values()])),
+        y=torch.from_numpy(np.concatenate([y for _, y in parts.values()])),
+        domain=torch.arange(len(parts)).repeat_interleave(20),
+        fingerprint=fingerprint,
+    )
+
+
+def make_task(rows: RowSource, **more: object) -> Task:
+    return replace(Task("three", rows, NetSpec("mlp", hidden=(3,)), "none", PROTOCOL), **more)  # type: ignore[arg-type]
+
+
+def list_trials(task: Task, seeds: range = range(2)) -> tuple[Trial, ...]:
+    candidate = StackLearner().propose("agg", {}, {}, PROTOCOL)
+    return plan(task, Choice(tuple(candidate), tuple((name,) for name in DOMAINS), seeds)).trials
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> RowsOnDisk:
+    (tmp_path / "set").mkdir()
+    for name, (x, y) in make_rows().items():
+        np.savez(tmp_path / "set" / f"{name}.npz", x=x, y=y)
+    return RowsOnDisk("three", {"path": "set"}, tmp_path)
+
+
+def test_tasks_of_files_and_of_memory_pickle_and_give_the_same_trials_and_records(files: RowsOnDisk) -> None:
+    loaded = files.load()
+    memory = RowsInMemory(make_dataset(make_rows(), loaded.fingerprint))
+    assert torch.equal(loaded.x, memory.dataset.x)
+    weights = []
+    for rows in (files, memory):
+        task = make_task(rows)
+        trials = list_trials(task)
+        again: Task = pickle.loads(pickle.dumps(task))
+        assert [t.key for t in list_trials(again)] == [t.key for t in trials]
+        assert len({t.key for t in trials}) == 6
+        weights.append([r.weights for r in STACK.train(Group(trials), task, CPU)])
+        assert [r.weights for r in STACK.train(Group(trials), again, CPU)] == weights[-1]
+    assert weights[0] == weights[1]
+
+
+def test_a_pickled_task_of_files_does_not_carry_them_and_reads_them_once(
+    files: RowsOnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_task(files)
+    task.dataset()
+    assert len(pickle.dumps(task)) < 4000
+    monkeypatch.setattr(task_module, "load_data", lambda *about: pytest.fail("the files are read again"))
+    assert pickle.loads(pickle.dumps(task)).dataset() is task.dataset()
+
+
+def test_a_trial_has_another_key_where_a_value_of_its_rows_is_another(tmp_path: Path) -> None:
+    keys = set()
+    for change in (0.0, 1.0):
+        root = tmp_path / str(change)
+        (root / "set").mkdir(parents=True)
+        for name, (x, y) in make_rows().items():
+            x[0, 0] += change
+            np.savez(root / "set" / f"{name}.npz", x=x, y=y)
+        keys |= {t.key for t in list_trials(make_task(RowsOnDisk("three", {"path": "set"}, root)), range(1))}
+    assert len(keys) == 6
+
+
+def test_rows_move_to_a_device_once_and_leave_with_their_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = []
+    monkeypatch.setattr(task_module, "move_to_device", lambda x, device: moved.append(device) or x.clone())
+    task = make_task(RowsInMemory(make_dataset(make_rows())))
+    trials = list_trials(task)
+    first = task.make_inputs(trials, task.build_net(trials[0]), CPU)
+    second = task.make_inputs(trials, task.build_net(trials[0]), CPU)
+    assert moved == [CPU]
+    assert torch.equal(first.serve(torch.arange(3)[None])[0], second.serve(torch.arange(3)[None])[0])
+    key = id(task.dataset()), CPU
+    assert key in task_module._resident
+    del task, first, second
+    assert key not in task_module._resident
+
+
+def test_constants_of_a_trial_come_from_its_own_sources_alone() -> None:
+    parts = make_rows()
+    task = make_task(RowsInMemory(make_dataset(parts)), numbers=4)
+    other = {**parts, "sketch": (1000 * parts["sketch"][0], parts["sketch"][1])}
+    changed = make_task(RowsInMemory(make_dataset(other)), numbers=4)
+    rows = torch.arange(40).repeat(3, 1)  # of art and photo, for trials that hold out art, photo and sketch
+
+    def serve(task: Task) -> torch.Tensor:
+        trials = list_trials(task, range(1))
+        return task.make_inputs(trials, task.build_net(trials[0]), CPU).serve(rows)[0]
+
+    before, after = serve(task), serve(changed)
+    assert torch.equal(before[2], after[2]), "sketch is held out, and changes nothing"
+    assert not torch.allclose(before[0], after[0])
+    assert not torch.allclose(before[1], after[1])
+    sources = np.concatenate([parts["art"][0], parts["photo"][0]]).astype(np.float64)
+    want = (sources - sources.mean(0)) / sources.std(0)
+    np.testing.assert_allclose(before[2].numpy(), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_with_class_weights_too_a_trial_gives_the_same_numbers_alone_and_in_a_group(class_weight: str | None) -> None:
+    task = make_task(RowsInMemory(make_dataset(make_rows())), class_weight=class_weight)
+    candidates = tuple(StackLearner().propose("agg", {}, {}, PROTOCOL))
+    planned = plan(task, Choice(candidates, (("art",), ("photo",)), range(3)))
+    for group in planned.groups:
+        together = STACK.train(group, task, CPU)
+        for trial, record in zip(group.trials, together, strict=True):
+            (alone,) = STACK.train(Group((trial,)), task, CPU)
+            assert alone.losses == pytest.approx(record.losses, rel=1e-9)

@@ -1,0 +1,107 @@
+"""Selection of steps and candidates agrees with literal loops over the records."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
+from seqdg.results.select import find_best, score_by_leave_one_out, score_by_validation, select_step
+
+CRITERIA = ("accuracy", "log_loss")
+SOURCES = ("a", "b", "c")
+
+
+def make_record(seed: int, held_out: tuple[str, ...] = ("d",), status: str = DONE, steps: int = 5) -> Record:
+    draw = np.random.default_rng([seed, len(held_out)])
+    history = [
+        Evaluation(
+            step=10 * (i + 1),
+            source={name: draw.random(3).tolist() for name in CRITERIA},
+            held_out={name: draw.random(len(held_out)).tolist() for name in CRITERIA},
+        )
+        for i in range(steps)
+    ]
+    return Record(f"key{seed}", {"algorithm": "agg", "held_out": list(held_out), "seed": seed}, status, history)
+
+
+def is_better(new: float, old: float, criterion: str) -> bool:
+    return new > old if criterion == "accuracy" else new < old
+
+
+def find_literally(values: list[float], criterion: str) -> int | None:
+    place = None
+    for i, value in enumerate(values):
+        if math.isfinite(value) and (place is None or is_better(value, values[place], criterion)):
+            place = i
+    return place
+
+
+def sign(criterion: str) -> int:
+    return 1 if criterion == "accuracy" else -1
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_the_best_is_the_first_of_those_alike_and_finite(criterion: str) -> None:
+    for seed in range(20):
+        values = np.random.default_rng(seed).integers(0, 4, 6).astype(float)
+        values[seed % 6] = (math.nan, math.inf, -math.inf)[seed % 3]
+        place = find_literally(list(values), criterion)
+        assert place is not None
+        assert find_best(list(values), criterion) == (sign(criterion) * values[place], place)
+    assert find_best([math.nan, math.inf], criterion) is None
+    assert find_best([], criterion) is None
+
+
+def test_a_difference_in_the_tenth_digit_does_not_decide() -> None:
+    assert find_best([0.5, 0.5 + 1e-12], "accuracy") == (0.5, 0)
+    assert find_best([0.5, 0.5 + 1e-6], "accuracy") == (0.500001, 1)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_a_step_is_selected_by_the_mean_over_the_sources(criterion: str) -> None:
+    for seed in range(10):
+        history = make_record(seed).history
+        means = [sum(e.source[criterion]) / 3 for e in history]
+        place = find_literally(means, criterion)
+        assert place is not None
+        assert select_step(history, criterion) == (pytest.approx(sign(criterion) * means[place]), place)
+
+
+def test_the_held_out_domain_selects_no_step() -> None:
+    record = make_record(0)
+    others = [Evaluation(e.step, e.source, {name: [99.0] for name in CRITERIA}) for e in record.history]
+    assert select_step(others, "accuracy") == select_step(record.history, "accuracy")
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_validation_scores_a_candidate_by_the_mean_over_its_seeds_each_at_its_best_step(criterion: str) -> None:
+    records = [make_record(seed) for seed in range(4)]
+    total, step = 0.0, 0
+    for record in records:
+        means = [sum(e.source[criterion]) / 3 for e in record.history]
+        place = find_literally(means, criterion)
+        assert place is not None
+        total, step = total + sign(criterion) * means[place], record.history[place].step
+    assert score_by_validation(records, criterion) == (pytest.approx(total / 4), step)
+    assert score_by_validation([*records, make_record(9, status=DIVERGED)], criterion) is None
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_leave_one_out_scores_each_step_by_the_sources_that_its_trainings_held_out(criterion: str) -> None:
+    inner = [(make_record(i, held_out=("d", s) if i % 2 else (s, "d")), s) for i, s in enumerate(SOURCES)]
+    curve = []
+    for i in range(5):
+        total = 0.0
+        for record, source in inner:
+            total += record.history[i].held_out[criterion][record.held_out.index(source)]
+        curve.append(total / 3)
+    place = find_literally(curve, criterion)
+    assert place is not None
+    want = pytest.approx(sign(criterion) * curve[place]), 10 * (place + 1)
+    assert score_by_leave_one_out(inner, criterion) == want
+    assert score_by_leave_one_out([], criterion) is None
+    diverged = (make_record(7, held_out=("d", "a"), status=DIVERGED), "a")
+    assert score_by_leave_one_out([*inner, diverged], criterion) is None
