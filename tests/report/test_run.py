@@ -56,7 +56,7 @@ def test_settings_are_given_by_name_or_as_text(tmp_path):
     how = {**QUICK, "held_out": ["0"], "trials": 1, "progress": False, "out": tmp_path}
     names = ["fo-s-mldg"]
     by_name = seqdg.run(
-        "rotated-mnist", names, settings={"fo-s-mldg": {"alpha": (0.1, 0.2, 0.3, 0.4), "lr": 0.05}}, **how
+        "rotated-mnist", names, settings={"fo-s-mldg": {"alpha": [0.1, 0.2, 0.3, 0.4], "lr": 0.05}}, **how
     )
     as_text = seqdg.run(
         "rotated-mnist", names, settings=["fo-s-mldg.alpha=0.1,0.2,0.3,0.4", "fo-s-mldg.lr=0.05"], **how

@@ -102,7 +102,11 @@ def _write_settings(settings: Mapping[str, Mapping[str, Any]] | Sequence[str]) -
     """Write settings as the command line has them: `fo-s-mldg.alpha=0.05,0.6`."""
     if not isinstance(settings, Mapping):
         return list(settings)
-    return [f"{name}.{k}={format_value(v)}" for name, values in settings.items() for k, v in values.items()]
+    return [
+        f"{name}.{setting}={format_value(tuple(value) if isinstance(value, list) else value)}"
+        for name, values in settings.items()
+        for setting, value in values.items()
+    ]
 
 
 def _write_command(benchmark: str, request: Request, select: str) -> str:
