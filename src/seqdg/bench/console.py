@@ -19,7 +19,7 @@ EVERY = 10.0  # seconds between plain lines, at first; a run of hours says less
 
 @contextmanager
 def show_progress(label: str) -> Iterator[Callable[[Progress], None]]:
-    """Yield what to call as a run goes on."""
+    """Yield a function that shows how far a run is."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _print_lines(label)
@@ -33,7 +33,7 @@ def show_progress(label: str) -> Iterator[Callable[[Progress], None]]:
 
 @contextmanager
 def count_files(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield what to call with how many are done, of how many: a bar that appears while files are read."""
+    """Yield a function that is called with how many are done, of how many, and shows a bar on a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("left:"))
     bar = Bar(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)

@@ -25,8 +25,10 @@ def estimate_costs(
     store: Store,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, float]:
-    """Seconds by group, on one worker; without those that nothing is known of. progress: hears how many kinds of group
-    were timed, and of how many."""
+    """Estimate the seconds of each group on one worker, as far as something is known of it.
+
+    progress: hears how many kinds of group were timed, and of how many.
+    """
     device = torch.device(session.device)
     here = device.type == "cpu" or torch.cuda.is_available()  # the driver of a cluster may be without
     per_step = store.pace(name_device(device))  # of one trial
@@ -34,19 +36,19 @@ def estimate_costs(
     for done, (kind, group) in enumerate(unknown.items()):
         progress(done, len(unknown))
         per_step[kind] = _time_step(group, session)
-    found = {g.key: per_step[_name_kind(g)] * g.work for g in groups if per_step.get(_name_kind(g))}
+    seconds = {g.key: per_step[_name_kind(g)] * g.work for g in groups if per_step.get(_name_kind(g))}
     if device.type == "cuda" and here:
         torch.cuda.empty_cache()  # the workers may be other processes
-    return found
+    return seconds
 
 
 def sort_longest_first(groups: Iterable[Group], costs: Mapping[str, float]) -> tuple[Group, ...]:
-    """So that workers come to an end at about the same time; those of unknown length go first."""
+    """Sort groups so that workers end at about the same time; those of unknown length go first."""
     return tuple(sorted(groups, key=lambda group: -costs.get(group.key, float("inf"))))
 
 
 def estimate_makespan(costs: Iterable[float], slots: int) -> float:
-    """Seconds until the last worker is done, when each takes the next group as soon as it is free."""
+    """Estimate the seconds until the last worker is done, when each takes the next group as soon as it is free."""
     free = [0.0] * max(1, slots)
     for cost in costs:
         heapq.heappush(free, heapq.heappop(free) + cost)

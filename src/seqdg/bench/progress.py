@@ -11,7 +11,7 @@ from seqdg.results.status import estimate_seconds_left
 
 
 class Progress:
-    """`costs` are the seconds of groups; without them, a step of a trial counts as much as another."""
+    """How far the groups of a run are. Where the seconds of some are unknown, each step of a trial counts alike."""
 
     def __init__(self, groups: Sequence[Group], costs: Mapping[str, float]) -> None:
         known = all(group.key in costs for group in groups)
@@ -23,15 +23,18 @@ class Progress:
         self.started = self._noted = time.time()
 
     def note_step(self, group: Group, step: int) -> None:
+        """Note that a group has taken so many steps."""
         self._steps[group.key] = group, step
 
     def finish_group(self, group: Group) -> None:
+        """Note that a group is finished."""
         self._steps.pop(group.key, None)
         self._finished += self._cost[group.key]
         self.trials_done += len(group.trials)
 
     @property
     def share(self) -> float:
+        """The part of the work that is done, from 0 to 1."""
         total = sum(self._cost.values())
         if not total:
             return 1.0
@@ -40,16 +43,18 @@ class Progress:
 
     @property
     def left(self) -> float | None:
-        """Seconds, if the rest goes as what is done did; None while that says nothing."""
+        """Seconds left at the pace so far; None while too little is done to tell."""
         return estimate_seconds_left(time.time() - self.started, self.share)
 
     def list_running(self) -> list[RunningGroup]:
+        """List the groups that are being trained."""
         return [
             RunningGroup(g.key, g.trials[0].algorithm, len(g.trials), step, g.trials[0].protocol.steps)
             for g, step in self._steps.values()
         ]
 
     def summarize(self) -> RunProgress:
+        """Return how far the run is now, for the sink."""
         self._noted = time.time()
         return RunProgress(self.started, self._noted, self.share)
 

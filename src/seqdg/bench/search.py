@@ -31,7 +31,7 @@ class Proposal(NamedTuple):
 
 
 def list_ranges(algorithm: Algorithm) -> dict[str, Range | tuple[Any, ...]]:
-    """Where to look for each setting that says so."""
+    """List the range to search of every setting that has one."""
     return {
         name: rule["search"] for name, (_, rule) in collect_rules(algorithm).items() if rule.get("search") is not None
     }
@@ -40,19 +40,23 @@ def list_ranges(algorithm: Algorithm) -> dict[str, Range | tuple[Any, ...]]:
 def draw_variants(
     algorithm: Algorithm, count: int, seed: int = 0, fixed: Collection[str] = ()
 ) -> tuple[Algorithm, ...]:
-    """The algorithm as it is, and count - 1 others with settings drawn from their ranges, all but the fixed ones. With
-    more asked for, the first stay the same; where nothing can be searched there is only the first."""
+    """Return the algorithm as it is and count - 1 variants, with settings drawn from their ranges, except fixed ones.
+
+    A larger count keeps the first ones. Where nothing can be searched there is only the algorithm as it is.
+    """
     if count < 1:
         raise UsageError(f"{count} candidates were asked for, but at least 1 is needed.")
-    where = {name: own for name, own in list_ranges(algorithm).items() if name not in fixed}
+    where = {name: values for name, values in list_ranges(algorithm).items() if name not in fixed}
     if not where:
         return (algorithm,)
     return (algorithm, *(_draw_variant(algorithm, where, make_stream(seed, "search", i)) for i in range(1, count)))
 
 
 def draw_rates(lr: float, count: int, multiples: tuple[float, float] = MULTIPLES) -> tuple[float, ...]:
-    """The learning rate as it is, and count - 1 others between these multiples of it, uniform on a log scale. Every
-    algorithm gets the same multiples; with more asked for, the first stay the same."""
+    """Return the learning rate as it is and count - 1 others between these multiples of it, uniform on a log scale.
+
+    Every algorithm gets the same multiples. A larger count keeps the first ones.
+    """
     low, high = math.log(multiples[0]), math.log(multiples[1])
     drawn = (math.exp(low + (high - low) * float(make_stream(0, "search lr", i).random())) for i in range(1, count))
     return (lr, *(lr * multiple for multiple in drawn))
@@ -65,8 +69,10 @@ def draw_proposals(
     fixed: Collection[str] = (),
     multiples: tuple[float, float] = MULTIPLES,
 ) -> tuple[Proposal, ...]:
-    """The first as it is, and others with settings and learning rate drawn, all but the fixed ones: so many for every
-    algorithm, unless all that could be searched is fixed."""
+    """Return the first proposal and others with settings and learning rate drawn, except fixed ones.
+
+    Every algorithm gets the same number, unless all that could be searched is fixed.
+    """
     settings = draw_variants(first.algorithm, count, seed, fixed)
     if RATE in fixed:
         return tuple(dict.fromkeys(Proposal(algorithm, first.lr) for algorithm in settings))
@@ -76,14 +82,14 @@ def draw_proposals(
 
 
 def _draw_variant(algorithm: Algorithm, where: Mapping[str, Any], generator: np.random.Generator) -> Algorithm:
-    """A setting that has a value per position keeps them, each drawn by itself."""
+    """Draw a value for each setting; one with a value per position gets a new value for each."""
     values = {}
-    for name, own in where.items():
+    for name, choices in where.items():
         now = flatten_settings(algorithm)[name]
         values[name] = (
-            tuple(_draw_value(own, v, generator) for v in now)
+            tuple(_draw_value(choices, v, generator) for v in now)
             if isinstance(now, tuple)
-            else _draw_value(own, now, generator)
+            else _draw_value(choices, now, generator)
         )
     return with_settings(algorithm, values)
 
@@ -98,8 +104,8 @@ def _draw_value(where: Range | tuple[Any, ...], now: Any, generator: np.random.G
 
 
 def make_grid(algorithm: Algorithm, values: Mapping[str, Any]) -> tuple[Algorithm, ...]:
-    """Every combination: `{"alpha": [0.1, 0.3], "beta": 1.0}`. A list holds alternatives; a tuple is one value with an
-    entry per position."""
+    """Make every combination of `{"alpha": [0.1, 0.3], "beta": 1.0}`. A list holds alternatives; a tuple is one value
+    with an entry per position."""
     names = list(values)
     lists = [values[name] if isinstance(values[name], list) else [values[name]] for name in names]
     for name, alternatives in zip(names, lists, strict=True):
@@ -109,17 +115,17 @@ def make_grid(algorithm: Algorithm, values: Mapping[str, Any]) -> tuple[Algorith
 
 
 class Search(Protocol):
-    """Proposes settings of one algorithm, for each target by itself: what is learned of one must not help another."""
+    """Proposes settings of one algorithm for each target by itself: one target must not learn from another."""
 
     @property
     def first(self) -> Proposal:
-        """As it is."""
+        """The algorithm as it is."""
 
     def ask(self, target: Target) -> Sequence[Proposal]:
-        """What to try next; nothing once all is tried."""
+        """Return what to try next; nothing once all is tried."""
 
     def tell(self, target: Target, tried: Proposal, score: float | None) -> None:
-        """How well it did, more being better; None where training diverged."""
+        """Take the score of a proposal, of which more is better; None where training diverged."""
 
 
 class Fixed:
@@ -136,7 +142,7 @@ class Fixed:
         return self.tried
 
     def tell(self, target: Target, tried: Proposal, score: float | None) -> None:
-        """Nothing is learned."""
+        """Ignore the score."""
 
 
 class Optuna:
@@ -146,7 +152,7 @@ class Optuna:
 
     def __init__(self, first: Proposal, count: int, seed: int = 0, fixed: Collection[str] = ()) -> None:
         self.first, self.count, self.seed = first, count, seed
-        self.where = {name: own for name, own in list_ranges(first.algorithm).items() if name not in fixed}
+        self.where = {name: values for name, values in list_ranges(first.algorithm).items() if name not in fixed}
         self.rate = None if RATE in fixed or not first.lr else Range(first.lr * MULTIPLES[0], first.lr * MULTIPLES[1])
         self._module = _import_optuna()
         self._studies: dict[Target, Any] = {}
@@ -154,7 +160,7 @@ class Optuna:
         self._running: dict[tuple[Target, Proposal], Any] = {}
 
     def ask(self, target: Target) -> Sequence[Proposal]:
-        """The algorithm as it is comes first."""
+        """Return what to try next, first the algorithm as it is."""
         if target not in self._studies:
             self._studies[target] = self._make_study(target)
             self._asked[target] = 0
@@ -167,14 +173,14 @@ class Optuna:
 
     def tell(self, target: Target, tried: Proposal, score: float | None) -> None:
         trial = self._running.pop((target, tried), None)
-        if trial is None:  # proposed twice in one round, or by nobody: the algorithm as it is
+        if trial is None:  # proposed twice in one round, or the algorithm as it is, which Optuna did not propose
             return
         failed = score is None or not math.isfinite(score)
         state = self._module.trial.TrialState.FAIL if failed else None
         self._studies[target].tell(trial, None if failed else score, state=state)
 
     def _make_study(self, target: Target) -> Any:
-        """Of one target."""
+        """Make the study of one target."""
         seed = int(make_stream(self.seed, "optuna", *target).integers(2**31))
         sampler = self._module.samplers.TPESampler(seed=seed, constant_liar=True)
         return self._module.create_study(direction="maximize", sampler=sampler)
@@ -186,21 +192,21 @@ class Optuna:
             now = flatten_settings(self.first.algorithm)[name]
             parts = [trial.params[path] for path in _list_paths(name, now)]
             values[name] = tuple(parts) if isinstance(now, tuple) else parts[0]
-        found = Proposal(with_settings(self.first.algorithm, values), trial.params.get(RATE, self.first.lr))
-        if (target, found) in self._running:
+        proposal = Proposal(with_settings(self.first.algorithm, values), trial.params.get(RATE, self.first.lr))
+        if (target, proposal) in self._running:
             study.tell(trial, None, state=self._module.trial.TrialState.FAIL)
         else:
-            self._running[target, found] = trial
-        return found
+            self._running[target, proposal] = trial
+        return proposal
 
     def _make_distributions(self) -> dict[str, Any]:
-        """By path; a setting per position has a path each."""
-        found = {} if self.rate is None else {RATE: self._make_distribution(self.rate, self.first.lr)}
+        """Make a distribution for each number; a setting per position has one for each position."""
+        kinds = {} if self.rate is None else {RATE: self._make_distribution(self.rate, self.first.lr)}
         for name, where in self.where.items():
             now = flatten_settings(self.first.algorithm)[name]
             for path, value in zip(_list_paths(name, now), now if isinstance(now, tuple) else (now,), strict=True):
-                found[path] = self._make_distribution(where, value)
-        return found
+                kinds[path] = self._make_distribution(where, value)
+        return kinds
 
     def _make_distribution(self, where: Range | tuple[Any, ...], now: Any) -> Any:
         kinds = self._module.distributions

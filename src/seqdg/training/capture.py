@@ -19,7 +19,7 @@ from seqdg.base.episode import Params
 from seqdg.training.optimizers import Slots
 
 WARM_UP = 3  # steps outside the graph, in which libraries choose their kernels and workspaces
-StepData = dict[str, Tensor]  # by name, (step, trial, ...)
+StepData = dict[str, Tensor]  # what steps see: domain, rows, key and progress, each (step, trial, ...)
 Step = Callable[[Params, Slots, StepData], tuple[Params, Slots, Tensor]]  # of the draws of one step
 
 
@@ -38,7 +38,7 @@ class CapturedStep:
         self._graph = self._record()
 
     def run(self, params: Params, slots: Slots, draws: StepData) -> tuple[Params, Slots, Tensor]:
-        """All steps that the draws hold; the loss is (step, trial)."""
+        """Take all steps that the data hold; the loss is (step, trial)."""
         steps = self._load(params, slots, draws)
         for _ in range(steps):
             self._graph.replay()
@@ -58,7 +58,7 @@ class CapturedStep:
         return len(next(iter(draws.values())))
 
     def _take_step(self) -> None:
-        """One step in place: weights, slots, loss and counter are where they were, with new values."""
+        """Take one step in place: new values of weights, slots, loss and counter go to where the old ones were."""
         now = {name: d.index_select(0, self._counter).squeeze(0) for name, d in self._draws.items()}
         params, slots, loss = self._step(self._params, self._slots, now)
         old = [*self._params.values(), *(s for of in self._slots.values() for s in of.values())]
@@ -82,14 +82,14 @@ class CapturedStep:
 
 @cache
 def _get_stream(device: torch.device) -> torch.cuda.Stream:
-    """One to warm up and to record all graphs on: libraries keep a workspace for every stream that they have seen, and
-    it is not to be a part of a graph's own memory."""
+    """Return the stream on which all graphs are warmed up and recorded: libraries keep a workspace for every stream
+    that they have seen, and it must not be part of a graph's own memory."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
 def _restore_stream() -> Iterator[None]:
-    """torch leaves the recording's stream the current one where it fails."""
+    """Make the current stream current again: where a recording fails, torch does not."""
     before = torch.cuda.current_stream()
     try:
         yield
@@ -99,7 +99,7 @@ def _restore_stream() -> Iterator[None]:
 
 @contextmanager
 def _pause_garbage_collection() -> Iterator[None]:
-    """Collected beforehand, and not while this is open: freeing what another graph held would spoil a recording."""
+    """Collect garbage now and not inside the block: freeing what another graph held would spoil a recording."""
     gc.collect()
     was = gc.isenabled()
     gc.disable()

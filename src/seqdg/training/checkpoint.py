@@ -21,7 +21,7 @@ FOLDER = "checkpoints"
 
 @dataclass
 class Snapshot:
-    """All that a group of trials has come to."""
+    """All that a group of trials has reached."""
 
     state: State
     evaluations: list[list[Evaluation]]  # of every trial
@@ -29,11 +29,12 @@ class Snapshot:
 
 
 def name_checkpoint(group: str) -> str:
+    """Return the file name of the checkpoint of the group with this key."""
     return f"{FOLDER}/{group}.safetensors"
 
 
 def encode_snapshot(snapshot: Snapshot, trials: Sequence[str], made_by: Mapping[str, str]) -> bytes:
-    """Of the trials with these keys. `made_by` is what must be the same for the bits to be."""
+    """Write a snapshot of the trials with these keys as bytes. `made_by`: what must be the same for the same bits."""
     state = snapshot.state
     tensors = {f"params/{name}": value for name, value in state.params.items()}
     tensors |= {f"slots/{slot}/{name}": v for slot, values in state.slots.items() for name, v in values.items()}
@@ -55,7 +56,7 @@ def encode_snapshot(snapshot: Snapshot, trials: Sequence[str], made_by: Mapping[
 
 
 def decode_snapshot(data: bytes, device: torch.device) -> Snapshot:
-    """The inverse of `encode_snapshot`; a ValueError where that is not what they are."""
+    """Read the bytes that `encode_snapshot` wrote; raise a ValueError where they are not a checkpoint."""
     header = read_header(data)
     try:
         stored = load(data)
@@ -70,17 +71,17 @@ def decode_snapshot(data: bytes, device: torch.device) -> Snapshot:
 
 
 def read_header(data: bytes) -> dict[str, Any]:
-    """What a checkpoint says of itself; a ValueError where it is none."""
+    """Read the header of a checkpoint; raise a ValueError where the bytes are not one."""
     length = int.from_bytes(data[:8], "little")
     try:
-        found: dict[str, Any] = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["seqdg"])
+        header: dict[str, Any] = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["seqdg"])
     except (KeyError, TypeError, UnicodeDecodeError) as error:
         raise ValueError(f"not a checkpoint: {error}") from None
-    return found
+    return header
 
 
 def _place(value: Tensor, stride: Sequence[int], device: torch.device) -> Tensor:
-    """On its device and in the memory layout that it had, on which the choice of a kernel may depend."""
+    """Copy a tensor to the device in the memory layout that it had, as the choice of a kernel may depend on it."""
     if any(s == 0 for s in stride):  # an expanded axis: its rows are one and the same memory
         return value.to(device)
     return torch.empty_strided(value.shape, tuple(stride), dtype=value.dtype, device=device).copy_(value)

@@ -14,7 +14,7 @@ from seqdg.training.prefetch import gather_rows, prefetch
 
 
 class Transform(Protocol):
-    """From stored rows to what enters the net; `train` may draw noise from the key of the step."""
+    """Turns stored rows into what enters the net; `train` may draw noise from the key of the step."""
 
     def train(self, x: Tensor, key: Tensor) -> Tensor: ...
 
@@ -53,21 +53,25 @@ class Inputs:
         return size
 
     def load_steps(self, rows: Tensor, key: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """x (*rows, *input) and y (*rows) of every step; rows are (step, trial, domain, batch), keys (step, trial)."""
+        """Yield x (*rows, *input) and y (*rows) of every step.
+
+        rows: (step, trial, domain, batch).   key: (step, trial).
+        """
         stored = (self._gather(r) for r in rows) if self.is_resident else self._stream(rows)
         for x, r, k in zip(stored, rows, key, strict=True):
             yield self._augment(x, k), self._gather_labels(r)
 
     def load_step(self, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """x and y of one step of data that are on the device; nothing in it waits for the host."""
+        """Return x and y of one step of data that are on the device; nothing in it waits for the host."""
         return self._augment(self._gather(rows), key), self._gather_labels(rows)
 
     @property
     def is_resident(self) -> bool:
+        """Whether all rows are on the device."""
         return isinstance(self._x, Tensor)
 
     def serve(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """x and y for evaluation."""
+        """Return x and y of rows, for evaluation."""
         x = self._gather(rows)
         if self.transform is not None:
             x = self.transform.serve(self._widen(x))
@@ -96,7 +100,7 @@ class Inputs:
         return (self._convert(x) for x in prefetch(self._x, iter(rows.cpu()), self.device))
 
     def _widen(self, x: Tensor) -> Tensor:
-        """Images in the net's precision before anything is done to them, where that is more than float32."""
+        """Convert images to the net's precision before they are changed, where that is more than float32."""
         return scale_to_unit(x, self.dtype).to(self.dtype) if self.dtype == torch.float64 else x
 
     def _convert(self, x: Tensor) -> Tensor:
@@ -104,7 +108,7 @@ class Inputs:
 
 
 def _to_channels_last(x: Tensor) -> Tensor:
-    """Images (domain, batch, channel, height, width) in the order of memory that convolutions are fastest in."""
+    """Return images (domain, batch, channel, height, width) in the memory order in which convolutions are fastest."""
     if x.dim() != 5:
         return x
     return x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(x.shape)

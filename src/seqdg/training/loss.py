@@ -29,7 +29,7 @@ class WeightedCrossEntropy:
 def make_loss(
     class_weight: Any, labels: Sequence[Tensor], classes: Sequence[Any], device: torch.device | str = "cpu"
 ) -> Criterion:
-    """The loss that a class weight asks for, table every source's labels (row,) as class numbers.
+    """Make the loss for a class weight, from the labels (row,) of every source as class numbers.
 
     None: all rows weigh the same.   "balanced": every class weighs the same over minibatches of equal size from every
     source.   A mapping: classes with their weights, 1 where missing.

@@ -15,7 +15,7 @@ Slots = dict[str, Params]
 
 
 class Rates(NamedTuple):
-    """May be 0-d tensors, one value per trial of a stack."""
+    """Learning rate, momentum and weight decay; 0-d tensors where trials of a stack have their own."""
 
     lr: float | Tensor
     momentum: float | Tensor
@@ -23,7 +23,9 @@ class Rates(NamedTuple):
 
 
 class Optimizer(NamedTuple):
-    init: Callable[[Params], Slots]  # what it remembers, at the start
+    """Two functions: one makes the first slots, the other returns new weights and slots."""
+
+    init: Callable[[Params], Slots]
     update: Callable[[Params, Params, Slots, Rates], tuple[Params, Slots]]
 
 
@@ -34,7 +36,7 @@ def _update_sgd(params: Params, direction: Params, slots: Slots, rates: Rates) -
 
 def _update_momentum(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
     """The paper's M-SGD: v = momentum * v + (d + weight_decay * w), w - lr * v."""
-    moved, old = ({name: of[name] for name in direction} for of in (params, slots["velocity"]))
+    moved, old = ({name: values[name] for name in direction} for values in (params, slots["velocity"]))
     velocity = tree.add(tree.add(direction, moved, rates.weight_decay), old, rates.momentum)
     return {**params, **tree.add(moved, velocity, -rates.lr)}, {"velocity": {**slots["velocity"], **velocity}}
 

@@ -1,7 +1,7 @@
-"""Rows of a data set to a device: all at once where they fit, or batch by batch from the memory map.
+"""Move rows of a data set to a device: all at once where they fit, or batch by batch from the memory map.
 
-Both give the same values for the same row numbers. A batch is gathered in one background thread while the last one
-is computed with; for a GPU it goes through pinned memory on a stream of its own.
+Both give the same values for the same row numbers. One background thread gathers the next batches while the device
+computes with the last; for a GPU they go through pinned memory on a stream of their own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ SPARE = 0.5  # of the device's free memory: left to the net and its gradients
 
 
 def gather_rows(x: Any, rows: Tensor, device: torch.device | str = "cpu") -> Tensor:
-    """`x[rows]` on the device, of a tensor or a memory map. `rows` may have any shape; it comes first in the result."""
+    """Return `x[rows]` on the device, of a tensor or a memory map. `rows` may have any shape; it comes first in the
+    result."""
     return _upload(_gather(x, rows, torch.device(device)), torch.device(device))
 
 
 def fits_on(x: Any, device: torch.device | str) -> bool:
-    """Whether all of x may stay on the device. On a CPU a memory map is best left where it is."""
+    """Say whether all of x may stay on the device. On a CPU a memory map is best left where it is."""
     device = torch.device(device)
     if device.type != "cuda":
         return isinstance(x, Tensor)
@@ -34,7 +35,7 @@ def fits_on(x: Any, device: torch.device | str) -> bool:
 
 
 def move_to_device(x: Any, device: torch.device | str, block: int = 1024) -> Tensor:
-    """All of x on the device, copied in blocks so that main memory never holds it twice."""
+    """Copy all of x to the device, in blocks, so that main memory never holds it twice."""
     if isinstance(x, Tensor):
         return x.to(device)
     whole = torch.empty(tuple(x.shape), dtype=_find_dtype(x), device=device)
@@ -46,9 +47,9 @@ def move_to_device(x: Any, device: torch.device | str, block: int = 1024) -> Ten
 def prefetch(
     x: Any, batches: Iterable[Tensor], device: torch.device | str = "cpu", ahead: int = AHEAD
 ) -> Iterator[Tensor]:
-    """`gather_rows(x, rows, device)` for each of the batches in turn, worked on before it is asked for.
+    """`gather_rows(x, rows, device)` for each batch, prepared before it is asked for.
 
-    The row numbers are drawn in the caller's thread and order, so a random stream behind them is used as without it.
+    Row numbers are taken from `batches` in the caller's thread and in order, so random draws behind them stay the same.
     """
     device = torch.device(device)
     copies: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -71,7 +72,7 @@ def _gather_and_upload(x: Any, rows: Tensor, device: torch.device, copies: Any) 
 
 
 def _hand_over(batch: Tensor, copied: Any) -> Tensor:
-    """The consumer's stream waits for the copy, and the memory is not reused while that stream reads it."""
+    """Make the consumer's stream wait for the copy, and keep the memory while that stream reads it."""
     if copied is not None:
         current = torch.cuda.current_stream(batch.device)
         current.wait_event(copied)
@@ -80,7 +81,7 @@ def _hand_over(batch: Tensor, copied: Any) -> Tensor:
 
 
 def _gather(x: Any, rows: Tensor, device: torch.device) -> Tensor:
-    """On x's own device if it is a tensor, otherwise in (pinned) main memory."""
+    """Gather on x's own device if it is a tensor, otherwise in (pinned) main memory."""
     pinned = device.type == "cuda"
     if isinstance(x, Tensor):
         batch = x.index_select(0, rows.reshape(-1).to(x.device)).reshape(*rows.shape, *x.shape[1:])

@@ -16,6 +16,7 @@ from seqdg.base import version
 
 
 def name_device(device: torch.device) -> str:
+    """Return the name of a device for records."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device) if torch.cuda.is_available() else "cuda"
     return f"cpu ({platform.machine()})"
@@ -23,13 +24,16 @@ def name_device(device: torch.device) -> str:
 
 @cache
 def list_versions() -> dict[str, str]:
+    """Return the versions of seqdg, torch and Python."""
     return {"seqdg": version.VERSION, "torch": torch.__version__, "python": platform.python_version()}
 
 
 @cache
 def find_commit() -> str:
-    """What SEQDG_COMMIT says, for copies of a source tree without its history or with another; else that of the source
-    tree that runs, where it is a git checkout, marked + where it has changes."""
+    """Return the commit of the source tree that runs, where it is a git checkout, with a + where it has changes.
+
+    The environment variable SEQDG_COMMIT goes before it, for copies of a source tree without its history.
+    """
     if "SEQDG_COMMIT" in os.environ:
         return os.environ["SEQDG_COMMIT"]
     folder = version.FOLDER
@@ -46,7 +50,7 @@ def find_commit() -> str:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """So that the next peak is that of the next group alone, where the system allows it."""
+    """Reset the peak, so that the next one is that of the next group alone, where the system allows it."""
     if device.type == "cuda":
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # a worker may not have used its device yet
             torch.cuda.reset_peak_memory_stats(device)
@@ -58,7 +62,7 @@ def reset_peak_memory(device: torch.device) -> None:
 
 
 def measure_peak_memory(device: torch.device) -> int:
-    """Bytes, of the device's memory; on a CPU, of this process."""
+    """Return the peak in bytes: of the device's memory, or on a CPU of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:

@@ -17,12 +17,13 @@ from torch import Tensor
 
 
 def make_stream(seed: int, *purpose: str | int) -> np.random.Generator:
-    """Independent random numbers for each purpose of a seed."""
+    """Make a generator of random numbers; those of another seed or purpose are independent of them."""
     words = [zlib.crc32(p.encode()) if isinstance(p, str) else p for p in purpose]
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *words])))
 
 
 def make_generator(seed: int, *purpose: str | int) -> torch.Generator:
+    """Make a generator of torch, seeded from the stream of this purpose."""
     return torch.Generator().manual_seed(int(make_stream(seed, *purpose).integers(2**62)))
 
 
@@ -46,11 +47,11 @@ class Sampler:
 
     @cached_property
     def identity(self) -> tuple[object, ...]:
-        """Samplers with the same one draw the same."""
+        """Samplers with the same identity draw the same."""
         return self.seed, self.batch, *(rows.tobytes() for rows in self.rows)
 
     def draw(self, start: int, stop: int) -> Draws:
-        """Steps start, ..., stop - 1; quickest where the last stretch ended at the start."""
+        """Draw steps start, ..., stop - 1; this is fastest where the last stretch ended at `start`."""
         order = np.argsort(self._places(start, stop), axis=1)
         by_source = np.stack([self._draw_minibatches(d, start, stop) for d in range(len(self.rows))], axis=1)
         rows = np.take_along_axis(by_source, order[:, :, None], axis=1)
@@ -71,7 +72,7 @@ class Sampler:
 
 
 class _Series:
-    """The numbers of one stream, of which any stretch may be asked for; one that follows the last is the quickest."""
+    """The numbers of one stream. Any stretch can be drawn; one that follows the last is the fastest."""
 
     def __init__(
         self, begin: Callable[[], np.random.Generator], draw: Callable[[np.random.Generator, int], NDArray[Any]]

@@ -76,7 +76,7 @@ class Stack:
         self.alone = len(jobs) == 1
         self.optimizer = OPTIMIZERS[choose_optimizer(self.algorithm, self.protocol)]
         self.upcoming = Upcoming(samplers or [Sampler(job.seed, job.split.train, job.protocol.batch) for job in jobs])
-        # One trial alone keeps its numbers as they are: with them arithmetic on all weights is a launch less.
+        # One trial alone keeps plain numbers: arithmetic with them needs one kernel less than with tensors.
         self.numbers = {} if self.alone else self._stack_numbers([collect_numbers(job.algorithm) for job in jobs])
         rates = [Rates(*(getattr(job.protocol, name) for name in Rates._fields)) for job in jobs]
         self.rates = rates[0] if self.alone else Rates(**self._stack_numbers([r._asdict() for r in rates]))
@@ -85,6 +85,7 @@ class Stack:
         self._graphs: dict[int, CapturedStep] = {}
 
     def start(self) -> State:
+        """Return the state before the first step."""
         names = self.jobs[0].params
         params = {name: _stack_shared([job.params[name] for job in self.jobs], self.inputs.device) for name in names}
         if self.alone:
@@ -92,7 +93,7 @@ class Stack:
         return State(0, -1, params, {})
 
     def advance(self, state: State, stop: int, tick: Callable[[int], None] = lambda steps: None) -> State:
-        """The state after `stop` steps; `tick` hears how many were taken since it last did."""
+        """Train until `stop` steps are taken; `tick` hears how many were taken since it last did."""
         state = State(state.step, state.stage, state.params, state.slots, list(state.losses))
         with self._use_device():
             while state.step < stop:
@@ -104,7 +105,7 @@ class Stack:
         return state
 
     def deploy(self, state: State) -> Params:
-        """What serves unseen domains, BatchNorm recalibrated over source data where the policy says so."""
+        """Return the weights that serve unseen domains, with BatchNorm recalibrated where the policy says so."""
         with self._use_device(), torch.no_grad():
             deployed: Params = self.over_trials(lambda numbers, params: self._with_numbers(numbers).deploy(params))(
                 self.numbers, state.params
@@ -114,7 +115,7 @@ class Stack:
             return {**deployed, **self._recalibrate(deployed)}
 
     def predict(self, deployed: Params, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (trial, row, class) and labels (trial, row) of rows (trial, row), a bounded number at a time."""
+        """Return logits (trial, row, class) and labels (trial, row) of rows (trial, row), some rows at a time."""
         together = self._count_rows_together(rows.shape[0])
         one = self.over_trials(lambda numbers, params, x: self._with_numbers(numbers).predict(self.net, params, x))
         logits, labels = [], []
@@ -126,7 +127,7 @@ class Stack:
         return torch.cat(logits, 1), torch.cat(labels, 1)
 
     def over_trials(self, one: Callable[..., Any]) -> Callable[..., Any]:
-        """From a function of one trial to one of all of them; tensors in and out have a first axis of trials."""
+        """Make a function of all trials from one of a single trial; tensors in and out have a first axis of trials."""
         if not self.alone:
             return vmap(one)
 
@@ -147,13 +148,13 @@ class Stack:
         state.step = last
 
     def _draw_steps(self, stage: int, first: int, last: int) -> StepData:
-        """Of every trial, (step, trial, ...), on the device."""
+        """Draw what every trial sees in these steps, (step, trial, ...), on the device."""
         device, start = self.inputs.device, self.bounds[stage - 1] if stage else 0
         domain, rows, key = self.upcoming.take(first, last)
         share = (torch.arange(first, last) - start).double() / (self.bounds[stage] - start)
         progress = share.to(self.inputs.dtype)[:, None].expand(last - first, len(self.jobs))
-        found = {"domain": domain, "rows": rows, "key": key, "progress": progress}
-        return {name: value.to(device) for name, value in found.items()}
+        data = {"domain": domain, "rows": rows, "key": key, "progress": progress}
+        return {name: value.to(device) for name, value in data.items()}
 
     def _run_eagerly(self, state: State, draws: StepData) -> Tensor:
         step, losses = self._forbid_changes(self.over_trials(self._make_step(state.stage))), []
@@ -164,7 +165,7 @@ class Stack:
         return torch.stack(losses)
 
     def _find_graph(self, state: State, draws: StepData) -> CapturedStep | None:
-        """The step of the state's stage as a graph, recorded the first time it is asked for; None without graphs."""
+        """Return the step of the state's stage as a graph, which is recorded at its first use; None without graphs."""
         if self.captures and state.stage not in self._graphs:
             step = self._forbid_changes(self.over_trials(self._make_step(state.stage)))
 
@@ -185,7 +186,7 @@ class Stack:
         return self._graphs.get(state.stage)
 
     def _make_step(self, stage: int) -> Callable[..., tuple[Params, Slots, Tensor]]:
-        """What one trial does in one step."""
+        """Make the function that takes one step of one trial."""
         kind, half = self.inputs.device.type, self.protocol.precision == "bf16"
 
         def step(params: Params, slots: Slots, numbers: Params, rates: Rates, episode: Episode) -> tuple[Any, ...]:
@@ -198,7 +199,7 @@ class Stack:
         return step
 
     def _forbid_changes(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """The same, which refuses an algorithm that changes the weights that it is given: it would train otherwise."""
+        """Return the same step, which raises an error where the algorithm changes its weights in place."""
 
         def watched(params: Params, *others: Any) -> Any:
             before = [p._version for p in params.values()]
@@ -213,7 +214,7 @@ class Stack:
         return watched
 
     def _enter(self, state: State) -> None:
-        """Begins the next stage: its own optimizer, from nothing."""
+        """Begin the next stage, with a new optimizer."""
         state.stage += 1
         stage = state.stage
         begin = self.over_trials(
@@ -223,19 +224,20 @@ class Stack:
         state.slots = self.over_trials(self.optimizer.init)(state.params)
 
     def _use_device(self) -> Any:
-        """Makes it torch's current one, which graphs are recorded and kernels started on."""
+        """Make the stack's device torch's current one: graphs are recorded and kernels are started there."""
         device = self.inputs.device
         return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
     def _with_numbers(self, numbers: Params) -> Algorithm:
+        """Return the algorithm with the numeric settings of one trial."""
         return with_numbers(self.algorithm, numbers)
 
     def _stack_numbers(self, values: Sequence[Mapping[str, Number]]) -> dict[str, Tensor]:
-        exact = [{name: torch.as_tensor(v, dtype=torch.float64) for name, v in own.items()} for own in values]
+        exact = [{name: torch.as_tensor(v, dtype=torch.float64) for name, v in one.items()} for one in values]
         return {name: v.to(self.inputs.device, self.inputs.dtype) for name, v in tree.stack(exact).items()}
 
     def _recalibrate(self, deployed: Params, most: int = 512) -> Params:
-        """Mean and variance of all sources together, from equal parts of their training rows (at most `most` each)."""
+        """Return mean and variance over all sources, from equal parts of their training rows (at most `most` each)."""
         batch = self.protocol.batch
         count = max(1, min(most, *(len(rows) for job in self.jobs for rows in job.split.train)) // batch)
         one = self.over_trials(lambda numbers, params, x: self._with_numbers(numbers).statistics(self.net, params, x))
@@ -244,18 +246,21 @@ class Stack:
         drawn = Upcoming(self.upcoming.samplers).take(0, count).rows.to(self.inputs.device)
         parts = drawn.transpose(1, 2).flatten(0, 1)  # (step x source, trial, batch)
         for rows in parts:
-            found = one(self.numbers, deployed, self.inputs.serve(rows)[0])
-            for name, value in found.items():
+            statistics = one(self.numbers, deployed, self.inputs.serve(rows)[0])
+            for name, value in statistics.items():
                 if name.endswith("running_mean"):
-                    variance = found[name.removesuffix("mean") + "var"]
+                    variance = statistics[name.removesuffix("mean") + "var"]
                     mean[name] = mean.get(name, 0) + value / len(parts)
                     square[name] = square.get(name, 0) + (variance + value**2) / len(parts)
         spread = {n.removesuffix("mean") + "var": s - mean[n] ** 2 for n, s in square.items()}
         return {**mean, **spread}
 
     def _count_rows_together(self, trials: int) -> int:
+        """Say how many rows of each trial are predicted at once."""
         budget = 2**23
-        if self.inputs.device.type == "cuda":  # what convolutions make of images is tens of times as large as these
+        if (
+            self.inputs.device.type == "cuda"
+        ):  # the features inside a convolutional net are tens of times as large as its images
             budget = 2**28 if self.inputs.transform is None else 2**25
         return max(1, budget // (trials * self.inputs.size))
 
@@ -269,17 +274,20 @@ def set_precision(precision: str) -> None:
 
 
 def _fix_order_of_sums() -> Any:
-    """Gradients of gradients are summed in an order that depends on nothing but the computation.
+    """Sum gradients of gradients in an order that depends on nothing but the computation.
 
-    torch orders by when a step of the computation was recorded, which every thread counts by itself; on a GPU it goes
-    back in a thread of its own, so that what this process did before would decide between (a + b) + c and a + (b + c).
+    torch orders operations by a count that every thread keeps for itself, and on a GPU it goes backward in another
+    thread. What this process did before would then decide between (a + b) + c and a + (b + c).
     """
     return torch.autograd.set_multithreading_enabled(False)
 
 
 def _describe_cause(error: BaseException, before: BaseException | None) -> str:
-    """What went wrong first, in a line, but after an error that is being handled already. Its frames are let go: one of
-    torch's own may hold a guard under which every gradient is zero, for as long as somebody keeps the error."""
+    """Return the first line of the first error in the chain, but not `before`, which was being handled already.
+
+    Frames of the errors are cleared: one of torch's may hold a guard under which every gradient is zero, and it would
+    hold it for as long as somebody keeps the error.
+    """
     traceback.clear_frames(error.__traceback__)
     while error.__context__ is not None and error.__context__ is not before and not error.__suppress_context__:
         error = error.__context__
@@ -296,7 +304,7 @@ def _add_axis(value: Any) -> Any:
 
 
 def _stack_shared(values: Sequence[Tensor], device: torch.device) -> Tensor:
-    """On the device, with a first axis; what several trials share travels once."""
+    """Stack tensors on the device; one that several trials share is copied there once."""
     shared = {id(v): v for v in values}
     place = {key: i for i, key in enumerate(shared)}
     once = torch.stack(list(shared.values())).to(device)
@@ -304,7 +312,7 @@ def _stack_shared(values: Sequence[Tensor], device: torch.device) -> Tensor:
 
 
 def _to_channels_last(p: Tensor) -> Tensor:
-    """The weights (1, out, in, height, width) of one trial's convolution in the order that its inputs have."""
+    """Return the weights (1, out, in, height, width) of a convolution in the memory order of its inputs."""
     if p.dim() != 5:
         return p
     return p.squeeze(0).contiguous(memory_format=torch.channels_last).unsqueeze(0)

@@ -20,12 +20,12 @@ class Upcoming:
         self._start, self._drawn = 0, self._draw(0, 0)
 
     def take(self, first: int, last: int) -> Draws:
-        """Steps first, ..., last - 1."""
+        """Return the draws of steps first, ..., last - 1."""
         self.prepare(first, last)
         return Draws(*(d[first - self._start : last - self._start] for d in self._drawn))
 
     def prepare(self, first: int, last: int) -> None:
-        """Draws what is not drawn yet of these steps, and forgets those before."""
+        """Draw those of these steps that are not drawn yet, and forget the steps before them."""
         end = self._start + len(self._drawn.key)
         if not self._start <= first <= end:
             self._start, end = first, first

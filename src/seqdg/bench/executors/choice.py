@@ -20,7 +20,7 @@ SHORT = 10.0  # seconds: what takes less is not worth the start of worker proces
 
 @dataclass(frozen=True)
 class ExecutorChoice:
-    """What the user asks for; None leaves it to us.
+    """What the user asks for; None: we choose.
 
     workers: 0 is this process.   gpus: the part of a GPU that a worker needs, so that 0.25 puts four on each.
     """
@@ -32,7 +32,7 @@ class ExecutorChoice:
 
     @property
     def is_open(self) -> bool:
-        """Whether the user leaves all of it to us."""
+        """Whether the user asks for nothing in particular."""
         return self.executor == "local" and self.workers is None and self.gpus is None
 
     def __post_init__(self) -> None:
@@ -59,12 +59,12 @@ def choose_executor(choice: ExecutorChoice, device: str) -> tuple[Executor, str]
 
 
 def is_short(seconds: Sequence[float | None]) -> bool:
-    """Whether groups that take so long, where it is known, are better run in this process."""
+    """Say whether groups that take so long (None: unknown) are better run in this process."""
     return len(seconds) < 2 or (None not in seconds and sum(s for s in seconds if s is not None) < SHORT)
 
 
 def _choose_local(choice: ExecutorChoice, device: str) -> Executor:
-    """Processes of this machine: one for each core, or for each GPU or part of one. A single one is this process."""
+    """Choose processes of this machine: one for each core, GPU or part of a GPU. A single one is this process."""
     if device == "cpu" and choice.gpus is not None:
         raise UsageError("Part of a GPU was asked for, and the device is the CPU. Leave out --gpus-per-worker.")
     every = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) if device == "cuda" else ()

@@ -14,7 +14,7 @@ from seqdg.bench.trial import Group
 
 @dataclass(frozen=True)
 class InProcess:
-    """An executor."""
+    """An executor that trains in this process."""
 
     slots: int = 1
 

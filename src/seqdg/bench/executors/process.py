@@ -1,4 +1,4 @@
-"""How a process that trains is set up, whichever executor it belongs to."""
+"""Set up a process that trains, for every executor alike."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 def prepare_process() -> None:
-    """One thread, so that sums run in one order in every executor."""
+    """Use one thread, so that sums run in one order in every executor."""
     torch.set_num_threads(1)
     _keep_freed_memory()
 
 
 @cache
 def _keep_freed_memory() -> None:
-    """For the next step: giving it back to the system and asking for it again can cost as much as the arithmetic."""
+    """Keep freed memory for the next step: to return it and ask for it again can cost as much as the arithmetic."""
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:  # glibc; others have no such knob, and need none

@@ -45,7 +45,7 @@ class OnRay:
     most: int | None = None
 
     def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups:
-        with redirect_stdout(sys.stderr):  # Ray speaks of dead workers where tables are printed
+        with redirect_stdout(sys.stderr):  # Ray prints about dead workers on stdout, where tables go
             yield from self._run_groups(deque((group, 1) for group in groups), session, tell)
 
     def _run_groups(self, waiting: deque[tuple[Group, int]], session: Session, tell: Tell) -> FinishedGroups:
@@ -66,7 +66,7 @@ class OnRay:
 
 
 def connect(workers: int | None, gpus: float | None, address: str | None, device: str) -> tuple[OnRay, str]:
-    """The executor, and the kind of device that it trains on. Without an address, Ray is started on this machine."""
+    """Return the executor and the kind of device that it trains on. Without an address, start Ray on this machine."""
     ray = _import_ray()
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"Ray chooses among a cluster's GPUs, so '{device}' cannot be asked for. Use cuda or cpu.")
@@ -75,8 +75,8 @@ def connect(workers: int | None, gpus: float | None, address: str | None, device
     if workers == 0:
         raise UsageError("0 workers were asked for, and Ray needs at least one. Leave out --executor ray.")
     _initialize(ray, workers, address)
-    found = ray.cluster_resources()
-    has = found.get("GPU", 0.0)
+    resources = ray.cluster_resources()
+    has = resources.get("GPU", 0.0)
     kind = device if device != "auto" else "cuda" if has else "cpu"
     part = (gpus or 1.0) if kind == "cuda" or gpus is not None else 0.0
     if part * (workers or 1) > has:
@@ -84,7 +84,7 @@ def connect(workers: int | None, gpus: float | None, address: str | None, device
             f"{workers or 1} worker{'s' if (workers or 1) > 1 else ''} with {part:g} of a GPU each cannot be had: the "
             f"cluster has {has:g} GPUs. Ask for less, or use --device cpu."
         )
-    slots = int(has / part + 1e-9) if part else int(found.get("CPU", 1))
+    slots = int(has / part + 1e-9) if part else int(resources.get("CPU", 1))
     return OnRay(max(1, min(slots, workers or slots)), part, workers), kind
 
 
@@ -107,7 +107,7 @@ def _initialize(ray: Any, workers: int | None, address: str | None) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself keeps trying for many minutes."""
+    """Raise an error where nothing answers at the address: Ray itself keeps trying for many minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if address != "auto":
         if not colon or not port.isdigit():
@@ -145,22 +145,25 @@ class _Driver:
         name = name_checkpoint(group.key)
         files = self.session.keep.files
         left = files.read(name) if files is not None else None
-        given = {} if left is None else {name: left}
+        checkpoint = {} if left is None else {name: left}
         self.groups[group.key] = group
-        self.under_way[self.work.remote(group, self.away, self.data, self.mailbox, given)] = group, attempt
+        self.under_way[self.work.remote(group, self.away, self.data.hex(), self.data, self.mailbox, checkpoint)] = (
+            group,
+            attempt,
+        )
 
     def collect(self) -> list[tuple[Group, int, list[Record] | None, str]]:
-        """Groups that ended in the next moment: with their records, or with what killed their worker."""
+        """Collect groups that end in the next moment, with their records or with what killed their worker."""
         done, _ = self.ray.wait(list(self.under_way), num_returns=1, timeout=MOMENT)
-        found = []
+        ended: list[tuple[Group, int, list[Record] | None, str]] = []
         for ref in done:
             group, attempt = self.under_way.pop(ref)
             try:
-                found.append((group, attempt, self.ray.get(ref), ""))
+                ended.append((group, attempt, self.ray.get(ref), ""))
             except self.ray.exceptions.RayError as error:
-                found.append((group, attempt, None, str(error).strip()))
+                ended.append((group, attempt, None, str(error).strip()))
         self.open_mail()
-        return found
+        return ended
 
     def open_mail(self) -> None:
         for name, content in self.ray.get(self.mailbox.take.remote()):
@@ -170,7 +173,7 @@ class _Driver:
                 self.session.keep.files.write(name, content)
 
     def stop(self) -> None:
-        """Busy workers are interrupted, and given a moment to send a checkpoint."""
+        """Interrupt busy workers, which have a moment to send a checkpoint, and leave Ray."""
         try:
             for ref in self.under_way:
                 self.ray.cancel(ref)
@@ -184,7 +187,7 @@ class _Driver:
 
 
 class _Mailbox:
-    """An actor: what workers have to say, until the driver takes it."""
+    """An actor that keeps what workers send until the driver takes it."""
 
     def __init__(self) -> None:
         self.content: list[tuple[str, int | bytes]] = []
@@ -199,35 +202,39 @@ class _Mailbox:
 
 @dataclass(frozen=True)
 class _PostedFiles:
-    """Files of a worker, which are the driver's."""
+    """The files of a worker: it reads the checkpoint that it was sent, and the driver writes for it."""
 
     mailbox: Any
-    given: dict[str, bytes]
+    checkpoint: dict[str, bytes]
 
     def read(self, name: str) -> bytes | None:
-        return self.given.get(name)
+        return self.checkpoint.get(name)
 
     def write(self, name: str, data: bytes) -> None:
         _import_ray().get(self.mailbox.put.remote(name, data))  # it has arrived before the records have
 
 
 def _train_remotely(
-    group: Group, session: Session, data: Dataset, mailbox: Any, given: dict[str, bytes]
+    group: Group, session: Session, run: str, data: Dataset, mailbox: Any, checkpoint: dict[str, bytes]
 ) -> list[Record]:
-    """A group, in a process of Ray."""
-    keep = replace(session.keep, files=_PostedFiles(mailbox, given))
+    """Train a group in a process of Ray."""
+    keep = replace(session.keep, files=_PostedFiles(mailbox, checkpoint))
 
     def tick(step: int) -> None:
         mailbox.put.remote(group.key, step)
 
     tick(0)
-    return train_group(
-        group, replace(session, task=replace(session.task, rows=RowsInMemory(_to_tensors(data))), keep=keep), tick
-    )
+    if run not in _rows:
+        _rows.clear()
+        _rows[run] = RowsInMemory(_to_tensors(data))
+    return train_group(group, replace(session, task=replace(session.task, rows=_rows[run]), keep=keep), tick)
+
+
+_rows: dict[str, RowsInMemory] = {}  # of the run that this process works for: the same object for each of its groups
 
 
 def _to_arrays(dataset: Dataset) -> Dataset:
-    """With arrays in place of tensors and memory maps: these, Ray's processes share without copies."""
+    """Replace tensors and memory maps by arrays, which Ray's processes share without copies."""
     x = dataset.x.numpy() if isinstance(dataset.x, torch.Tensor) else np.asarray(dataset.x)
     return replace(dataset, x=x)
 

@@ -23,7 +23,7 @@ FinishedGroups = Generator[tuple[Group, list[Record]], None, None]
 
 @dataclass(frozen=True)
 class Session:
-    """Small, and the same in every worker."""
+    """What every worker gets: it is small and can be pickled."""
 
     task: Task
     device: str = "cpu"

@@ -1,6 +1,6 @@
 """Groups in processes of this machine, one thread each.
 
-A worker that dies, by whatever hand, is replaced, and its group is run again from its last checkpoint.
+A worker that dies is replaced, and its group is run again from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -67,23 +67,23 @@ class _Worker:
         self.process = _SPAWN.Process(target=_serve, args=(other, self.session), daemon=True)
         with _block_interrupts():
             self.process.start()
-        other.close()  # now only the worker holds it, so that its death can be heard
+        other.close()  # now only the worker holds it, so the pipe ends when the worker dies
 
     def take(self, group: Group, attempt: int) -> Group:
         self.group, self.attempt = group, attempt
-        with suppress(OSError):  # it has died, which is heard when it is listened to
+        with suppress(OSError):  # it has died, which `_receive` notices
             self.pipe.send(group)
         return group
 
 
 @contextmanager
 def _block_interrupts() -> Iterator[None]:
-    """What starts in here does not hear Ctrl-C, which reaches all processes of a terminal, from its first import on;
-    one meant for this process is heard at the end."""
+    """Start processes in this block that ignore Ctrl-C, which reaches all processes of a terminal, from their first
+    import on. This process receives it when the block ends."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # whose start would undo what follows
+    resource_tracker.ensure_running()  # starting it later would undo the next line
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -92,7 +92,7 @@ def _block_interrupts() -> Iterator[None]:
 
 
 def _receive(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> FinishedGroups:
-    """What a worker has to say: that it took some steps, or its records; or that it is dead."""
+    """Receive from a worker the number of its steps or its records, or notice that it is dead."""
     group = worker.group
     assert group is not None
     try:
@@ -120,7 +120,7 @@ def _describe_death(worker: _Worker) -> str:
 
 
 def _dismiss(crew: Sequence[_Worker]) -> None:
-    """Idle workers leave; busy ones are given a moment to write a checkpoint."""
+    """Send the workers away; busy ones have a moment to write a checkpoint."""
     try:
         for worker in crew:
             with suppress(OSError):
@@ -141,7 +141,7 @@ def _dismiss(crew: Sequence[_Worker]) -> None:
 
 
 def _serve(pipe: Connection, session: Session) -> None:
-    """The life of a worker."""
+    """Train groups from the pipe until None comes; this is what a worker process runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the first one decides
     threading.Thread(target=_follow_parent, daemon=True).start()
 
@@ -156,7 +156,7 @@ def _serve(pipe: Connection, session: Session) -> None:
 
 
 def _follow_parent() -> None:
-    """However the parent dies, its workers do not outlive it."""
+    """End this process when its parent ends."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
