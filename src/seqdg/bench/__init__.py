@@ -65,7 +65,8 @@ __all__ = [
     "run_benchmark",
 ]
 
-# Functions with the name of their module are imported from it: `from seqdg.bench.plan import plan`, also `execute`, `rerun`.
+# `plan`, `execute` and `rerun` have the names of their modules and are imported from them:
+# `from seqdg.bench.plan import plan`.
 
 # Where each name is defined. It is imported when it is first used.
 _MODULES = {
