@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from seqdg.base.episode import Episode, Params
     from seqdg.base.errors import UsageError
     from seqdg.core import Algorithm, Chainable, Range, Sequential, build, list_algorithms, register, setting
-    from seqdg.estimator.classifier import DomainGeneralizer
-    from seqdg.estimator.compare import compare
+    from seqdg.estimator import DomainGeneralizer, compare
     from seqdg.nets.net import Net
     from seqdg.report.results import Results
     from seqdg.report.run import run
@@ -44,7 +43,7 @@ __all__ = [
 _MODULES = {
     "Algorithm": "core.algorithm",
     "Chainable": "core.algorithm",
-    "DomainGeneralizer": "estimator.classifier",
+    "DomainGeneralizer": "estimator",
     "Episode": "base.episode",
     "Net": "nets.net",
     "Params": "base.episode",
@@ -53,7 +52,7 @@ _MODULES = {
     "Sequential": "core.sequential",
     "UsageError": "base.errors",
     "build": "core.registry",
-    "compare": "estimator.compare",
+    "compare": "estimator",
     "list_algorithms": "core.registry",
     "register": "core.registry",
     "run": "report.run",

@@ -14,10 +14,10 @@ from seqdg.base.errors import UsageError
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.plan import plan_trials
 from seqdg.bench.search import Fixed, Proposal
-from seqdg.estimator.classifier import DomainGeneralizer, checked_input
-from seqdg.estimator.material import prepared
+from seqdg.estimator.classifier import DomainGeneralizer
+from seqdg.estimator.comparison import predict_interval
 from seqdg.estimator.sweep import Candidate, Sweep
-from seqdg.estimator.verdict import prediction_interval
+from seqdg.estimator.user_data import make_user_data, read_input
 
 QUICK = {"steps": 20, "hidden": (8,), "evaluations": 3}
 
@@ -66,14 +66,14 @@ def test_the_expectation_is_that_of_the_choice_and_never_the_oracle_s(found):
     low, high = found.interval
     assert low <= found.expected <= high <= 1
     assert found.scores()["chosen"]["worst"] == min(chosen)
-    assert f"{100 * found.expected:.1f} %" in found.sentence()
+    assert f"{100 * found.expected:.1f} %" in found.sentence
 
 
 @pytest.mark.parametrize("domains", [3, 4, 5])
 def test_of_normal_domains_the_interval_holds_the_next_one_as_often_as_it_says(domains):
     draw = np.random.default_rng(domains)
     worlds = 0.8 + 0.05 * draw.standard_normal((4000, domains + 1))
-    inside = [low <= new <= high for *known, new in worlds.tolist() for low, high in [prediction_interval(known)]]
+    inside = [low <= new <= high for *known, new in worlds.tolist() for low, high in [predict_interval(known)]]
     assert abs(np.mean(inside) - 0.95) < 0.011  # three standard errors
 
 
@@ -105,7 +105,7 @@ def test_the_oracle_is_nowhere_but_under_its_name(hospitals):
     assert other.rules == ("source-val",)
     assert one.winner == other.winner
     assert one.interval == pytest.approx(other.interval)
-    assert nearly(one.facts()) == nearly(other.facts())
+    assert nearly(one.describe()) == nearly(other.describe())
     assert nearly(one.scores()) == nearly(other.scores())
     assert "oracle" not in str(other)
     np.testing.assert_array_equal(one.estimator.predict_proba(x), other.estimator.predict_proba(x))
@@ -153,9 +153,9 @@ def test_no_warning_where_one_is_distinguishable():
 
 def sweep_of(hospitals, seeds=1, **parameters):
     x, y, domains = hospitals
-    recipe = quick(**parameters).recipe()
-    material = prepared(checked_input(x), y, domains, recipe, gaps=True)
-    return Sweep(material, recipe, range(seeds), InProcess(), within=True)
+    recipe = quick(**parameters).make_recipe()
+    user_data = make_user_data(read_input(x), y, domains, recipe, gaps=True)
+    return Sweep(user_data, recipe, range(seeds), InProcess(), within=True)
 
 
 def test_leave_one_out_scores_a_target_by_sources_that_were_held_out_with_it(hospitals):

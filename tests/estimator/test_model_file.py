@@ -12,7 +12,7 @@ from torch import nn
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.estimator.model_file import read_model, read_text
+from seqdg.estimator.model_file import read_description, read_model
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_directory_that_holds_something_else_is_left_alone(fitted, tmp_path):
 def test_a_model_is_replaced_by_a_newer_one(fitted, saved):
     fitted.save(saved)
     assert sorted(p.name for p in saved.parent.iterdir()) == ["model"]
-    read_text(saved)
+    read_description(saved)
 
 
 def test_a_net_of_one_s_own_is_needed_again_to_load(tmp_path):

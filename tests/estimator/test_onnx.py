@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 import seqdg
-from seqdg.estimator.onnx import export, feed_of
+from seqdg.estimator.onnx import export_onnx, make_feed
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -21,7 +21,7 @@ def session(path):
 @pytest.mark.slow
 def test_a_table_with_gaps_and_strange_words_gives_the_same_probabilities(fitted, hospitals, tmp_path):
     x, _, _ = hospitals
-    gap = export(fitted.model_, tmp_path / "m.onnx")
+    gap = export_onnx(fitted.model_, tmp_path / "m.onnx")
     assert gap <= 1e-5
     odd = x.copy()
     odd.loc[3, "smoker"] = "sometimes"
@@ -29,7 +29,7 @@ def test_a_table_with_gaps_and_strange_words_gives_the_same_probabilities(fitted
     run = session(tmp_path / "m.onnx")
     with pytest.warns(UserWarning, match="sometimes"):
         own = fitted.predict_proba(odd)
-    feed = feed_of(fitted.model_, odd)
+    feed = make_feed(fitted.model_, odd)
     np.testing.assert_allclose(run.run(["probabilities"], feed)[0], own, atol=1e-5)
     # As a service would feed it, from the metadata alone.
     about = json.loads(run.get_modelmeta().custom_metadata_map["seqdg"])
@@ -47,7 +47,7 @@ def test_a_matrix_of_numbers_under_any_algorithm(algorithm, tmp_path):
     draw = np.random.default_rng(2)
     x, y, domains = draw.standard_normal((60, 4)), np.arange(60) % 3, np.arange(60) // 20
     model = seqdg.DomainGeneralizer(algorithm, steps=5, hidden=(8,)).fit(x, y, domains=domains)
-    export(model.model_, tmp_path / "m.onnx")
+    export_onnx(model.model_, tmp_path / "m.onnx")
     found = session(tmp_path / "m.onnx").run(["probabilities"], {"numbers": x})[0]
     np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-5)
 
@@ -60,6 +60,6 @@ def test_images_enter_as_bytes(frozen, tmp_path):
     own = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(400, 2))
     own[:2].requires_grad_(not frozen)
     model = seqdg.DomainGeneralizer("fo-s-mldg", net=own, steps=4, batch=4).fit(x, y, domains=np.arange(24) // 12)
-    export(model.model_, tmp_path / "m.onnx")
+    export_onnx(model.model_, tmp_path / "m.onnx")
     found = session(tmp_path / "m.onnx").run(["probabilities"], {"images": x})[0]
     np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-5)

@@ -18,11 +18,11 @@ def export(
 
     seqdg export model --onnx model.onnx
     """
-    from seqdg.estimator.model_file import read_model
-    from seqdg.estimator.onnx import export as written
-    from seqdg.estimator.onnx import signature
+    from seqdg.estimator import describe_signature, export_onnx, read_model
 
     loaded = read_model(model)
-    gap = written(loaded, onnx)
-    typer.echo(f"{onnx}: reads {signature(loaded)}; gives logits and probabilities (row, {len(loaded.classes)}).")
+    gap = export_onnx(loaded, onnx)
+    typer.echo(
+        f"{onnx}: reads {describe_signature(loaded)}; gives logits and probabilities (row, {len(loaded.classes)})."
+    )
     typer.echo(f"Checked against onnxruntime: probabilities agree to {max(gap, 1e-16):.0e}.")

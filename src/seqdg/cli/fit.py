@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +14,7 @@ from seqdg.cli import options as given
 
 if TYPE_CHECKING:
     from seqdg.data import LabeledRows
-    from seqdg.estimator.classifier import DomainGeneralizer
-    from seqdg.estimator.verdict import Comparison
+    from seqdg.estimator import Comparison, DomainGeneralizer
 
 DataArgument = Annotated[
     Path, typer.Argument(metavar="DATA", help="A .csv or .parquet, or a folder or .zip <domain>/<class>/<picture>.")
@@ -64,29 +63,32 @@ def fit(
     """
     from seqdg.bench.console import count_files
     from seqdg.data import read_rows
-    from seqdg.estimator.classifier import DomainGeneralizer
-    from seqdg.estimator.model_file import check_place
+    from seqdg.estimator import DomainGeneralizer, check_place
 
     _check_choice(choose, algorithm, algorithms, search, select)
     check_place(out)
     with count_files("reading images") as progress:
         rows = read_rows(data, label, domain, given.names(ignore) or (), progress)
     template = DomainGeneralizer(
-        net=net, hidden=_widths(hidden), steps=steps, lr=lr, criterion=criterion, class_weight=class_weight,
+        net=net, hidden=_parse_widths(hidden), steps=steps, lr=lr, criterion=criterion, class_weight=class_weight,
         image_size=image_size, device=device, random_state=seed,
     )  # fmt: skip
-    how = {"search": search, "sampler": sampler, "select": select, "seeds": seeds, "workers": workers}
     if choose:
-        found = _compared(rows, template, given.names(algorithms), settings or (), how)
-        typer.echo(str(found), nl=False)
-        model = found.estimator
+        comparison = _compare(
+            rows, template, given.names(algorithms), settings or (), search=search, sampler=sampler, select=select,
+            seeds=seeds, workers=workers,
+        )  # fmt: skip
+        typer.echo(str(comparison), nl=False)
+        model = comparison.estimator
     else:
-        model = _alone(rows, template, algorithm or USUAL, settings or (), estimate, how)
+        model = _fit_one(
+            rows, template, algorithm or USUAL, settings or (), estimate, seeds=seeds, workers=workers or 0
+        )
         if "estimate" in model.model_.facts:
             typer.echo(model.model_.facts["estimate"]["sentence"])
     model.add_facts(data=data.name, label=label, domain=domain)
     model.save(out)
-    _say(model, out)
+    _say_done(model, out)
 
 
 def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, search: int, select: str) -> None:
@@ -106,82 +108,41 @@ def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, s
         raise UsageError("--select says how to choose: add --choose.")
 
 
-def _compared(
-    rows: LabeledRows,
-    template: DomainGeneralizer,
-    names: Sequence[str] | None,
-    texts: Sequence[str],
-    how: dict[str, Any],
+def _compare(
+    rows: LabeledRows, template: DomainGeneralizer, names: Sequence[str] | None, texts: Sequence[str], **how: Any
 ) -> Comparison:
-    from seqdg.base.machine import count_cores
     from seqdg.bench.console import show_progress
-    from seqdg.estimator.compare import USUAL, compare
-    from seqdg.training.device import choose_device
+    from seqdg.estimator import compare, count_workers, parse_settings_texts
+    from seqdg.estimator.choose import USUAL as USUAL_NAMES
 
-    settings = _settings(texts, names or USUAL)
+    settings = parse_settings_texts(texts, names or USUAL_NAMES)
     if how["workers"] is None:
-        many = count_cores() if choose_device(template.device) == "cpu" else 0
-        how = {**how, "workers": many if many > 1 else 0}
+        how["workers"] = count_workers(template.device)
     with show_progress("comparing") as show, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what they say is part of what is printed
+        warnings.simplefilter("ignore")  # the comparison prints what they say
         return compare(rows.x, rows.y, rows.domains, names, settings, estimator=template, show=show, **how)
 
 
-def _alone(
-    rows: LabeledRows, template: DomainGeneralizer, name: str, texts: Sequence[str], estimate: bool, how: dict[str, Any]
+def _fit_one(
+    rows: LabeledRows, template: DomainGeneralizer, name: str, texts: Sequence[str], estimate: bool, **how: Any
 ) -> DomainGeneralizer:
-    """One algorithm, with what to expect of it where that can be found out."""
-    from seqdg.base.errors import UsageError
+    """Fit one algorithm, and estimate how it will do on the next domain where that is possible."""
     from seqdg.bench.console import show_progress
-    from seqdg.estimator.compare import SOURCE_VAL, compare
+    from seqdg.estimator import fit_and_estimate, parse_settings_texts
 
-    settings = _settings(texts, [name])
-    own = dict(settings.get(name, {}))
-    rate = own.pop("lr", template.lr)
-    model: DomainGeneralizer = template.set_params(algorithm=name, settings=own or None, lr=rate)
-    model.recipe()
-    if estimate:
-        alone = {**how, "workers": how["workers"] or 0, "search": 1, "select": SOURCE_VAL}
-        try:
-            with show_progress("holding out each domain") as show:
-                found = compare(
-                    rows.x, rows.y, rows.domains, [name], settings, estimator=model, rules=(SOURCE_VAL,), baseline=None,
-                    show=show, **alone,
-                )  # fmt: skip
-            return cast("DomainGeneralizer", found.estimator)
-        except UsageError as error:
-            model.fit(rows.x, rows.y, domains=rows.domains)  # first: what hinders this too is said once
-            print(f"seqdg: no estimate for the next domain: {error}", file=sys.stderr)
-            return model
-    model.fit(rows.x, rows.y, domains=rows.domains)
+    settings = parse_settings_texts(texts, [name]).get(name, {})
+    rate = settings.pop("lr", template.lr)
+    model: DomainGeneralizer = template.set_params(algorithm=name, settings=settings or None, lr=rate)
+    if not estimate:
+        return model.fit(rows.x, rows.y, domains=rows.domains)
+    with show_progress("holding out each domain") as show:
+        model, reason = fit_and_estimate(rows.x, rows.y, rows.domains, model, show=show, **how)
+    if reason:
+        print(f"seqdg: no estimate for the next domain: {reason}", file=sys.stderr)
     return model
 
 
-def _settings(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """`fo-s-mldg.alpha=0.1` by algorithm and name; `lr` is an algorithm's learning rate."""
-    from seqdg.bench.benchmark import split_settings
-    from seqdg.core.registry import build
-    from seqdg.core.settings import flatten_settings, parse_settings
-
-    found = {}
-    for name, own in split_settings(texts, names).items():
-        rest = {setting: text for setting, text in own.items() if setting != "lr"}
-        found[name] = {setting: flatten_settings(parse_settings(build(name), rest, name))[setting] for setting in rest}
-        if "lr" in own:
-            found[name]["lr"] = _rate(name, own["lr"])
-    return found
-
-
-def _rate(name: str, text: str) -> float:
-    from seqdg.base.errors import UsageError
-
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"lr of {name} is '{text}', but it must be a number.") from None
-
-
-def _widths(text: str) -> tuple[int, ...]:
+def _parse_widths(text: str) -> tuple[int, ...]:
     from seqdg.base.errors import UsageError
 
     try:
@@ -190,7 +151,7 @@ def _widths(text: str) -> tuple[int, ...]:
         raise UsageError(f"--hidden is '{text}', but it must be whole numbers, such as 64,32.") from None
 
 
-def _say(model: DomainGeneralizer, out: Path) -> None:
+def _say_done(model: DomainGeneralizer, out: Path) -> None:
     facts = model.model_.facts
     for note in facts["notes"]:
         print(f"note: {note}", file=sys.stderr)

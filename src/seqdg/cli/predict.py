@@ -29,8 +29,7 @@ def predict(
     of labels, the share of right predictions is printed.
     """
     from seqdg.bench.console import count_files
-    from seqdg.estimator.model_file import read_model
-    from seqdg.estimator.predict import predict_file
+    from seqdg.estimator import predict_file, read_model
     from seqdg.training.device import choose_device
 
     loaded = read_model(model, device=choose_device(device))

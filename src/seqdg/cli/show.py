@@ -15,10 +15,9 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show a model's card: what it was trained on, how it was chosen, what to expect, by which versions."""
-    from seqdg.estimator.card import card
-    from seqdg.estimator.model_file import read_model, read_text
+    from seqdg.estimator import read_description, read_model, render_card
 
-    text = read_text(model)
+    text = read_description(model)
     if text["net"] is not None:
         read_model(model)  # also the weights are whole and as they were saved
-    typer.echo(json.dumps(text, indent=1) if as_json else card(text), nl=as_json)
+    typer.echo(json.dumps(text, indent=1) if as_json else render_card(text), nl=as_json)

@@ -8,15 +8,15 @@ from typing import Any
 Text = Mapping[str, Any]
 
 
-def card(text: Text) -> str:
-    """Markdown, from the content of model.json."""
+def render_card(text: Text) -> str:
+    """Render the content of model.json as Markdown."""
     facts = text["facts"]
     parts = [
         f"# A model trained by {text['algorithm']}",
-        _purpose(text),
-        "## What it was trained on\n\n" + _data(text),
-        "## How it was trained\n\n" + _training(text),
-        "## How it was chosen, and what to expect\n\n" + _expectation(facts),
+        _describe_purpose(text),
+        "## What it was trained on\n\n" + _describe_data(text),
+        "## How it was trained\n\n" + _describe_training(text),
+        "## How it was chosen, and what to expect\n\n" + _describe_expectation(facts),
     ]
     if facts["notes"]:
         parts.append("## Notes\n\n" + "\n".join(f"- {note}" for note in facts["notes"]))
@@ -25,13 +25,13 @@ def card(text: Text) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _purpose(text: Text) -> str:
+def _describe_purpose(text: Text) -> str:
     values = [str(c) for c in text["classes"]["values"]]
-    shown = ", ".join(values[:20]) + (f" and {len(values) - 20} more" if len(values) > 20 else "")
-    return f"It tells {len(values)} classes apart ({shown}) from {_reads(text['input'])}."
+    names = ", ".join(values[:20]) + (f" and {len(values) - 20} more" if len(values) > 20 else "")
+    return f"It tells {len(values)} classes apart ({names}) from {_describe_input(text['input'])}."
 
 
-def _reads(table: Text) -> str:
+def _describe_input(table: Text) -> str:
     if table["kind"] == "image":
         return f"images of {table['channels']} channels, resized to {table['size']} x {table['size']}"
     if table["kind"] == "array":
@@ -40,13 +40,13 @@ def _reads(table: Text) -> str:
     return f"{len(table['numeric'])} columns of numbers and {len(words)} of words"
 
 
-def _data(text: Text) -> str:
+def _describe_data(text: Text) -> str:
     domains = text["facts"]["domains"]
     classes = [str(c) for c in text["classes"]["values"]]
-    shown = classes if len(classes) <= 12 else []
-    rows = [["domain", "rows", *shown], ["---"] * (2 + len(shown))]
-    rows += [[name, str(d["rows"]), *(str(d["classes"][c]) for c in shown)] for name, d in domains.items()]
-    lines = [_row(row) for row in rows]
+    counted = classes if len(classes) <= 12 else []
+    rows = [["domain", "rows", *counted], ["---"] * (2 + len(counted))]
+    rows += [[name, str(d["rows"]), *(str(d["classes"][c]) for c in counted)] for name, d in domains.items()]
+    lines = [_join_cells(row) for row in rows]
     if text["facts"].get("data"):
         lines = [f"From `{text['facts']['data']}`.", "", *lines]
     if text["input"]["kind"] == "table" and text["input"]["named"]:
@@ -54,7 +54,7 @@ def _data(text: Text) -> str:
     return "\n".join(lines)
 
 
-def _training(text: Text) -> str:
+def _describe_training(text: Text) -> str:
     facts = text["facts"]
     p = facts["parameters"]
     settings = ", ".join(f"{k} = {v}" for k, v in p["settings"].items()) or "no settings"
@@ -68,30 +68,35 @@ def _training(text: Text) -> str:
     if p["class_weight"]:
         lines.append(f"Class weights: {p['class_weight']}.")
     if facts["validation"]:
-        lines += ["", "On rows of the same domains that were not trained on:", "", *metric_table(facts["validation"])]
+        lines += [
+            "",
+            "On rows of the same domains that were not trained on:",
+            "",
+            *draw_metric_table(facts["validation"]),
+        ]
     return "\n".join(lines)
 
 
-def _expectation(facts: Text) -> str:
+def _describe_expectation(facts: Text) -> str:
     estimate = facts.get("estimate")
     if not estimate:
         return "No estimate was made for a domain that it has never seen. `seqdg.compare` and `seqdg fit` make one."
     lines = [estimate["sentence"], "", *estimate["how"], "", "With each domain held out in turn:", ""]
-    lines += metric_table(estimate["held_out"])
+    lines += draw_metric_table(estimate["held_out"])
     return "\n".join([*lines, "", *estimate["warnings"]]).rstrip()
 
 
-def metric_table(by_domain: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Markdown: a row per domain, a column per criterion."""
+def draw_metric_table(by_domain: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Draw a Markdown table: a row per domain, a column per criterion."""
     criteria = list(next(iter(by_domain.values())))
     rows = [["domain", *(c.replace("_", " ") for c in criteria)], ["---"] * (1 + len(criteria))]
-    rows += [[d, *(_number(m[c]) for c in criteria)] for d, m in by_domain.items()]
-    return [_row(row) for row in rows]
+    rows += [[d, *(_format_number(m[c]) for c in criteria)] for d, m in by_domain.items()]
+    return [_join_cells(row) for row in rows]
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "-" if value is None or value != value else f"{value:.3f}"
 
 
-def _row(cells: Sequence[str]) -> str:
+def _join_cells(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,30 +1,26 @@
-"""The scikit-learn face: `DomainGeneralizer`."""
+"""The scikit-learn interface: `DomainGeneralizer`."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
-from torch import Tensor, nn
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm
-from seqdg.data.checks import check_labels
-from seqdg.data.frame import Frame, NotAValue, is_dataframe, make_frame
-from seqdg.estimator.facts import facts_of, read_parameters
+from seqdg.data import Frame
 from seqdg.estimator.inputs import TableInput
-from seqdg.estimator.material import prepared
-from seqdg.estimator.model import Model, probabilities
+from seqdg.estimator.model import Model, compute_softmax
 from seqdg.estimator.model_file import read_model, write_model
-from seqdg.estimator.recipe import Recipe, recipe_of, seeded
+from seqdg.estimator.recipe import Recipe, draw_seed, make_recipe, read_parameters
 from seqdg.estimator.train import fit_model
+from seqdg.estimator.user_data import make_user_data, read_input, read_labels
 from seqdg.nets import NetSpec
 
 
@@ -34,18 +30,18 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     X: a data frame (columns of numbers and of words, with gaps), a matrix, images (row, channel, height, width) as
     bytes or floats in [0, 1], or arrays of any other shape for a net of your own.
 
-    algorithm: a name of `seqdg.list_algorithms()`, or what `seqdg.build` gives.   settings: of the algorithm, by name.
-    net: 'mlp', 'resnet18', ... or your own nn.Module, which gives a logit per class and whose weights are the start,
-        those with requires_grad=False to stay as they are; None: an mlp for tables, EfficientNet-Lite0 with its
+    algorithm: a name of `seqdg.list_algorithms()`, or what `seqdg.build` returns.   settings: its settings by name.
+    net: 'mlp', 'resnet18', ... or your own nn.Module, which returns a logit per class. Training starts from its
+        weights; those with requires_grad=False stay as they are. None: an mlp for tables, EfficientNet-Lite0 with its
         ImageNet weights for images.   hidden: widths of the mlp.
     batchnorm: 'frozen', 'recalibrate', 'none'; 'auto' freezes nets that start from ImageNet weights, and yours where
         no BatchNorm has weights to train.
     steps, batch: of training; a step sees `batch` rows of every domain.
-    optimizer, lr, momentum, weight_decay: 'adam', 'momentum', 'sgd', or 'auto' for the algorithm's own. Adam does not
-        mind whether a loss is a sum or a mean over domains, so one lr serves all algorithms.
-    validation: share of every domain's rows that is not trained on, and by which the step is chosen whose weights are
-        kept; 0: train on all rows and keep the last step's.   evaluations: how many steps are looked at.
-    criterion: by which: accuracy, balanced_accuracy, log_loss, calibration_error or auroc.
+    optimizer, lr, momentum, weight_decay: 'adam', 'momentum', 'sgd', or 'auto' for the algorithm's own. With Adam it
+        makes no difference whether a loss is a sum or a mean over domains, so one lr serves all algorithms.
+    validation: share of every domain's rows that is not trained on; they choose the step whose weights are kept.
+        0: train on all rows and keep the last step's.   evaluations: how many steps are compared.
+    criterion: what the step is chosen by: accuracy, balanced_accuracy, log_loss, calibration_error or auroc.
     stop: keep the weights after this many of the `steps`, whatever the validation says.
     class_weight: None, 'balanced', or a weight by class.
     image_size: side of the images that enter the net.   augment: '' or 'pacs'.
@@ -103,55 +99,53 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, domains: Any = None) -> DomainGeneralizer:
-        """domains: which one each row is from, as names or numbers; None: all rows are from one."""
-        recipe = self.recipe()
-        x, labels = checked_input(X), checked_labels(y)
+        """Train on rows X with labels y. domains: a name or number for each row; None: all rows are of one domain."""
+        recipe = self.make_recipe()
+        x, labels = read_input(X), read_labels(y)
         if len(x) != len(labels):
             raise UsageError(f"X has {len(x)} rows and y {len(labels)}: inconsistent numbers of samples.")
-        material = prepared(x, labels, domains, recipe)
-        fit = fit_model(material, recipe)
-        self._take(fit.model.with_facts(**facts_of(material, recipe, fit)))
+        self._set_model(fit_model(make_user_data(x, labels, domains, recipe), recipe))
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of every row."""
-        logits = self._logits(X)
-        return np.asarray(self.classes_[logits.argmax(axis=1)])
+        """Return the most probable class of every row."""
+        logits = self._compute_logits(X)
+        return self.model_.choose_classes(logits)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """(row, class), in the order of classes_."""
-        return probabilities(self._logits(X))
+        """Return probabilities (row, class), in the order of classes_."""
+        return compute_softmax(self._compute_logits(X))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Logits (row, class); of two classes, the second's minus the first's (row,)."""
-        logits = self._logits(X)
+        """Return logits (row, class); of two classes, the second's minus the first's (row,)."""
+        logits = self._compute_logits(X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def save(self, path: str | Path) -> None:
-        """A directory: model.safetensors, model.json, card.md. Nothing in it is a pickle."""
+        """Write a directory: model.safetensors, model.json, card.md. Nothing in it is a pickle."""
         check_is_fitted(self, "model_")
         write_model(self.model_, Path(path))
 
     @classmethod
     def load(cls, path: str | Path, net: nn.Module | None = None, device: str = "auto") -> DomainGeneralizer:
-        """What `save` wrote. net: your own module, where the model was trained with one; its weights are replaced."""
+        """Read what `save` wrote. net: your own module, if the model was trained with one; its weights are replaced."""
         from seqdg.training.device import choose_device
 
         model = read_model(Path(path), net, choose_device(device))
-        found = cls(**{**read_parameters(model.facts), "net": net, "device": device})
-        found._take(model)
-        return found
+        estimator = cls(**{**read_parameters(model.facts["parameters"]), "net": net, "device": device})
+        estimator._set_model(model)
+        return estimator
 
     def add_facts(self, **facts: Any) -> None:
-        """To what the model's card tells."""
+        """Add facts to those on the model's card."""
         check_is_fitted(self, "model_")
         self.model_ = self.model_.with_facts(**facts)
 
-    def recipe(self) -> Recipe:
-        """The parameters, checked."""
-        return recipe_of(self.get_params(deep=False), seeded(self.random_state))
+    def make_recipe(self) -> Recipe:
+        """Check the parameters; a UsageError names the first that is wrong."""
+        return make_recipe(self.get_params(deep=False), draw_seed(self.random_state))
 
-    def _take(self, model: Model) -> None:
+    def _set_model(self, model: Model) -> None:
         facts = model.facts
         self.model_, self.classes_ = model, model.classes
         self.domains_ = np.array(list(facts["domains"]), dtype=object)
@@ -162,18 +156,18 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(model.input, TableInput) and model.input.preprocessing.named:
             self.feature_names_in_ = np.array(model.input.preprocessing.names, dtype=object)
 
-    def _logits(self, X: Any) -> NDArray[np.float64]:
+    def _compute_logits(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "model_")
-        logits, notes = self.model_.logits(self._as_fitted(X))
+        logits, notes = self.model_.compute_logits(self._read_input(X))
         for note in notes:
             warnings.warn(note, UserWarning, stacklevel=3)
         return logits
 
-    def _as_fitted(self, X: Any) -> Any:
-        """Columns are found by name where there are names, else by position, as scikit-learn's estimators warn."""
+    def _read_input(self, X: Any) -> Any:
+        """Find columns by name where there are names, else by position, with the warnings that scikit-learn gives."""
         read = self.model_.input
         named = read.preprocessing.named if isinstance(read, TableInput) else False
-        x = checked_input(X, read.preprocessing.names if isinstance(read, TableInput) and named else None)
+        x = read_input(X, read.preprocessing.names if isinstance(read, TableInput) and named else None)
         if not isinstance(x, Frame) or not isinstance(self.model_.input, TableInput):
             return x
         if not (named and x.named) and len(x.names) != self.n_features_in_:
@@ -194,47 +188,3 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-
-def checked_input(x: Any, wanted: Collection[str] | None = None) -> Any:
-    """A Frame of what is a table (of named columns only those wanted); anything else of more dimensions as it is."""
-    if isinstance(x, Frame):
-        return x
-    if is_dataframe(x):
-        if not all(x.shape):
-            raise UsageError(f"The table has {x.shape[0]} rows and {x.shape[1]} columns: there is nothing to read.")
-        return make_frame(x, wanted)
-    if isinstance(x, Tensor):
-        x = x.detach().cpu().numpy()
-    if hasattr(x, "toarray"):
-        raise NotAValue("Sparse data was passed as X, but dense data is required: give X.toarray().")
-    if not hasattr(x, "shape"):
-        x = np.asarray(x)
-    if len(x.shape) > 2:
-        return x
-    try:
-        array = check_array(x, dtype=None, ensure_all_finite=False)
-    except (ValueError, TypeError) as error:
-        raise UsageError(str(error)) from None
-    return make_frame(array)
-
-
-def checked_labels(y: Any) -> NDArray[Any]:
-    """(row,) with a label for every row."""
-    if y is None:
-        raise UsageError("requires y to be passed, but the target y is None: give a label for every row.")
-    if isinstance(y, Tensor):
-        y = y.detach().cpu().numpy()
-    try:
-        labels = np.asarray(column_or_1d(y, warn=True))
-        if labels.dtype.kind not in "iub":
-            check_labels(labels.tolist())
-        if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-            raise UsageError("Input y contains infinity: labels are words or whole numbers.")
-        check_classification_targets(labels)
-        np.unique(labels)
-    except UsageError:
-        raise
-    except (ValueError, TypeError) as error:
-        raise UsageError(str(error)) from None
-    return labels

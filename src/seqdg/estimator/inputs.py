@@ -1,4 +1,4 @@
-"""What a model reads: a table, images, or arrays of one shape; and how each becomes what enters its net."""
+"""What a model reads: a table, images, or arrays of one shape; and how each becomes the inputs of its net."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqdg.base.errors import UsageError
 from seqdg.data import Frame, make_frame
-from seqdg.data.augment import prepare
+from seqdg.data.augment import prepare as prepare_images
 from seqdg.data.scaling import Scaling
 from seqdg.estimator.preprocessing import Preprocessing
 from seqdg.nets import Normalization
@@ -22,7 +22,7 @@ TOGETHER = 2**23  # numbers that enter the net at once
 
 @dataclass(frozen=True)
 class TableInput:
-    """Rows of a table. Served in double precision, so that a row's prediction does not depend on its company."""
+    """Rows of a table, in double precision, so that a row's prediction does not depend on the rows beside it."""
 
     preprocessing: Preprocessing
 
@@ -30,20 +30,20 @@ class TableInput:
 
     @property
     def width(self) -> int:
-        """Columns."""
+        """How many columns the table has."""
         return len(self.preprocessing.names)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what enters the net."""
+        """Of one row as the net reads it."""
         return (self.preprocessing.width,)
 
     def read(self, x: Any) -> tuple[Tensor, list[str]]:
-        """All rows, and notes on what was not as in training."""
+        """Read all rows, and return notes on what differs from the training data."""
         matrix, notes = self.preprocessing.apply(x if isinstance(x, Frame) else make_frame(x))
         return torch.from_numpy(matrix), notes
 
-    def enter(self, x: Tensor) -> Tensor:
+    def prepare(self, x: Tensor) -> Tensor:
         return x
 
     def describe(self) -> dict[str, Any]:
@@ -54,6 +54,7 @@ class TableInput:
             "vocabulary": vocabulary,
         }  # fmt: skip
 
+    @property
     def tensors(self) -> dict[str, Tensor]:
         return self.preprocessing.scaling._asdict()
 
@@ -65,7 +66,7 @@ class ImageInput:
     channels: int
     size: int
     normalization: Normalization
-    stored: int  # side to which pictures of files are decoded
+    stored: int  # side to which image files are decoded
 
     dtype = torch.float32
 
@@ -78,14 +79,14 @@ class ImageInput:
         return (self.channels, self.size, self.size)
 
     def read(self, x: Any) -> tuple[Tensor, list[str]]:
-        images = _tensor(x)
+        images = _to_tensor(x)
         if images.dim() != 4 or images.shape[1] != self.channels:
             raise UsageError(
                 f"The model reads images (row, {self.channels}, height, width), but the input has shape "
                 f"{list(images.shape)}."
             )
         if images.is_floating_point():
-            _all_finite(images)
+            _check_finite(images)
             images = images.to(torch.float32)
         elif images.dtype != torch.uint8:
             raise UsageError(f"Images are bytes, or floats from 0 to 1, but these are {images.dtype}.")
@@ -93,12 +94,13 @@ class ImageInput:
             raise UsageError(f"The images have no pixels: the input has shape {list(images.shape)}.")
         return images, []
 
-    def enter(self, x: Tensor) -> Tensor:
-        return prepare(x, self.size, self.normalization)
+    def prepare(self, x: Tensor) -> Tensor:
+        return prepare_images(x, self.size, self.normalization)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "image", **asdict(self)}
 
+    @property
     def tensors(self) -> dict[str, Tensor]:
         return {}
 
@@ -116,21 +118,22 @@ class ArrayInput:
         return math.prod(self.shape)
 
     def read(self, x: Any) -> tuple[Tensor, list[str]]:
-        array = _tensor(x)
+        array = _to_tensor(x)
         if tuple(array.shape[1:]) != self.shape:
             raise UsageError(
                 f"The model reads arrays (row, {', '.join(map(str, self.shape))}), not {list(array.shape)}."
             )
         array = array.to(torch.float32)
-        _all_finite(array)
+        _check_finite(array)
         return array, []
 
-    def enter(self, x: Tensor) -> Tensor:
+    def prepare(self, x: Tensor) -> Tensor:
         return x
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "array", "shape": list(self.shape)}
 
+    @property
     def tensors(self) -> dict[str, Tensor]:
         return {}
 
@@ -138,8 +141,8 @@ class ArrayInput:
 Input = TableInput | ImageInput | ArrayInput
 
 
-def described(table: dict[str, Any], tensors: dict[str, Tensor]) -> Input:
-    """The inverse of `describe` and `tensors`."""
+def rebuild_input(table: dict[str, Any], tensors: dict[str, Tensor]) -> Input:
+    """Rebuild an input from what `describe` and `tensors` return."""
     if table["kind"] == "table":
         scaling = Scaling(**{name: tensors[name] for name in Scaling._fields})
         vocabulary = {name: tuple(known) for name, known in table["vocabulary"]}
@@ -153,7 +156,7 @@ def described(table: dict[str, Any], tensors: dict[str, Tensor]) -> Input:
     raise KeyError(table["kind"])
 
 
-def _tensor(x: Any) -> Tensor:
+def _to_tensor(x: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x.detach().cpu()
     array = np.asarray(x)
@@ -164,6 +167,6 @@ def _tensor(x: Any) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array))
 
 
-def _all_finite(x: Tensor) -> None:
+def _check_finite(x: Tensor) -> None:
     if not bool(torch.isfinite(x).all()):
         raise UsageError("Input X contains infinity or NaN: give finite numbers.")

@@ -1,4 +1,4 @@
-"""A trained model: from what the user gives to logits."""
+"""A trained model: from the user's rows to logits."""
 
 from __future__ import annotations
 
@@ -31,54 +31,54 @@ class Model:
     name: str  # of the algorithm
     params: Params  # deployed
     classes: NDArray[Any]
-    facts: dict[str, Any] = field(default_factory=dict)  # what the card says of its making
+    facts: dict[str, Any] = field(default_factory=dict)  # on the card: how it was made
     device: str = "cpu"
 
-    def logits(self, x: Any) -> tuple[NDArray[np.float64], list[str]]:
-        """(row, class), and notes on what was not as in training."""
+    def compute_logits(self, x: Any) -> tuple[NDArray[np.float64], list[str]]:
+        """Return logits (row, class), and notes on what differs from the training data."""
         rows, notes = self.input.read(x)
         net, params = self.net
         size = max(1, math.prod(rows.shape[1:]))
         parts = [np.empty((0, len(self.classes)))]
         with torch.no_grad():
             for chunk in torch.split(rows, max(1, TOGETHER // size)) if len(rows) else ():
-                entering = self.input.enter(chunk.to(self.device)).to(self.input.dtype)
-                parts.append(self.algorithm.predict(net, params, entering).double().cpu().numpy())
+                inputs = self.input.prepare(chunk.to(self.device)).to(self.input.dtype)
+                parts.append(self.algorithm.predict(net, params, inputs).double().cpu().numpy())
         return np.concatenate(parts), notes
 
     @cached_property
     def net(self) -> tuple[Net, Params]:
-        """On its device, in the precision that it serves in."""
+        """The net and its weights, on its device and in the precision that it predicts in."""
         dtype = self.input.dtype
         net = Net(self.module, self.batchnorm).to(self.device, dtype)
         return net, {
             name: p.to(self.device, dtype if p.is_floating_point() else None) for name, p in self.params.items()
         }
 
+    def choose_classes(self, logits: NDArray[np.float64]) -> NDArray[Any]:
+        """Return the most probable class of every row."""
+        return np.asarray(self.classes[logits.argmax(axis=1)])
+
     def with_facts(self, **facts: Any) -> Model:
         return replace(self, facts={**self.facts, **facts})
 
 
-def probabilities(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Softmax."""
+def compute_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return probabilities (row, class)."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    found: NDArray[np.float64] = shifted / shifted.sum(axis=1, keepdims=True)
-    return found
-
-
-def labels(model: Model, logits: NDArray[np.float64]) -> NDArray[Any]:
-    return np.asarray(model.classes[logits.argmax(axis=1)])
+    probabilities: NDArray[np.float64] = shifted / shifted.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def predicts_plainly(algorithm: Algorithm) -> bool:
-    """Whether its prediction is the net's own output, so that a model needs nothing of the algorithm to serve."""
+    """Whether its prediction is the net's own output, so that a model can predict without the algorithm."""
     while isinstance(algorithm, Sequential):
         algorithm = algorithm.base
     return type(algorithm).predict is Algorithm.predict
 
 
-class Served(nn.Module):
-    """A model's net and weights as one module, for export: what enters the net to logits."""
+class ModelModule(nn.Module):
+    """A model's net and weights as one module, for export: from the net's inputs to logits."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()

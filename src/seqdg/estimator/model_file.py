@@ -27,9 +27,10 @@ from seqdg.base.tree import under_prefix, with_prefix
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build as build_algorithm
 from seqdg.core.registry import list_algorithms
-from seqdg.estimator.card import card
-from seqdg.estimator.inputs import Input, described
+from seqdg.estimator.card import render_card
+from seqdg.estimator.inputs import Input, rebuild_input
 from seqdg.estimator.model import Model, predicts_plainly
+from seqdg.estimator.recipe import read_settings
 from seqdg.nets import NetSpec, build_net, weights
 
 FORMAT, SCHEMA = "seqdg-model", 1
@@ -37,7 +38,7 @@ WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
 
 
 def check_place(path: Path) -> None:
-    """A UsageError where something lies that is no model, or nothing can be written."""
+    """Raise a UsageError where something other than a model lies, or nothing can be written."""
     above = next(p for p in path.absolute().parents if p.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         why = "is a file" if above.is_file() else "may not be written to"
@@ -47,21 +48,21 @@ def check_place(path: Path) -> None:
 
 
 def write_model(model: Model, path: Path) -> None:
-    """Whole or not at all. A model that is there is replaced; anything else that is there is left alone."""
+    """Write all of it or nothing. A model that is there is replaced; anything else that is there is left alone."""
     check_place(path)
-    content = save(_tensors(model))
-    text = _text(model, hashlib.sha256(content).hexdigest())
+    content = save(_collect_tensors(model))
+    text = _describe(model, hashlib.sha256(content).hexdigest())
     try:
         with replace_folder(path) as folder:
             (folder / WEIGHTS).write_bytes(content)
             (folder / TEXT).write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            (folder / CARD).write_text(card(text), encoding="utf-8")
+            (folder / CARD).write_text(render_card(text), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"The model cannot be written to {path}: {error.strerror or error}.") from error
 
 
-def read_text(path: Path) -> dict[str, Any]:
-    """model.json, checked."""
+def read_description(path: Path) -> dict[str, Any]:
+    """Read and check model.json."""
     if not path.is_dir():
         raise UsageError(f"There is no model directory {path}.")
     for name in (TEXT, WEIGHTS):
@@ -80,7 +81,7 @@ def read_text(path: Path) -> dict[str, Any]:
             f"{path} was written by a newer version of seqdg (its format is {text.get('schema')}, and this one reads "
             f"up to {SCHEMA}): pip install --upgrade seqdg."
         )
-    if text.get("sha256") != _hash_of(text):
+    if text.get("sha256") != _hash(text):
         raise UsageError(
             f"{path / TEXT} was changed after the model was saved: its hash does not match. Copy it again."
         )
@@ -88,24 +89,24 @@ def read_text(path: Path) -> dict[str, Any]:
 
 
 def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") -> Model:
-    """net: the user's own module, where the model was trained with one."""
-    text = read_text(path)
+    """Read a model. net: the user's own module, where the model was trained with one."""
+    text = read_description(path)
     tensors, digest = weights.read_weights(path / WEIGHTS)
     if digest != text["weights_sha256"]:
         raise UsageError(
             f"{path / WEIGHTS} was changed after the model was saved: its hash does not match. Copy it again."
         )
-    read = described(text["input"], under_prefix(tensors, "input."))
-    classes = _classes(text["classes"])
+    read = rebuild_input(text["input"], under_prefix(tensors, "input."))
+    classes = _read_classes(text["classes"])
     spec = None if text["net"] is None else NetSpec(**text["net"])
-    module = _module(path, spec, text, read, len(classes), net)
-    _fill(module, under_prefix(tensors, "buffer."), under_prefix(tensors, "frozen."))
-    found = Model(
+    module = _build_module(path, spec, text, read, len(classes), net)
+    _restore_constants(module, under_prefix(tensors, "buffer."), under_prefix(tensors, "frozen."))
+    model = Model(
         input=read,
         module=module,
         spec=spec,
         batchnorm=text["batchnorm"],
-        algorithm=_algorithm(text),
+        algorithm=_build_algorithm(text),
         name=text["algorithm"],
         params=under_prefix(tensors, "param."),
         classes=classes,
@@ -113,23 +114,23 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") ->
         device=device,
     )
     if spec is None:
-        _check_net(found)
-    return found
+        _check_net(model)
+    return model
 
 
-def _tensors(model: Model) -> dict[str, Tensor]:
+def _collect_tensors(model: Model) -> dict[str, Tensor]:
     buffers = {name: b.detach().cpu() for name, b in model.module.named_buffers()}
     frozen = {name: p.detach().cpu() for name, p in model.module.named_parameters() if not p.requires_grad}
     parts = (
         with_prefix(model.params, "param."),
         with_prefix(buffers, "buffer."),
         with_prefix(frozen, "frozen."),
-        with_prefix(model.input.tensors(), "input."),
+        with_prefix(model.input.tensors, "input."),
     )
     return {name: t.clone().contiguous() for part in parts for name, t in part.items()}
 
 
-def _text(model: Model, digest: str) -> dict[str, Any]:
+def _describe(model: Model, digest: str) -> dict[str, Any]:
     text = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -144,22 +145,22 @@ def _text(model: Model, digest: str) -> dict[str, Any]:
         "weights_sha256": digest,
     }
     text = json.loads(json.dumps(text))  # tuples are lists, as they will be when read
-    return {**text, "sha256": _hash_of(text)}
+    return {**text, "sha256": _hash(text)}
 
 
-def _hash_of(text: Mapping[str, Any]) -> str:
-    own = {key: value for key, value in text.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(own, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+def _hash(text: Mapping[str, Any]) -> str:
+    content = {key: value for key, value in text.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _classes(table: Mapping[str, Any]) -> NDArray[Any]:
+def _read_classes(table: Mapping[str, Any]) -> NDArray[Any]:
     values = table["values"]
     if table["type"] == "O":
         return np.array(values, dtype=object)
     return np.array(values)
 
 
-def _module(
+def _build_module(
     path: Path, spec: NetSpec | None, text: Mapping[str, Any], read: Input, classes: int, net: nn.Module | None
 ) -> nn.Module:
     if spec is None:
@@ -173,16 +174,16 @@ def _module(
     return build_net(bare, read.shape, classes, torch.Generator()).module
 
 
-def _fill(module: nn.Module, buffers: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:
-    """Constants as they were in training; the other weights are not the module's but the model's."""
-    own = dict(module.named_buffers())
+def _restore_constants(module: nn.Module, buffers: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:
+    """Copy the constants of training into the module. Its other weights are not used: the model holds them."""
+    present = dict(module.named_buffers())
     weights = dict(module.named_parameters())
-    if _shapes(own) != _shapes(buffers) or _shapes(frozen) != _shapes(
+    if _list_shapes(present) != _list_shapes(buffers) or _list_shapes(frozen) != _list_shapes(
         {n: w for n, w in weights.items() if n in frozen}
     ):
         raise UsageError("The net given is not the one that the model was trained with: its constants differ.")
     with torch.no_grad():
-        for name, buffer in own.items():
+        for name, buffer in present.items():
             buffer.copy_(buffers[name])
         for name, weight in weights.items():
             weight.requires_grad_(name not in frozen)
@@ -190,12 +191,12 @@ def _fill(module: nn.Module, buffers: Mapping[str, Tensor], frozen: Mapping[str,
                 weight.copy_(frozen[name])
 
 
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+def _list_shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(t.shape) for name, t in tensors.items()}
 
 
 def _check_net(model: Model) -> None:
-    """Whether a net that the user gives takes the weights that were saved."""
+    """Check that the user's own net takes the weights that were saved."""
     try:
         net, params = model.net
         with torch.no_grad():
@@ -209,12 +210,11 @@ def _check_net(model: Model) -> None:
         ) from error
 
 
-def _algorithm(text: Mapping[str, Any]) -> Algorithm:
-    """What predicts. Code that a model names by a path is not run."""
+def _build_algorithm(text: Mapping[str, Any]) -> Algorithm:
+    """Build the algorithm that predicts. Code that a model names by a path is not run."""
     if text["plain"]:
         return Algorithm()
     name = text["algorithm"].rpartition(":")[2]
     if name not in list_algorithms():
         raise UsageError(f"The model was trained by the algorithm '{name}', which is not registered: import it first.")
-    settings = text["facts"]["parameters"]["settings"]
-    return build_algorithm(name, **{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
+    return build_algorithm(name, **read_settings(text["facts"]["parameters"]))

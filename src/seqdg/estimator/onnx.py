@@ -23,7 +23,7 @@ from seqdg.base.errors import UsageError
 from seqdg.base.words import list_some
 from seqdg.data.scaling import Scaling
 from seqdg.estimator.inputs import ImageInput, TableInput
-from seqdg.estimator.model import Model, Served, probabilities
+from seqdg.estimator.model import Model, ModelModule, compute_softmax
 from seqdg.estimator.preprocessing import Preprocessing
 
 TOLERANCE = 1e-5
@@ -39,7 +39,7 @@ class _TableGraph(nn.Module):
 
     def __init__(self, model: Model, preprocessing: Preprocessing) -> None:
         super().__init__()
-        self.served = Served(model)
+        self.model = ModelModule(model)
         for name, constants in preprocessing.scaling._asdict().items():
             self.register_buffer(name, constants)
         self.sizes = [len(known) for known in preprocessing.vocabulary.values()]
@@ -51,30 +51,30 @@ class _TableGraph(nn.Module):
         if codes is not None:
             for j, size in enumerate(self.sizes):
                 parts.append((codes[:, j : j + 1] == torch.arange(size)).to(torch.float64))
-        logits = self.served(torch.cat(parts, dim=1))
+        logits = self.model(torch.cat(parts, dim=1))
         return logits, torch.softmax(logits, dim=1)
 
 
 class _ArrayGraph(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.served, self.enter = Served(model), model.input.enter
+        self.model, self.prepare = ModelModule(model), model.input.prepare
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.served(self.enter(x))
+        logits = self.model(self.prepare(x))
         return logits, torch.softmax(logits, dim=1)
 
 
-def export(model: Model, path: Path) -> float:
-    """Writes the file; the largest difference of a probability from the model's own on rows made up for the check."""
-    _need_onnx()
+def export_onnx(model: Model, path: Path) -> float:
+    """Write the file; return the largest difference of a probability from the model's own on rows made up to check."""
+    _require_onnx()
     if isinstance(model.input, TableInput):
-        proto = _table(model, model.input.preprocessing)
+        proto = _export_table(model, model.input.preprocessing)
     else:
-        example = _example(model, 3)
-        proto = _exported(_ArrayGraph(model), (torch.from_numpy(example),), [_input_name(model)])
-    _describe(proto, model)
-    gap = _checked(proto.SerializeToString(), model)
+        example = _make_example(model, 3)
+        proto = _trace(_ArrayGraph(model), (torch.from_numpy(example),), [_name_input(model)])
+    _add_metadata(proto, model)
+    gap = _measure_gap(proto.SerializeToString(), model)
     try:
         path.write_bytes(proto.SerializeToString())
     except OSError as error:
@@ -82,51 +82,47 @@ def export(model: Model, path: Path) -> float:
     return gap
 
 
-def signature(model: Model) -> str:
-    """What the graph reads, in words."""
+def describe_signature(model: Model) -> str:
+    """Say in words what the graph reads."""
     if not isinstance(model.input, TableInput):
-        return f"{_input_name(model)} (row, {', '.join(map(str, model.input.shape))})"
+        return f"{_name_input(model)} (row, {', '.join(map(str, model.input.shape))})"
     p = model.input.preprocessing
     parts = [f"numbers (row, {len(p.numeric)}): {list_some(p.numeric)}"] if p.numeric else []
     parts += [f"words (row, {len(p.vocabulary)}): {list_some(p.vocabulary)}"] if p.vocabulary else []
     return " and ".join(parts)
 
 
-def feed_of(model: Model, x: Any) -> Feed:
-    """What a session of onnxruntime is to be run on, for the same rows as the model takes."""
+def make_feed(model: Model, x: Any) -> Feed:
+    """Make what a session of onnxruntime reads from the same rows as the model reads."""
     if isinstance(model.input, TableInput):
-        return _table_feed(model.input.preprocessing, x)
+        return _make_table_feed(model.input.preprocessing, x)
     rows = model.input.read(x)[0]
-    return {_input_name(model): rows.numpy()}
+    return {_name_input(model): rows.numpy()}
 
 
-def _table_feed(preprocessing: Preprocessing, x: Any) -> Feed:
+def _make_table_feed(preprocessing: Preprocessing, x: Any) -> Feed:
     from seqdg.data import Frame, make_frame
 
     raw, codes, _ = preprocessing.encode(x if isinstance(x, Frame) else make_frame(x))
-    columns = [np.array([*known, ""], dtype=object)[code] for known, code in _by_column(preprocessing, codes)]
-    found: Feed = {"numbers": raw} if preprocessing.numeric else {}
-    return {**found, "words": np.stack(columns, axis=1)} if columns else found
+    vocabularies = preprocessing.vocabulary.values()
+    columns = [np.array([*known, ""], dtype=object)[code] for known, code in zip(vocabularies, codes.T, strict=True)]
+    feed: Feed = {"numbers": raw} if preprocessing.numeric else {}
+    return {**feed, "words": np.stack(columns, axis=1)} if columns else feed
 
 
-def _by_column(
-    preprocessing: Preprocessing, codes: NDArray[np.int64]
-) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
-    return list(zip(preprocessing.vocabulary.values(), codes.T, strict=True))
-
-
-def _table(model: Model, preprocessing: Preprocessing) -> Any:
+def _export_table(model: Model, preprocessing: Preprocessing) -> Any:
     k, m = len(preprocessing.numeric), len(preprocessing.vocabulary)
     numbers = torch.zeros(3, k, dtype=torch.float64) if k else None
     codes = torch.zeros(3, m, dtype=torch.int64) if m else None
     names = [name for name, tensor in (("numbers", numbers), ("codes", codes)) if tensor is not None]
-    proto = _exported(_TableGraph(model, preprocessing), (numbers, codes), names)
+    proto = _trace(_TableGraph(model, preprocessing), (numbers, codes), names)
     if m:
-        _read_words(proto, preprocessing)
+        _prepend_lookup(proto, preprocessing)
     return proto
 
 
-def _exported(graph: nn.Module, example: tuple[Tensor | None, ...], names: list[str]) -> Any:
+def _trace(graph: nn.Module, example: tuple[Tensor | None, ...], names: list[str]) -> Any:
+    """Export a module by running it on an example; the number of rows stays open."""
     rows = torch.export.Dim.DYNAMIC
     shapes = tuple(None if tensor is None else {0: rows} for tensor in example)
     quiet = logging.getLogger("torch.onnx")
@@ -148,8 +144,8 @@ def _exported(graph: nn.Module, example: tuple[Tensor | None, ...], names: list[
     return program.model_proto
 
 
-def _read_words(proto: Any, preprocessing: Preprocessing) -> None:
-    """Puts in front of the graph what turns words into their places: a LabelEncoder per column."""
+def _prepend_lookup(proto: Any, preprocessing: Preprocessing) -> None:
+    """Put a LabelEncoder per column in front of the graph, which turns words into their places."""
     from onnx import TensorProto, helper
 
     graph = proto.graph
@@ -177,39 +173,39 @@ def _read_words(proto: Any, preprocessing: Preprocessing) -> None:
     proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 2))
 
 
-def _describe(proto: Any, model: Model) -> None:
+def _add_metadata(proto: Any, model: Model) -> None:
     about = {"classes": model.classes.tolist(), "input": model.input.describe(), "algorithm": model.name}
     entry = proto.metadata_props.add()
     entry.key, entry.value = "seqdg", json.dumps(about)
     proto.doc_string = __doc__ or ""
 
 
-def _checked(content: bytes, model: Model) -> float:
+def _measure_gap(content: bytes, model: Model) -> float:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     gap = 0.0
     for rows in (1, 7):  # another number of rows than it was traced with
-        x = _example(model, rows)
-        own = probabilities(model.logits(x)[0])
-        found = session.run(["probabilities"], feed_of(model, x))[0]
-        gap = max(gap, float(np.abs(found - own).max()))
+        x = _make_example(model, rows)
+        expected = compute_softmax(model.compute_logits(x)[0])
+        exported = session.run(["probabilities"], make_feed(model, x))[0]
+        gap = max(gap, float(np.abs(exported - expected).max()))
     if not gap <= TOLERANCE:
         raise UsageError(f"The ONNX form differs from the model by {gap:.1e} in a probability: it was not written.")
     return gap
 
 
-def _example(model: Model, rows: int) -> Any:
-    """Rows like those of the training data, gaps and unknown words among them."""
+def _make_example(model: Model, rows: int) -> Any:
+    """Draw rows like those of the training data, gaps and unknown words among them."""
     draw = np.random.Generator(np.random.Philox(rows))
     if isinstance(model.input, TableInput):
-        return _example_table(model.input.preprocessing, rows, draw)
+        return _make_example_table(model.input.preprocessing, rows, draw)
     if isinstance(model.input, ImageInput):
         return draw.integers(0, 256, size=(rows, *model.input.shape), dtype=np.uint8)
     return draw.standard_normal((rows, *model.input.shape)).astype(np.float32)
 
 
-def _example_table(preprocessing: Preprocessing, rows: int, draw: np.random.Generator) -> Any:
+def _make_example_table(preprocessing: Preprocessing, rows: int, draw: np.random.Generator) -> Any:
     from seqdg.data import Frame
 
     columns: dict[str, NDArray[Any]] = {}
@@ -227,11 +223,11 @@ def _example_table(preprocessing: Preprocessing, rows: int, draw: np.random.Gene
     return Frame(preprocessing.names, tuple(columns[name] for name in preprocessing.names), preprocessing.named)
 
 
-def _input_name(model: Model) -> str:
+def _name_input(model: Model) -> str:
     return "images" if isinstance(model.input, ImageInput) else "x"
 
 
-def _need_onnx() -> None:
+def _require_onnx() -> None:
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401

@@ -18,19 +18,19 @@ from seqdg.data.decode import decode, require_pillow
 from seqdg.data.image_folder import SUFFIXES
 from seqdg.data.tables import TableWriter, is_table, open_table
 from seqdg.estimator.inputs import ImageInput, TableInput
-from seqdg.estimator.model import Model, probabilities
+from seqdg.estimator.model import Model, compute_softmax
 
 Columns = dict[str, NDArray[Any]]
-PICTURES = 64  # at once
+TOGETHER = 64  # images that are decoded at once
 
 
 @dataclass
 class Tally:
-    """What was met on the way."""
+    """Counts and notes of one file's predictions."""
 
     rows: int = 0
     labelled: int = 0  # rows that came with a label
-    right: int = 0  # of these, how many were predicted
+    right: int = 0  # of these, how many were predicted right
     notes: dict[str, str] = field(default_factory=dict)  # the first of each kind
 
     def note(self, sentences: list[str]) -> None:
@@ -39,22 +39,22 @@ class Tally:
 
 
 def predict_file(model: Model, data: Path, out: Path, progress: ProgressCallback = lambda done, total: None) -> Tally:
-    """Writes a row per row of the data: its label and the probability of every class."""
+    """Write a row per row of the data: its label and the probability of every class."""
     if not data.exists():
         raise UsageError(f"There is no {data} to predict.")
     if out.exists() and out.samefile(data):
         raise UsageError(f"--out is the table to predict itself, {data}, and would replace it: give another name.")
     tally = Tally()
-    parts = _table(model, data, tally, progress) if is_table(data) else _pictures(model, data, tally, progress)
+    predict_parts = _predict_table if is_table(data) else _predict_images
     with TableWriter(out) as writer:
-        for columns in parts:
+        for columns in predict_parts(model, data, tally, progress):
             writer.write(columns)
         if not tally.rows:
             raise UsageError(f"{data} has 0 rows: there is nothing to predict.")
     return tally
 
 
-def _table(model: Model, data: Path, tally: Tally, progress: ProgressCallback) -> Iterator[Columns]:
+def _predict_table(model: Model, data: Path, tally: Tally, progress: ProgressCallback) -> Iterator[Columns]:
     if not isinstance(model.input, TableInput):
         raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {data.name} is a table.")
     preprocessing, label = model.input.preprocessing, model.facts.get("label")
@@ -63,27 +63,24 @@ def _table(model: Model, data: Path, tally: Tally, progress: ProgressCallback) -
     labels = [label] if label else []
     numeric = [*preprocessing.numeric, *(labels if model.classes.dtype.kind in "iuf" else [])]
     for frame in table.read_batches([*wanted, *labels], numeric, progress):
-        given = frame.columns[frame.names.index(label)] if label in frame.names else None
-        logits, notes = model.logits(frame if label is None or label in wanted else frame.without([label]))
+        truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
+        logits, notes = model.compute_logits(frame if label is None or label in wanted else frame.without([label]))
         tally.note(notes)
-        found = answers(model, logits)
-        if given is not None:
-            truth = to_words(given)
+        columns = _make_columns(model, logits)
+        if truth is not None:
             known = truth != None  # noqa: E711  elementwise
             tally.labelled += int(known.sum())
-            tally.right += int((truth[known] == found["label"].astype(str)[known]).sum())
+            tally.right += int((truth[known] == columns["label"].astype(str)[known]).sum())
         tally.rows += len(frame)
-        yield found
+        yield columns
 
 
-def answers(model: Model, logits: NDArray[np.float64]) -> Columns:
-    p = probabilities(logits)
-    chosen = np.asarray(model.classes[logits.argmax(axis=1)])
-    named = {f"p_{c}": p[:, i] for i, c in enumerate(model.classes.tolist())}
-    return {"label": chosen, **named}
+def _make_columns(model: Model, logits: NDArray[np.float64]) -> Columns:
+    p = compute_softmax(logits)
+    return {"label": model.choose_classes(logits), **{f"p_{c}": p[:, i] for i, c in enumerate(model.classes.tolist())}}
 
 
-def _pictures(model: Model, data: Path, tally: Tally, progress: ProgressCallback) -> Iterator[Columns]:
+def _predict_images(model: Model, data: Path, tally: Tally, progress: ProgressCallback) -> Iterator[Columns]:
     if not isinstance(model.input, ImageInput):
         raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {data.name} is no .csv or .parquet.")
     if data.is_file() and data.suffix.lower() != ".zip":
@@ -93,16 +90,16 @@ def _pictures(model: Model, data: Path, tally: Tally, progress: ProgressCallback
     if container.problems:
         raise UsageError(container.problems[0].text)
     files = [f for f in container.files if f.name.lower().endswith(SUFFIXES)]
-    for start in range(0, len(files), PICTURES):
-        part = files[start : start + PICTURES]
-        pixels = np.stack([_decoded(container, file, model.input) for file in part])
-        logits, _ = model.logits(pixels)
+    for start in range(0, len(files), TOGETHER):
+        part = files[start : start + TOGETHER]
+        pixels = np.stack([_decode(container, file, model.input) for file in part])
+        logits, _ = model.compute_logits(pixels)
         tally.rows += len(part)
         progress(tally.rows, len(files))
-        yield {"file": np.array([f.name for f in part], dtype=object), **answers(model, logits)}
+        yield {"file": np.array([f.name for f in part], dtype=object), **_make_columns(model, logits)}
 
 
-def _decoded(container: Container, file: File, read: ImageInput) -> NDArray[np.uint8]:
+def _decode(container: Container, file: File, read: ImageInput) -> NDArray[np.uint8]:
     try:
         return decode(container.read(file), read.stored)
     except Exception as error:  # a decoder may raise anything on a broken file

@@ -1,4 +1,4 @@
-"""How a model is to be trained: the estimator's parameters, checked before any work starts."""
+"""How to train a model: the estimator's parameters, checked before any work starts, and as JSON holds them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build as build_algorithm
 from seqdg.core.registry import list_algorithms
 from seqdg.core.sequential import Sequential
-from seqdg.core.settings import with_settings
+from seqdg.core.settings import flatten_settings, with_settings
 from seqdg.data.augment import find_augmentation
 from seqdg.nets import (
     BACKBONES,
@@ -35,7 +35,9 @@ AUTO = "auto"
 NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay")
 TRAINING = (*NUMBERS, "optimizer")
 IMAGE_NET = "efficientnet-lite0"
-CENTERED = Normalization((0.5,), (0.25,))  # of images for an mlp, which would learn slowly from what is never negative
+CENTERED = Normalization(
+    (0.5,), (0.25,)
+)  # of images for an mlp, which learns slowly from inputs that are never negative
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class Recipe:
     batchnorm: str  # policy, or AUTO
     protocol: Protocol
     validation: float  # share of each domain's rows by which the step is chosen
-    stop: int | None  # take the weights after so many steps, instead of those that validate best
-    criterion: str  # by which they validate best
+    stop: int | None  # keep the weights after so many steps, instead of those that validate best
+    criterion: str  # what the best step is chosen by
     class_weight: Any
     image_size: int | None
     augment: str
@@ -68,41 +70,70 @@ class Recipe:
             raise UsageError(f"image_size is {self.image_size}, but it must be a positive number of pixels.")
         find_augmentation(self.augment)
 
-    def spec(self, is_image: bool) -> NetSpec | None:
-        """How the net is built; None where it is the user's own module."""
+    def choose_spec(self, is_image: bool) -> NetSpec | None:
+        """Say how to build the net; None where it is the user's own module."""
         if isinstance(self.net, nn.Module):
             return None
         if self.net is not None:
             return self.net
         return NetSpec(IMAGE_NET, pretrained=True) if is_image else NetSpec("mlp", hidden=self.hidden)
 
-    def built(self, shape: tuple[int, ...], classes: int, seed: int) -> BuiltNet:
-        """The net with its first weights; the user's own module comes with them."""
+    def build_net(self, shape: tuple[int, ...], classes: int, seed: int) -> BuiltNet:
+        """Build the net with its first weights; the user's own module comes with them."""
         if isinstance(self.net, nn.Module):
             return BuiltNet(self.net, Normalization())
-        spec = self.spec(is_image=len(shape) == 3)
+        spec = self.choose_spec(is_image=len(shape) == 3)
         assert spec is not None
         built = build_net(spec, shape, classes, make_generator(seed, "net"))
         return replace(built, normalization=CENTERED) if spec.name == "mlp" and len(shape) == 3 else built
 
-    def policy(self, module: nn.Module) -> str:
-        """Of BatchNorm: a net that starts from ImageNet weights keeps their statistics, as frozen layers do."""
+    def choose_batchnorm(self, module: nn.Module) -> str:
+        """Choose the policy: a net that starts from ImageNet weights keeps their statistics, as frozen layers do."""
         if self.batchnorm != AUTO:
             return self.batchnorm
         if not has_batchnorm(module):
             return "none"
-        spec = self.spec(is_image=True)
+        spec = self.choose_spec(is_image=True)
         if spec is None:
             return "frozen" if is_batchnorm_frozen(module) else "recalibrate"
         return "frozen" if spec.pretrained or spec.weights is not None else "recalibrate"
 
-    def with_algorithm(self, name: str, algorithm: Algorithm) -> Recipe:
-        return replace(self, name=name, algorithm=algorithm)
+    def describe(self) -> dict[str, Any]:
+        """Return the estimator's parameters, all but the net, as JSON holds them."""
+        weight = self.class_weight
+        pairs = [[to_plain(k), to_plain(v)] for k, v in weight.items()] if isinstance(weight, Mapping) else weight
+        return {
+            "algorithm": self.name,
+            "settings": {name: _to_json(value) for name, value in flatten_settings(self.algorithm).items()},
+            "hidden": list(self.hidden),
+            "batchnorm": self.batchnorm,
+            **{name: to_plain(getattr(self.protocol, name)) for name in TRAINING},
+            "validation": to_plain(self.validation),
+            "criterion": self.criterion,
+            "stop": self.stop,
+            "class_weight": pairs,
+            "image_size": self.image_size,
+            "augment": self.augment,
+            "random_state": self.seed,
+        }
 
 
-def recipe_of(parameters: Mapping[str, Any], seed: int) -> Recipe:
-    """Of the estimator's parameters; `seed` is what its random_state gives."""
-    p = {name: plain(value) for name, value in parameters.items()}
+def read_parameters(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what `Recipe.describe` returns as arguments of the estimator."""
+    parameters = {**description, "settings": read_settings(description), "hidden": tuple(description["hidden"])}
+    if isinstance(parameters["class_weight"], list):
+        parameters["class_weight"] = dict(parameters["class_weight"])
+    return parameters
+
+
+def read_settings(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the algorithm's settings from what `Recipe.describe` returns."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in description["settings"].items()}
+
+
+def make_recipe(parameters: Mapping[str, Any], seed: int) -> Recipe:
+    """Check the estimator's parameters; `seed` is what its random_state gives."""
+    p = {name: to_plain(value) for name, value in parameters.items()}
     for name in (*NUMBERS, "validation"):
         if isinstance(p[name], bool) or not isinstance(p[name], int | float):
             raise UsageError(f"{name} is {p[name]!r}, but it must be a number.")
@@ -112,13 +143,13 @@ def recipe_of(parameters: Mapping[str, Any], seed: int) -> Recipe:
         )
     if isinstance(p["class_weight"], str) and p["class_weight"] != "balanced":
         raise unknown("class weight", p["class_weight"], ("balanced",))
-    name, algorithm = _algorithm(p["algorithm"], p["settings"] or {})
+    name, algorithm = _build_algorithm(p["algorithm"], p["settings"] or {})
     training = {k: p[k] for k in TRAINING}
     hidden = tuple(p["hidden"])
     return Recipe(
         algorithm=algorithm,
         name=name,
-        net=_net(p["net"], hidden),
+        net=_read_net(p["net"], hidden),
         hidden=hidden,
         batchnorm=p["batchnorm"],
         protocol=Protocol(split="official", test="whole", **training),
@@ -133,48 +164,51 @@ def recipe_of(parameters: Mapping[str, Any], seed: int) -> Recipe:
     )
 
 
-def _algorithm(given: Any, settings: Any) -> tuple[str, Algorithm]:
+def _build_algorithm(algorithm: Any, settings: Any) -> tuple[str, Algorithm]:
     if not isinstance(settings, Mapping):
         raise UsageError(f"settings are names with values, such as {{'alpha': 0.1}}, not {settings!r}.")
-    if isinstance(given, str):
-        return given, build_algorithm(given, **settings)
-    if isinstance(given, Algorithm):
-        return name_of(given), with_settings(given, settings)
+    if isinstance(algorithm, str):
+        return algorithm, build_algorithm(algorithm, **settings)
+    if isinstance(algorithm, Algorithm):
+        return _find_name(algorithm), with_settings(algorithm, settings)
     raise UsageError(
-        f"algorithm is {given!r}, but it must be a name, such as 'fo-s-mldg', or one that seqdg.build gives."
+        f"algorithm is {algorithm!r}, but it must be a name, such as 'fo-s-mldg', or one that seqdg.build gives."
     )
 
 
-def name_of(algorithm: Algorithm) -> str:
-    """The registered name of its kind, or else that of its class."""
+def _find_name(algorithm: Algorithm) -> str:
+    """Find the registered name of an algorithm's classes, or else take the name of its class."""
 
-    def kind(a: Algorithm) -> tuple[type, ...]:
-        return (Sequential, *kind(a.base)) if isinstance(a, Sequential) else (type(a),)
+    def list_classes(a: Algorithm) -> tuple[type, ...]:
+        return (Sequential, *list_classes(a.base)) if isinstance(a, Sequential) else (type(a),)
 
-    own = kind(algorithm)
-    return next((n for n in list_algorithms() if kind(build_algorithm(n)) == own), own[-1].__name__)
+    classes = list_classes(algorithm)
+    names = (name for name in list_algorithms() if list_classes(build_algorithm(name)) == classes)
+    return next(names, classes[-1].__name__)
 
 
-def _net(given: Any, hidden: tuple[int, ...]) -> NetSpec | nn.Module | None:
-    if given is None or isinstance(given, NetSpec | nn.Module):
-        return given
-    if not isinstance(given, str):
-        raise UsageError(
-            f"net is {given!r}, but it must be a name, such as 'mlp' or 'resnet18', or your own nn.Module."
-        )
-    if given == "mlp":
+def _read_net(net: Any, hidden: tuple[int, ...]) -> NetSpec | nn.Module | None:
+    if net is None or isinstance(net, NetSpec | nn.Module):
+        return net
+    if not isinstance(net, str):
+        raise UsageError(f"net is {net!r}, but it must be a name, such as 'mlp' or 'resnet18', or your own nn.Module.")
+    if net == "mlp":
         return NetSpec("mlp", hidden=hidden)
-    backbone = BACKBONES.get(given)
-    return NetSpec(given, pretrained=backbone is not None and backbone.find_installed_weights is not None)
+    backbone = BACKBONES.get(net)
+    return NetSpec(net, pretrained=backbone is not None and backbone.find_installed_weights is not None)
 
 
-def plain(value: Any) -> Any:
-    """Numbers of numpy and torch as Python's; all else as it is."""
+def to_plain(value: Any) -> Any:
+    """Turn a number of numpy or torch into Python's; return anything else as it is."""
     return value.item() if isinstance(value, np.generic) or (isinstance(value, Tensor) and value.dim() == 0) else value
 
 
-def seeded(random_state: Any) -> int:
-    """A whole number from what scikit-learn takes for a random state."""
+def _to_json(value: Any) -> Any:
+    return [to_plain(v) for v in value] if isinstance(value, tuple) else to_plain(value)
+
+
+def draw_seed(random_state: Any) -> int:
+    """Draw a seed from what scikit-learn takes for a random state; a whole number is the seed itself."""
     from sklearn.utils import check_random_state
 
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool) and random_state >= 0:

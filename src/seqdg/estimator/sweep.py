@@ -1,9 +1,8 @@
 """Every candidate with every domain held out in turn, from one plan of stacked trials.
 
-A *target* is what a choice is made for: `(d,)` stands for choosing, and judging the choice, with domain d unseen; `()`
-for the final choice, with all domains known. What may inform a choice for a target are the sources alone: their
-validation rows in the trial with the target held out, and how well each source is served by trials that were trained
-without it and without the target.
+A *target* says what a choice is for: `(d,)` is the choice that is judged on domain d, which stays unseen; `()` is the
+final choice, with all domains known. A choice for a target uses the sources alone: their validation rows in the trial
+with the target held out, and how well trials without the target and without one source do on that source.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from seqdg.bench.search import Proposal, Search, Target
 from seqdg.bench.trial import Trial
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.settings import adapt_to_path, format_settings
-from seqdg.estimator.material import Material
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.task import make_task
+from seqdg.estimator.user_data import UserData
 from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.select import Outcome, score_by_leave_one_out, score_by_validation, select_outcomes
 
@@ -38,9 +37,9 @@ class Candidate:
 
 @dataclass
 class Sweep:
-    """Runs trials as they are asked for, each once."""
+    """Trials that run as they are asked for, each once."""
 
-    material: Material
+    user_data: UserData
     recipe: Recipe
     seeds: range
     executor: Executor
@@ -50,14 +49,14 @@ class Sweep:
     tried: dict[Target, list[Candidate]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.task, self.net = make_task(self.material, self.recipe, scaled=False)
+        self.task, self.net = make_task(self.user_data, self.recipe, scaled=False)
 
     @property
     def domains(self) -> tuple[str, ...]:
-        return self.material.dataset.domains
+        return self.user_data.dataset.domains
 
     def check(self, candidate: Candidate) -> bool:
-        """Say whether it can also be trained with two domains held out; a UsageError where not with one."""
+        """Say whether it can be trained with two domains held out; raise a UsageError where it cannot even with one."""
         count = len(self.domains)
         adapt_to_path(candidate.algorithm, count, count).check(self.net, count)
         adapt_to_path(candidate.algorithm, count, count - 1).check(self.net, count - 1)
@@ -68,7 +67,7 @@ class Sweep:
         return count > 2
 
     def run(self, searches: Mapping[str, Search], targets: Sequence[Target], rule: str, criterion: str) -> None:
-        """Run until no search has anything more to ask; each hears how well its proposals did by the rule."""
+        """Run until no search asks for more; tell each how well its proposals did by the rule."""
         while True:
             asked = [
                 (target, Candidate(name, *proposal))
@@ -87,21 +86,21 @@ class Sweep:
                 searches[candidate.name].tell(target, proposal, None if score is None else score[0])
 
     def score(self, target: Target, candidate: Candidate, rule: str, criterion: str) -> tuple[float, int] | None:
-        """Score a candidate for a target by what may be known, more being better, and say after how many steps; None
+        """Score a candidate by what may be known for a target, more being better, and return its best step too; None
         where training diverged."""
         if rule == LEAVE_ONE_OUT:
             return score_by_leave_one_out(self._list_inner(target, candidate), criterion)
         return score_by_validation(self.list_records(target, candidate), criterion)
 
     def list_records(self, held_out: Target, candidate: Candidate) -> list[Record]:
-        """List a record per seed."""
+        """List the records of a candidate, one per seed."""
         return [self.memory.records[t.key] for t in self._make_trials(held_out, candidate)]
 
     def select_outcomes(
         self, target: Target, names: Sequence[str], rule: str, criterion: str, label: str = ""
     ) -> list[Outcome]:
-        """Select what a choice by the rule reaches on a target: for each algorithm and seed, or where there is a label,
-        among all candidates of the algorithms together."""
+        """Select what a choice by the rule reaches on a target, for each algorithm and seed. With a label, choose among
+        all candidates of the algorithms together."""
         records: list[Record] = []
         for candidate in (c for c in self.tried.get(target, []) if c.name in names):
             outer = self.list_records(target, candidate)
@@ -134,7 +133,7 @@ class Sweep:
         return [d for d in self.domains if d not in target]
 
     def _hold_out(self, target: Target, source: str) -> Target:
-        """In the order of the domains, so that a pair is the same trial for both."""
+        """Add a source to the target, in the order of the domains, so that a pair is one trial in either order."""
         return tuple(d for d in self.domains if d in (*target, source))
 
     def _make_trials(self, held_out: Target, candidate: Candidate) -> list[Trial]:
@@ -149,14 +148,14 @@ class Sweep:
         if not new:
             return
         place = {name: i for i, name in enumerate(self.domains)}
-        # In an order that does not depend on the rules that are reported: so neither do the stacks.
+        # In an order that does not depend on which rules are reported, so that the stacks do not either.
         new.sort(key=lambda t: (len(t.held_out), [place[name] for name in t.held_out]))
         plan = plan_trials(self.task, new, self.net, self.recipe.device)
         execute(plan, Session(self.task, self.recipe.device), self.executor, self.memory, show=self.show)
 
 
 def _relabel(record: Record, label: str) -> Record:
-    """As if all algorithms were one, of which each is a setting."""
+    """Describe all algorithms as one, of which each is a setting."""
     about = record.description
     settings = {**about["settings"], "algorithm": about["algorithm"]}
     return replace(record, description={**about, "algorithm": label, "settings": settings})

@@ -1,4 +1,4 @@
-"""A user's rows as a task: the same pipeline as a benchmark's."""
+"""A user's data as a task, for the same pipeline as a benchmark's."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from torch import Tensor, nn
 from seqdg.base.errors import UsageError
 from seqdg.bench.task import RowsInMemory, Task
 from seqdg.estimator.inputs import ImageInput, TableInput
-from seqdg.estimator.material import Material
 from seqdg.estimator.recipe import CENTERED, Recipe
+from seqdg.estimator.user_data import UserData
 from seqdg.nets import Net, NetSpec
 
 
-def make_task(material: Material, recipe: Recipe, scaled: bool = True) -> tuple[Task, Net]:
-    """Make the task and its net. scaled: the numbers of a table are scaled already, once for all trials."""
-    is_image = isinstance(material.input, ImageInput)
-    spec = recipe.spec(is_image)
-    built = recipe.built(material.input.shape, len(material.classes), recipe.seed)
-    numbers = len(material.input.preprocessing.numeric) if isinstance(material.input, TableInput) else None
+def make_task(user_data: UserData, recipe: Recipe, scaled: bool = True) -> tuple[Task, Net]:
+    """Make the task and its net. scaled: whether the numbers of a table are scaled already, once for all trials."""
+    is_image = isinstance(user_data.input, ImageInput)
+    spec = recipe.choose_spec(is_image)
+    built = recipe.build_net(user_data.input.shape, len(user_data.classes), recipe.seed)
+    numbers = len(user_data.input.preprocessing.numeric) if isinstance(user_data.input, TableInput) else None
     task = Task(
         name="the data",
-        rows=RowsInMemory(material.dataset),
+        rows=RowsInMemory(user_data.dataset),
         net=spec or NetSpec("mlp"),
-        batchnorm=recipe.policy(built.module),
+        batchnorm=recipe.choose_batchnorm(built.module),
         protocol=recipe.protocol,
-        size=material.input.size if isinstance(material.input, ImageInput) else 0,
+        size=user_data.input.size if isinstance(user_data.input, ImageInput) else 0,
         augment=recipe.augment,
         module=recipe.net if isinstance(recipe.net, nn.Module) else None,
         normalization=CENTERED if is_image and spec is not None and spec.name == "mlp" else None,
@@ -35,19 +35,19 @@ def make_task(material: Material, recipe: Recipe, scaled: bool = True) -> tuple[
         numbers=None if scaled else numbers,
     )
     net = Net(built.module, task.batchnorm)
-    _check_net(net, material)
+    _check_net(net, user_data)
     return task, net
 
 
-def _check_net(net: Net, material: Material) -> None:
+def _check_net(net: Net, user_data: UserData) -> None:
     """Check that a net, which may be the user's own, reads these inputs and gives a logit per class."""
-    classes = len(material.classes)
+    classes = len(user_data.classes)
     try:
         with torch.no_grad():
-            out: Any = net(net.params(), torch.zeros(2, *material.input.shape))
+            out: Any = net(net.params(), torch.zeros(2, *user_data.input.shape))
     except Exception as error:  # whatever a foreign module may raise
         why = str(error).strip().splitlines()
-        shape = ", ".join(map(str, material.input.shape))
+        shape = ", ".join(map(str, user_data.input.shape))
         raise UsageError(
             f"The net cannot read inputs (row, {shape}): {why[0] if why else type(error).__name__}"
         ) from error

@@ -1,11 +1,12 @@
-"""Train one model on all domains."""
+"""Train one model on all domains, and collect the facts of how it was made."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -13,23 +14,18 @@ from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
 from seqdg.bench.learner import STACK
-from seqdg.estimator.material import Material
+from seqdg.data import Dataset
 from seqdg.estimator.model import Model
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.task import make_task
+from seqdg.estimator.user_data import UserData
 from seqdg.results.record import DIVERGED, Evaluation
 from seqdg.results.select import select_step
-
-
-@dataclass(frozen=True)
-class Fit:
-    model: Model
-    step: int  # whose weights were taken
-    validation: dict[str, dict[str, float]]  # by domain and criterion, where there are rows to validate on
+from seqdg.training.provenance import list_versions
 
 
 class _BestWeights:
-    """Keeps the weights of the evaluation that is best on validation rows, or of the last where there are none."""
+    """Keep the weights of the evaluation that is best on validation rows, or of the last where there are none."""
 
     def __init__(self, criterion: str, validates: bool) -> None:
         self.criterion, self.validates = criterion, validates
@@ -44,10 +40,10 @@ class _BestWeights:
             self.step, self.weights = step, tree.unstack(deployed)[0]
 
 
-def fit_model(material: Material, recipe: Recipe) -> Fit:
-    """Train on all domains; the weights are those of the step that the recipe asks for, or that validates best."""
-    dataset = material.dataset
-    task, net = make_task(material, recipe)
+def fit_model(user_data: UserData, recipe: Recipe) -> Model:
+    """Train on all domains; keep the weights of the step that the recipe asks for, or that validates best."""
+    dataset = user_data.dataset
+    task, net = make_task(user_data, recipe)
     recipe.algorithm.check(net, len(dataset.domains))
     assert dataset.validation is not None
     rows = {name: int(dataset.validation[dataset.rows(name)].sum()) for name in dataset.domains}
@@ -60,24 +56,43 @@ def fit_model(material: Material, recipe: Recipe) -> Fit:
         record = STACK.train_one(trial, task, torch.device(recipe.device), stops, best)
     if record.status == DIVERGED:
         raise UsageError(f"Training diverged within {stops[-1]} steps: the loss is not finite. Choose a smaller lr.")
-    model = Model(
-        input=material.input,
-        module=copy.deepcopy(task.build_net(trial).module),
-        spec=recipe.spec(dataset.is_image),
-        batchnorm=task.batchnorm,
-        algorithm=recipe.algorithm,
-        name=recipe.name,
-        params={name: p.cpu().contiguous() for name, p in best.weights.items()},  # in memory as they will be in a file
-        classes=material.classes,
-        device=recipe.device,
-    )
     chosen = next(e for e in best.history if e.step == best.step)
     validation = {
         name: {criterion: values[i] for criterion, values in chosen.source.items()}
         for i, name in enumerate(dataset.domains)
         if rows[name]
     }
-    return Fit(model, best.step, validation)
+    return Model(
+        input=user_data.input,
+        module=copy.deepcopy(task.build_net(trial).module),
+        spec=recipe.choose_spec(dataset.is_image),
+        batchnorm=task.batchnorm,
+        algorithm=recipe.algorithm,
+        name=recipe.name,
+        params={name: p.cpu().contiguous() for name, p in best.weights.items()},  # in memory as they will be in a file
+        classes=user_data.classes,
+        facts=_collect_facts(dataset, recipe, best.step, validation),
+        device=recipe.device,
+    )
+
+
+def _collect_facts(
+    dataset: Dataset, recipe: Recipe, step: int, validation: dict[str, dict[str, float]]
+) -> dict[str, Any]:
+    """Collect what the model's card says, as JSON holds it: on what data it was trained, how, and by which versions."""
+    domains = {}
+    for domain in dataset.domains:
+        labels = dataset.y[dataset.rows(domain)]
+        counts = torch.bincount(labels, minlength=len(dataset.classes)).tolist()
+        domains[domain] = {"rows": len(labels), "classes": dict(zip(dataset.classes, counts, strict=True))}
+    return {
+        "domains": domains,
+        "step": step,
+        "validation": {d: {c: v if math.isfinite(v) else None for c, v in m.items()} for d, m in validation.items()},
+        "parameters": recipe.describe(),
+        "versions": list_versions(),
+        "notes": list(dataset.notes),
+    }
 
 
 @contextmanager

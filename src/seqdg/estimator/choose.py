@@ -1,31 +1,33 @@
-"""Which algorithm to use on one's own domains, and what to expect of it on the next: `compare`."""
+"""Choose an algorithm for your own domains, and estimate how it will do on the next: `compare`."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from sklearn.base import clone
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.base.machine import count_cores
 from seqdg.base.words import list_some
+from seqdg.bench.benchmark import split_settings
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, draw_proposals, make_grid
-from seqdg.core.registry import build
-from seqdg.core.registry import list_algorithms as registered
-from seqdg.core.settings import flatten_settings
+from seqdg.core.registry import build, list_algorithms
+from seqdg.core.settings import flatten_settings, parse_settings
 from seqdg.data import checks
-from seqdg.estimator.classifier import DomainGeneralizer, checked_input, checked_labels
-from seqdg.estimator.material import Material, prepared
-from seqdg.estimator.recipe import Recipe, plain
+from seqdg.estimator.classifier import DomainGeneralizer
+from seqdg.estimator.comparison import CHOSEN, ORACLE, Comparison, Winner
+from seqdg.estimator.recipe import Recipe, to_plain
 from seqdg.estimator.sweep import LEAVE_ONE_OUT, Candidate, Sweep
-from seqdg.estimator.verdict import CHOSEN, ORACLE, Comparison, Winner
+from seqdg.estimator.user_data import UserData, make_user_data, read_input, read_labels
 from seqdg.results.criteria import CRITERIA
+from seqdg.training.device import choose_device
 
 SOURCE_VAL = "source-val"
 RULES = (SOURCE_VAL, LEAVE_ONE_OUT, ORACLE)
@@ -53,7 +55,7 @@ def compare(
     workers: int = 0,
     show: Callable[[Progress], None] = lambda progress: None,
 ) -> Comparison:
-    """Every algorithm with every domain held out in turn, in stacks; and the winner fitted on all domains.
+    """Train every algorithm with every domain held out in turn, in stacks; then fit the winner on all domains.
 
     algorithms: names; None: the usual ones.   settings: by algorithm, values or lists of alternatives (a grid); `lr`
         among them is its learning rate.   estimator: how to train; its algorithm and settings are not used.
@@ -63,48 +65,98 @@ def compare(
     select: the rule that chooses the winner, settings and step: `source-val`, validation rows of the source domains; or
         `leave-one-out`, how well each source is served by training on the other sources.   criterion: what it looks at.
     rules: those that are reported. Without `leave-one-out`, which holds out pairs of domains, less is trained.
-    baseline: always among the candidates; what the others must be distinguishable from.
+    baseline: always among the algorithms; the others must be distinguishable from it.
     workers: processes to train in; 0 is this one. A script that asks for more needs `if __name__ == "__main__":`.
     """
     template = clone(estimator) if estimator is not None else DomainGeneralizer()
     criterion = template.criterion if criterion is None else criterion
     _check(select, criterion, rules, sampler, seeds)
-    recipe = template.set_params(algorithm=BASELINE, settings=None, criterion=criterion).recipe()
-    x, labels = checked_input(X), checked_labels(y)
-    material = prepared(x, labels, domains, recipe, gaps=True)
-    _check_material(material, recipe)
+    recipe = template.set_params(algorithm=BASELINE, settings=None, criterion=criterion).make_recipe()
+    x, labels = read_input(X), read_labels(y)
+    user_data = make_user_data(x, labels, domains, recipe, gaps=True)
+    _check_data(user_data, recipe)
     executor: Executor = Workers(workers) if workers else InProcess()
-    count = len(material.dataset.domains)
+    count = len(user_data.dataset.domains)
     within = count > 2 and (LEAVE_ONE_OUT in rules or select == LEAVE_ONE_OUT)
-    sweep = Sweep(material, recipe, range(recipe.seed, recipe.seed + seeds), executor, within, show)
-    names, notes = _names(algorithms, baseline, sweep)
-    searches = _searches(names, settings or {}, search, sampler, recipe)
-    shown = _rules(rules, select, searches, sweep, notes)
-    targets: list[Target] = [(), *((d,) for d in material.dataset.domains)]
+    sweep = Sweep(user_data, recipe, range(recipe.seed, recipe.seed + seeds), executor, within, show)
+    names, notes = _list_names(algorithms, baseline, sweep)
+    searches = _make_searches(names, settings or {}, search, sampler, recipe)
+    reported = _choose_rules(rules, select, searches, sweep, notes)
+    targets: list[Target] = [(), *((d,) for d in user_data.dataset.domains)]
     sweep.run(searches, targets, select, criterion)
-    found = _found(sweep, names, searches, shown, select, criterion, baseline, [*material.dataset.notes, *notes])
-    for sentence in found.warnings:
+    notes = [*user_data.dataset.notes, *notes]
+    comparison = _make_comparison(sweep, names, searches, reported, select, criterion, baseline, notes)
+    for sentence in comparison.warnings:
         warnings.warn(sentence, UserWarning, stacklevel=2)
-    return _refitted(found, template, x, labels, domains) if refit else found
+    return _refit_winner(comparison, template, x, labels, domains) if refit else comparison
+
+
+def fit_and_estimate(
+    X: Any,
+    y: Any,
+    domains: Any,
+    estimator: DomainGeneralizer,
+    *,
+    seeds: int = 3,
+    workers: int = 0,
+    show: Callable[[Progress], None] = lambda progress: None,
+) -> tuple[DomainGeneralizer, str]:
+    """Fit an estimator as it is, and hold out each domain in turn to say what to expect of it.
+
+    Return it, with the reason where no estimate can be made, such as that there is one domain only.
+    """
+    recipe = estimator.make_recipe()
+    settings = {recipe.name: flatten_settings(recipe.algorithm)}
+    try:
+        comparison = compare(
+            X, y, domains, [recipe.name], settings, estimator=estimator, seeds=seeds, rules=(SOURCE_VAL,),
+            baseline=None, workers=workers, show=show,
+        )  # fmt: skip
+    except UsageError as error:
+        return estimator.fit(X, y, domains=domains), str(error)
+    return cast("DomainGeneralizer", comparison.estimator), ""
+
+
+def parse_settings_texts(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Parse texts such as `fo-s-mldg.alpha=0.1` into the settings that `compare` takes; `lr` is the learning rate."""
+    settings: dict[str, dict[str, Any]] = {}
+    for name, values in split_settings(texts, names).items():
+        rest = {setting: text for setting, text in values.items() if setting != RATE}
+        parsed = {setting: flatten_settings(parse_settings(build(name), rest, name))[setting] for setting in rest}
+        settings[name] = {**parsed, **({RATE: _parse_rate(name, values[RATE])} if RATE in values else {})}
+    return settings
+
+
+def count_workers(device: str) -> int:
+    """Count the processes to compare in: one per core on CPUs, and 0, which is this process, on a GPU or one core."""
+    cores = count_cores() if choose_device(device) == "cpu" else 0
+    return cores if cores > 1 else 0
+
+
+def _parse_rate(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{RATE} of {name} is '{text}', but it must be a number.") from None
 
 
 def _check(select: str, criterion: str, rules: Sequence[str], sampler: str, seeds: int) -> None:
     if select == ORACLE:
         raise UsageError(f"oracle chooses by the held-out domain, and the next domain has no labels: use {SOURCE_VAL}.")
-    for kind, given, allowed in (
+    for kind, name, allowed in (
         ("selection rule", select, RULES[:2]),
         *(("selection rule", rule, RULES) for rule in rules),
         ("criterion", criterion, CRITERIA),
         ("sampler", sampler, SAMPLERS),
     ):
-        if given not in allowed:
-            raise unknown(kind, str(given), allowed)
+        if name not in allowed:
+            raise unknown(kind, str(name), allowed)
     if seeds < 1:
         raise UsageError(f"{seeds} seeds were asked for, but at least 1 is needed.")
 
 
-def _check_material(material: Material, recipe: Recipe) -> None:
-    data = material.dataset
+def _check_data(user_data: UserData, recipe: Recipe) -> None:
+    data = user_data.dataset
     if len(data.domains) < 2:
         raise UsageError(f"There is only the domain '{data.domains[0]}': to hold it out, at least one other is needed.")
     if recipe.stop is not None:
@@ -120,17 +172,17 @@ def _check_material(material: Material, recipe: Recipe) -> None:
         raise UsageError(f"{problems[0].text} Leave its rows out, or merge the class with another.")
 
 
-def _names(given: Sequence[str] | None, baseline: str | None, sweep: Sweep) -> tuple[list[str], list[str]]:
-    """With notes on those of the usual ones that so few domains cannot train."""
-    if isinstance(given, str):
-        raise UsageError(f"algorithms is '{given}', but it must be a list of names, such as ['{given}'].")
-    if given is not None:
-        names = list(dict.fromkeys([*([baseline] if baseline else []), *given]))
+def _list_names(algorithms: Sequence[str] | None, baseline: str | None, sweep: Sweep) -> tuple[list[str], list[str]]:
+    """List the algorithms to compare, with notes on those of the usual ones that so few domains cannot train."""
+    if isinstance(algorithms, str):
+        raise UsageError(f"algorithms is '{algorithms}', but it must be a list of names, such as ['{algorithms}'].")
+    if algorithms is not None:
+        names = list(dict.fromkeys([*([baseline] if baseline else []), *algorithms]))
         if not names:
             raise UsageError("No algorithm was named. `seqdg list algorithms` shows all.")
         return names, []
     names, notes = [], []
-    for name in (n for n in USUAL if n in registered()):
+    for name in (n for n in USUAL if n in list_algorithms()):
         try:
             sweep.check(Candidate(name, build(name), sweep.recipe.protocol.lr))
             names.append(name)
@@ -139,43 +191,45 @@ def _names(given: Sequence[str] | None, baseline: str | None, sweep: Sweep) -> t
     return names, notes
 
 
-def _searches(
+def _make_searches(
     names: Sequence[str], settings: Mapping[str, Mapping[str, Any]], count: int, sampler: str, recipe: Recipe
 ) -> dict[str, Search]:
     for name in settings:
         if name not in names:
             raise unknown("algorithm to compare", name, names)
-    found: dict[str, Search] = {}
+    searches: dict[str, Search] = {}
     for name in names:
-        own = settings.get(name, {})
-        tried = _given(name, own, recipe)
+        fixed = settings.get(name, {})
+        tried = _expand_settings(name, fixed, recipe)
         if len(tried) > 1 and count > 1:
             raise UsageError(f"{name} has a grid of settings and a search for others: choose one of the two.")
         if count > 1 and sampler == "optuna":
-            found[name] = Optuna(tried[0], count, recipe.seed, fixed=own)
+            searches[name] = Optuna(tried[0], count, recipe.seed, fixed=fixed)
         else:
-            found[name] = Fixed(tried if len(tried) > 1 else draw_proposals(tried[0], count, recipe.seed, fixed=own))
-    return found
+            searches[name] = Fixed(
+                tried if len(tried) > 1 else draw_proposals(tried[0], count, recipe.seed, fixed=fixed)
+            )
+    return searches
 
 
-def _given(name: str, own: Mapping[str, Any], recipe: Recipe) -> list[Proposal]:
-    """Every combination of what is given for an algorithm and its learning rate."""
-    given = own.get(RATE, recipe.protocol.lr)
-    rates = [plain(lr) for lr in (given if isinstance(given, list) else [given])]
+def _expand_settings(name: str, values: Mapping[str, Any], recipe: Recipe) -> list[Proposal]:
+    """List every combination of the values of an algorithm's settings and of its learning rate."""
+    rate = values.get(RATE, recipe.protocol.lr)
+    rates = [to_plain(lr) for lr in (rate if isinstance(rate, list) else [rate])]
     if not rates:
         raise UsageError(f"The grid gives no value for {RATE}: give at least one.")
     for lr in rates:
         if isinstance(lr, bool) or not isinstance(lr, int | float):
             raise UsageError(f"{RATE} of {name} is {lr!r}, but it must be a number.")
         replace(recipe.protocol, lr=lr)  # raises where it cannot be one
-    settings = make_grid(build(name), {k: v for k, v in own.items() if k != RATE})
+    settings = make_grid(build(name), {k: v for k, v in values.items() if k != RATE})
     return [Proposal(algorithm, float(lr)) for algorithm in settings for lr in rates]
 
 
-def _rules(
+def _choose_rules(
     rules: Sequence[str], select: str, searches: Mapping[str, Search], sweep: Sweep, notes: list[str]
 ) -> tuple[str, ...]:
-    """Those that can be reported for some algorithm, the one that chooses first."""
+    """Choose the rules that can be reported for some algorithm."""
     inner = {name: sweep.check(Candidate(name, *search.first)) for name, search in searches.items()}
     unable = [name for name, able in inner.items() if not able]
     if select == LEAVE_ONE_OUT and unable:
@@ -183,15 +237,15 @@ def _rules(
             f"Choosing by leave-one-out holds out two domains, which leaves too few for {', '.join(unable)}: "
             f"leave these out, or choose by {SOURCE_VAL}."
         )
-    shown = [rule for rule in RULES if rule in rules or rule == select]
-    if LEAVE_ONE_OUT in shown and unable:
+    reported = [rule for rule in RULES if rule in rules or rule == select]
+    if LEAVE_ONE_OUT in reported and unable:
         notes.append(f"leave-one-out is not known for {', '.join(unable)}: two held-out domains leave too few.")
         if len(unable) == len(inner):
-            shown.remove(LEAVE_ONE_OUT)
-    return tuple(shown)
+            reported.remove(LEAVE_ONE_OUT)
+    return tuple(reported)
 
 
-def _found(
+def _make_comparison(
     sweep: Sweep,
     names: Sequence[str],
     searches: Mapping[str, Search],
@@ -226,12 +280,12 @@ def _found(
     )
 
 
-def _refitted(found: Comparison, template: DomainGeneralizer, x: Any, y: Any, domains: Any) -> Comparison:
-    """The winner on all domains, with what to expect of it on its card."""
-    winner = found.winner
-    own = clone(template).set_params(algorithm=winner.algorithm, settings=dict(winner.settings), stop=winner.step)
+def _refit_winner(comparison: Comparison, template: DomainGeneralizer, x: Any, y: Any, domains: Any) -> Comparison:
+    """Fit the winner on all domains, and put on its card what to expect of it."""
+    winner = comparison.winner
+    estimator = clone(template).set_params(algorithm=winner.algorithm, settings=dict(winner.settings), stop=winner.step)
     if winner.lr is not None:
-        own.set_params(lr=winner.lr)
-    own.fit(x, y, domains=domains)
-    own.add_facts(estimate=found.facts())
-    return replace(found, estimator=own)
+        estimator.set_params(lr=winner.lr)
+    estimator.fit(x, y, domains=domains)
+    estimator.add_facts(estimate=comparison.describe())
+    return replace(comparison, estimator=estimator)

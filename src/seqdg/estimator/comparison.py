@@ -1,4 +1,4 @@
-"""What a comparison found: by algorithm, by domain, by rule of choice; and what to expect on the next domain."""
+"""The result of `compare`: scores by algorithm, domain and rule of choice, and what to expect on the next domain."""
 
 from __future__ import annotations
 
@@ -24,26 +24,29 @@ Scores = dict[str, float | None]  # by domain, and AVERAGE and WORST
 
 @dataclass(frozen=True)
 class Winner:
-    """What is fitted on all domains."""
+    """The candidate that is fitted on all domains."""
 
     algorithm: str
     settings: Mapping[str, Any]
-    step: int | None  # after how many its weights are taken; None: when they validate best
+    step: int | None  # whose weights are kept; None: the step that validates best
     lr: float | None = None  # None: that of the estimator
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`print` it; or ask it: `scores`, `expected`, `interval`, `metrics`, `warnings`, `estimator`."""
+    """How algorithms did with every domain held out in turn.
+
+    `print` it, or read `scores`, `expected`, `interval`, `metrics`, `warnings`, `estimator`.
+    """
 
     domains: tuple[str, ...]
-    algorithms: Mapping[str, int]  # with how many candidate settings
+    algorithms: Mapping[str, int]  # names, with how many candidates each
     criterion: str
     select: str  # the rule by which the winner was chosen
     seeds: int
     winner: Winner
-    outcomes: Mapping[str, Sequence[Outcome]]  # by rule: of choosing settings and step of each algorithm
-    chosen: Mapping[str, Sequence[Outcome]]  # by rule: of choosing the algorithm too
+    outcomes: Mapping[str, Sequence[Outcome]]  # by rule, which chooses settings and step of each algorithm
+    chosen: Mapping[str, Sequence[Outcome]]  # by rule, which chooses the algorithm too
     baseline: str | None
     notes: tuple[str, ...] = ()
     estimator: Any = field(default=None, compare=False)  # the winner, fitted on all domains
@@ -53,30 +56,30 @@ class Comparison:
         return tuple(self.outcomes)
 
     def scores(self, rule: str | None = None, criterion: str | None = None) -> dict[str, Scores]:
-        """Means over seeds on every domain, held out, by algorithm; `chosen` is the choice among all of them."""
+        """Return the mean over seeds on every held-out domain, by algorithm; `chosen` is the choice among them all."""
         rule, criterion = rule or self.select, criterion or self.criterion
-        found = {name: [o for o in self.outcomes[rule] if o.algorithm == name] for name in self.algorithms}
-        rows = {name: self._row(own, criterion) for name, own in found.items() if own}
-        return {**rows, CHOSEN: self._row(self.chosen[rule], criterion)}
+        by_name = {name: [o for o in self.outcomes[rule] if o.algorithm == name] for name in self.algorithms}
+        rows = {name: self._average(outcomes, criterion) for name, outcomes in by_name.items() if outcomes}
+        return {**rows, CHOSEN: self._average(self.chosen[rule], criterion)}
 
     def metrics(self) -> dict[str, dict[str, float | None]]:
-        """Of the choice, by domain (and AVERAGE, WORST) and criterion."""
+        """Return every criterion of the choice, by domain (and AVERAGE, WORST) and criterion."""
         known = [c for c in CRITERIA if any(c in o.record.history[-1].held_out for o in self.chosen[self.select])]
         columns = {c: self.scores(criterion=c)[CHOSEN] for c in known}
         return {row: {c: columns[c][row] for c in known} for row in (*self.domains, AVERAGE, WORST)}
 
     @property
     def expected(self) -> float | None:
-        """The mean over held-out domains of what the choice reached on them."""
+        """The mean over held-out domains of what the choice reaches on them."""
         return self.scores()[CHOSEN][AVERAGE]
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """In which the next domain lies with a probability of 95 %, were domains drawn from a normal distribution."""
+        """Where the next domain lies with a probability of 95 %, if domains are drawn from a normal distribution."""
         values = [v for d in self.domains if (v := self.scores()[CHOSEN][d]) is not None]
         if len(values) < 2:
             return None
-        low, high = prediction_interval(values)
+        low, high = predict_interval(values)
         return max(0.0, low), high if self.criterion == "log_loss" else min(1.0, high)
 
     @property
@@ -85,28 +88,34 @@ class Comparison:
         if self.baseline is None or len(self.algorithms) < 2:
             return []
         unit = UNITS[self.criterion]
-        known = [replace(o, value=_finite(o.value)) for o in self.outcomes[self.select]]
+        known = [replace(o, value=_keep_finite(o.value)) for o in self.outcomes[self.select]]
         return compare_pairs(known, self.baseline, unit.factor, HIGHER_IS_BETTER[self.criterion])
 
     @property
     def warnings(self) -> list[str]:
-        """What stands against trusting the choice."""
-        found, tested = [], self.paired
+        """Reasons not to trust the choice."""
+        reasons, tested = [], self.paired
         better = [p for p in tested if p.distinguishable and ((p.difference or 0.0) > 0) == p.higher]
         if tested and not better:
             sign = 1 if HIGHER_IS_BETTER[self.criterion] else -1
             best = max(tested, key=lambda p: -math.inf if p.difference is None else sign * p.difference)
-            gap = "" if best.difference is None else f" (the most is {best.algorithm}: {_gap(best, self.criterion)})"
-            found.append(
+            gap = (
+                ""
+                if best.difference is None
+                else f" (the most is {best.algorithm}: {_format_gap(best, self.criterion)})"
+            )
+            reasons.append(
                 f"No algorithm is distinguishably better than {self.baseline} on these domains{gap}: "
                 f"{self.baseline} is as good a choice, and simpler."
             )
         lost = sum(o.value is None for o in self.chosen[self.select])
         if lost:
-            found.append(f"All candidates diverged for {lost} of {len(self.chosen[self.select])} choices.")
-        return found
+            reasons.append(f"All candidates diverged for {lost} of {len(self.chosen[self.select])} choices.")
+        return reasons
 
+    @property
     def sentence(self) -> str:
+        """What to expect on the next domain."""
         unit, name = UNITS[self.criterion], self.criterion.replace("_", " ").replace("auroc", "AUROC")
         if self.expected is None:
             return f"Nothing can be said of the {name} on the next domain: training diverged."
@@ -117,11 +126,12 @@ class Comparison:
         low, high = (f"{unit.factor * v:.{unit.digits}f}" for v in self.interval)
         return f"{text} (95 % interval {low} to {high}, from {len(self.domains)} domains, each held out in turn)."
 
+    @property
     def how(self) -> list[str]:
-        """In which way the winner was chosen."""
+        """How the winner was chosen, in sentences."""
         rate = {} if self.winner.lr is None else {"lr": self.winner.lr}
         values = {**self.winner.settings, **rate}
-        settings = ", ".join(f"{k} = {_brief(v)}" for k, v in values.items()) or "no settings"
+        settings = ", ".join(f"{k} = {_format_setting(v)}" for k, v in values.items()) or "no settings"
         tried = sum(self.algorithms.values())
         rules = {
             "source-val": "by validation rows of the source domains",
@@ -135,11 +145,11 @@ class Comparison:
             "The expectation is that of this choice as a whole, made anew for every held-out domain without it.",
         ]
 
-    def facts(self) -> dict[str, Any]:
-        """For the model's card, in plain values."""
+    def describe(self) -> dict[str, Any]:
+        """Return what the model's card says, as JSON holds it."""
         return {
-            "sentence": self.sentence(),
-            "how": self.how(),
+            "sentence": self.sentence,
+            "how": self.how,
             "criterion": self.criterion,
             "select": self.select,
             "expected": self.expected,
@@ -149,78 +159,80 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        parts = [_by_domain(self), _by_rule(self), "\n".join([*self.how(), self.sentence(), *self.warnings])]
+        parts = [_draw_domains(self), _draw_rules(self), "\n".join([*self.how, self.sentence, *self.warnings])]
         return "\n\n".join([*parts, *(f"note: {note}" for note in self.notes)]) + "\n"
 
-    def _row(self, outcomes: Sequence[Outcome], criterion: str) -> Scores:
+    def _average(self, outcomes: Sequence[Outcome], criterion: str) -> Scores:
         row: Scores = {}
         for domain in self.domains:
-            values = [v for o in outcomes if o.held_out == domain and (v := measured(o, criterion)) is not None]
+            values = [v for o in outcomes if o.held_out == domain and (v := _measure(o, criterion)) is not None]
             row[domain] = fmean(values) if values else None
         known = [v for v in row.values() if v is not None]
         worst = min if HIGHER_IS_BETTER[criterion] else max
         return {**row, AVERAGE: fmean(known) if known else None, WORST: worst(known) if known else None}
 
 
-def prediction_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Where one more value lies with a probability of LEVEL, were all drawn from one normal distribution whose mean and
-    deviation are known from these n values alone:  mean +- t(n - 1) * deviation * sqrt(1 + 1 / n)."""
+def predict_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the limits of one more value with a probability of LEVEL, if all come from one normal distribution whose
+    mean and deviation are known from these n values alone:  mean +- t(n - 1) * deviation * sqrt(1 + 1 / n)."""
     n = len(values)
     reach = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * stdev(values) * math.sqrt(1 + 1 / n)
     return fmean(values) - reach, fmean(values) + reach
 
 
-def measured(outcome: Outcome, criterion: str) -> float | None:
-    """On the held-out domain, at the step that was chosen; None where training diverged or nothing can be said."""
+def _measure(outcome: Outcome, criterion: str) -> float | None:
+    """Return the criterion on the held-out domain at the chosen step; None if training diverged or it is not known."""
     if outcome.value is None:
         return None
-    found = next(e for e in outcome.record.history if e.step == outcome.step)
-    return _finite(found.held_out[criterion][0])
+    evaluation = next(e for e in outcome.record.history if e.step == outcome.step)
+    return _keep_finite(evaluation.held_out[criterion][0])
 
 
-def _finite(value: float | None) -> float | None:
+def _keep_finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _brief(value: Any) -> str:
-    """A setting, numbers to four digits."""
+def _format_setting(value: Any) -> str:
+    """Format a setting, numbers to four digits."""
     if isinstance(value, tuple):
-        return f"({', '.join(map(_brief, value))})"
+        return f"({', '.join(map(_format_setting, value))})"
     return f"{value:.4g}" if isinstance(value, float) and value != round(value, 1) else str(value)
 
 
-def _gap(best: PairedDifference, criterion: str) -> str:
+def _format_gap(best: PairedDifference, criterion: str) -> str:
     unit = UNITS[criterion]
     assert best.difference is not None
     p = f", {format_p(best.p_holm)}" if best.p_holm is not None else ""
-    gap = round(best.difference, unit.digits) + 0.0  # no -0.0
+    gap = round(best.difference, unit.digits) + 0.0  # turns -0.0 into 0.0
     return f"{gap:+.{unit.digits}f} {unit.points}".rstrip() + f" over {best.pairs} pairs{p}"
 
 
-def _by_domain(found: Comparison) -> str:
-    unit, scores = UNITS[found.criterion], found.scores()
-    columns = [*found.domains, AVERAGE, WORST]
+def _draw_domains(comparison: Comparison) -> str:
+    unit, scores = UNITS[comparison.criterion], comparison.scores()
+    columns = [*comparison.domains, AVERAGE, WORST]
     lines = [["algorithm", "candidates", *columns]]
     for name, row in scores.items():
-        tried = str(sum(found.algorithms.values()) if name == CHOSEN else found.algorithms[name])
-        lines.append([name, tried, *(_shown(row[c], found.criterion) for c in columns)])
-    over = f"mean over {count_things(found.seeds, 'seed')}, chosen by {found.select}"
+        tried = str(sum(comparison.algorithms.values()) if name == CHOSEN else comparison.algorithms[name])
+        lines.append([name, tried, *(_format_score(row[c], comparison.criterion) for c in columns)])
+    over = f"mean over {count_things(comparison.seeds, 'seed')}, chosen by {comparison.select}"
     title = f"{unit.title} on each domain, held out in turn: {over}"
     return "\n".join([title, *align_columns(lines)])
 
 
-def _by_rule(found: Comparison) -> str:
-    unit = UNITS[found.criterion]
-    averages = {rule: found.scores(rule) for rule in found.rules}
-    lines = [["algorithm", *(f"({rule})" if rule == ORACLE else rule for rule in found.rules)]]
-    for name in (*found.algorithms, CHOSEN):
-        cells = [_shown(averages[rule].get(name, {}).get(AVERAGE), found.criterion) for rule in found.rules]
-        lines.append([name, *(f"({c})" if r == ORACLE else c for c, r in zip(cells, found.rules, strict=True))])
+def _draw_rules(comparison: Comparison) -> str:
+    unit = UNITS[comparison.criterion]
+    averages = {rule: comparison.scores(rule) for rule in comparison.rules}
+    lines = [["algorithm", *(f"({rule})" if rule == ORACLE else rule for rule in comparison.rules)]]
+    for name in (*comparison.algorithms, CHOSEN):
+        cells = [
+            _format_score(averages[rule].get(name, {}).get(AVERAGE), comparison.criterion) for rule in comparison.rules
+        ]
+        lines.append([name, *(f"({c})" if r == ORACLE else c for c, r in zip(cells, comparison.rules, strict=True))])
     title = f"{unit.title}, average over held-out domains, by rule of choice"
     note = "(oracle): chosen by the held-out domain itself. A bound on what choosing better could give, not a result."
-    return "\n".join([title, *align_columns(lines), *([note] if ORACLE in found.rules else [])])
+    return "\n".join([title, *align_columns(lines), *([note] if ORACLE in comparison.rules else [])])
 
 
-def _shown(value: float | None, criterion: str) -> str:
+def _format_score(value: float | None, criterion: str) -> str:
     unit = UNITS[criterion]
     return "-" if value is None else f"{unit.factor * value:.{unit.digits}f}"

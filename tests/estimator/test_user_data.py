@@ -8,35 +8,35 @@ import numpy as np
 import torch
 
 from seqdg.bench import task as bench_task
-from seqdg.estimator.classifier import DomainGeneralizer, checked_input
-from seqdg.estimator.compare import compare
-from seqdg.estimator.material import prepared, validation_mask
+from seqdg.estimator.choose import compare
+from seqdg.estimator.classifier import DomainGeneralizer
 from seqdg.estimator.preprocessing import learn_preprocessing
 from seqdg.estimator.task import make_task
+from seqdg.estimator.user_data import draw_validation, make_user_data, read_input
 from seqdg.training.loss import make_loss
 
 
 def test_validation_takes_a_share_of_every_class_of_every_domain():
     y, domain = np.tile(np.repeat([0, 1], [40, 10]), 3), np.repeat([0, 1, 2], 50)
-    mask = validation_mask(y, domain, 0.2, seed=0).numpy()
+    mask = draw_validation(y, domain, 0.2, seed=0).numpy()
     for d in range(3):
         assert mask[(domain == d) & (y == 0)].sum() == 8
         assert mask[(domain == d) & (y == 1)].sum() == 2
-    assert (validation_mask(y, domain, 0.2, seed=0).numpy() == mask).all()
-    assert (validation_mask(y, domain, 0.2, seed=1).numpy() != mask).any()
+    assert (draw_validation(y, domain, 0.2, seed=0).numpy() == mask).all()
+    assert (draw_validation(y, domain, 0.2, seed=1).numpy() != mask).any()
 
 
 def test_validation_never_takes_the_last_row_of_a_class_but_one_of_a_domain_that_has_two():
-    mask = validation_mask(np.array([0, 1, 1, 0, 1]), np.array([0, 0, 0, 1, 1]), 0.9, seed=0).numpy()
+    mask = draw_validation(np.array([0, 1, 1, 0, 1]), np.array([0, 0, 0, 1, 1]), 0.9, seed=0).numpy()
     assert not mask[0]
     assert mask[1:3].sum() == 1
     assert mask[3:].sum() == 1
-    assert not validation_mask(np.array([0]), np.array([0]), 0.5, seed=0).any()
+    assert not draw_validation(np.array([0]), np.array([0]), 0.5, seed=0).any()
 
 
-def inputs_of(material, recipe, held_out):
+def make_inputs(user_data, recipe, held_out):
     """The inputs of a stack of trials, each with one domain held out."""
-    task, _ = make_task(material, recipe, scaled=False)
+    task, _ = make_task(user_data, recipe, scaled=False)
     trials = [task.make_trial("agg", {}, recipe.protocol, (name,), seed=0) for name in held_out]
     return task.make_inputs(trials, task.build_net(trials[0]), torch.device("cpu"))
 
@@ -45,19 +45,19 @@ def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals
     """What is learned for a trial with a domain held out is what `learn_preprocessing` finds in the other domains."""
     x, y, domains = hospitals
     x = x.assign(smoker=np.where(domains == "west", "vapes", x["smoker"]))
-    frame = checked_input(x)
-    recipe = DomainGeneralizer().recipe()
-    material = prepared(frame, y, domains, recipe, gaps=True)
-    numbers = len(material.input.preprocessing.numeric)
+    frame = read_input(x)
+    recipe = DomainGeneralizer().make_recipe()
+    user_data = make_user_data(frame, y, domains, recipe, gaps=True)
+    numbers = len(user_data.input.preprocessing.numeric)
     names = ("west", "east")
-    inputs = inputs_of(material, recipe, names)
+    inputs = make_inputs(user_data, recipe, names)
     got, _ = inputs.serve(torch.arange(len(y)).repeat(2, 1))
     for i, name in enumerate(names):
-        own = learn_preprocessing(checked_input(x[domains != name]))
+        own = learn_preprocessing(read_input(x[domains != name]))
         want, _ = own.apply(frame)
         places = [*range(numbers)]
         for word in own.vocabulary["smoker"]:
-            places.append(numbers + material.input.preprocessing.vocabulary["smoker"].index(word))
+            places.append(numbers + user_data.input.preprocessing.vocabulary["smoker"].index(word))
         np.testing.assert_allclose(got[i][:, places].numpy(), want, atol=2e-5)
         rest = [j for j in range(got.shape[-1]) if j not in places]
         assert len(rest) == (name == "west")
@@ -66,12 +66,12 @@ def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals
 
 def test_rows_that_are_scaled_beforehand_are_those_that_are_scaled_as_they_are_drawn(hospitals, monkeypatch):
     x, y, domains = hospitals
-    material = prepared(checked_input(x), y, domains, DomainGeneralizer().recipe(), gaps=True)
-    assert torch.isnan(material.dataset.x).any()
-    held_out, recipe = ("east", "west", "east"), DomainGeneralizer().recipe()
-    ready = inputs_of(material, recipe, held_out)
+    user_data = make_user_data(read_input(x), y, domains, DomainGeneralizer().make_recipe(), gaps=True)
+    assert torch.isnan(user_data.dataset.x).any()
+    held_out, recipe = ("east", "west", "east"), DomainGeneralizer().make_recipe()
+    ready = make_inputs(user_data, recipe, held_out)
     monkeypatch.setattr(bench_task, "READY", 0)
-    drawn = inputs_of(material, recipe, held_out)
+    drawn = make_inputs(user_data, recipe, held_out)
     rows = torch.randint(
         len(y), (4, 3, 2, 5), generator=torch.Generator().manual_seed(0)
     )  # (step, trial, domain, batch)

@@ -1,0 +1,185 @@
+"""A user's rows, labels and domains as a data set, and how the model reads new rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, column_or_1d
+from torch import Tensor
+
+from seqdg.base.errors import UsageError
+from seqdg.base.words import count_things, list_some
+from seqdg.data import Dataset
+from seqdg.data.cells import is_missing, to_word
+from seqdg.data.checks import check_class_coverage, check_labels
+from seqdg.data.frame import Frame, NotAValue, is_dataframe, make_frame
+from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
+from seqdg.estimator.preprocessing import learn_preprocessing, note_identifiers
+from seqdg.estimator.recipe import Recipe
+from seqdg.training.sampler import make_stream
+
+LARGEST_SIZE = 224  # of images, where the user names none
+
+
+@dataclass(frozen=True)
+class UserData:
+    dataset: Dataset
+    input: Input
+    classes: NDArray[Any]  # as the user calls them
+
+
+def read_input(x: Any, wanted: Collection[str] | None = None) -> Any:
+    """Read a table as a Frame (of named columns only those wanted); return arrays of more dimensions as they are."""
+    if isinstance(x, Frame):
+        return x
+    if is_dataframe(x):
+        if not all(x.shape):
+            raise UsageError(f"The table has {x.shape[0]} rows and {x.shape[1]} columns: there is nothing to read.")
+        return make_frame(x, wanted)
+    if isinstance(x, Tensor):
+        x = x.detach().cpu().numpy()
+    if hasattr(x, "toarray"):
+        raise NotAValue("Sparse data was passed as X, but dense data is required: give X.toarray().")
+    if not hasattr(x, "shape"):
+        x = np.asarray(x)
+    if len(x.shape) > 2:
+        return x
+    try:
+        array = check_array(x, dtype=None, ensure_all_finite=False)
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from None
+    return make_frame(array)
+
+
+def read_labels(y: Any) -> NDArray[Any]:
+    """Return labels (row,), or raise a UsageError where a row has none."""
+    if y is None:
+        raise UsageError("requires y to be passed, but the target y is None: give a label for every row.")
+    if isinstance(y, Tensor):
+        y = y.detach().cpu().numpy()
+    try:
+        labels = np.asarray(column_or_1d(y, warn=True))
+        if labels.dtype.kind not in "iub":
+            check_labels(labels.tolist())
+        if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+            raise UsageError("Input y contains infinity: labels are words or whole numbers.")
+        check_classification_targets(labels)
+        np.unique(labels)
+    except UsageError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from None
+    return labels
+
+
+def make_user_data(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: bool = False) -> UserData:
+    """Make the data set of rows that `read_input` returns, and learn how to read others like them.
+
+    y: (row,) labels. domains: (row,) names or numbers, or None for a single domain.
+    gaps: leave NaN where a table has no number, so that each trial can fill it from its own sources.
+    """
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise UsageError(f"There is only one class, {classes[0]}: at least two are needed to learn to tell them apart.")
+    if recipe.criterion == "auroc" and len(classes) != 2:
+        raise UsageError(f"auroc is defined for two classes, and there are {len(classes)}: choose another criterion.")
+    names, domain = _read_domains(domains, len(y))
+    rows, read = _read_rows(x, recipe, gaps)
+    if not len(rows) == len(codes) == len(domain):
+        raise UsageError(f"X, y and domains have {len(rows)}, {len(codes)} and {len(domain)} rows: they must agree.")
+    labels = {name: codes[domain == i] for i, name in enumerate(names)}
+    _, notes = check_class_coverage(labels, [str(c) for c in classes], held_out=())
+    if isinstance(read, TableInput):
+        notes = [*notes, *note_identifiers(read.preprocessing, len(rows))]
+    dataset = Dataset(
+        name="the data",
+        domains=names,
+        classes=tuple(str(c) for c in classes),
+        x=rows,
+        y=torch.from_numpy(codes.astype(np.int64)),
+        domain=torch.from_numpy(domain),
+        fingerprint="",
+        validation=draw_validation(codes, domain, recipe.validation, recipe.seed),
+        notes=tuple(notes),
+    )
+    return UserData(dataset, read, classes)
+
+
+def _read_rows(x: Any, recipe: Recipe, gaps: bool) -> tuple[Any, Input]:
+    read: Input
+    if isinstance(x, Frame) or is_dataframe(x) or _count_dimensions(x) == 2:
+        frame = x if isinstance(x, Frame) else make_frame(x)
+        preprocessing = learn_preprocessing(frame)
+        matrix = (preprocessing.apply_with_gaps if gaps else preprocessing.apply)(frame)[0]
+        if not preprocessing.width:
+            raise UsageError("No column of the table holds any value: there is nothing to learn from.")
+        return torch.from_numpy(matrix.astype(np.float32)), TableInput(preprocessing)
+    shape = tuple(x.shape)
+    if len(shape) == 4:
+        return _read_images(x, shape, recipe)
+    read = ArrayInput(shape[1:])
+    return read.read(x)[0], read
+
+
+def _read_images(x: Any, shape: tuple[int, ...], recipe: Recipe) -> tuple[Any, ImageInput]:
+    """Read images, but leave bytes in a memory map where they are."""
+    size = recipe.image_size or min(max(shape[2:]), LARGEST_SIZE)
+    normalization = recipe.build_net((shape[1], size, size), 2, seed=0).normalization
+    read = ImageInput(shape[1], size, normalization, stored=max(shape[2:]))
+    is_map = isinstance(x, np.ndarray) and x.dtype == np.uint8
+    return (x if is_map else read.read(x)[0]), read
+
+
+def _count_dimensions(x: Any) -> int:
+    return len(x.shape) if hasattr(x, "shape") else np.ndim(x)
+
+
+def _read_domains(domains: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Return the names in order, and the place of each row's domain among them."""
+    if domains is None:
+        return ("all",), np.zeros(rows, dtype=np.int64)
+    values = domains.tolist() if hasattr(domains, "tolist") else list(domains)
+    if np.ndim(np.asarray(values, dtype=object)) != 1:
+        raise UsageError("domains must have one entry per row of X.")
+    if len(values) != rows:
+        raise UsageError(f"There are {rows} labels but {len(values)} domains: give one entry per row.")
+    lacking = [i for i, value in enumerate(values) if is_missing(value)]
+    if lacking:
+        raise UsageError(
+            f"There is no domain for {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
+            "name it for every row."
+        )
+    words = [to_word(value) for value in values]
+    names = tuple(dict.fromkeys(sorted(words, key=_rank_word)))
+    index = {name: i for i, name in enumerate(names)}
+    return names, np.array([index[word] for word in words], dtype=np.int64)
+
+
+def _rank_word(word: str) -> tuple[int, float, str]:
+    """Sort numbers by size, before words by the alphabet."""
+    try:
+        return (0, float(word), word)
+    except ValueError:
+        return (1, 0.0, word)
+
+
+def draw_validation(
+    y: NDArray[np.int64], domain: NDArray[np.int64], share: float, seed: int
+) -> Tensor:  # (row,) of bool
+    """Draw about a share of every class of every domain, never all its rows; at least one of a domain that has two."""
+    chosen = np.zeros(len(y), dtype=bool)
+    for d in np.unique(domain) if share else ():
+        members = np.flatnonzero(domain == d)
+        shuffled = members[make_stream(seed, "validation", int(d)).permutation(len(members))]
+        by_class = [shuffled[y[shuffled] == c] for c in np.unique(y[shuffled])]
+        taken = [rows[: min(round(share * len(rows)), len(rows) - 1)] for rows in by_class]
+        if not any(len(rows) for rows in taken) and len(shuffled) > 1:
+            taken = [max(by_class, key=len)[:1]]
+        chosen[np.concatenate(taken)] = True
+    return torch.from_numpy(chosen)
