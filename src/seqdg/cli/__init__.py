@@ -1,4 +1,4 @@
-"""The command line. A file per command; what is heavy is imported when a command runs."""
+"""The command line, a file per command. Heavy packages are imported when a command runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ app.command()(show)
 
 
 def main() -> None:
-    """Bad input: one sentence on stderr, exit code 2."""
+    """Run a command. Bad input gives one sentence on stderr and exit code 2."""
     from seqdg.base.errors import UsageError
 
     try:

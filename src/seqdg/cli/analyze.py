@@ -10,44 +10,46 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqdg.cli import options as given
+from seqdg.cli import options
 
 if TYPE_CHECKING:
     from seqdg.report.section import Section
 
-Which = Annotated[
+Kind = Annotated[
     str,
-    typer.Argument(metavar="KIND", help="What to look into, such as invariance, tsne or cost; see the documentation."),
+    typer.Argument(
+        metavar="KIND", help="Which analysis, such as invariance, tsne or cost; the documentation lists all."
+    ),
 ]
-Interest = Annotated[
+Domain = Annotated[
     str | None,
     typer.Option("--domain", metavar="D", help="The domain of interest, for ranks. Default: the first source."),
 ]
-Figures = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write the figures there, as SVG and PDF.")]
+Figures = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write the figures to, as SVG and PDF.")]
 OneHeldOut = Annotated[
     str | None, typer.Option(metavar="D", help="The domain to hold out. Default: the last; for ensemble, each in turn.")
 ]
-Trials = Annotated[int | None, typer.Option(help="Seeds. Default: the analysis's own, one or two.")]
+Trials = Annotated[int | None, typer.Option(help="Number of seeds. Default: one or two, depending on the analysis.")]
 
 
 def analyze(
-    kind: Which,
-    benchmark: given.BenchmarkName = "rotated-mnist",
-    algorithms: given.Algorithms = None,
+    kind: Kind,
+    benchmark: options.BenchmarkName = "rotated-mnist",
+    algorithms: options.Algorithms = None,
     held_out: OneHeldOut = None,
     trials: Trials = None,
-    steps: given.Steps = None,
-    seed: given.Seed = 0,
-    settings: given.Settings = None,
-    domain: Interest = None,
-    out: given.Out = None,
-    data: given.Data = None,
-    device: given.Device = "auto",
+    steps: options.Steps = None,
+    seed: options.Seed = 0,
+    settings: options.Settings = None,
+    domain: Domain = None,
+    out: options.Out = None,
+    data: options.Data = None,
+    device: options.Device = "auto",
     figures: Figures = None,
 ) -> None:
-    """Look into what algorithms learn: train what it takes, keep the numbers in the run directory, print them.
+    """Analyze what algorithms learn: train them, keep the numbers in the run directory, and print them.
 
-    `seqdg report` of that directory shows the picture.
+    `seqdg report` shows the pictures of the same directory.
 
         seqdg analyze alignment --algorithms agg,fo-s-mldg
     """
@@ -57,53 +59,53 @@ def analyze(
     from seqdg.bench.executors.process import prepare_process
     from seqdg.bench.executors.session import Session
     from seqdg.bench.run import default_directory
-    from seqdg.cli.bench import command
+    from seqdg.cli.bench import quote_command
     from seqdg.paper.study import Study
     from seqdg.report.analyses import find_analysis, list_analyses, show_analysis
     from seqdg.results.directory import lock_directory, make_directory
     from seqdg.results.store import Store
 
-    asked = find_analysis(kind)
-    if asked is None:
+    analysis = find_analysis(kind)
+    if analysis is None:
         raise unknown("analysis", kind, list_analyses())
     chosen = load_benchmark(benchmark)
     directory = out or default_directory(chosen)
     make_directory(directory)
     if figures is not None:
         make_directory(figures, "--figures")  # now, not after the training
-    executor, kind_of_device = choose_executor(ExecutorChoice(), device)
-    session = Session(chosen.make_task(data), kind_of_device)
+    executor, device = choose_executor(ExecutorChoice(), device)
+    session = Session(chosen.make_task(data), device)
     prepare_process()
     with lock_directory(directory):
         store = Store.create(directory, chosen.name)
-        with _working(f"{kind} on {chosen.name}") as tick:
+        with _count_steps(f"{kind} on {chosen.name}") as tick:
             study = Study(
-                chosen, session, given.names(algorithms) or asked.algorithms,
+                chosen, session, options.split_names(algorithms) or analysis.algorithms,
                 held_out or session.task.dataset().domains[-1],
-                asked.trials if trials is None else trials, seed, asked.steps if steps is None else steps,
-                settings or (), domain=domain, everywhere=asked.everywhere and held_out is None,
+                analysis.trials if trials is None else trials, seed, analysis.steps if steps is None else steps,
+                settings or (), domain=domain, everywhere=analysis.everywhere and held_out is None,
                 executor=executor, tick=tick,
             )  # fmt: skip
             payload = {
                 "of": {**study.describe(), "domain": domain},
-                "numbers": asked.compute(study),
-                "command": command(),
+                "numbers": analysis.compute(study),
+                "command": quote_command(),
             }
         store.add_analysis(kind, payload)
         store.close()
-    shown = show_analysis(kind, payload)
-    typer.echo(_printed(shown), nl=False)
+    section = show_analysis(kind, payload)
+    typer.echo(_format_section(section), nl=False)
     print(f"The numbers are kept. `seqdg report {directory}` shows the picture.", file=sys.stderr)
     if figures is not None:
         from seqdg.report.draw.files import write_figures
 
-        for written in write_figures(shown.figures, figures):
-            typer.echo(written)
+        for path in write_figures(section.figures, figures):
+            typer.echo(path)
 
 
 @contextmanager
-def _working(label: str) -> Iterator[Callable[[int], None]]:
-    """On a terminal, how many steps have been taken; yields what to call with how many more."""
+def _count_steps(label: str) -> Iterator[Callable[[int], None]]:
+    """Count steps on a terminal; yield a function to call with the number of new ones."""
     from rich.console import Console
 
     taken = 0
@@ -117,13 +119,13 @@ def _working(label: str) -> Iterator[Callable[[int], None]]:
         yield tick
 
 
-def _printed(shown: Section) -> str:
-    """Its sentences, then its tables, for a terminal."""
+def _format_section(section: Section) -> str:
+    """Format its sentences, then its tables, for a terminal."""
     from seqdg.report.analyses import HOW
     from seqdg.report.text import draw_table
 
-    lines = [shown.title, *shown.text]
-    for table in [*shown.tables, *(t for t in shown.aside if t.caption != HOW)]:
+    lines = [section.title, *section.text]
+    for table in [*section.tables, *(t for t in section.aside if t.caption != HOW)]:
         grid = [list(table.head), *([name, *cells] for name, cells in table.rows)]
         lines += ["", table.caption, *draw_table([[cell.removeprefix("*") for cell in line] for line in grid])]
     return "\n".join(lines) + "\n"

@@ -9,36 +9,36 @@ from pathlib import Path
 
 import typer
 
-from seqdg.cli import options as given
+from seqdg.cli import options
 
 
 def bench(
-    benchmark: given.BenchmarkName = "rotated-mnist",
-    algorithms: given.Algorithms = None,
-    held_out: given.HeldOut = None,
-    trials: given.Trials = None,
-    steps: given.Steps = None,
-    seed: given.Seed = 0,
-    settings: given.Settings = None,
-    search: given.Search = 1,
-    precision: given.Precision = None,
-    out: given.Out = None,
-    data: given.Data = None,
-    device: given.Device = "auto",
-    executor: given.Executor = "local",
-    workers: given.Workers = None,
-    gpus_per_worker: given.GpusPerWorker = None,
-    address: given.Address = None,
-    checkpoint: given.Checkpoint = 60.0,
-    save_weights: given.SaveWeights = False,
-    select: given.Select = "source-val",
-    weights: given.Weights = None,
-    allow_partial: given.AllowPartial = False,
+    benchmark: options.BenchmarkName = "rotated-mnist",
+    algorithms: options.Algorithms = None,
+    held_out: options.HeldOut = None,
+    trials: options.Trials = None,
+    steps: options.Steps = None,
+    seed: options.Seed = 0,
+    settings: options.Settings = None,
+    search: options.Search = 1,
+    precision: options.Precision = None,
+    out: options.Out = None,
+    data: options.Data = None,
+    device: options.Device = "auto",
+    executor: options.Executor = "local",
+    workers: options.Workers = None,
+    gpus_per_worker: options.GpusPerWorker = None,
+    address: options.Address = None,
+    checkpoint: options.Checkpoint = 60.0,
+    save_weights: options.SaveWeights = False,
+    select: options.Select = "source-val",
+    weights: options.Weights = None,
+    allow_partial: options.AllowPartial = False,
 ) -> None:
-    """Compare algorithms: run what is missing, print the table.
+    """Compare algorithms: run the trials that are missing, and print the table.
 
-    Each trial trains on all domains but one and is tested on that one. Interrupt it whenever you like: running the same
-    command again does only what is missing.
+    Each trial trains on all domains but one and is tested on that one. Interrupt it whenever you like: the same command
+    continues where it stopped.
 
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
     """
@@ -50,13 +50,13 @@ def bench(
     directory = out or default_directory(load_benchmark(benchmark))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # what failed is said below
+            warnings.simplefilter("ignore", UserWarning)  # failures are printed below
             results = run(
-                benchmark, given.names(algorithms), held_out=given.names(held_out), trials=trials, steps=steps,
-                seed=seed, settings=settings or (), search=search, select=select, precision=precision, data=data,
-                out=directory, device=device, executor=executor, workers=workers, gpus_per_worker=gpus_per_worker,
-                address=address, checkpoint=checkpoint, save_weights=save_weights, weights=weights,
-                allow_partial=allow_partial, command=command(),
+                benchmark, options.split_names(algorithms), held_out=options.split_names(held_out), trials=trials,
+                steps=steps, seed=seed, settings=settings or (), search=search, select=select, precision=precision,
+                data=data, out=directory, device=device, executor=executor, workers=workers,
+                gpus_per_worker=gpus_per_worker, address=address, checkpoint=checkpoint, save_weights=save_weights,
+                weights=weights, allow_partial=allow_partial, command=quote_command(),
             )  # fmt: skip
     except KeyboardInterrupt:
         _say_interrupted(directory)
@@ -74,9 +74,11 @@ def _say_interrupted(directory: Path) -> None:
     store = Store.open(directory)
     stored = len(store.finished())
     store.close()
-    print(f"seqdg: interrupted; {stored} trials are stored in {directory}. To go on: {command()}", file=sys.stderr)
+    print(
+        f"seqdg: interrupted; {stored} trials are stored in {directory}. To go on: {quote_command()}", file=sys.stderr
+    )
 
 
-def command() -> str:
-    """Return what the user typed."""
+def quote_command() -> str:
+    """Return the command as the user typed it, quoted for a shell."""
     return shlex.join(["seqdg", *sys.argv[1:]])

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from seqdg.cli import options as given
+from seqdg.cli import options
 
 
 def check(
@@ -18,14 +18,14 @@ def check(
             "`seqdg list algorithms`, or your own, as module:name or file.py:name.",
         ),
     ],
-    data: given.Data = None,
-    allow_partial: given.AllowPartial = False,
+    data: options.Data = None,
+    allow_partial: options.AllowPartial = False,
 ) -> None:
-    """Is the data on disk right? Shows domains, classes and counts beside the published ones, and all that is wrong.
+    """Check data on disk: show domains, classes and counts beside the published ones, and every problem.
 
         seqdg check pacs-lite0 --data ~/data
 
-    Of an algorithm: does it keep the contract that training relies on?
+    Check an algorithm: does it keep the contract that training relies on?
 
         seqdg check ./pull.py:pull
     """
@@ -61,7 +61,7 @@ def _is_algorithm(name: str) -> bool:
 
 
 def _check_algorithm(name: str) -> None:
-    """Check an algorithm by the contract, with its settings as they are."""
+    """Check an algorithm against the contract, with its settings as they are."""
     from seqdg.base.errors import UsageError
     from seqdg.core import build
     from seqdg.testing import CHECKS, ContractError, check_algorithm

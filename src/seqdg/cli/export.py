@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from seqdg.cli import options as given
+from seqdg.cli import options
 
 
 def export(
-    model: given.Model,
+    model: options.Model,
     onnx: Annotated[Path, typer.Option(metavar="FILE", help="The ONNX file to write.")],
 ) -> None:
-    """Write a model as one ONNX file, its preprocessing inside, checked against onnxruntime.
+    """Write a model and its preprocessing as one ONNX file, and check it with onnxruntime.
 
     seqdg export model --onnx model.onnx
     """

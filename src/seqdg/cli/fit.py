@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqdg.cli import options as given
+from seqdg.cli import options
 
 if TYPE_CHECKING:
     from seqdg.data import LabeledRows
     from seqdg.estimator import Comparison, DomainGeneralizer
 
 DataArgument = Annotated[
-    Path, typer.Argument(metavar="DATA", help="A .csv or .parquet, or a folder or .zip <domain>/<class>/<picture>.")
+    Path,
+    typer.Argument(
+        metavar="DATA", help="A .csv or .parquet file, or a folder or .zip of images <domain>/<class>/<image>."
+    ),
 ]
 
 USUAL = "fo-s-mldg"
@@ -26,36 +29,49 @@ USUAL = "fo-s-mldg"
 def fit(
     data: DataArgument,
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Directory to save the model in.")],
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a table: the column of labels.")] = None,
-    domain: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a table: the column of domains.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels, for a table.")] = None,
+    domain: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of domains, for a table.")] = None,
     ignore: Annotated[
         str | None, typer.Option(metavar="A,B", help="Columns to leave out, such as identifiers.")
     ] = None,
-    choose: Annotated[bool, typer.Option("--choose", help="Compare algorithms and take the best.")] = False,
+    choose: Annotated[bool, typer.Option("--choose", help="Compare algorithms and use the best.")] = False,
     algorithm: Annotated[
-        str | None, typer.Option(help=f"The one to train by, where none is chosen.  [default: {USUAL}]")
+        str | None, typer.Option(help=f"The algorithm to train, without --choose.  [default: {USUAL}]")
     ] = None,
-    algorithms: Annotated[str | None, typer.Option(metavar="A,B", help="Those that --choose compares.")] = None,
-    settings: given.Settings = None,
-    search: given.Search = 1,
-    sampler: Annotated[str, typer.Option(metavar="random|optuna", help="What draws the candidates.")] = "random",
-    select: Annotated[str, typer.Option(metavar="source-val|leave-one-out", help="How to choose.")] = "source-val",
+    algorithms: Annotated[
+        str | None, typer.Option(metavar="A,B", help="The algorithms that --choose compares.")
+    ] = None,
+    settings: options.Settings = None,
+    search: options.Search = 1,
+    sampler: Annotated[str, typer.Option(metavar="random|optuna", help="How --search draws candidates.")] = "random",
+    select: Annotated[
+        str, typer.Option(metavar="source-val|leave-one-out", help="The rule that --choose follows.")
+    ] = "source-val",
     criterion: Annotated[
-        str, typer.Option(metavar=given.CRITERIA, help="What steps, settings and algorithm are chosen by.")
+        str,
+        typer.Option(
+            metavar=options.CRITERIA, help="The metric by which steps, settings and the algorithm are chosen."
+        ),
     ] = "accuracy",
-    seeds: Annotated[int, typer.Option(help="Trials of everything that is compared.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Trials of every candidate and held-out domain.")] = 3,
     steps: Annotated[int, typer.Option(help="Training steps.")] = 500,
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
-    class_weight: Annotated[str | None, typer.Option(metavar="balanced", help="Give all classes the same say.")] = None,
-    net: Annotated[str | None, typer.Option(help="mlp, resnet18, efficientnet-lite0, ...")] = None,
-    hidden: Annotated[str, typer.Option(metavar="W,W", help="Widths of an mlp's hidden layers.")] = "64,32",
+    class_weight: Annotated[
+        str | None, typer.Option(metavar="balanced", help="Weight classes so that all count the same.")
+    ] = None,
+    net: Annotated[str | None, typer.Option(help="The net: mlp, resnet18, efficientnet-lite0, ...")] = None,
+    hidden: Annotated[str, typer.Option(metavar="W,W", help="Widths of the hidden layers of an mlp.")] = "64,32",
     image_size: Annotated[int | None, typer.Option(help="Side of the images that enter the net.")] = None,
-    estimate: Annotated[bool, typer.Option(help="Hold out every domain in turn to say what to expect.")] = True,
-    workers: Annotated[int | None, typer.Option(help="Processes to compare in. Default: one per core.")] = None,
-    seed: Annotated[int, typer.Option(help="The same one gives the same model.")] = 0,
-    device: given.Device = "auto",
+    estimate: Annotated[
+        bool, typer.Option(help="Hold out every domain in turn to estimate accuracy on a new one.")
+    ] = True,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that --choose trains in. Default: one per core.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same model.")] = 0,
+    device: options.Device = "auto",
 ) -> None:
-    """Train a model on your own domains, and say what to expect of it on the next one.
+    """Train a model on your own domains, and estimate how well it will do on a new one.
 
         seqdg fit patients.csv --label ill --domain hospital --choose --out model
 
@@ -68,15 +84,15 @@ def fit(
     _check_choice(choose, algorithm, algorithms, search, select)
     check_place(out)
     with count_files("reading images") as progress:
-        rows = read_rows(data, label, domain, given.names(ignore) or (), progress)
+        rows = read_rows(data, label, domain, options.split_names(ignore) or (), progress)
     template = DomainGeneralizer(
         net=net, hidden=_parse_widths(hidden), steps=steps, lr=lr, criterion=criterion, class_weight=class_weight,
         image_size=image_size, device=device, random_state=seed,
     )  # fmt: skip
     if choose:
         comparison = _compare(
-            rows, template, given.names(algorithms), settings or (), search=search, sampler=sampler, select=select,
-            seeds=seeds, workers=workers,
+            rows, template, options.split_names(algorithms), settings or (), search=search, sampler=sampler,
+            select=select, seeds=seeds, workers=workers,
         )  # fmt: skip
         typer.echo(str(comparison), nl=False)
         model = comparison.estimator
@@ -92,7 +108,7 @@ def fit(
 
 
 def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, search: int, select: str) -> None:
-    """No option is passed over in silence."""
+    """Refuse options that would have no effect."""
     from seqdg.base.errors import UsageError
 
     if choose and algorithm is not None:

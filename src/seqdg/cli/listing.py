@@ -10,16 +10,16 @@ import typer
 
 
 def list_names(
-    kind: Annotated[str, typer.Argument(metavar="algorithms|benchmarks|datasets")],
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    kind: Annotated[str, typer.Argument(metavar="algorithms|benchmarks|datasets", help="What to list.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Show what there is to choose from."""
+    """List the algorithms, benchmarks or data sets to choose from."""
     from seqdg.base.errors import unknown
 
     kinds: dict[str, Callable[[], list[dict[str, object]]]] = {
-        "algorithms": _algorithms,
-        "benchmarks": _benchmarks,
-        "datasets": _datasets,
+        "algorithms": _list_algorithms,
+        "benchmarks": _list_benchmarks,
+        "datasets": _list_datasets,
     }
     if kind not in kinds:
         raise unknown("list", kind, kinds)
@@ -28,41 +28,41 @@ def list_names(
         typer.echo(json.dumps(entries, indent=2))
         return
     if kind == "datasets":
-        typer.echo("\n\n".join(map(_described, entries)))
+        typer.echo("\n\n".join(map(_format_dataset, entries)))
         return
     width = max(len(str(e["name"])) for e in entries)
     for entry in entries:
         typer.echo(f"{entry['name']!s:<{width}}  {entry['title']}")
 
 
-def _algorithms() -> list[dict[str, object]]:
+def _list_algorithms() -> list[dict[str, object]]:
     from seqdg.core.registry import build, list_algorithms
     from seqdg.core.sequential import Sequential
     from seqdg.core.settings import format_settings
 
-    found: list[dict[str, object]] = []
+    entries: list[dict[str, object]] = []
     for name in list_algorithms():
         algorithm = build(name)
         base = algorithm.base if isinstance(algorithm, Sequential) else algorithm
         title = (type(base).__doc__ or "").strip().splitlines()[0]
         title = f"Sequential: {title}" if base is not algorithm else title
-        found.append({"name": name, "title": title, "settings": format_settings(algorithm)})
-    return found
+        entries.append({"name": name, "title": title, "settings": format_settings(algorithm)})
+    return entries
 
 
-def _benchmarks() -> list[dict[str, object]]:
+def _list_benchmarks() -> list[dict[str, object]]:
     from seqdg.bench.benchmark import list_benchmarks, load_benchmark
 
     loaded = [load_benchmark(name) for name in list_benchmarks()]
     return [{"name": b.name, "title": b.title, "source": b.source} for b in loaded]
 
 
-def _datasets() -> list[dict[str, object]]:
-    """The data of every benchmark; those without a path come with the package."""
+def _list_datasets() -> list[dict[str, object]]:
+    """List the data of every benchmark; data without a path comes with the package."""
     from seqdg.bench.benchmark import list_benchmarks, load_benchmark
     from seqdg.data import BUNDLED, DataSpec
 
-    found: list[dict[str, object]] = []
+    entries: list[dict[str, object]] = []
     for name in list_benchmarks():
         table = load_benchmark(name).data
         bundled = BUNDLED[table["format"]]() if table["format"] in BUNDLED else None
@@ -73,11 +73,11 @@ def _datasets() -> list[dict[str, object]]:
         else:
             counts = {domain: len(data.rows(domain)) for domain in data.domains}
             entry |= {"format": "bundled", "counts": counts, "path": [], "get": "comes with seqdg"}
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
-def _described(entry: dict[str, Any]) -> str:
+def _format_dataset(entry: dict[str, Any]) -> str:
     counts = entry["counts"]
     domains = ", ".join(f"{name} ({counts[name]})" if name in counts else name for name in entry["domains"])
     lines = [

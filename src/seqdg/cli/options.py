@@ -34,7 +34,7 @@ Precision = Annotated[
     str | None,
     typer.Option(
         metavar="float32|tf32|bf16|float64",
-        help="Of training. tf32 and bf16 are quicker on a GPU; with float64 every machine comes to the same numbers. "
+        help="Precision of training. tf32 and bf16 are faster on a GPU; float64 gives the same numbers everywhere. "
         "Default: the benchmark's.",
     ),
 ]
@@ -44,41 +44,41 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="ALGORITHM.SETTING=VALUE",
-        help="For example fo-s-mldg.alpha=0.05,0.6 or agg.lr=0.1; may be repeated.",
+        help="A setting of an algorithm, for example fo-s-mldg.alpha=0.05,0.6 or agg.lr=0.1. May be repeated.",
     ),
 ]
 Search = Annotated[
     int,
     typer.Option(
         metavar="N",
-        help="Candidates per algorithm, as many for each: with its settings as they are, and others with settings "
-        "drawn from the ranges beside them and the learning rate from a tenth to twice what it is (log-uniform; "
-        "lr_search in a benchmark's file says otherwise). What --set gives is not searched.",
+        help="Candidates per algorithm. The first keeps its settings as they are. The others draw settings from their "
+        "ranges and the learning rate from a tenth to twice its value (log-uniform; lr_search in a benchmark's file "
+        "sets another range). Settings given with --set are not searched.",
     ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(help="Run directory. What it holds already is not run again. Default: runs/BENCHMARK."),
+    typer.Option(help="Run directory. Trials that it already holds are not run again. Default: runs/BENCHMARK."),
 ]
 Data = Annotated[
-    Path | None, typer.Option(help="Root folder of the data; the benchmark's file names what lies below it.")
+    Path | None, typer.Option(help="Root folder of the data; the benchmark's file names the folders and files in it.")
 ]
-Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to train. auto takes a GPU if there is one.")]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to train. auto uses a GPU if there is one.")]
 Select = Annotated[
     str,
     typer.Option(
         metavar="source-val|last|leave-one-out|oracle",
-        help="Which evaluation of a trial counts. Only oracle looks at the held-out domain.",
+        help="How to choose the evaluation of a trial that counts. Only oracle looks at the held-out domain.",
     ),
 ]
 Weights = Annotated[
     Path | None,
-    typer.Option(help="Weight file that the net starts from: .safetensors, or .pth as torchvision publishes them."),
+    typer.Option(help="Weight file that the net starts from: .safetensors, or .pth as published by torchvision."),
 ]
 AllowPartial = Annotated[
     bool,
     typer.Option(
-        "--allow-partial", help="Go on where the data differ from the published counts, with a note in the record."
+        "--allow-partial", help="Continue if the data differ from the published counts, and note it in the record."
     ),
 ]
 Executor = Annotated[
@@ -87,26 +87,28 @@ Executor = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Worker processes; 0: this process alone. Default: one for each core, or for each GPU."),
+    typer.Option(help="Worker processes; 0 trains in this process. Default: one per core, or one per GPU."),
 ]
 GpusPerWorker = Annotated[
-    float | None, typer.Option(metavar="PART", help="Part of a GPU for each worker: 0.25 puts four on one. Default: 1.")
+    float | None,
+    typer.Option(metavar="PART", help="Share of a GPU for each worker; 0.25 puts four on one. Default: 1."),
 ]
 Address = Annotated[
     str | None,
-    typer.Option(help="Of a running Ray cluster, or `auto` to find it. Default: a Ray of this machine's own."),
+    typer.Option(help="Address of a running Ray cluster, or `auto` to find it. Default: start Ray on this machine."),
 ]
 Checkpoint = Annotated[
-    float, typer.Option(metavar="SECONDS", help="Between checkpoints of trials that take longer; 0: none.")
+    float,
+    typer.Option(metavar="SECONDS", help="Seconds between checkpoints of trials that take longer; 0 writes none."),
 ]
 SaveWeights = Annotated[
     bool, typer.Option("--save-weights", help="Keep every trial's deployed weights, in DIR/weights/TRIAL.safetensors.")
 ]
-Format = Annotated[str, typer.Option("--format", metavar="text|markdown|latex|csv|json")]
+Format = Annotated[str, typer.Option("--format", metavar="text|markdown|latex|csv|json", help="Format of the table.")]
 CRITERIA = "accuracy|balanced_accuracy|log_loss|calibration_error|auroc"
-Criterion = Annotated[str, typer.Option(metavar=CRITERIA, help="What is tabled.")]
+Criterion = Annotated[str, typer.Option(metavar=CRITERIA, help="Which metric to show.")]
 
 
-def names(text: str | None) -> list[str] | None:
-    """`a,b` as a list."""
+def split_names(text: str | None) -> list[str] | None:
+    """Split `a,b` into a list of names."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -9,33 +9,31 @@ import typer
 
 Runs = Annotated[
     list[Path],
-    typer.Argument(metavar="DIR...", help="Run directories of one benchmark, or runs that were packed before."),
+    typer.Argument(metavar="DIR...", help="Run directories of one benchmark, or packed runs."),
 ]
-To = Annotated[
+Out = Annotated[
     Path,
-    typer.Option(
-        "--out", metavar="FILE", help="Where to write it: a file that ends in .xz, or a directory for records.json.xz."
-    ),
+    typer.Option("--out", metavar="FILE", help="A file that ends in .xz, or a directory to write records.json.xz in."),
 ]
 Exact = Annotated[
     bool, typer.Option("--exact", help="Keep every digit of every criterion; the file is about three times as large.")
 ]
 
 
-def pack(runs: Runs, out: To, exact: Exact = False) -> None:
-    """Pack runs into one compact file to publish, which `table`, `report`, `status` and `rerun` read.
+def pack(runs: Runs, out: Out, exact: Exact = False) -> None:
+    """Pack runs into one compact file to publish. `table`, `report`, `status` and `rerun` read it.
 
-    The same records give the same bytes. What is left out is said.
+    The same records give the same bytes. It prints what it leaves out.
 
         seqdg pack runs/rotated-mnist --out docs/results/rotated-mnist
     """
     from seqdg.results.archive.reading import FILE, open_run
-    from seqdg.results.archive.writing import pack as packed
+    from seqdg.results.archive.writing import pack as pack_runs
 
     file = out if out.suffix == ".xz" else out / FILE
-    found = [(path, open_run(path)) for path in runs]
-    said = packed(found, file, exact)
+    opened = [(path, open_run(path)) for path in runs]
+    notes = pack_runs(opened, file, exact)
     count = len(open_run(file).statuses())
-    typer.echo(f"{count} trials of {found[0][1].benchmark} in {file}, {file.stat().st_size / 1e6:.2f} MB.")
-    for sentence in said:
-        typer.echo(sentence)
+    typer.echo(f"{count} trials of {opened[0][1].benchmark} in {file}, {file.stat().st_size / 1e6:.2f} MB.")
+    for note in notes:
+        typer.echo(note)

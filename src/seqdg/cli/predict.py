@@ -8,25 +8,27 @@ from typing import Annotated
 
 import typer
 
-from seqdg.cli import options as given
+from seqdg.cli import options
 
 
 def predict(
-    model: given.Model,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A .csv or .parquet, or a folder or .zip of pictures.")],
+    model: options.Model,
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A .csv or .parquet file, or a folder or .zip of images.")
+    ],
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="Where to write labels and probabilities: .csv or .parquet.")
     ],
     device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda", help="Where to predict. auto takes a GPU if there is one.")
+        str, typer.Option(metavar="auto|cpu|cuda", help="Where to predict. auto uses a GPU if there is one.")
     ] = "auto",
 ) -> None:
-    """Predict every row of a table, or every picture of a folder: a label and the probability of every class.
+    """Predict every row of a table, or every image of a folder: a label and the probability of every class.
 
         seqdg predict model new.csv --out predictions.csv
 
-    Rows are read, predicted and written some at a time, so a table may be larger than memory. Where it has the column
-    of labels, the share of right predictions is printed.
+    Rows are read, predicted and written some at a time, so a table may be larger than memory. If it has the column of
+    labels, the accuracy is printed.
     """
     from seqdg.bench.console import count_files
     from seqdg.estimator import predict_file, read_model

@@ -7,24 +7,26 @@ from typing import Annotated
 
 import typer
 
-from seqdg.cli import options as given
+from seqdg.cli import options
 
 Figures = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Also write every figure there, as SVG and PDF, for a paper.")
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Folder to write every figure to as well, as SVG and PDF, for a paper."),
 ]
 Baseline = Annotated[
-    str | None, typer.Option(metavar="ALGORITHM", help="What differences are taken from. Default: agg where it ran.")
+    str | None,
+    typer.Option(metavar="ALGORITHM", help="The algorithm that others are compared with. Default: agg, if it ran."),
 ]
 
 
 def report(
-    directory: given.Results,
-    select: given.Select = "source-val",
-    criterion: given.Criterion = "accuracy",
+    directory: options.Results,
+    select: options.Select = "source-val",
+    criterion: options.Criterion = "accuracy",
     baseline: Baseline = None,
     figures: Figures = None,
 ) -> None:
-    """Write DIR/report.html: one page with tables, pictures, tests and how to reproduce it. Needs no network.
+    """Write DIR/report.html: one page with tables, figures, tests and how to reproduce them. It needs no network.
 
     seqdg report runs/rotated-mnist --figures figures
     """

@@ -8,63 +8,63 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqdg.cli import options as given
+from seqdg.cli import options
 
 if TYPE_CHECKING:
     from seqdg.bench.rerun import Repeat
 
 Keys = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TRIAL...]", help="Keys of trials, or their first letters. Default: a sample of all."),
+    typer.Argument(metavar="[TRIAL...]", help="Keys of trials, or their first letters. Default: a random sample."),
 ]
-Sample = Annotated[int, typer.Option(metavar="N", help="How many trials to draw where none are named.")]
-Draw = Annotated[int, typer.Option(help="Another seed draws another sample.")]
+Sample = Annotated[int, typer.Option(metavar="N", help="How many trials to draw, if none are named.")]
+Draw = Annotated[int, typer.Option(help="Seed of the sample.")]
 Alone = Annotated[
-    bool, typer.Option("--alone", help="Train each by itself, even where its stack would give the same bits.")
+    bool, typer.Option("--alone", help="Train each trial by itself, even where its stack would give the same bits.")
 ]
 Within = Annotated[
     float,
-    typer.Option(metavar="POINTS", help="Difference in accuracy that is let pass where the same number is not due."),
+    typer.Option(metavar="POINTS", help="Allowed difference in accuracy where the numbers cannot be exactly the same."),
 ]
-Listed = Annotated[bool, typer.Option("--list", help="Only list the trials with their keys.")]
-Named = Annotated[
+List = Annotated[bool, typer.Option("--list", help="List the trials with their keys, and train nothing.")]
+Benchmark = Annotated[
     str | None,
-    typer.Option("--benchmark", metavar="FILE", help="The benchmark's file, where it is your own."),
+    typer.Option("--benchmark", metavar="FILE", help="The benchmark's file, if it is your own."),
 ]
-Own = Annotated[
+Algorithms = Annotated[
     str | None,
-    typer.Option("--algorithms", metavar="A,B", help="Where algorithms of your own are: module:name or file.py:name."),
+    typer.Option("--algorithms", metavar="A,B", help="Your own algorithms in the run, as module:name or file.py:name."),
 ]
 
 
 def rerun(
-    directory: given.Results,
+    directory: options.Results,
     trials: Keys = None,
     sample: Sample = 3,
     seed: Draw = 0,
-    data: given.Data = None,
-    device: given.Device = "auto",
+    data: options.Data = None,
+    device: options.Device = "auto",
     alone: Alone = False,
     within: Within = 1.0,
-    list_them: Listed = False,
-    benchmark: Named = None,
-    algorithms: Own = None,
-    weights: given.Weights = None,
-    allow_partial: given.AllowPartial = False,
+    list_them: List = False,
+    benchmark: Benchmark = None,
+    algorithms: Algorithms = None,
+    weights: options.Weights = None,
+    allow_partial: options.AllowPartial = False,
 ) -> None:
-    """Train recorded trials again, from their descriptions alone, and say whether the accuracy is the same.
+    """Train recorded trials again from their descriptions alone, and check that the accuracy is the same.
 
-    On the kind of device and the torch of the record, a trial is trained in the stack that it was trained in, and
-    every accuracy must be the same number. Elsewhere, and with --alone, rounding differs: then accuracy at the step
-    that source validation chose and at the last one must be within --within points, or one test row where that is
-    more. Exit code 1: some trial does not agree.
+    On the same kind of device and version of torch, a trial is trained in the same stack as before, and every accuracy
+    must be the same number. Elsewhere, and with --alone, rounding differs: accuracy at the step chosen by source
+    validation and at the last step must then be within --within points, or within one test row if that is more. Exit
+    code 1 means that some trial does not agree.
 
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
     """
     from seqdg.bench.benchmark import load_benchmark
     from seqdg.bench.executors.session import Session
     from seqdg.bench.rerun import pick_records
-    from seqdg.bench.rerun import rerun as again
+    from seqdg.bench.rerun import rerun as rerun_trials
     from seqdg.results.archive.reading import open_run
     from seqdg.training.device import choose_device
 
@@ -79,19 +79,19 @@ def rerun(
     chosen = load_benchmark(name).with_weights(weights)
     domains = tuple({d: None for r in wanted for d in r.held_out})
     session = Session(chosen.make_task(data, allow_partial, domains), choose_device(device))
-    names = {name.rpartition(":")[2]: name for name in given.names(algorithms) or ()}
-    found = []
-    for repeat in again(records, wanted, session, groups, alone, within, names):
-        found.append(repeat)
+    names = {name.rpartition(":")[2]: name for name in options.split_names(algorithms) or ()}
+    repeats = []
+    for repeat in rerun_trials(records, wanted, session, groups, alone, within, names):
+        repeats.append(repeat)
         r = repeat.recorded
-        print(f"trained {len(found)} of {len(wanted)}: {r.algorithm}, {','.join(r.held_out)}", file=sys.stderr)
-    typer.echo(_told(found), nl=False)
-    if not all(c.agrees for c in found):
+        print(f"trained {len(repeats)} of {len(wanted)}: {r.algorithm}, {','.join(r.held_out)}", file=sys.stderr)
+    typer.echo(_format_repeats(repeats), nl=False)
+    if not all(c.agrees for c in repeats):
         raise typer.Exit(1)
 
 
-def _told(found: Sequence[Repeat]) -> str:
-    """Recorded and new accuracy side by side, and what was compared."""
+def _format_repeats(repeats: Sequence[Repeat]) -> str:
+    """Format recorded and new accuracy side by side, and say what was compared."""
     from seqdg.report.text import draw_table
 
     head = [
@@ -108,24 +108,24 @@ def _told(found: Sequence[Repeat]) -> str:
         "",
     ]
     lines = [head]
-    for c in found:
+    for c in repeats:
         r, numbers = c.recorded, []
         for step in (c.step, c.last):
-            numbers += [_percent(c.accuracy(record, step)) for record in (r, c.again)]
+            numbers += [_format_accuracy(c.accuracy(record, step)) for record in (r, c.again)]
         same = "same" if c.same_weights else "differ"
         verdict = "agrees" if c.agrees else "DIFFERS"
         lines.append([r.key, r.algorithm, ",".join(r.held_out), str(r.seed), str(c.step), *numbers, same, verdict])
-    agree = sum(c.agrees for c in found)
-    return "\n".join([*draw_table(lines), "", *_basis(found), f"{agree} of {len(found)} agree."]) + "\n"
+    agree = sum(c.agrees for c in repeats)
+    return "\n".join([*draw_table(lines), "", *_describe_rules(repeats), f"{agree} of {len(repeats)} agree."]) + "\n"
 
 
-def _basis(found: Sequence[Repeat]) -> list[str]:
-    """What was asked of them."""
-    said = []
-    exact, near = [c for c in found if c.allowed == 0], [c for c in found if c.allowed > 0]
+def _describe_rules(repeats: Sequence[Repeat]) -> list[str]:
+    """Say what must agree, and why."""
+    rules = []
+    exact, near = [c for c in repeats if c.allowed == 0], [c for c in repeats if c.allowed > 0]
     if exact:
         new = exact[0].again
-        said.append(
+        rules.append(
             f"{len(exact)} trained in the stack of the record, on the same kind of device ({new.device}) and torch "
             f"({new.versions['torch']}): accuracy must be the same at every evaluation."
         )
@@ -133,12 +133,12 @@ def _basis(found: Sequence[Repeat]) -> list[str]:
         old, new = near[0].recorded, near[0].again
         here = "the same kind of device" if near[0].alike else f"{new.device}, torch {new.versions['torch']}"
         there = f"{old.device}, torch {old.versions.get('torch')}, {old.stacked} in a stack"
-        said.append(
+        rules.append(
             f"{len(near)} trained alone on {here} (the record: {there}), where arithmetic is rounded otherwise: "
             f"accuracy must be within {max(c.allowed for c in near):.1f} points at the chosen and at the last step."
         )
-    return said
+    return rules
 
 
-def _percent(value: float | None) -> str:
+def _format_accuracy(value: float | None) -> str:
     return "diverged" if value is None else f"{value:.2f}"

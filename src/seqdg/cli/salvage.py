@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-from seqdg.cli import options as given
+from seqdg.cli import options
 
 
 def salvage(
-    directory: given.RunDirectory,
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="A directory to make.")],
+    directory: options.RunDirectory,
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="The directory to create.")],
     benchmark: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose run it is, where not even that can be read.")
+        str | None, typer.Option(metavar="NAME", help="The benchmark of the run, if even that cannot be read.")
     ] = None,
 ) -> None:
-    """Copy what can be read of a damaged run directory to a new one, where the run can go on."""
-    from seqdg.results.salvage import salvage as copied
+    """Copy every readable record of a damaged run directory to a new one, where the run can continue."""
+    from seqdg.results.salvage import salvage as salvage_run
 
-    count = copied(directory, new, benchmark)
+    count = salvage_run(directory, new, benchmark)
     typer.echo(f"{count} whole records are now in {new}. With --out {new}, the run's command does what is missing.")

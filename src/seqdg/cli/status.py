@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqdg.cli import options as given
+from seqdg.cli import options
 
 if TYPE_CHECKING:
     from seqdg.results.status import Status
 
 
 def status(
-    directory: given.Results,
-    errors: Annotated[bool, typer.Option("--errors", help="The traceback of every failed trial.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    directory: options.Results,
+    errors: Annotated[bool, typer.Option("--errors", help="Also print the traceback of every failed trial.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Say how a run stands: trials done, running, failed, diverged and left, and when it will be done."""
+    """Show the state of a run: trials done, running, failed, diverged and left, and the time that is left."""
     from seqdg.results.archive.reading import open_run
-    from seqdg.results.status import read_status as found
+    from seqdg.results.status import read_status
 
-    now = found(directory)
-    typer.echo(json.dumps(asdict(now), indent=2) if as_json else _told(now))
+    now = read_status(directory)
+    typer.echo(json.dumps(asdict(now), indent=2) if as_json else _format_status(now))
     if errors:
         for key, error in open_run(directory).failures():
             typer.echo(f"\ntrial {key}\n{error.strip()}")
 
 
-def _told(now: Status) -> str:
+def _format_status(now: Status) -> str:
     from seqdg.results.status import format_duration
 
     lines = [f"{now.benchmark}: {now.planned} trials, {'running' if now.active else 'not running'}"]

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from seqdg.cli import options as given
+from seqdg.cli import options
 
 Against = Annotated[
     str | None,
-    typer.Option(metavar="paper", help="Set the paper's published numbers beside these, and say how the two differ."),
+    typer.Option(metavar="paper", help="Show the paper's published numbers beside these, and how the two differ."),
 ]
 Baseline = Annotated[
     str | None,
@@ -19,20 +19,20 @@ Baseline = Annotated[
 
 Cost = Annotated[
     bool,
-    typer.Option("--cost", help="Instead, what the run took: time and memory of every algorithm, from its records."),
+    typer.Option("--cost", help="Show the time and memory of every algorithm instead, from its records."),
 ]
 
 
 def table(
-    directory: given.Results,
-    form: given.Format = "text",
-    select: given.Select = "source-val",
-    criterion: given.Criterion = "accuracy",
+    directory: options.Results,
+    form: options.Format = "text",
+    select: options.Select = "source-val",
+    criterion: options.Criterion = "accuracy",
     against: Against = None,
     baseline: Baseline = None,
     cost: Cost = False,
 ) -> None:
-    """Print the table of a run: mean ± standard error over trials, the best of every held-out domain marked.
+    """Print the table of a run: mean ± standard error over trials, with the best of every held-out domain marked.
 
     seqdg table runs/rotated-mnist --baseline agg
     """
