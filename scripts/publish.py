@@ -23,10 +23,9 @@ from seqdg.report.published import find_table
 from seqdg.report.sheet import build_sheet
 from seqdg.report.table import render
 from seqdg.results.archive.reading import open_run
-from seqdg.results.criteria import HIGHER_IS_BETTER
+from seqdg.results.criteria import CRITERIA
 from seqdg.results.record import Record
 from seqdg.results.select import RULES, select_outcomes
-from seqdg.results.summary import UNITS
 
 BASELINE = "agg"
 BY = {
@@ -68,7 +67,7 @@ def _tables(records: list[Record], benchmark: str, directory: Path) -> dict[str,
         command = f"seqdg table {place} --format markdown --criterion {criterion}{tested}"
         text = render(build_sheet(records, "source-val", criterion, baseline), "markdown")
         file = f"tables/{criterion.replace('_', '-')}.md"
-        found[file] = (f"{UNITS[criterion].title}, selected by itself on source validation", command, text)
+        found[file] = (f"{CRITERIA[criterion].title}, selected by itself on source validation", command, text)
     command = f"seqdg table {place} --format markdown --cost"
     found["tables/cost.md"] = ("Cost", command, render_costs(records, "markdown"))
     return found
@@ -92,7 +91,7 @@ def _rules(records: list[Record]) -> list[str]:
 
 def _criteria(records: list[Record]) -> list[str]:
     known = {c for r in records for e in r.history for c in e.held_out}
-    return [c for c in HIGHER_IS_BETTER if c in known]
+    return [c for c in CRITERIA if c in known]
 
 
 def _page(run: RunContents, directory: Path, tables: dict, figures: dict, answers: list, warnings: list) -> str:

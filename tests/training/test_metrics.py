@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, roc_auc_score
 
-from seqdg.training.metrics import compute_metrics
+from command import seqdg
+from seqdg.results.criteria import CRITERIA, Unit
+from seqdg.results.store import Store
+from seqdg.training.metrics import METRICS, compute_metrics
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -58,3 +63,24 @@ def test_scores_that_are_no_numbers_have_no_auroc_and_leave_other_trials_alone()
     found = compute_metrics(logits, torch.tensor([[1, 0, 1]] * 3), mask)["auroc"]
     assert found[:2].tolist() == [1.0, 1.0]  # the second has it in a row that does not count
     assert torch.isnan(found[2])
+
+
+def test_a_criterion_is_added_by_one_entry_and_one_function(tmp_path, monkeypatch):
+    monkeypatch.setitem(CRITERIA, "confidence", Unit("Mean confidence in %", higher_is_better=False))
+
+    def confidence(p):
+        return (p.log_p.max(-1).values.exp() * p.weight).sum(1) / p.weight.sum(1)
+
+    monkeypatch.setitem(METRICS, "confidence", confidence)
+    words = ["rotated-mnist", "--algorithms", "agg", "--held-out", "75", "--trials", 1, "--steps", 5, "--workers", 0]
+    assert seqdg("bench", *words, "--device", "cpu", "--out", tmp_path).returncode == 0
+    shown = json.loads(seqdg("table", tmp_path, "--criterion", "confidence", "--format", "json").stdout)
+    (record,) = Store.open(tmp_path).records()
+    values = {e.step: e.held_out["confidence"][0] for e in record.history}
+    lowest = min(record.history, key=lambda e: sum(e.source["confidence"]))
+    assert shown[0]["mean"] == pytest.approx(100 * values[lowest.step])
+    assert 10 < shown[0]["mean"] < 100
+
+
+def test_every_criterion_has_a_metric_and_every_metric_a_criterion():
+    assert list(METRICS) == list(CRITERIA)

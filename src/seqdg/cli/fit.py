@@ -50,7 +50,7 @@ def fit(
     criterion: Annotated[
         str,
         typer.Option(
-            metavar=options.CRITERIA, help="The metric by which steps, settings and the algorithm are chosen."
+            metavar=options.CRITERION_NAMES, help="The metric by which steps, settings and the algorithm are chosen."
         ),
     ] = "accuracy",
     seeds: Annotated[int, typer.Option(help="Trials of every candidate and held-out domain.")] = 3,

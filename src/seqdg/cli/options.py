@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from seqdg.results.criteria import CRITERIA
+
 BenchmarkName = Annotated[
     str, typer.Argument(metavar="[BENCHMARK]", help="A name from `seqdg list benchmarks`, or your own .toml file.")
 ]
@@ -105,8 +107,8 @@ SaveWeights = Annotated[
     bool, typer.Option("--save-weights", help="Keep every trial's deployed weights, in DIR/weights/TRIAL.safetensors.")
 ]
 Format = Annotated[str, typer.Option("--format", metavar="text|markdown|latex|csv|json", help="Format of the table.")]
-CRITERIA = "accuracy|balanced_accuracy|log_loss|calibration_error|auroc"
-Criterion = Annotated[str, typer.Option(metavar=CRITERIA, help="Which metric to show.")]
+CRITERION_NAMES = "|".join(CRITERIA)
+Criterion = Annotated[str, typer.Option(metavar=CRITERION_NAMES, help="Which metric to show.")]
 
 
 def split_names(text: str | None) -> list[str] | None:

@@ -12,10 +12,10 @@ from scipy import stats
 
 from seqdg.base.words import count_things
 from seqdg.report.text import align_columns
-from seqdg.results.criteria import CRITERIA, HIGHER_IS_BETTER
+from seqdg.results.criteria import CRITERIA
 from seqdg.results.select import Outcome
 from seqdg.results.statistics import PairedDifference, compare_pairs, format_p
-from seqdg.results.summary import AVERAGE, UNITS, WORST
+from seqdg.results.summary import AVERAGE, WORST
 
 CHOSEN, ORACLE = "chosen", "oracle"
 LEVEL = 0.95
@@ -87,9 +87,9 @@ class Comparison:
         """Every algorithm against the baseline, trial by trial."""
         if self.baseline is None or len(self.algorithms) < 2:
             return []
-        unit = UNITS[self.criterion]
+        unit = CRITERIA[self.criterion]
         known = [replace(o, value=_keep_finite(o.value)) for o in self.outcomes[self.select]]
-        return compare_pairs(known, self.baseline, unit.factor, HIGHER_IS_BETTER[self.criterion])
+        return compare_pairs(known, self.baseline, unit.factor, unit.higher_is_better)
 
     @property
     def warnings(self) -> list[str]:
@@ -97,7 +97,7 @@ class Comparison:
         reasons, tested = [], self.paired
         better = [p for p in tested if p.distinguishable and ((p.difference or 0.0) > 0) == p.higher]
         if tested and not better:
-            sign = 1 if HIGHER_IS_BETTER[self.criterion] else -1
+            sign = 1 if CRITERIA[self.criterion].higher_is_better else -1
             best = max(tested, key=lambda p: -math.inf if p.difference is None else sign * p.difference)
             gap = (
                 ""
@@ -116,7 +116,7 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """What to expect on the next domain."""
-        unit, name = UNITS[self.criterion], self.criterion.replace("_", " ").replace("auroc", "AUROC")
+        unit, name = CRITERIA[self.criterion], self.criterion.replace("_", " ").replace("auroc", "AUROC")
         if self.expected is None:
             return f"Nothing can be said of the {name} on the next domain: training diverged."
         percent = " %" if unit.factor == 100 else ""
@@ -168,7 +168,7 @@ class Comparison:
             values = [v for o in outcomes if o.held_out == domain and (v := _measure(o, criterion)) is not None]
             row[domain] = fmean(values) if values else None
         known = [v for v in row.values() if v is not None]
-        worst = min if HIGHER_IS_BETTER[criterion] else max
+        worst = min if CRITERIA[criterion].higher_is_better else max
         return {**row, AVERAGE: fmean(known) if known else None, WORST: worst(known) if known else None}
 
 
@@ -200,7 +200,7 @@ def _format_setting(value: Any) -> str:
 
 
 def _format_gap(best: PairedDifference, criterion: str) -> str:
-    unit = UNITS[criterion]
+    unit = CRITERIA[criterion]
     assert best.difference is not None
     p = f", {format_p(best.p_holm)}" if best.p_holm is not None else ""
     gap = round(best.difference, unit.digits) + 0.0  # turns -0.0 into 0.0
@@ -208,7 +208,7 @@ def _format_gap(best: PairedDifference, criterion: str) -> str:
 
 
 def _draw_domains(comparison: Comparison) -> str:
-    unit, scores = UNITS[comparison.criterion], comparison.scores()
+    unit, scores = CRITERIA[comparison.criterion], comparison.scores()
     columns = [*comparison.domains, AVERAGE, WORST]
     lines = [["algorithm", "candidates", *columns]]
     for name, row in scores.items():
@@ -220,7 +220,7 @@ def _draw_domains(comparison: Comparison) -> str:
 
 
 def _draw_rules(comparison: Comparison) -> str:
-    unit = UNITS[comparison.criterion]
+    unit = CRITERIA[comparison.criterion]
     averages = {rule: comparison.scores(rule) for rule in comparison.rules}
     lines = [["algorithm", *(f"({rule})" if rule == ORACLE else rule for rule in comparison.rules)]]
     for name in (*comparison.algorithms, CHOSEN):
@@ -234,5 +234,5 @@ def _draw_rules(comparison: Comparison) -> str:
 
 
 def _format_score(value: float | None, criterion: str) -> str:
-    unit = UNITS[criterion]
+    unit = CRITERIA[criterion]
     return "-" if value is None else f"{unit.factor * value:.{unit.digits}f}"

@@ -27,9 +27,9 @@ from seqdg.report.figures import draw_cost, draw_curves, draw_differences, draw_
 from seqdg.report.published import find_table
 from seqdg.report.section import Page, Section, Table
 from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, build_sheet, choose_baseline, list_differences
-from seqdg.results.criteria import HIGHER_IS_BETTER
+from seqdg.results.criteria import CRITERIA
 from seqdg.results.select import Outcome, select_outcomes
-from seqdg.results.summary import AVERAGE, UNITS, summarize
+from seqdg.results.summary import AVERAGE, summarize
 
 
 def build_page(
@@ -76,13 +76,13 @@ def _show_results(sheet: Sheet, run: RunContents, looks: dict[str, Style]) -> Se
 def _show_criteria(run: RunContents, select: str) -> Table:
     """Show the average over held-out domains by every criterion that the run has."""
     columns: dict[str, dict[str, str]] = {}
-    for criterion in HIGHER_IS_BETTER:
+    for criterion in CRITERIA:
         try:
             chosen = select_outcomes(run.records, select, criterion)
         except UsageError:  # only runs with two classes have AUROC
             continue
-        unit, higher = UNITS[criterion], HIGHER_IS_BETTER[criterion]
-        sheet = Sheet(summarize(chosen, unit.factor, higher), select, criterion)
+        unit = CRITERIA[criterion]
+        sheet = Sheet(summarize(chosen, unit.factor, unit.higher_is_better), select, criterion)
         columns[unit.title] = {
             n: ("*" if sheet.place(AVERAGE, n) == 0 else "") + sheet.value(AVERAGE, n) for n in sheet.columns
         }

@@ -16,13 +16,12 @@ from seqdg.report.section import Page
 from seqdg.report.sheet import build_sheet, choose_baseline
 from seqdg.report.table import PairedTests, ResultTable
 from seqdg.results.archive.reading import open_run
-from seqdg.results.criteria import CRITERIA, HIGHER_IS_BETTER
+from seqdg.results.criteria import CRITERIA
 from seqdg.results.record import FAILED, Evaluation, Record
 from seqdg.results.run import RecordSource
 from seqdg.results.select import average_finite, select_outcomes
 from seqdg.results.statistics import compare_pairs
 from seqdg.results.store import pause_garbage_collection
-from seqdg.results.summary import UNITS
 
 
 class Results:
@@ -123,8 +122,8 @@ class Results:
         if not outcomes:
             raise UsageError("The run holds no finished trial yet, so there is nothing to compare.")
         baseline = baseline or choose_baseline([o.algorithm for o in outcomes])
-        unit = UNITS[criterion]
-        return PairedTests(compare_pairs(outcomes, baseline, unit.factor, HIGHER_IS_BETTER[criterion]), unit)
+        unit = CRITERIA[criterion]
+        return PairedTests(compare_pairs(outcomes, baseline, unit.factor, unit.higher_is_better), unit)
 
     def report(
         self,

@@ -9,11 +9,11 @@ from functools import cached_property
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.report.published import PaperColumns, set_beside
-from seqdg.results.criteria import HIGHER_IS_BETTER
+from seqdg.results.criteria import CRITERIA, Unit
 from seqdg.results.record import FAILED, Record
 from seqdg.results.select import Outcome, count_candidates, find_mixtures, select_outcomes
 from seqdg.results.statistics import PairedDifference, compare_pairs, describe_difference
-from seqdg.results.summary import AVERAGE, UNITS, WORST, Cell, Unit, format_cell, summarize
+from seqdg.results.summary import AVERAGE, WORST, Cell, format_cell, summarize
 
 PAIRING = (
     "Differences are paired over seed and held-out domain; p by sign-flip permutation, Holm-corrected; the intervals "
@@ -41,11 +41,11 @@ class Sheet:
     @property
     def higher(self) -> bool:
         """Whether the larger number is the better one."""
-        return HIGHER_IS_BETTER[self.criterion]
+        return CRITERIA[self.criterion].higher_is_better
 
     @property
     def unit(self) -> Unit:
-        return UNITS[self.criterion]
+        return CRITERIA[self.criterion]
 
     @cached_property
     def rows(self) -> list[str]:
@@ -159,9 +159,9 @@ def build_sheet(
         raise unknown("source of numbers to set beside ours", against, ("paper",))
     if against and criterion != "accuracy":
         raise UsageError(f"The paper gives accuracy alone, so there is no {criterion} to set beside ours.")
-    unit, higher = UNITS[criterion], HIGHER_IS_BETTER[criterion]
-    cells = summarize(chosen, unit.factor, higher)
-    tests = compare_pairs(chosen, baseline, unit.factor, higher) if baseline else []
+    unit = CRITERIA[criterion]
+    cells = summarize(chosen, unit.factor, unit.higher_is_better)
+    tests = compare_pairs(chosen, baseline, unit.factor, unit.higher_is_better) if baseline else []
     paper = set_beside(cells, records, benchmark, select) if against else None
     tried, mixed = count_candidates(records), find_mixtures(records)
     return Sheet(cells, select, criterion, paper, tests, tried, mixed, _count_failed(records))

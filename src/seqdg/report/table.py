@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 
@@ -13,10 +13,10 @@ from seqdg.base.errors import unknown
 from seqdg.report.latex import format_latex
 from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, list_differences
 from seqdg.report.text import format_markdown, format_text
+from seqdg.results.criteria import Unit
 from seqdg.results.statistics import PairedDifference, describe_difference
-from seqdg.results.summary import AVERAGE, Unit
+from seqdg.results.summary import AVERAGE
 
-FORMATS = ("text", "markdown", "latex", "csv", "json")
 PAIRED = ("baseline", "pairs", "difference", "low", "high", "p", "p_holm", "better_on", "domains", "verdict")
 
 
@@ -89,14 +89,7 @@ def render(sheet: Sheet, form: str = "text") -> str:
     """Return the table in one of the `FORMATS`."""
     if form not in FORMATS:
         raise unknown("table format", form, FORMATS)
-    writers = {
-        "text": format_text,
-        "markdown": format_markdown,
-        "latex": format_latex,
-        "csv": _format_csv,
-        "json": _format_json,
-    }
-    return writers[form](sheet)
+    return FORMATS[form](sheet)
 
 
 def _list_entries(sheet: Sheet) -> list[dict[str, object]]:
@@ -140,3 +133,12 @@ def _format_csv(sheet: Sheet) -> str:
         against = entry.get("against")
         writer.writerow({"diverged": 0, **entry, **(against if isinstance(against, dict) else {})})
     return out.getvalue()
+
+
+FORMATS: dict[str, Callable[[Sheet], str]] = {
+    "text": format_text,
+    "markdown": format_markdown,
+    "latex": format_latex,
+    "csv": _format_csv,
+    "json": _format_json,
+}

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.results.criteria import HIGHER_IS_BETTER, score
+from seqdg.results.criteria import CRITERIA, score
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 
 RULES = ("source-val", "last", "leave-one-out", "oracle")
@@ -32,8 +32,8 @@ def select_outcomes(records: Sequence[Record], rule: str = "source-val", criteri
     """Select one evaluation for each algorithm, held-out domain and seed, among all settings and steps tried."""
     if rule not in RULES:
         raise unknown("selection rule", rule, RULES)
-    if criterion not in HIGHER_IS_BETTER:
-        raise unknown("criterion", criterion, HIGHER_IS_BETTER)
+    if criterion not in CRITERIA:
+        raise unknown("criterion", criterion, CRITERIA)
     candidates: dict[tuple[str, str, int], list[Record]] = {}
     for record in _keep_tabled(records):
         candidates.setdefault((record.algorithm, record.held_out[0], record.seed), []).append(record)
@@ -71,8 +71,9 @@ def _keep_tabled(records: Sequence[Record]) -> list[Record]:
 
 def _check_criterion(records: Sequence[Record], criterion: str) -> None:
     if any(r.history and criterion not in r.history[-1].held_out for r in records):
-        others = ", ".join(name for name in HIGHER_IS_BETTER if name != criterion)
-        raise UsageError(f"This run has no {criterion}: it is recorded for two classes alone. Choose one of: {others}.")
+        others = ", ".join(name for name in CRITERIA if name != criterion)
+        why = "it is recorded for two classes alone" if criterion == "auroc" else "it was made without it"
+        raise UsageError(f"This run has no {criterion}: {why}. Choose one of: {others}.")
 
 
 def _select_outcome(tried: list[Record], rule: str, criterion: str, inner: _InnerTrials) -> Outcome:

@@ -14,25 +14,6 @@ AVERAGE, WORST = "average", "worst"
 
 
 @dataclass(frozen=True)
-class Unit:
-    """How tables print a criterion."""
-
-    title: str
-    factor: float = 100.0
-    digits: int = 1
-    points: str = "points"  # the unit of a difference
-
-
-UNITS = {
-    "accuracy": Unit("Accuracy in %"),
-    "balanced_accuracy": Unit("Balanced accuracy in %"),
-    "log_loss": Unit("Log-loss", 1.0, 3, ""),
-    "calibration_error": Unit("Expected calibration error in %"),
-    "auroc": Unit("Area under the ROC curve in %"),
-}
-
-
-@dataclass(frozen=True)
 class Cell:
     """One number of a table, in the unit of its criterion."""
 

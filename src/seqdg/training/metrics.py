@@ -1,6 +1,10 @@
-"""Metrics of stacked predictions: every trial of a stack at once."""
+"""Metrics of stacked predictions, of every trial of a stack at once: one function for each of the `CRITERIA`."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -8,49 +12,87 @@ from torch import Tensor
 BINS = 15
 
 
+@dataclass(frozen=True)
+class Predictions:
+    """What nets say of rows, and what is true. Only the rows that the mask keeps count."""
+
+    log_p: Tensor  # (trial, row, class) float64
+    y: Tensor  # (trial, row)
+    mask: Tensor  # (trial, row) bool
+
+    @cached_property
+    def weight(self) -> Tensor:
+        """(trial, row) 1 for the rows that count."""
+        return self.mask.double()
+
+    @cached_property
+    def correct(self) -> Tensor:
+        """(trial, row) 1 where a row counts and its most probable class is the true one."""
+        return (self.log_p.max(-1).indices == self.y).double() * self.weight
+
+
+Metric = Callable[[Predictions], "Tensor | None"]  # (trial,), or None where it is not defined
+METRICS: dict[str, Metric] = {}  # by criterion
+
+
+def metric(function: Metric) -> Metric:
+    """Let a function give the criterion of its name its value."""
+    METRICS[function.__name__] = function
+    return function
+
+
 def compute_metrics(logits: Tensor, y: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """By criterion, (trial,), over the rows that the mask keeps.
+    """Return (trial,) by criterion, over the rows that the mask keeps.
 
     logits: (trial, row, class)   y: (trial, row)   mask: (trial, row) bool
     """
-    logits = logits.double()
-    log_p = logits.log_softmax(-1)
-    confidence, guess = log_p.max(-1)
-    weight = mask.double()
-    count = weight.sum(1)
-    correct = (guess == y).double() * weight
-    found = {
-        "accuracy": correct.sum(1) / count,
-        "balanced_accuracy": _balanced(correct, y, weight, logits.shape[-1]),
-        "log_loss": -(log_p.gather(-1, y.unsqueeze(-1)).squeeze(-1) * weight).sum(1) / count,
-        "calibration_error": _calibration_error(confidence.exp(), correct, weight),
-    }
-    if logits.shape[-1] == 2:
-        found["auroc"] = _auroc(log_p[..., 1], mask & (y == 1), mask & (y == 0))
-    return found
+    predictions = Predictions(logits.double().log_softmax(-1), y, mask)
+    values = {name: function(predictions) for name, function in METRICS.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _balanced(correct: Tensor, y: Tensor, weight: Tensor, classes: int) -> Tensor:
-    """Mean over the classes that occur of the share found."""
-    zeros = correct.new_zeros(len(y), classes)
-    total, hit = zeros.scatter_add(1, y, weight), zeros.scatter_add(1, y, correct)
+@metric
+def accuracy(p: Predictions) -> Tensor:
+    """Share of rows whose most probable class is the true one."""
+    return p.correct.sum(1) / p.weight.sum(1)
+
+
+@metric
+def balanced_accuracy(p: Predictions) -> Tensor:
+    """Mean of the accuracy on each class, over the classes that occur."""
+    zeros = p.correct.new_zeros(len(p.y), p.log_p.shape[-1])
+    total, hit = zeros.scatter_add(1, p.y, p.weight), zeros.scatter_add(1, p.y, p.correct)
     present = (total > 0).double()
     return (hit / total.clamp(min=1) * present).sum(1) / present.sum(1)
 
 
-def _calibration_error(confidence: Tensor, correct: Tensor, weight: Tensor) -> Tensor:
+@metric
+def log_loss(p: Predictions) -> Tensor:
+    """Mean of -log p of the true class."""
+    return -(p.log_p.gather(-1, p.y.unsqueeze(-1)).squeeze(-1) * p.weight).sum(1) / p.weight.sum(1)
+
+
+@metric
+def calibration_error(p: Predictions) -> Tensor:
     """Expected calibration error over 15 equal bins (Guo et al. 2017)."""
+    confidence = p.log_p.max(-1).values.exp()
     place = (confidence * BINS).long().clamp(0, BINS - 1)
-    excess = confidence * weight - correct
+    excess = confidence * p.weight - p.correct
     # Bin by bin, not by scatter_add: a GPU adds up what is scattered in another order every time.
-    gap = sum((excess * (place == i)).sum(1).abs() for i in range(BINS))
-    return gap / weight.sum(1)
+    gap = excess.new_zeros(len(excess))
+    for i in range(BINS):
+        gap = gap + (excess * (place == i)).sum(1).abs()
+    return gap / p.weight.sum(1)
 
 
-def _auroc(score: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-    """(trial,) probability that a positive row scores above a negative one, ties counting half; nan where one kind is
-    absent or a score is not a number. All are (trial, row)."""
-    score = score.contiguous()
+@metric
+def auroc(p: Predictions) -> Tensor | None:
+    """Of two classes: the probability that a row of the second has a higher score than one of the first, ties counting
+    half; nan where one of them is absent or a score is not a number."""
+    if p.log_p.shape[-1] != 2:
+        return None
+    score = p.log_p[..., 1].contiguous()
+    positive, negative = p.mask & (p.y == 1), p.mask & (p.y == 0)
     others = score.masked_fill(~negative, float("inf")).sort(1).values  # the negative ones first: none is infinite
     below = torch.searchsorted(others, score) + torch.searchsorted(others, score, right=True)
     pairs = positive.sum(1) * negative.sum(1)

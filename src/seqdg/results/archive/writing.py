@@ -15,11 +15,11 @@ from seqdg.base.files import Folder
 from seqdg.results.archive.columns import encode, encode_numbers, encode_shares, thin
 from seqdg.results.archive.reading import FORMAT, PLAIN, VERSION, Archive
 from seqdg.results.commands import read_commands
-from seqdg.results.criteria import HIGHER_IS_BETTER
+from seqdg.results.criteria import CRITERIA
 from seqdg.results.record import FAILED, Evaluation, Record, make_key
 from seqdg.results.run import RecordSource
 from seqdg.results.select import RULES, average_finite, select_outcomes
-from seqdg.results.summary import UNITS, format_cell, summarize
+from seqdg.results.summary import format_cell, summarize
 
 DIGITS = (7, 9, 12)  # of criteria other than accuracy: the first that keeps every table the same is used
 CURVE, CURVE_DIGITS = 20, 3  # points of a loss curve, and their digits
@@ -181,7 +181,7 @@ def _list_printed(records: Sequence[Record]) -> list[tuple[object, ...]]:
     """
     names = dict.fromkeys(c for r in records for e in r.history[:1] for c in e.held_out)
     printed: list[tuple[object, ...]] = []
-    for criterion in (c for c in HIGHER_IS_BETTER if c in names):
+    for criterion in (c for c in CRITERIA if c in names):
         for rule in RULES:
             try:
                 chosen = select_outcomes(records, rule, criterion)
@@ -189,8 +189,8 @@ def _list_printed(records: Sequence[Record]) -> list[tuple[object, ...]]:
                 continue
             if criterion == "accuracy":
                 printed += [(rule, criterion, o.record.key, o.step) for o in chosen]
-            unit = UNITS[criterion]
-            cells = summarize(chosen, unit.factor, HIGHER_IS_BETTER[criterion])
+            unit = CRITERIA[criterion]
+            cells = summarize(chosen, unit.factor, unit.higher_is_better)
             printed += [(rule, criterion, c.held_out, c.algorithm, format_cell(c, unit.digits)) for c in cells]
     return printed
 
