@@ -1,7 +1,8 @@
 """Plan, train and repeat trials: tasks, learners, plans, executors and benchmark files."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from seqdg.base.front_door import open_front_door
 
 if TYPE_CHECKING:
     from seqdg.bench.benchmark import Benchmark, Request, list_benchmarks, load_benchmark
@@ -68,51 +69,22 @@ __all__ = [
 # `plan`, `execute` and `rerun` have the names of their modules and are imported from them:
 # `from seqdg.bench.plan import plan`.
 
-# Where each name is defined. It is imported when it is first used.
-_MODULES = {
-    "ArrayLearner": "learner",
-    "Benchmark": "benchmark",
-    "BenchmarkRun": "run",
-    "Candidate": "learner",
-    "Choice": "plan",
-    "Executor": "executors.session",
-    "ExecutorChoice": "executors.choice",
-    "Group": "trial",
-    "InProcess": "executors.local",
-    "Learner": "learner",
-    "Memory": "execute",
-    "Plan": "plan",
-    "Proposal": "search",
-    "Repeat": "rerun",
-    "Request": "benchmark",
-    "RowsInMemory": "task",
-    "RowsOnDisk": "task",
-    "Search": "search",
-    "Session": "executors.session",
-    "Sink": "execute",
-    "StackLearner": "learner",
-    "Task": "task",
-    "TrainingFailed": "execute",
-    "Trial": "trial",
-    "Where": "run",
-    "Workers": "executors.workers",
-    "build_stack": "learner",
-    "choose_executor": "executors.choice",
-    "find_learner": "learner",
-    "list_benchmarks": "benchmark",
-    "list_learners": "learner",
-    "load_benchmark": "benchmark",
-    "plan_trials": "plan",
-    "register_learner": "learner",
-    "run_benchmark": "run",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'seqdg.bench' has no attribute '{name}'")
-    return getattr(import_module(f"seqdg.bench.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = open_front_door(
+    __name__,
+    {
+        "benchmark": "Benchmark Request list_benchmarks load_benchmark",
+        "execute": "Memory Sink TrainingFailed",
+        "executors.choice": "ExecutorChoice choose_executor",
+        "executors.local": "InProcess",
+        "executors.session": "Executor Session",
+        "executors.workers": "Workers",
+        "learner": "ArrayLearner Candidate Learner StackLearner build_stack find_learner list_learners "
+        "register_learner",
+        "plan": "Choice Plan plan_trials",
+        "rerun": "Repeat",
+        "run": "BenchmarkRun Where run_benchmark",
+        "search": "Proposal Search",
+        "task": "RowsInMemory RowsOnDisk Task",
+        "trial": "Group Trial",
+    },
+)

@@ -1,7 +1,8 @@
 """Data sets of several domains: loading and checking them, their rows in memory, and changes to images."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from seqdg.base.front_door import open_front_door
 
 if TYPE_CHECKING:
     from seqdg.data.augment import ImageTransform
@@ -36,34 +37,18 @@ __all__ = [
     "read_rows",
 ]
 
-# Where each name is defined. It is imported when it is first used.
-_MODULES = {
-    "BUNDLED": "load",
-    "READERS": "spec",
-    "DataCheck": "data_check",
-    "DataSpec": "spec",
-    "Dataset": "dataset",
-    "Frame": "frame",
-    "ImageTransform": "augment",
-    "LabeledRows": "labeled_rows",
-    "Problem": "checks",
-    "ProgressCallback": "readers",
-    "TableWriter": "tables",
-    "check_dataset": "load",
-    "load_data": "load",
-    "load_dataset": "load",
-    "make_dataset": "load",
-    "make_frame": "frame",
-    "open_table": "tables",
-    "read_rows": "labeled_rows",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'seqdg.data' has no attribute '{name}'")
-    return getattr(import_module(f"seqdg.data.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = open_front_door(
+    __name__,
+    {
+        "augment": "ImageTransform",
+        "checks": "Problem",
+        "data_check": "DataCheck",
+        "dataset": "Dataset",
+        "frame": "Frame make_frame",
+        "labeled_rows": "LabeledRows read_rows",
+        "load": "BUNDLED check_dataset load_data load_dataset make_dataset",
+        "readers": "ProgressCallback",
+        "spec": "READERS DataSpec",
+        "tables": "TableWriter open_table",
+    },
+)

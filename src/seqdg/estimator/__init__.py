@@ -1,7 +1,8 @@
 """From a user's own rows, labels and domains to a model: the scikit-learn interface, model files, predictions, ONNX."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from seqdg.base.front_door import open_front_door
 
 if TYPE_CHECKING:
     from seqdg.estimator.card import render_card
@@ -32,32 +33,16 @@ __all__ = [
     "write_model",
 ]
 
-# Where each name is defined. It is imported when it is first used.
-_MODULES = {
-    "Comparison": "comparison",
-    "DomainGeneralizer": "classifier",
-    "Model": "model",
-    "Winner": "comparison",
-    "check_place": "model_file",
-    "compare": "choose",
-    "count_workers": "choose",
-    "describe_signature": "onnx",
-    "export_onnx": "onnx",
-    "fit_and_estimate": "choose",
-    "parse_settings_texts": "choose",
-    "predict_file": "predict",
-    "read_description": "model_file",
-    "read_model": "model_file",
-    "render_card": "card",
-    "write_model": "model_file",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'seqdg.estimator' has no attribute '{name}'")
-    return getattr(import_module(f"seqdg.estimator.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = open_front_door(
+    __name__,
+    {
+        "card": "render_card",
+        "choose": "compare count_workers fit_and_estimate parse_settings_texts",
+        "classifier": "DomainGeneralizer",
+        "comparison": "Comparison Winner",
+        "model": "Model",
+        "model_file": "check_place read_description read_model write_model",
+        "onnx": "describe_signature export_onnx",
+        "predict": "predict_file",
+    },
+)

@@ -1,7 +1,8 @@
 """Train trials on one device: protocol, inputs, stacks of trials, metrics, and the records that come of them."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from seqdg.base.front_door import open_front_door
 
 if TYPE_CHECKING:
     from seqdg.training.device import choose_device
@@ -42,38 +43,18 @@ __all__ = [
 
 # `run_stack` has the name of its module and is imported from it: `from seqdg.training.run_stack import run_stack`.
 
-# Where each name is defined. It is imported when it is first used.
-_MODULES = {
-    "OPTIMIZERS": "optimizers",
-    "Draws": "sampler",
-    "Inputs": "inputs",
-    "Job": "stack",
-    "Keep": "run_stack",
-    "Protocol": "protocol",
-    "Rates": "optimizers",
-    "Sampler": "sampler",
-    "Split": "protocol",
-    "Stack": "stack",
-    "State": "stack",
-    "choose_device": "device",
-    "compute_metrics": "metrics",
-    "find_commit": "provenance",
-    "list_sources": "protocol",
-    "list_versions": "provenance",
-    "make_generator": "sampler",
-    "make_loss": "loss",
-    "make_stream": "sampler",
-    "measure_peak_memory": "provenance",
-    "name_device": "provenance",
-    "split_rows": "protocol",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'seqdg.training' has no attribute '{name}'")
-    return getattr(import_module(f"seqdg.training.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = open_front_door(
+    __name__,
+    {
+        "device": "choose_device",
+        "inputs": "Inputs",
+        "loss": "make_loss",
+        "metrics": "compute_metrics",
+        "optimizers": "OPTIMIZERS Rates",
+        "protocol": "Protocol Split list_sources split_rows",
+        "provenance": "find_commit list_versions measure_peak_memory name_device",
+        "run_stack": "Keep",
+        "sampler": "Draws Sampler make_generator make_stream",
+        "stack": "Job Stack State",
+    },
+)
