@@ -25,7 +25,7 @@ from seqdg.data import load_data
 NAMES = "agg,fo-mldg,fo-s-mldg,ffo-s-mldg,undo-bias,s-undo-bias,ensemble,dann,crossgrad,mmd-aae"
 
 
-def computed() -> float:
+def measure_computing() -> float:
     """Seconds that this process and its workers, once they have ended, spent computing."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(u.ru_utime + u.ru_stime for u in used)
@@ -46,9 +46,9 @@ def main() -> None:
         domains = np.array(data.domains)[data.domain.numpy()]
         answers = []
         for _ in range(options.repeats):
-            began, before = time.perf_counter(), computed()
+            began, before = time.perf_counter(), measure_computing()
             found = seqdg.compare(x, y, domains, options.algorithms.split(","), workers=options.workers)
-            seconds, work = time.perf_counter() - began, computed() - before
+            seconds, work = time.perf_counter() - began, measure_computing() - before
             assert found.estimator is not None
             digest = hashlib.sha256(found.estimator.predict_proba(x).tobytes()).hexdigest()
             answers.append((str(found), digest))

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 
 import torch
 
+from seqdg.bench import learner
 from seqdg.bench.benchmark import Benchmark, Request, load_benchmark
 from seqdg.bench.executors.session import Session
-from seqdg.bench.learner import STACK, build_stack
+from seqdg.bench.learner import STACK
 from seqdg.bench.plan import Plan
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
@@ -20,11 +21,11 @@ BENCHMARK = load_benchmark("rotated-mnist")
 TASK = BENCHMARK.make_task()
 
 
-def session(keep: Keep | None = None, device: str = "cpu") -> Session:
+def make_session(keep: Keep | None = None, device: str = "cpu") -> Session:
     return Session(TASK, device, keep or Keep())
 
 
-def planned(
+def make_plan(
     request: Request, finished: Iterable[str] = (), device: str = "cpu", benchmark: Benchmark = BENCHMARK
 ) -> Plan:
     return benchmark.plan(TASK if benchmark is BENCHMARK else benchmark.make_task(), request, device, finished)
@@ -36,5 +37,5 @@ def train(
     return STACK.train(group, TASK, torch.device(device), tick, keep)
 
 
-def stack(trials: Iterable[Trial], device: str = "cpu", task: Task = TASK) -> Stack:
-    return build_stack(Group(tuple(trials)), task, torch.device(device))
+def build_stack(trials: Iterable[Trial], device: str = "cpu", task: Task = TASK) -> Stack:
+    return learner.build_stack(Group(tuple(trials)), task, torch.device(device))

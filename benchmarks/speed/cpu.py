@@ -26,7 +26,7 @@ from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, group_trials
 
 
-def parsed() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--benchmark", default="office-caltech10")
@@ -38,7 +38,7 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def seconds(options: argparse.Namespace) -> float:
+def measure_seconds(options: argparse.Namespace) -> float:
     """Of one process of one way."""
     packing, threads, part, parts = options.way.split(",")
     prepare_process()
@@ -63,7 +63,7 @@ def train(group: Group, task: Task, steps: int) -> float:
     return time.perf_counter() - began
 
 
-def longest(options: argparse.Namespace, packing: str, threads: int, parts: int) -> float:
+def measure_longest(options: argparse.Namespace, packing: str, threads: int, parts: int) -> float:
     """Of so many processes at once."""
     words = [sys.executable, __file__, "--benchmark", options.benchmark, "--algorithms", options.algorithms]
     words += ["--trials", str(options.trials), "--steps", str(options.steps)]
@@ -76,9 +76,9 @@ def longest(options: argparse.Namespace, packing: str, threads: int, parts: int)
 
 
 def main() -> None:
-    options = parsed()
+    options = parse_options()
     if options.way:
-        print(seconds(options))
+        print(measure_seconds(options))
         return
     cores = os.cpu_count() or 1
     ways = {
@@ -88,7 +88,7 @@ def main() -> None:
         "as `seqdg bench` packs them": ("bench", 1, cores),
     }
     print(f"{options.benchmark}, {options.algorithms}, {options.trials} trials, torch {torch.__version__}")
-    rounds = [{name: longest(options, *way) for name, way in ways.items()} for _ in range(options.repeats)]
+    rounds = [{name: measure_longest(options, *way) for name, way in ways.items()} for _ in range(options.repeats)]
     for name in ways:
         print(f"  {name:48} {min(times[name] for times in rounds):6.1f} s", flush=True)
 

@@ -20,7 +20,7 @@ TRIALS = (1, 3, 10, 30, 100, 300, 1000)
 EXACT_UNTIL = 5
 
 
-def parsed() -> Namespace:
+def parse_options() -> Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algorithms", default="agg,fo-s-mldg,ffo-s-mldg,s-mldg+order=2,s-mldg")
     parser.add_argument("--hidden", default="1024,128")
@@ -32,18 +32,18 @@ def parsed() -> Namespace:
     return parser.parse_args()
 
 
-def of_step(name: str, options: Namespace, domains: int, trials: int) -> float:
+def measure_step(name: str, options: Namespace, domains: int, trials: int) -> float:
     """Milliseconds."""
-    own = Namespace(
+    smaller = Namespace(
         net="mlp", hidden=options.hidden, inputs=options.inputs, size=0, policy="none", precision=options.precision,
         domains=domains, batch=32, trials=trials, augment="", steps=options.steps, repeats=3, fixed=False, eager=False,
         device=options.device,
     )  # fmt: skip
-    return steps.milliseconds(name, own, steps.make_task(own))[0]
+    return steps.measure_milliseconds(name, smaller, steps.make_task(smaller))[0]
 
 
 def main() -> None:
-    options = parsed()
+    options = parse_options()
     where = torch.cuda.get_device_name() if options.device == "cuda" else f"{torch.get_num_threads()} CPU threads"
     net = f"{options.inputs}-{options.hidden.replace(',', '-')}-7"
     print(f"{net}, {options.precision}; {where}, torch {torch.__version__}")
@@ -53,7 +53,7 @@ def main() -> None:
         for n in DOMAINS:
             if name == "s-mldg" and n > EXACT_UNTIL:
                 break
-            time = of_step(name, options, n, 1)
+            time = measure_step(name, options, n, 1)
             base = base or time
             line.append(f"{n}: {time:.2f} ({time / base:.1f} x)")
         print(f"  {name:22} {'  '.join(line)}", flush=True)
@@ -61,7 +61,7 @@ def main() -> None:
     for name in options.algorithms.split(",")[:3]:
         line, base = [], None
         for n in (t for t in TRIALS if t <= options.most):
-            time = of_step(name, options, 3, n) / n
+            time = measure_step(name, options, 3, n) / n
             base = base or time
             line.append(f"{n}: {time:.3f} ({base / time:.1f} x)")
         print(f"  {name:22} {'  '.join(line)}", flush=True)

@@ -39,7 +39,7 @@ class Way:
             stack.captures &= not eager
         self.states = [stack.advance(stack.start(), FIRST) for stack in self.stacks]
 
-    def milliseconds(self, count: int) -> float:
+    def measure_milliseconds(self, count: int) -> float:
         """A step of all trials."""
         began = time.perf_counter()
         self.states = [
@@ -50,7 +50,7 @@ class Way:
         return (time.perf_counter() - began) / count * 1e3
 
 
-def ways(trials: tuple[Trial, ...], task: Task, device: str) -> list[Way]:
+def list_ways(trials: tuple[Trial, ...], task: Task, device: str) -> list[Way]:
     """The last one is the stack."""
     apart = [(trial,) for trial in trials]
     alone = [Way("one by one", apart, task, device, eager=True)]
@@ -79,13 +79,13 @@ def main() -> None:
     print(f"{options.trials} trials, a step of all; {where}, torch {torch.__version__}", flush=True)
     for name in options.algorithms.split(","):
         if options.hidden:
-            trials = steps.trials_of(name, made)
+            trials = steps.make_trials(name, made)
         else:
             seeds = -(-options.trials // len(task.dataset().domains))
             request = Request(algorithms=[name], trials=seeds, steps=10_000)
             trials = benchmark.plan(task, request).trials[: options.trials]
-        all_ways = ways(trials, task, options.device)
-        rounds = [[way.milliseconds(options.steps) for way in all_ways] for _ in range(options.repeats)]
+        all_ways = list_ways(trials, task, options.device)
+        rounds = [[way.measure_milliseconds(options.steps) for way in all_ways] for _ in range(options.repeats)]
         columns = list(zip(*rounds, strict=True))
         print(f"  {name}")
         for way, times in zip(all_ways, columns, strict=True):

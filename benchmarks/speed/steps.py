@@ -26,7 +26,7 @@ from seqdg.nets import NetSpec
 from seqdg.training.protocol import Protocol
 
 
-def parsed() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algorithms", default="agg,fo-mldg,fo-s-mldg,ffo-s-mldg")
     parser.add_argument("--net", default="resnet18")
@@ -49,7 +49,7 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def random_data(options: argparse.Namespace) -> Dataset:
+def make_data(options: argparse.Namespace) -> Dataset:
     rows, domains = 200 * (options.domains + 1), options.domains + 1
     generator = torch.Generator().manual_seed(0)
     if options.net == "mlp":
@@ -61,7 +61,7 @@ def random_data(options: argparse.Namespace) -> Dataset:
     return Dataset("random", names, tuple("abcdefg"), x, y, torch.arange(rows) % domains, "random")
 
 
-def trials_of(name: str, options: argparse.Namespace) -> tuple[Trial, ...]:
+def make_trials(name: str, options: argparse.Namespace) -> tuple[Trial, ...]:
     """Of an algorithm's name, or one with a setting such as undo-bias+branches=head: one for each seed."""
     name, _, setting = name.partition("+")
     algorithm = parse_settings(build(name), dict([setting.split("=")] if setting else []))
@@ -77,13 +77,13 @@ def trials_of(name: str, options: argparse.Namespace) -> tuple[Trial, ...]:
 
 def make_task(options: argparse.Namespace) -> Task:
     """Random data of the shape that the options say."""
-    return Task("random", RowsInMemory(random_data(options)), NetSpec(options.net), options.policy, Protocol())
+    return Task("random", RowsInMemory(make_data(options)), NetSpec(options.net), options.policy, Protocol())
 
 
-def milliseconds(name: str, options: argparse.Namespace, task: Task) -> tuple[float, float]:
+def measure_milliseconds(name: str, options: argparse.Namespace, task: Task) -> tuple[float, float]:
     """Per step, and the peak of memory in MiB beyond the data."""
     device = torch.device(options.device)
-    stack = build_stack(Group(trials_of(name, options)), task, device)
+    stack = build_stack(Group(make_trials(name, options)), task, device)
     stack.captures &= not options.eager
     if options.fixed:
         batch = stack.inputs.load_step(*(stack._draw_steps(0, 0, 1)[name][0] for name in ("rows", "key")))
@@ -106,13 +106,13 @@ def milliseconds(name: str, options: argparse.Namespace, task: Task) -> tuple[fl
 
 
 def main() -> None:
-    options = parsed()
+    options = parse_options()
     task = make_task(options)
     for policy, precision in product(options.policy.split(","), options.precision.split(",")):
-        table(argparse.Namespace(**{**vars(options), "policy": policy, "precision": precision}), task)
+        print_table(argparse.Namespace(**{**vars(options), "policy": policy, "precision": precision}), task)
 
 
-def table(options: argparse.Namespace, task: Task) -> None:
+def print_table(options: argparse.Namespace, task: Task) -> None:
     where = torch.cuda.get_device_name() if options.device.startswith("cuda") else "cpu"
     shape = f"{options.domains} domains x {options.batch}" + (
         f", {options.trials} trials" if options.trials > 1 else ""
@@ -122,7 +122,7 @@ def table(options: argparse.Namespace, task: Task) -> None:
     print(f"{what}; {where}, torch {torch.__version__}", flush=True)
     base = None
     for name in options.algorithms.split(","):
-        time_of, memory = milliseconds(name, options, task)
+        time_of, memory = measure_milliseconds(name, options, task)
         base = base or (time_of, memory)
         print(f"  {name:24} {time_of:8.2f} ms  {time_of / base[0]:5.2f} x  {memory:8.0f} MiB  "
               f"{memory / base[1]:5.2f} x", flush=True)  # fmt: skip

@@ -27,7 +27,7 @@ CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error")
 EVALUATIONS, POINTS, STACK = 10, 200, 16
 
 
-def record(trial: Trial, draw: random.Random) -> Record:
+def make_record(trial: Trial, draw: random.Random) -> Record:
     """As a real one: ten evaluations on five sources and the held-out domain, a loss curve of 200 points."""
     history = [
         Evaluation(
@@ -41,7 +41,7 @@ def record(trial: Trial, draw: random.Random) -> Record:
     return Record(trial.key, trial.description(), DONE, history, losses, seconds=1.0, device="cpu", weights="0" * 64)
 
 
-def timed(what: str, act: Callable[[], object]) -> None:
+def print_time(what: str, act: Callable[[], object]) -> None:
     wall, processor = time.perf_counter(), time.process_time()
     act()
     wall, processor = time.perf_counter() - wall, time.process_time() - processor
@@ -66,7 +66,7 @@ def measure(directory: Path, count: int) -> None:
     draw = random.Random(0)
     store = Store.create(directory, "rotated-mnist")
     store.begin({trial.key: "group" for trial in trials})
-    groups = [[record(t, draw) for t in trials[i : i + STACK]] for i in range(0, count, STACK)]
+    groups = [[make_record(t, draw) for t in trials[i : i + STACK]] for i in range(0, count, STACK)]
     began = time.perf_counter()
     for group in groups[:-1]:
         store.add(group)
@@ -74,15 +74,15 @@ def measure(directory: Path, count: int) -> None:
     print(f"{count} trials; adding a group of {STACK}: {mean:.2f} ms on average")
     last = groups.pop()
     groups.clear()
-    timed("adding one record", lambda: store.add(last[:1]))
-    timed("adding the same again", lambda: store.add([replace(last[0], seconds=2.0)]))
-    timed("seqdg status", lambda: read_status(directory))
-    timed("seqdg table", lambda: printed(directory))
-    timed("finding what is missing (keys)", lambda: {t.key for t in trials} - store.finished())
-    timed("the whole plan, and what is missing", lambda: benchmark.plan(task, request, "cpu", store.finished()))
+    print_time("adding one record", lambda: store.add(last[:1]))
+    print_time("adding the same again", lambda: store.add([replace(last[0], seconds=2.0)]))
+    print_time("seqdg status", lambda: read_status(directory))
+    print_time("seqdg table", lambda: format_table(directory))
+    print_time("finding what is missing (keys)", lambda: {t.key for t in trials} - store.finished())
+    print_time("the whole plan, and what is missing", lambda: benchmark.plan(task, request, "cpu", store.finished()))
 
 
-def printed(directory: Path) -> str:
+def format_table(directory: Path) -> str:
     """As the command does it."""
     with pause_garbage_collection():
         return str(Results.open(directory).table())

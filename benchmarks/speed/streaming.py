@@ -23,7 +23,7 @@ from seqdg.nets import resnet18
 from seqdg.training.prefetch import gather_rows, move_to_device, prefetch
 
 
-def noise(path: Path, images: int, side: int) -> np.ndarray:
+def write_noise(path: Path, images: int, side: int) -> np.ndarray:
     mapped = np.lib.format.open_memmap(path, "w+", np.uint8, (images, 3, side, side))
     for start in range(0, images, 512):
         block = mapped[start : start + 512]
@@ -32,7 +32,7 @@ def noise(path: Path, images: int, side: int) -> np.ndarray:
     return np.load(path, mmap_mode="r")
 
 
-def seconds_per_step(net: nn.Module, batches: Iterator[Tensor], device: torch.device) -> float:
+def measure_step(net: nn.Module, batches: Iterator[Tensor], device: torch.device) -> float:
     optimizer, y = torch.optim.SGD(net.parameters(), lr=1e-3), torch.arange(96, device=device) % 7
     began, steps = time.perf_counter(), 0
     for x in batches:
@@ -56,7 +56,7 @@ def main() -> None:
     torch.backends.cudnn.benchmark = True
     net = resnet18(7).to(device, memory_format=torch.channels_last)
     with tempfile.TemporaryDirectory() as folder:
-        x = noise(Path(folder) / "x.npy", args.images, args.side)
+        x = write_noise(Path(folder) / "x.npy", args.images, args.side)
         there = move_to_device(x, device)
         draws = torch.Generator().manual_seed(0)
         times: dict[str, list[float]] = {}
@@ -68,7 +68,7 @@ def main() -> None:
                 "not ahead": (gather_rows(x, r, device) for r in rows),
             }
             for name, batches in ways.items():
-                times.setdefault(name, []).append(seconds_per_step(net, batches, device))
+                times.setdefault(name, []).append(measure_step(net, batches, device))
     base = median(times["resident"][1:])  # the first round warms up
     for name, values in times.items():
         took = median(values[1:])

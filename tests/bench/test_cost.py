@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from digits import planned, session
+from digits import make_plan, make_session
 from seqdg.bench.benchmark import Request
 from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
 from seqdg.bench.progress import Progress
@@ -19,7 +19,7 @@ from seqdg.results.status import estimate_seconds_left, format_duration
 from seqdg.results.store import Store
 from seqdg.training.provenance import name_device
 
-SESSION = session()
+SESSION = make_session()
 REQUEST = Request(algorithms=["agg", "s-mldg"], held_out=["0", "75"], trials=2, steps=100)
 
 
@@ -28,7 +28,7 @@ def recorded(trial: Trial, seconds: float, device: str, status: str = DONE) -> R
 
 
 def test_the_first_time_groups_are_timed_and_the_costly_algorithm_is_seen_to_be(tmp_path: Path) -> None:
-    plan = planned(REQUEST)
+    plan = make_plan(REQUEST)
     found = estimate_costs(plan.missing, SESSION, Store.create(tmp_path, "rotated-mnist"))
     by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
     assert by_name["s-mldg"] > 3 * by_name["agg"] > 0
@@ -36,7 +36,7 @@ def test_the_first_time_groups_are_timed_and_the_costly_algorithm_is_seen_to_be(
 
 
 def test_later_records_of_the_same_device_say_how_long_it_takes(tmp_path: Path) -> None:
-    plan, store = planned(REQUEST), Store.create(tmp_path, "rotated-mnist")
+    plan, store = make_plan(REQUEST), Store.create(tmp_path, "rotated-mnist")
     here = name_device(torch.device("cpu"))
     first = {trial.algorithm: trial for trial in plan.trials}
     store.add([recorded(first["agg"], 5.0, here), recorded(first["s-mldg"], 1e6, here, FAILED)])
@@ -48,15 +48,15 @@ def test_later_records_of_the_same_device_say_how_long_it_takes(tmp_path: Path) 
 
 
 def test_records_of_another_precision_say_nothing(tmp_path: Path) -> None:
-    plan, store = planned(replace(REQUEST, precision="float64")), Store.create(tmp_path, "rotated-mnist")
-    single = planned(REQUEST).trials
+    plan, store = make_plan(replace(REQUEST, precision="float64")), Store.create(tmp_path, "rotated-mnist")
+    single = make_plan(REQUEST).trials
     store.add([recorded(trial, 1e6, name_device(torch.device("cpu"))) for trial in single])
     found = estimate_costs(plan.missing, SESSION, store)
     assert 0 < max(found.values()) < 1e4
 
 
 def test_a_group_that_cannot_be_tried_has_no_cost_and_goes_first(tmp_path: Path) -> None:
-    plan, store = planned(REQUEST), Store.create(tmp_path, "rotated-mnist")
+    plan, store = make_plan(REQUEST), Store.create(tmp_path, "rotated-mnist")
     broken = Group(tuple(replace(t, held_out=("nowhere",)) for t in plan.missing[0].trials))
     assert estimate_costs([broken], SESSION, store) == {}
     assert sort_longest_first([plan.missing[0], broken], {plan.missing[0].key: 1.0})[0] is broken
@@ -70,7 +70,7 @@ def test_the_last_worker_decides_when_all_is_done() -> None:
 
 
 def test_progress_counts_time_and_not_steps() -> None:
-    agg, dear = planned(REQUEST).missing
+    agg, dear = make_plan(REQUEST).missing
     progress = Progress((agg, dear), {agg.key: 10.0, dear.key: 90.0})
     assert progress.share == 0
     progress.note_step(agg, 50)
@@ -86,7 +86,7 @@ def test_progress_counts_time_and_not_steps() -> None:
 
 
 def test_without_costs_every_step_counts_alike() -> None:
-    agg, dear = planned(REQUEST).missing
+    agg, dear = make_plan(REQUEST).missing
     progress = Progress((agg, dear), {agg.key: 10.0})
     progress.finish_group(agg)
     assert progress.share == pytest.approx(0.5)
@@ -96,7 +96,7 @@ def test_the_time_left_is_said_once_it_means_something() -> None:
     assert estimate_seconds_left(10, 0.25) == pytest.approx(30)
     assert estimate_seconds_left(1, 0.5) is None
     assert estimate_seconds_left(100, 0.01) is None
-    agg, dear = planned(REQUEST).missing
+    agg, dear = make_plan(REQUEST).missing
     progress = Progress((agg, dear), {agg.key: 1.0, dear.key: 3.0})
     progress.started = time.time() - 100
     progress.finish_group(agg)
@@ -111,7 +111,7 @@ def test_durations_are_written_no_finer_than_they_are_known() -> None:
 
 def test_one_hears_how_many_kinds_of_group_are_timed(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
-    plan = planned(replace(REQUEST, trials=20))
+    plan = make_plan(replace(REQUEST, trials=20))
     assert len(plan.missing) > 2
     estimate_costs(
         plan.missing, SESSION, Store.create(tmp_path, "rotated-mnist"), lambda done, of: heard.append((done, of))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from digits import TASK, planned, session, train
+from digits import TASK, make_plan, make_session, train
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Request
@@ -27,12 +27,12 @@ REQUEST = Request(algorithms=["agg", "fo-s-mldg"], held_out=["0"], trials=2, ste
 
 @pytest.fixture(scope="module")
 def wanted() -> Plan:
-    return planned(REQUEST)
+    return make_plan(REQUEST)
 
 
 def test_memory_holds_every_record_by_the_key_of_its_trial(wanted: Plan) -> None:
     memory = Memory()
-    assert execute(wanted, session(), InProcess(), memory) == []
+    assert execute(wanted, make_session(), InProcess(), memory) == []
     assert set(memory.records) == {t.key for t in wanted.trials}
     assert all(r.status == DONE and r.key == key for key, r in memory.records.items())
 
@@ -43,7 +43,7 @@ def test_memory_raises_with_the_reason_where_a_trial_fails(wanted: Plan, monkeyp
 
     monkeypatch.setattr(type(TASK), "build_net", fail)
     with pytest.raises(TrainingFailed, match=r"Training \S+ failed") as caught:
-        execute(wanted, session(), InProcess(), Memory())
+        execute(wanted, make_session(), InProcess(), Memory())
     assert caught.value.reason == "ValueError: the cat sat on the cable"
     assert caught.value.record.status == FAILED
     assert "Traceback" in str(caught.value)
@@ -61,7 +61,7 @@ def test_a_store_keeps_failures_and_the_other_groups_are_run(
 
     monkeypatch.setattr(type(TASK), "build_net", fail_once)
     store = Store.create(tmp_path, "rotated-mnist")
-    failed = execute(wanted, session(), InProcess(), store)
+    failed = execute(wanted, make_session(), InProcess(), store)
     assert {r.algorithm for r in failed} == {"agg"}
     assert {r.algorithm: r.status for r in store.records()} == {"agg": FAILED, "fo-s-mldg": DONE}
     assert store.finished() == {t.key for t in wanted.trials if t.algorithm == "fo-s-mldg"}
@@ -81,7 +81,7 @@ class FullStore(Memory):
 
 def test_a_full_store_ends_the_run_at_the_next_records_and_not_at_a_note(wanted: Plan, tmp_path: Path) -> None:
     store, files = FullStore(), Folder(tmp_path)
-    kept = replace(session(), keep=Keep(files, 1e-9))
+    kept = replace(make_session(), keep=Keep(files, 1e-9))
     with pytest.raises(UsageError, match="Nothing more can be written"):
         execute(wanted, kept, InProcess(), store)
     assert len(store.records) == 2, "the first group is stored whole"
@@ -92,7 +92,7 @@ def test_a_full_store_ends_the_run_at_the_next_records_and_not_at_a_note(wanted:
 def test_checkpoints_of_finished_groups_are_removed_and_others_stay(wanted: Plan, tmp_path: Path) -> None:
     files = Folder(tmp_path)
     memory = Memory()
-    execute(wanted, session(Keep(files, 1e-9)), InProcess(), memory)
+    execute(wanted, make_session(Keep(files, 1e-9)), InProcess(), memory)
     assert list(files.names(FOLDER)) == []
 
     def stop(step: int) -> None:
@@ -110,6 +110,6 @@ def test_checkpoints_of_finished_groups_are_removed_and_others_stay(wanted: Plan
 
 def test_a_group_that_failed_has_a_record_for_each_trial(wanted: Plan) -> None:
     group = wanted.groups[0]
-    records = record_failure(group, session(), "Traceback\nKilled")
+    records = record_failure(group, make_session(), "Traceback\nKilled")
     assert [r.key for r in records] == [t.key for t in group.trials]
     assert all(r.status == FAILED and r.stacked == len(group.trials) for r in records)

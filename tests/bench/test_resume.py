@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from digits import planned, session, train
+from digits import build_stack, make_plan, make_session, train
 from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Request
 from seqdg.bench.execute import execute, remove_checkpoints
@@ -24,7 +24,7 @@ from seqdg.results.record import Evaluation, Record
 from seqdg.results.store import Store
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
-from seqdg.training.run_stack import Keep
+from seqdg.training.run_stack import Keep, Watch, run_stack
 from seqdg.training.stack import State
 
 REQUEST = Request(algorithms=["fo-s-mldg"], held_out=["0", "75"], trials=1, steps=40)
@@ -32,7 +32,7 @@ MADE_BY = {"device": "cpu"}
 
 
 def the_group(request: Request = REQUEST) -> Group:
-    (group,) = planned(request).groups
+    (group,) = make_plan(request).groups
     return group
 
 
@@ -96,10 +96,25 @@ def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Pat
     assert resumed[0].weights
 
 
+def test_a_trial_interrupted_after_its_last_evaluation_ends_with_the_same_record(tmp_path: Path) -> None:
+    group, keep = the_group(), Keep(Folder(tmp_path), 3600.0)
+
+    def run(watch: Watch | None = None) -> list[Record]:
+        return run_stack(lambda: build_stack(group.trials), group.key, torch.device("cpu"), keep=keep, watch=watch)
+
+    def stop(step: int, weights: object, reached: object) -> None:
+        if step == REQUEST.steps:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(stop)
+    assert [told(r) for r in run()] == [told(r) for r in train(group)]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("algorithm", ["agg", "fo-s-mldg", "s-mldg"])
 def test_on_a_gpu_an_interrupted_trial_ends_with_the_same_record(tmp_path: Path, algorithm: str) -> None:
-    (group,) = planned(replace(REQUEST, algorithms=[algorithm]), device="cuda").groups
+    (group,) = make_plan(replace(REQUEST, algorithms=[algorithm]), device="cuda").groups
     whole = train(group, device="cuda")
     keep = Keep(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
@@ -140,7 +155,7 @@ def test_a_checkpoint_that_cannot_be_used_is_not(tmp_path: Path, damage: str) ->
 
 def test_checkpoints_go_when_their_group_is_stored_and_stay_while_it_is_not(tmp_path: Path) -> None:
     files = Folder(tmp_path)
-    here, plan = session(Keep(files, 1e-9)), planned(REQUEST)
+    here, plan = make_session(Keep(files, 1e-9)), make_plan(REQUEST)
     store = Store.create(tmp_path, "rotated-mnist")
     seen: list[bool] = []
     name = checkpoint.name_checkpoint(plan.groups[0].key)
@@ -173,7 +188,7 @@ def test_killed_between_checkpoints_a_trial_ends_with_the_same_weights(tmp_path:
     request = replace(REQUEST, steps=1000)
     words = ["bench", "--algorithms", "fo-s-mldg", "--held-out", "0,75", "--trials", 1, "--steps", 1000]
     run = seqdg(*words, "--workers", 0, "--checkpoint", 0.3, "--out", tmp_path)
-    (group,) = planned(request).groups
+    (group,) = make_plan(request).groups
     path, until = tmp_path / checkpoint.name_checkpoint(group.key), time.monotonic() + 120
     while not path.exists() and time.monotonic() < until:
         time.sleep(0.01)
@@ -182,10 +197,10 @@ def test_killed_between_checkpoints_a_trial_ends_with_the_same_weights(tmp_path:
     run.communicate()
     left = checkpoint.read_header(path.read_bytes())["step"]
     assert 0 < left < 1000, "it was killed in the middle"
-    here = session(Keep(Folder(tmp_path), 60.0))
+    here = make_session(Keep(Folder(tmp_path), 60.0))
     steps: list[int] = []
     store = Store.create(tmp_path, "rotated-mnist")
-    plan = planned(request, store.finished())
+    plan = make_plan(request, store.finished())
     execute(plan, here, InProcess(), store, show=lambda p: steps.extend(r.step for r in p.running()))
     assert min(s for s in steps if s) > left, "it went on from its checkpoint"
     whole = train(group)

@@ -76,14 +76,28 @@ def test_tasks_of_files_and_of_memory_pickle_and_give_the_same_trials_and_record
     assert weights[0] == weights[1]
 
 
-def test_a_pickled_task_of_files_does_not_carry_them_and_reads_them_once(
+def test_a_task_reads_its_files_once_and_does_not_carry_them(
     files: RowsOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = make_task(files)
-    task.dataset()
+    first = task.dataset()
+    assert replace(task, title="another").dataset() is first
     assert len(pickle.dumps(task)) < 4000
+    again: Task = pickle.loads(pickle.dumps(task))
+    assert again.rows == task.rows
     monkeypatch.setattr(task_module, "load_data", lambda *about: pytest.fail("the files are read again"))
-    assert pickle.loads(pickle.dumps(task)).dataset() is task.dataset()
+    assert task.dataset() is first
+
+
+def test_a_new_task_of_files_that_were_changed_has_their_new_rows(files: RowsOnDisk) -> None:
+    before = make_task(replace(files)).dataset()
+    assert files.root is not None
+    file = files.root / "set" / "art.npz"
+    with np.load(file) as old:
+        np.savez(file, x=old["x"] + 1, y=old["y"])
+    after = make_task(replace(files)).dataset()
+    assert torch.equal(after.x[:20], before.x[:20] + 1)
+    assert after.fingerprint != before.fingerprint
 
 
 def test_a_trial_has_another_key_where_a_value_of_its_rows_is_another(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def benchmark_file():
     return load_benchmark("rotated-mnist")
 
 
-def planned(benchmark_file, dataset, **asked):
+def list_trials(benchmark_file, dataset, **asked):
     task = replace(benchmark_file.make_task(), rows=RowsInMemory(dataset))
     return benchmark_file.plan(task, Request(**asked)).trials
 
@@ -33,13 +33,13 @@ def group(trials, capacity):
 
 
 def test_a_plan_is_every_algorithm_on_every_held_out_domain_with_every_seed(benchmark_file, dataset):
-    trials = planned(benchmark_file, dataset)
+    trials = list_trials(benchmark_file, dataset)
     assert len(trials) == 6 * 6 * 5
     assert len({t.key for t in trials}) == len(trials)
 
 
 def test_the_key_answers_to_everything_that_decides_a_trial(benchmark_file, dataset):
-    (trial,) = planned(benchmark_file, dataset, algorithms=["fo-s-mldg"], held_out=["30"], trials=1)
+    (trial,) = list_trials(benchmark_file, dataset, algorithms=["fo-s-mldg"], held_out=["30"], trials=1)
     others = [
         replace(trial, data="another"),
         replace(trial, net=replace(trial.net, hidden=(64, 33))),
@@ -57,28 +57,28 @@ def test_the_key_answers_to_everything_that_decides_a_trial(benchmark_file, data
 
 
 def test_groups_hold_what_can_share_a_stack_and_are_packed_always_the_same_way(benchmark_file, dataset):
-    trials = planned(benchmark_file, dataset, algorithms=["agg", "fo-s-mldg"])
+    trials = list_trials(benchmark_file, dataset, algorithms=["agg", "fo-s-mldg"])
     groups = group(trials, capacity=16)
     assert [len(g.trials) for g in groups] == [15, 15, 15, 15]
     assert {t.algorithm for t in groups[0].trials} == {"agg"}
     assert group(trials, 16) == groups
-    pairs = planned(benchmark_file, dataset, algorithms=["agg"], leave_one_out=True, trials=1)
+    pairs = list_trials(benchmark_file, dataset, algorithms=["agg"], leave_one_out=True, trials=1)
     assert {len({len(t.held_out) for t in g.trials}) for g in group(pairs, 100)} == {1}
 
 
 def test_trials_that_differ_in_numbers_alone_share_a_stack(benchmark_file, dataset):
-    first = planned(benchmark_file, dataset, algorithms=["fo-s-mldg"], held_out=["0"], trials=1)
+    first = list_trials(benchmark_file, dataset, algorithms=["fo-s-mldg"], held_out=["0"], trials=1)
     asked = {"algorithms": ["fo-s-mldg"], "held_out": ["0"], "trials": 1}
-    second = planned(benchmark_file, dataset, **asked, settings=["fo-s-mldg.alpha=0.1", "fo-s-mldg.lr=0.01"])
+    second = list_trials(benchmark_file, dataset, **asked, settings=["fo-s-mldg.alpha=0.1", "fo-s-mldg.lr=0.01"])
     assert len(group([*first, *second], 10)) == 1
-    third = planned(benchmark_file, dataset, **asked, settings=["fo-s-mldg.alpha=0.1,0.1,0.1,0.2"])
+    third = list_trials(benchmark_file, dataset, **asked, settings=["fo-s-mldg.alpha=0.1,0.1,0.1,0.2"])
     assert len(group([*first, *third], 10)) == 2
 
 
 def test_with_two_domains_held_out_settings_are_fitted_to_the_shorter_path(benchmark_file, dataset):
     settings = ["fo-s-mldg.alpha=0.1,0.2,0.3,0.4", "fo-s-mldg.beta=1.5,"]
     asked = {"algorithms": ["fo-s-mldg"], "trials": 1, "settings": settings, "leave_one_out": True}
-    trials = planned(benchmark_file, dataset, **asked)
+    trials = list_trials(benchmark_file, dataset, **asked)
     single = next(t for t in trials if len(t.held_out) == 1).build_algorithm()
     pair = next(t for t in trials if len(t.held_out) == 2).build_algorithm()
     assert single.base.alpha == (0.1, 0.2, 0.3, 0.4)
@@ -107,7 +107,7 @@ def test_with_two_domains_held_out_settings_are_fitted_to_the_shorter_path(bench
 )
 def test_a_bad_request_is_a_sentence_before_anything_runs(benchmark_file, dataset, asked, sentence):
     with pytest.raises(UsageError, match=sentence):
-        planned(benchmark_file, dataset, **asked)
+        list_trials(benchmark_file, dataset, **asked)
 
 
 def test_settings_of_the_command_line_are_read_by_algorithm():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from command import seqdg
-from digits import planned, train
+from digits import make_plan, train
 from seqdg.bench.benchmark import Request
 from seqdg.report.analyses import find_analysis, list_analyses
 from seqdg.report.contents import RunContents, read_contents
@@ -137,7 +137,7 @@ def test_every_analysis_shows_well(browser, run, payloads, tmp_path):
 
 
 def trained(request: Request) -> list[Record]:
-    return [record for group in planned(request).groups for record in train(group)]
+    return [record for group in make_plan(request).groups for record in train(group)]
 
 
 def test_a_report_of_real_trials_shows_well(browser, tmp_path):

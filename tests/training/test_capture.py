@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import seqdg
-from digits import BENCHMARK, planned
-from digits import stack as build_stack
+from digits import BENCHMARK, build_stack, make_plan
 from seqdg.base.errors import UsageError
 from seqdg.bench.benchmark import Request
 
@@ -28,7 +27,7 @@ def test_a_captured_step_is_the_eager_step(name, count):
     benchmark = replace(BENCHMARK, protocol=replace(BENCHMARK.protocol, steps=100))
     try:
         request = Request(algorithms=[name], held_out=["30"], trials=count)
-        trials = planned(request, benchmark=benchmark).trials
+        trials = make_plan(request, benchmark=benchmark).trials
         stack, captured, losses = trained(trials, "cuda", True)
     except UsageError as error:
         pytest.skip(str(error))
@@ -40,7 +39,7 @@ def test_a_captured_step_is_the_eager_step(name, count):
 
 
 def test_a_stack_on_the_gpu_trains_as_on_the_cpu():
-    trials = planned(Request(algorithms=["fo-s-mldg"], held_out=["30"], trials=2)).trials
+    trials = make_plan(Request(algorithms=["fo-s-mldg"], held_out=["30"], trials=2)).trials
     _, gpu, _ = trained(trials, "cuda", True, steps=20)
     _, cpu, _ = trained(trials, "cpu", False, steps=20)
     for key, value in cpu.items():
@@ -48,7 +47,7 @@ def test_a_stack_on_the_gpu_trains_as_on_the_cpu():
 
 
 def test_the_same_trial_twice_gives_the_same_bits():
-    trials = planned(Request(algorithms=["fo-s-mldg"], held_out=["30"], trials=3)).trials
+    trials = make_plan(Request(algorithms=["fo-s-mldg"], held_out=["30"], trials=3)).trials
     _, first, _ = trained(trials, "cuda", True)
     _, second, _ = trained(trials, "cuda", True)
     assert all(torch.equal(first[key], second[key]) for key in first)

@@ -9,8 +9,7 @@ import torch
 
 import seqdg
 from command import seqdg as command
-from digits import BENCHMARK, planned
-from digits import stack as build_stack
+from digits import BENCHMARK, build_stack, make_plan
 from seqdg.base.episode import Params
 from seqdg.bench.benchmark import Request
 from seqdg.bench.task import RowsInMemory, Task
@@ -26,7 +25,7 @@ REQUEST = Request(held_out=["0"], trials=2, steps=60, precision="float64")
 
 
 def trials_of(name: str, precision: str = "float64") -> tuple[Trial, ...]:
-    return planned(replace(REQUEST, algorithms=[name], precision=precision)).trials
+    return make_plan(replace(REQUEST, algorithms=[name], precision=precision)).trials
 
 
 def nudged(params: Params) -> Params:
@@ -68,7 +67,7 @@ def test_a_rounding_grows_a_million_times_less_than_in_float32() -> None:
 def test_it_is_another_trial_in_stacks_of_half_the_size() -> None:
     large = replace(BENCHMARK, net=replace(BENCHMARK.net, hidden=(4000, 1000)))  # 5 million weights
     plans = [
-        planned(replace(REQUEST, algorithms=["agg"], trials=80, precision=p), (), "cuda", large)
+        make_plan(replace(REQUEST, algorithms=["agg"], trials=80, precision=p), (), "cuda", large)
         for p in ("float64", "float32", None)
     ]
     keys = [{t.key for t in plan.trials} for plan in plans]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from digits import TASK, planned
+from digits import TASK, make_plan
 from seqdg.bench.benchmark import Request
 from seqdg.data.rotated_mnist import load
 from seqdg.nets import Net
@@ -28,7 +28,7 @@ def job(trial, dataset):
 @pytest.mark.parametrize("name", ["agg", "fo-s-mldg", "ffo-s-mldg", "s-undo-bias"])
 def test_a_stack_of_thirty_ends_with_the_weights_of_thirty_loops(name):
     dataset = load()
-    trials = planned(Request(algorithms=[name])).trials
+    trials = make_plan(Request(algorithms=[name])).trials
     assert len(trials) == 30
     nets, jobs = zip(*(job(trial, dataset) for trial in trials), strict=True)
     inputs = Inputs(dataset.x, dataset.y, torch.device("cpu"), torch.float64)

@@ -41,7 +41,10 @@ class RowSource(Protocol):
 
 @dataclass(frozen=True)
 class RowsOnDisk:
-    """Files below a folder, as the [data] table of a benchmark describes them; read once per process."""
+    """Files below a folder, as the [data] table of a benchmark describes them; read once.
+
+    A pickled copy describes the files alone: the process that gets it reads them itself.
+    """
 
     name: str
     table: Mapping[str, Any] = field(hash=False)
@@ -50,9 +53,14 @@ class RowsOnDisk:
     held_out: tuple[str, ...] | None = None  # the domains that will be held out in turn; None: every one
 
     def load(self, progress: ReadProgress | None = None) -> Dataset:
-        if self not in _loaded:
-            _loaded[self] = load_data(self.table, self.root, self.allow_partial, self.name, progress, self.held_out)
-        return _loaded[self]
+        if "_dataset" not in self.__dict__:
+            dataset = load_data(self.table, self.root, self.allow_partial, self.name, progress, self.held_out)
+            object.__setattr__(self, "_dataset", dataset)
+        loaded: Dataset = self.__dict__["_dataset"]
+        return loaded
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_dataset"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,6 @@ class RowsInMemory:
         return self.dataset
 
 
-_loaded: dict[RowsOnDisk, Dataset] = {}
 _resident: dict[tuple[int, torch.device], Any] = {}  # rows on a device, for as long as their data set is there
 
 

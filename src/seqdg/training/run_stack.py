@@ -100,6 +100,8 @@ class _Run:
         except KeyboardInterrupt:
             self._write_checkpoint()
             raise
+        if not deployed:  # the checkpoint was written after the last evaluation
+            deployed = self.stack.deploy(self.now.state)
         curves = torch.cat(self.now.state.losses).T.cpu()  # (trial, step)
         self.now.seconds = time.perf_counter() - self.began
         weights = tree.unstack({name: value.detach().cpu() for name, value in deployed.items()})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from digits import planned, session
+from digits import make_plan, make_session
 from seqdg.bench.benchmark import Request
 from seqdg.bench.execute import execute
 from seqdg.bench.executors.local import InProcess
@@ -20,8 +20,8 @@ REQUEST = Request(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"
 
 @pytest.mark.gpu
 def test_workers_that_share_a_gpu_give_what_one_process_gives(tmp_path: Path) -> None:
-    here = session(device="cuda:0")
-    plan = planned(REQUEST, device="cuda:0")
+    here = make_session(device="cuda:0")
+    plan = make_plan(REQUEST, device="cuda:0")
     found: list[list[Record]] = []
     for executor in (Workers(2, ("cuda:0",)), InProcess()):
         folder = tmp_path / type(executor).__name__

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from digits import planned, session
+from digits import make_plan, make_session
 from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Request
 from seqdg.bench.execute import execute
@@ -31,7 +31,7 @@ def run(
 ) -> tuple[list[Record], list[Record]]:
     """All records, without what the clock says, and those that failed."""
     store = Store.create(folder, "rotated-mnist")
-    failed = execute(planned(request), session(Keep(Folder(folder), 1e-9)), executor, store, show=show)
+    failed = execute(make_plan(request), make_session(Keep(Folder(folder), 1e-9)), executor, store, show=show)
     return without_clock(store.records()), failed
 
 
@@ -111,12 +111,12 @@ def test_a_failed_trial_keeps_its_traceback_and_is_tried_again(tmp_path: Path, m
     assert len(store.failures()) == 4
     assert "Traceback" in store.failures()[0][1]
     assert "ArithmeticError: two and two is five" in store.failures()[0][1]
-    (again,) = planned(request, store.finished()).missing
+    (again,) = make_plan(request, store.finished()).missing
     assert {t.key for t in again.trials} == {key for key, _ in store.failures()}
 
 
 def test_a_worker_that_is_still_starting_does_not_hear_ctrl_c():
-    worker = _Worker(session())
+    worker = _Worker(make_session())
     assert worker.process.pid is not None
     os.kill(worker.process.pid, signal.SIGINT)  # before it could import anything
     worker.pipe.send(None)
