@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import signal
 import threading
@@ -59,6 +60,23 @@ def has_cuda() -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # A CUDA build of torch without a driver warns; the answer is still no.
         return torch.cuda.is_available()
+
+
+@pytest.fixture
+def triton() -> ModuleType:
+    """Triton, which runs kernels on a GPU, and elsewhere in its interpreter, where that runs with this NumPy."""
+    module: ModuleType = pytest.importorskip("triton", reason="The kernels are Triton's, and it is not installed here.")
+    if not has_cuda():
+        from triton.runtime import interpreter
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # older ones of NumPy warn
+            try:
+                int(np.zeros(1))  # NumPy refuses from 2.4 on; Triton's interpreter does it up to 3.6 at least
+            except TypeError:
+                if "int(self.handle.data)" in inspect.getsource(interpreter):
+                    pytest.skip("This Triton's interpreter does not run with this NumPy, and there is no GPU here.")
+    return module
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

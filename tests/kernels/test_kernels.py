@@ -21,9 +21,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.fixture
-def kernels(monkeypatch):
+def kernels(monkeypatch, triton):
     """Switches the kernels on and off."""
-    pytest.importorskip("triton", reason="The kernels are Triton's, and it is not installed here.")
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     return lambda on: monkeypatch.setattr(convolution, "_can_run_on", lambda x: on)
 
