@@ -21,6 +21,13 @@ Kind = Annotated[
         metavar="KIND", help="Which analysis, such as invariance, tsne or cost; the documentation lists all."
     ),
 ]
+Algorithms = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B",
+        help="Names from `seqdg list algorithms`; your own as module:name or file.py:name. Default: the analysis's.",
+    ),
+]
 Domain = Annotated[
     str | None,
     typer.Option("--domain", metavar="D", help="The domain of interest, for ranks. Default: the first source."),
@@ -35,7 +42,7 @@ Trials = Annotated[int | None, typer.Option(help="Number of seeds. Default: one 
 def analyze(
     kind: Kind,
     benchmark: options.BenchmarkName = "rotated-mnist",
-    algorithms: options.Algorithms = None,
+    algorithms: Algorithms = None,
     held_out: OneHeldOut = None,
     trials: Trials = None,
     steps: options.Steps = None,

@@ -23,7 +23,7 @@ DataArgument = Annotated[
     ),
 ]
 
-USUAL = "fo-s-mldg"
+DEFAULT = "fo-s-mldg"
 
 
 def fit(
@@ -36,7 +36,7 @@ def fit(
     ] = None,
     choose: Annotated[bool, typer.Option("--choose", help="Compare algorithms and use the best.")] = False,
     algorithm: Annotated[
-        str | None, typer.Option(help=f"The algorithm to train, without --choose.  [default: {USUAL}]")
+        str | None, typer.Option(help=f"The algorithm to train, without --choose.  [default: {DEFAULT}]")
     ] = None,
     algorithms: Annotated[
         str | None, typer.Option(metavar="A,B", help="The algorithms that --choose compares.")
@@ -98,7 +98,7 @@ def fit(
         model = comparison.estimator
     else:
         model = _fit_one(
-            rows, template, algorithm or USUAL, settings or (), estimate, seeds=seeds, workers=workers or 0
+            rows, template, algorithm or DEFAULT, settings or (), estimate, seeds=seeds, workers=workers or 0
         )
         if "estimate" in model.model_.facts:
             typer.echo(model.model_.facts["estimate"]["sentence"])
@@ -129,9 +129,8 @@ def _compare(
 ) -> Comparison:
     from seqdg.bench.console import show_progress
     from seqdg.estimator import compare, count_workers, parse_settings_texts
-    from seqdg.estimator.choose import USUAL as USUAL_NAMES
 
-    settings = parse_settings_texts(texts, names or USUAL_NAMES)
+    settings = parse_settings_texts(texts, names)
     if how["workers"] is None:
         how["workers"] = count_workers(template.device)
     with show_progress("comparing") as show, warnings.catch_warnings():

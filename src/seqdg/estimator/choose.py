@@ -117,10 +117,10 @@ def fit_and_estimate(
     return cast("DomainGeneralizer", comparison.estimator), ""
 
 
-def parse_settings_texts(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Parse texts such as `fo-s-mldg.alpha=0.1` into the settings that `compare` takes; `lr` is the learning rate."""
+def parse_settings_texts(texts: Sequence[str], algorithms: Sequence[str] | None) -> dict[str, dict[str, Any]]:
+    """Parse texts such as `fo-s-mldg.alpha=0.1` into the settings that `compare` takes for the same algorithms."""
     settings: dict[str, dict[str, Any]] = {}
-    for name, values in split_settings(texts, names).items():
+    for name, values in split_settings(texts, algorithms or USUAL).items():
         rest = {setting: text for setting, text in values.items() if setting != RATE}
         parsed = {setting: flatten_settings(parse_settings(build(name), rest, name))[setting] for setting in rest}
         settings[name] = {**parsed, **({RATE: _parse_rate(name, values[RATE])} if RATE in values else {})}
