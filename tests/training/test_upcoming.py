@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqdg.training.sampler import Sampler
-from seqdg.training.upcoming import Upcoming
+from seqdg.training.sampler import Sampler, Upcoming
 
 ROWS = [torch.arange(10), torch.arange(20, 27), torch.arange(40, 73)]
 OTHER = [torch.arange(100, 110), torch.arange(120, 127), torch.arange(140, 173)]

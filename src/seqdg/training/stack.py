@@ -29,8 +29,7 @@ from seqdg.training.capture import CapturedStep, StepData
 from seqdg.training.inputs import Inputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.training.protocol import Protocol, Split, choose_optimizer, end_stages
-from seqdg.training.sampler import Sampler
-from seqdg.training.upcoming import Upcoming
+from seqdg.training.sampler import Sampler, Upcoming
 
 DRAWN_AHEAD = 64  # steps
 log = logging.getLogger("seqdg")
