@@ -284,3 +284,30 @@ def test_labels_written_as_fractions_are_counted_as_the_whole_numbers_that_they_
     right = (pd.read_csv(tmp_path / "p.csv")["label"] == [i // 20 for i in range(40)]).mean()
     assert right > 0
     assert done.stdout.startswith(f"Accuracy on 40 labelled rows: {100 * right:.1f}")
+
+
+MINE = '''
+from dataclasses import dataclass
+from seqdg import Algorithm, register, setting
+
+
+@register("louder")
+@dataclass(frozen=True)
+class Louder(Algorithm):
+    """AGG with a factor, for this test (nobody, 2024).   factor: of the loss."""
+
+    factor: float = setting(1.0, above=0.0)
+
+    def loss(self, net, params, episode):
+        return self.factor * net.losses(params, episode).mean()
+'''
+
+
+def test_settings_of_an_algorithm_from_a_file_are_given_by_its_name(table, tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    words = ["fit", table, "--label", "diagnosis", "--domain", "hospital", "--ignore", "id", *QUICK, "--no-estimate"]
+    name = f"{tmp_path / 'mine.py'}:louder"
+    done = seqdg(*words, "--algorithm", name, "--set", "louder.factor=2.5", "--out", tmp_path / "model")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads((tmp_path / "model" / "model.json").read_text())["facts"]
+    assert facts["parameters"]["settings"] == {"factor": 2.5}

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.machine import count_cores
 from seqdg.base.words import list_some
-from seqdg.bench.benchmark import split_settings
+from seqdg.bench.benchmark import shorten, split_settings
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
@@ -120,7 +120,9 @@ def fit_and_estimate(
 def parse_settings_texts(texts: Sequence[str], algorithms: Sequence[str] | None) -> dict[str, dict[str, Any]]:
     """Parse texts such as `fo-s-mldg.alpha=0.1` into the settings that `compare` takes for the same algorithms."""
     settings: dict[str, dict[str, Any]] = {}
-    for name, values in split_settings(texts, algorithms or USUAL).items():
+    full = {shorten(name): name for name in algorithms or USUAL}  # with the file that an algorithm comes from
+    for short, values in split_settings(texts, algorithms or USUAL).items():
+        name = full[short]
         rest = {setting: text for setting, text in values.items() if setting != RATE}
         parsed = {setting: flatten_settings(parse_settings(build(name), rest, name))[setting] for setting in rest}
         settings[name] = {**parsed, **({RATE: _parse_rate(name, values[RATE])} if RATE in values else {})}
