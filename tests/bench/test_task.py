@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from seqdg.bench import task as task_module
-from seqdg.bench.learner import STACK, StackLearner
+from seqdg.bench.learner import STACK, Draft, StackLearner
 from seqdg.bench.plan import Choice, plan
 from seqdg.bench.task import RowsInMemory, RowsOnDisk, RowSource, Task
 from seqdg.bench.trial import Group, Trial
@@ -48,7 +48,7 @@ def make_task(rows: RowSource, **more: object) -> Task:
 
 
 def list_trials(task: Task, seeds: range = range(2)) -> tuple[Trial, ...]:
-    candidate = StackLearner().propose("agg", {}, {}, PROTOCOL)
+    candidate = StackLearner().propose(Draft("agg", PROTOCOL))
     return plan(task, Choice(tuple(candidate), tuple((name,) for name in DOMAINS), seeds)).trials
 
 
@@ -150,7 +150,7 @@ def test_constants_of_a_trial_come_from_its_own_sources_alone() -> None:
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 def test_with_class_weights_too_a_trial_gives_the_same_numbers_alone_and_in_a_group(class_weight: str | None) -> None:
     task = make_task(RowsInMemory(make_dataset(make_rows())), class_weight=class_weight)
-    candidates = tuple(StackLearner().propose("agg", {}, {}, PROTOCOL))
+    candidates = tuple(StackLearner().propose(Draft("agg", PROTOCOL)))
     planned = plan(task, Choice(candidates, (("art",), ("photo",)), range(3)))
     for group in planned.groups:
         together = STACK.train(group, task, CPU)

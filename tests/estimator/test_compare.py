@@ -16,7 +16,7 @@ from seqdg.bench.plan import plan_trials
 from seqdg.bench.search import Fixed, Proposal
 from seqdg.estimator.classifier import DomainGeneralizer
 from seqdg.estimator.comparison import predict_interval
-from seqdg.estimator.sweep import Candidate, Sweep
+from seqdg.estimator.sweep import Contender, Sweep
 from seqdg.estimator.user_data import make_user_data, read_input
 
 QUICK = {"steps": 20, "hidden": (8,), "evaluations": 3}
@@ -160,7 +160,7 @@ def sweep_of(hospitals, seeds=1, **parameters):
 
 def test_leave_one_out_scores_a_target_by_sources_that_were_held_out_with_it(hospitals):
     sweep = sweep_of(hospitals)
-    candidate = Candidate("agg", seqdg.build("agg"), sweep.recipe.protocol.lr)
+    candidate = Contender("agg", seqdg.build("agg"), sweep.recipe.protocol.lr)
     sweep.run(
         {"agg": Fixed([Proposal(candidate.algorithm, candidate.lr)])}, [(), ("east",)], "leave-one-out", "accuracy"
     )
@@ -184,7 +184,7 @@ def test_a_trial_is_the_same_in_a_stack_and_alone(hospitals):
     lr = together.recipe.protocol.lr
     search = {"agg": Fixed([Proposal(seqdg.build("agg"), lr)])}
     together.run(search, [(), *((d,) for d in together.domains)], "source-val", "accuracy")
-    candidate = Candidate("agg", seqdg.build("agg"), lr)
+    candidate = Contender("agg", seqdg.build("agg"), lr)
     (trial,) = alone._make_trials(("west",), candidate)
     alone._run([trial])
     ours, theirs = together.memory.records[trial.key], alone.memory.records[trial.key]
@@ -238,7 +238,7 @@ def test_optuna_searches_for_every_target_by_itself(hospitals):
 
 def test_class_weights_follow_from_the_sources_of_each_trial(hospitals):
     sweep = sweep_of(hospitals, class_weight="balanced")
-    candidate = Candidate("agg", seqdg.build("agg"), sweep.recipe.protocol.lr)
+    candidate = Contender("agg", seqdg.build("agg"), sweep.recipe.protocol.lr)
     trials = [sweep._make_trials((d,), candidate)[0] for d in sweep.domains]
     groups = plan_trials(sweep.task, trials, sweep.net).groups
     assert [len({t.held_out for t in g.trials}) for g in groups] == [1, 1, 1, 1]

@@ -12,7 +12,7 @@ from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.toml_table import read_fields, read_value
-from seqdg.bench.learner import TRAINING, Candidate, find_learner, list_learners
+from seqdg.bench.learner import TRAINING, Candidate, Draft, find_learner, list_learners
 from seqdg.bench.plan import Choice, Plan, list_held_out, plan
 from seqdg.bench.search import MULTIPLES
 from seqdg.bench.task import RowsOnDisk, Task
@@ -132,7 +132,7 @@ class Benchmark:
         if request.precision is not None:
             protocol = replace(protocol, precision=request.precision)
         multiples = (self.lr_search[0], self.lr_search[1])
-        return learner.propose(name, table, settings, protocol, request.search, multiples)
+        return learner.propose(Draft(name, protocol, table, settings, request.search, multiples))
 
     def _check_tables(self, names: Sequence[str]) -> None:
         """Refuse settings of an algorithm that does not exist, even where it is not run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -57,24 +57,24 @@ class Candidate:
     protocol: Protocol
 
 
+@dataclass(frozen=True)
+class Draft:
+    """What candidates of an algorithm are made from."""
+
+    name: str
+    protocol: Protocol
+    table: Mapping[str, Any] = field(default_factory=dict)  # the benchmark's settings for it
+    settings: Mapping[str, str] = field(default_factory=dict)  # the user's, as text, which come before the benchmark's
+    count: int = 1  # of candidates
+    multiples: tuple[float, float] = (1.0, 1.0)  # of the learning rate, between which others are drawn
+
+
 class Learner(ABC):
     """How trials of some algorithms are proposed, checked, grouped and trained."""
 
     @abstractmethod
-    def propose(
-        self,
-        name: str,
-        table: Mapping[str, Any],
-        settings: Mapping[str, str],
-        protocol: Protocol,
-        count: int = 1,
-        multiples: tuple[float, float] = (1.0, 1.0),
-    ) -> list[Candidate]:
-        """Make candidates of an algorithm: with the benchmark's table for it, then the user's settings (as text), and
-        where more than one is asked for, others drawn from what is not fixed by the user.
-
-        multiples: of the learning rate, between which others are drawn.
-        """
+    def propose(self, draft: Draft) -> list[Candidate]:
+        """Make candidates: the first as the draft says, the others with values drawn for what the user left open."""
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:  # noqa: B027  most have nothing to check
         """Raise a UsageError where the trial cannot be trained on this task and net."""
@@ -93,23 +93,14 @@ class Learner(ABC):
 class StackLearner(Learner):
     """Our algorithms: all trials of a group train as one stack."""
 
-    def propose(
-        self,
-        name: str,
-        table: Mapping[str, Any],
-        settings: Mapping[str, str],
-        protocol: Protocol,
-        count: int = 1,
-        multiples: tuple[float, float] = (1.0, 1.0),
-    ) -> list[Candidate]:
-        short, algorithm = name.rpartition(":")[2], build(name)
-        _check_names(short, (*table, *settings), flatten_settings(algorithm))
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items() if k not in TRAINING}
-        texts = {k: v for k, v in settings.items() if k not in TRAINING}
-        algorithm = parse_settings(with_settings(algorithm, values), texts)
-        first = Proposal(algorithm, protocol.lr)
-        tried = draw_proposals(first, count, fixed=settings, multiples=multiples)
-        return [make_candidate(name, candidate, replace(protocol, lr=lr)) for candidate, lr in tried]
+    def propose(self, draft: Draft) -> list[Candidate]:
+        algorithm = build(draft.name)
+        _check_names(draft, flatten_settings(algorithm))
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in draft.table.items() if k not in TRAINING}
+        texts = {k: v for k, v in draft.settings.items() if k not in TRAINING}
+        first = Proposal(parse_settings(with_settings(algorithm, values), texts), draft.protocol.lr)
+        tried = draw_proposals(first, draft.count, fixed=draft.settings, multiples=draft.multiples)
+        return [make_candidate(draft.name, candidate, replace(draft.protocol, lr=lr)) for candidate, lr in tried]
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:
         trial.build_algorithm().check(net, len(task.dataset().domains) - len(trial.held_out))
@@ -174,19 +165,11 @@ class ArrayLearner(Learner):
     def fit(self, x: Arrays, y: Arrays, domain: Arrays, classes: int, seed: int, **settings: Any) -> Predict:
         """Fit rows (row, input) with their classes and source domains (numbers from 0), and return what predicts."""
 
-    def propose(
-        self,
-        name: str,
-        table: Mapping[str, Any],
-        settings: Mapping[str, str],
-        protocol: Protocol,
-        count: int = 1,
-        multiples: tuple[float, float] = (1.0, 1.0),
-    ) -> list[Candidate]:
-        _check_names(name.rpartition(":")[2], (*table, *settings), self.settings)
-        texts = {**{k: format_value(v) for k, v in {**self.settings, **table}.items()}, **settings}
+    def propose(self, draft: Draft) -> list[Candidate]:
+        _check_names(draft, self.settings)
+        texts = {**{k: format_value(v) for k, v in {**self.settings, **draft.table}.items()}, **draft.settings}
         values = {k: format_value(v) for k, v in self._parse(texts).items()}  # 2 and 2.0 are the same trial
-        return [Candidate(name, tuple(sorted(values.items())), protocol)]
+        return [Candidate(draft.name, tuple(sorted(values.items())), draft.protocol)]
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:
         if task.dataset().is_image:
@@ -243,10 +226,10 @@ class ArrayLearner(Learner):
         return {name: parse_value(name, default, texts[name]) for name, default in self.settings.items()}
 
 
-def _check_names(short: str, names: tuple[str, ...], known: Mapping[str, Any]) -> None:
-    for name in names:
+def _check_names(draft: Draft, known: Mapping[str, Any]) -> None:
+    for name in (*draft.table, *draft.settings):
         if name not in known and name not in TRAINING:
-            raise unknown(f"setting of {short}", name, (*known, *TRAINING))
+            raise unknown(f"setting of {draft.name.rpartition(':')[2]}", name, (*known, *TRAINING))
 
 
 STACK = StackLearner()

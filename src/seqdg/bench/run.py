@@ -68,13 +68,13 @@ def run_benchmark(
     with lock_directory(directory):
         store = Store.create(directory, benchmark.name)
         try:
-            return _Run(store, benchmark, session, directory, quiet).finish(request, where, executor, command)
+            return _Runner(store, benchmark, session, directory, quiet).finish(request, where, executor, command)
         finally:
             store.close()
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Runner:
     store: Store
     benchmark: Benchmark
     session: Session

@@ -28,7 +28,7 @@ from seqdg.base.machine import count_cores
 from seqdg.data.checks import Problem
 from seqdg.data.container import LARGEST, Container, File
 from seqdg.data.decode import Pixels, decode, measure_side, require_pillow
-from seqdg.data.image_folder import Picture
+from seqdg.data.image_folder import PictureFile
 from seqdg.data.readers import ProgressCallback
 
 VERSION = 1  # of how pictures become pixels; a new one makes every cache anew
@@ -52,7 +52,7 @@ def find_cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqdg"
 
 
-def hash_pictures(container: Container, pictures: Sequence[Picture], cache: Path) -> str:
+def hash_pictures(container: Container, pictures: Sequence[PictureFile], cache: Path) -> str:
     """Hash the content: the same pictures give the same hash, whether they lie in a folder or a zip.
 
     The files of a folder are read once for this; later, unchanged sizes and times show that they are the same.
@@ -75,7 +75,7 @@ def hash_pictures(container: Container, pictures: Sequence[Picture], cache: Path
 
 def open_pictures(
     container: Container,
-    pictures: Sequence[Picture],
+    pictures: Sequence[PictureFile],
     content: str,
     size: int | None,
     progress: ProgressCallback | None = None,

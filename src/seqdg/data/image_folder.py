@@ -17,7 +17,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", "
 LAYOUT = "<domain>/<class>/<picture>"
 
 
-class Picture(NamedTuple):
+class PictureFile(NamedTuple):
     domain: str
     label: str  # the class, by name
     file: File
@@ -29,7 +29,7 @@ class Pictures:
 
     domains: tuple[str, ...]
     classes: tuple[str, ...]
-    pictures: list[Picture]
+    pictures: list[PictureFile]
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ def list_pictures(
         if file.parts[: len(top)] != top or inside[0] not in present:
             continue
         if len(inside) == 3:
-            pictures.append(Picture(inside[0], inside[1], file))
+            pictures.append(PictureFile(inside[0], inside[1], file))
         elif file.name.lower().endswith(SUFFIXES):
             problems.append(Problem(f"{container.place}: '{file.name}' does not lie in <domain>/<class>/."))
     if not pictures and not problems:

@@ -24,7 +24,7 @@ from seqdg.data import checks
 from seqdg.estimator.classifier import DomainGeneralizer
 from seqdg.estimator.comparison import CHOSEN, ORACLE, Comparison, Winner
 from seqdg.estimator.recipe import Recipe, to_plain
-from seqdg.estimator.sweep import LEAVE_ONE_OUT, Candidate, Sweep
+from seqdg.estimator.sweep import LEAVE_ONE_OUT, Contender, Sweep
 from seqdg.estimator.user_data import UserData, make_user_data, read_input, read_labels
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.device import choose_device
@@ -186,7 +186,7 @@ def _list_names(algorithms: Sequence[str] | None, baseline: str | None, sweep: S
     names, notes = [], []
     for name in (n for n in USUAL if n in list_algorithms()):
         try:
-            sweep.check(Candidate(name, build(name), sweep.recipe.protocol.lr))
+            sweep.check(Contender(name, build(name), sweep.recipe.protocol.lr))
             names.append(name)
         except UsageError as error:
             notes.append(f"{name} was left out: {error}")
@@ -232,7 +232,7 @@ def _choose_rules(
     rules: Sequence[str], select: str, searches: Mapping[str, Search], sweep: Sweep, notes: list[str]
 ) -> tuple[str, ...]:
     """Choose the rules that can be reported for some algorithm."""
-    inner = {name: sweep.check(Candidate(name, *search.first)) for name, search in searches.items()}
+    inner = {name: sweep.check(Contender(name, *search.first)) for name, search in searches.items()}
     unable = [name for name, able in inner.items() if not able]
     if select == LEAVE_ONE_OUT and unable:
         raise UsageError(

@@ -29,7 +29,7 @@ LEAVE_ONE_OUT = "leave-one-out"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Contender:
     name: str
     algorithm: Algorithm  # with settings for all domains
     lr: float
@@ -46,7 +46,7 @@ class Sweep:
     within: bool  # whether to run what leave-one-out within the sources needs
     show: Callable[[Progress], None] = lambda progress: None
     memory: Memory = field(default_factory=Memory)
-    tried: dict[Target, list[Candidate]] = field(default_factory=dict)
+    tried: dict[Target, list[Contender]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.task, self.net = make_task(self.user_data, self.recipe, scaled=False)
@@ -55,7 +55,7 @@ class Sweep:
     def domains(self) -> tuple[str, ...]:
         return self.user_data.dataset.domains
 
-    def check(self, candidate: Candidate) -> bool:
+    def check(self, candidate: Contender) -> bool:
         """Say whether it can be trained with two domains held out; raise a UsageError where it cannot even with one."""
         count = len(self.domains)
         adapt_to_path(candidate.algorithm, count, count).check(self.net, count)
@@ -70,7 +70,7 @@ class Sweep:
         """Run until no search asks for more; tell each how well its proposals did by the rule."""
         while True:
             asked = [
-                (target, Candidate(name, *proposal))
+                (target, Contender(name, *proposal))
                 for name, search in searches.items()
                 for target in targets
                 for proposal in search.ask(target)
@@ -85,14 +85,14 @@ class Sweep:
                 proposal = Proposal(candidate.algorithm, candidate.lr)
                 searches[candidate.name].tell(target, proposal, None if score is None else score[0])
 
-    def score(self, target: Target, candidate: Candidate, rule: str, criterion: str) -> tuple[float, int] | None:
+    def score(self, target: Target, candidate: Contender, rule: str, criterion: str) -> tuple[float, int] | None:
         """Score a candidate by what may be known for a target, more being better, and return its best step too; None
         where training diverged."""
         if rule == LEAVE_ONE_OUT:
             return score_by_leave_one_out(self._list_inner(target, candidate), criterion)
         return score_by_validation(self.list_records(target, candidate), criterion)
 
-    def list_records(self, held_out: Target, candidate: Candidate) -> list[Record]:
+    def list_records(self, held_out: Target, candidate: Contender) -> list[Record]:
         """List the records of a candidate, one per seed."""
         return [self.memory.records[t.key] for t in self._make_trials(held_out, candidate)]
 
@@ -114,7 +114,7 @@ class Sweep:
             records += [_relabel(r, label) for r in outer] if label else outer
         return select_outcomes(records, rule, criterion)
 
-    def _list_inner(self, target: Target, candidate: Candidate) -> list[tuple[Record, str]]:
+    def _list_inner(self, target: Target, candidate: Contender) -> list[tuple[Record, str]]:
         """List the trainings without the target and one source more, each with that source."""
         return [
             (record, source)
@@ -122,7 +122,7 @@ class Sweep:
             for record in self.list_records(self._hold_out(target, source), candidate)
         ]
 
-    def _list_trials(self, target: Target, candidate: Candidate) -> list[Trial]:
+    def _list_trials(self, target: Target, candidate: Contender) -> list[Trial]:
         trials = self._make_trials(target, candidate)
         if self.within and (not target or self.check(candidate)):
             for source in self._list_sources(target):
@@ -136,7 +136,7 @@ class Sweep:
         """Add a source to the target, in the order of the domains, so that a pair is one trial in either order."""
         return tuple(d for d in self.domains if d in (*target, source))
 
-    def _make_trials(self, held_out: Target, candidate: Candidate) -> list[Trial]:
+    def _make_trials(self, held_out: Target, candidate: Contender) -> list[Trial]:
         """Make a trial per seed."""
         count = len(self.domains)
         settings = format_settings(adapt_to_path(candidate.algorithm, count, count - 1))
