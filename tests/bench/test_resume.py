@@ -201,7 +201,7 @@ def test_killed_between_checkpoints_a_trial_ends_with_the_same_weights(tmp_path:
     steps: list[int] = []
     store = Store.create(tmp_path, "rotated-mnist")
     plan = make_plan(request, store.finished())
-    execute(plan, here, InProcess(), store, show=lambda p: steps.extend(r.step for r in p.running()))
+    execute(plan, here, InProcess(), store, show=lambda p: steps.extend(r.step for r in p.list_running()))
     assert min(s for s in steps if s) > left, "it went on from its checkpoint"
     whole = train(group)
     assert sorted(map(told, store.records())) == sorted(map(told, whole))
