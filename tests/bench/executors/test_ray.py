@@ -65,7 +65,7 @@ def ray_workers(mark: str) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             ours = f"SEQDG_TEST_MARK={mark}".encode() in (folder / "environ").read_bytes()
-            if ours and (folder / "cmdline").read_bytes().startswith(b"ray::_work"):
+            if ours and (folder / "cmdline").read_bytes().startswith(b"ray::_train_remotely"):
                 found.append(int(folder.name))
         except OSError:
             continue
