@@ -54,6 +54,7 @@ def test_a_criterion_that_the_run_has_not_is_one_sentence_and_exit_code_2(direct
         "seqdg: This run has no auroc: it is recorded for two classes alone. Choose one of: accuracy,"
     )
     assert said.count("\n") == 1
+    assert "auroc" not in said.partition("Choose one of")[2]
 
 
 def test_a_page_or_a_figure_that_cannot_be_written_is_one_sentence_and_exit_code_2(directory, tmp_path):

@@ -82,5 +82,28 @@ def test_a_criterion_is_added_by_one_entry_and_one_function(tmp_path, monkeypatc
     assert 10 < shown[0]["mean"] < 100
 
 
+def test_a_criterion_that_is_defined_from_four_classes_on_is_refused_where_there_are_three(tmp_path, monkeypatch):
+    monkeypatch.setitem(CRITERIA, "top3", Unit("Top-3 accuracy in %", least_classes=4))
+    monkeypatch.setitem(METRICS, "top3", METRICS["accuracy"])
+    for classes in (2, 3, 4, 5):
+        logits, y = torch.zeros(1, 2, classes), torch.zeros(1, 2, dtype=torch.int64)
+        values = compute_metrics(logits, y, torch.ones(1, 2, dtype=torch.bool))
+        assert ("top3" in values) == (classes >= 4)
+    rows = [f"{i % 7},{i % 3},{'abc'[i % 3]},{'xy'[i % 2]}\n" for i in range(24)]
+    (tmp_path / "table.csv").write_text("p,q,kind,site\n" + "".join(rows))
+    words = ["--label", "kind", "--domain", "site", "--steps", 2, "--criterion", "top3", "--out", tmp_path / "model"]
+    done = seqdg("fit", tmp_path / "table.csv", *words)
+    assert done.returncode == 2
+    assert "top3 is defined for 4 or more classes, and there are 3: choose another criterion." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "words"),
+    [(2, None, ""), (2, 2, "two classes"), (4, None, "4 or more classes"), (3, 5, "3 to 5 classes")],
+)
+def test_the_numbers_of_classes_of_a_criterion_are_said_in_words(least, most, words):
+    assert Unit("Some", least_classes=least, most_classes=most).scope == words
+
+
 def test_every_criterion_has_a_metric_and_every_metric_a_criterion():
     assert list(METRICS) == list(CRITERIA)

@@ -22,6 +22,7 @@ from seqdg.data.frame import Frame, NotAValue, is_dataframe, make_frame
 from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
 from seqdg.estimator.preprocessing import learn_preprocessing, note_identifiers
 from seqdg.estimator.recipe import Recipe
+from seqdg.results.criteria import CRITERIA
 from seqdg.training.sampler import make_stream
 
 LARGEST_SIZE = 224  # of images, where the user names none
@@ -87,8 +88,11 @@ def make_user_data(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: 
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise UsageError(f"There is only one class, {classes[0]}: at least two are needed to learn to tell them apart.")
-    if recipe.criterion == "auroc" and len(classes) != 2:
-        raise UsageError(f"auroc is defined for two classes, and there are {len(classes)}: choose another criterion.")
+    unit = CRITERIA[recipe.criterion]
+    if not unit.is_defined(len(classes)):
+        raise UsageError(
+            f"{recipe.criterion} is defined for {unit.scope}, and there are {len(classes)}: choose another criterion."
+        )
     names, domain = _read_domains(domains, len(y))
     rows, read = _read_rows(x, recipe, gaps)
     if not len(rows) == len(codes) == len(domain):

@@ -7,13 +7,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Unit:
-    """How values of a criterion are compared and printed."""
+    """How values of a criterion are compared and printed, and for how many classes it is defined."""
 
     title: str
     higher_is_better: bool = True
     factor: float = 100.0
     digits: int = 1
     points: str = "points"  # the unit of a difference
+    least_classes: int = 2
+    most_classes: int | None = None  # None: any number
+
+    def is_defined(self, classes: int) -> bool:
+        """Whether there is a value for this number of classes."""
+        return self.least_classes <= classes and (self.most_classes is None or classes <= self.most_classes)
+
+    @property
+    def scope(self) -> str:
+        """The numbers of classes for which it is defined, in words; empty for every number."""
+        if self.most_classes is None:
+            return f"{self.least_classes} or more classes" if self.least_classes > 2 else ""
+        if self.least_classes == self.most_classes:
+            return "two classes" if self.most_classes == 2 else f"{self.most_classes} classes"
+        return f"{self.least_classes} to {self.most_classes} classes"
 
 
 CRITERIA = {
@@ -21,7 +36,7 @@ CRITERIA = {
     "balanced_accuracy": Unit("Balanced accuracy in %"),
     "log_loss": Unit("Log-loss", higher_is_better=False, factor=1.0, digits=3, points=""),
     "calibration_error": Unit("Expected calibration error in %", higher_is_better=False),
-    "auroc": Unit("Area under the ROC curve in %"),
+    "auroc": Unit("Area under the ROC curve in %", most_classes=2),
 }
 DECIMALS = 9  # to which values are compared
 

@@ -71,8 +71,9 @@ def _keep_tabled(records: Sequence[Record]) -> list[Record]:
 
 def _check_criterion(records: Sequence[Record], criterion: str) -> None:
     if any(r.history and criterion not in r.history[-1].held_out for r in records):
-        others = ", ".join(name for name in CRITERIA if name != criterion)
-        why = "it is recorded for two classes alone" if criterion == "auroc" else "it was made without it"
+        others = ", ".join(name for name, unit in CRITERIA.items() if name != criterion and not unit.scope)
+        scope = CRITERIA[criterion].scope
+        why = f"it is recorded for {scope} alone" if scope else "it was made without it"
         raise UsageError(f"This run has no {criterion}: {why}. Choose one of: {others}.")
 
 

@@ -9,6 +9,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from seqdg.results.criteria import CRITERIA
+
 BINS = 15
 
 
@@ -31,7 +33,7 @@ class Predictions:
         return (self.log_p.max(-1).indices == self.y).double() * self.weight
 
 
-Metric = Callable[[Predictions], "Tensor | None"]  # (trial,), or None where it is not defined
+Metric = Callable[[Predictions], Tensor]  # (trial,)
 METRICS: dict[str, Metric] = {}  # by criterion
 
 
@@ -42,13 +44,13 @@ def metric(function: Metric) -> Metric:
 
 
 def compute_metrics(logits: Tensor, y: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """Return (trial,) by criterion, over the rows that the mask keeps.
+    """Return (trial,) by criterion, over the rows that the mask keeps; of the criteria defined for so many classes.
 
     logits: (trial, row, class)   y: (trial, row)   mask: (trial, row) bool
     """
     predictions = Predictions(logits.double().log_softmax(-1), y, mask)
-    values = {name: function(predictions) for name, function in METRICS.items()}
-    return {name: value for name, value in values.items() if value is not None}
+    classes = logits.shape[-1]
+    return {name: function(predictions) for name, function in METRICS.items() if CRITERIA[name].is_defined(classes)}
 
 
 @metric
@@ -86,11 +88,9 @@ def calibration_error(p: Predictions) -> Tensor:
 
 
 @metric
-def auroc(p: Predictions) -> Tensor | None:
+def auroc(p: Predictions) -> Tensor:
     """Of two classes: the probability that a row of the second has a higher score than one of the first, ties counting
     half; nan where one of them is absent or a score is not a number."""
-    if p.log_p.shape[-1] != 2:
-        return None
     score = p.log_p[..., 1].contiguous()
     positive, negative = p.mask & (p.y == 1), p.mask & (p.y == 0)
     others = score.masked_fill(~negative, float("inf")).sort(1).values  # the negative ones first: none is infinite
