@@ -39,6 +39,15 @@ def test_a_benchmark_is_checked_by_its_name_as_data():
     assert done.stdout.startswith("rotated-mnist comes with seqdg: ")
 
 
+def test_a_learner_is_not_checked_as_an_algorithm(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = (block for block in blocks if "@register_learner(" in block)
+    (tmp_path / "nearest.py").write_text(code.replace('"nearest-mean"', '"nearest-unchecked"'))
+    done = seqdg("check", f"{tmp_path / 'nearest.py'}:nearest-unchecked")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nearest-unchecked is a learner, and the contract is for algorithms." in done.stderr
+
+
 def test_what_breaks_the_contract_is_one_sentence(tmp_path):
     file = example(tmp_path, "losses.sum()", "losses.sum() / 0 * 0", "pull-nan")
     done = seqdg("check", f"{file}:pull-nan")

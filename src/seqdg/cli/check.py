@@ -63,11 +63,17 @@ def _is_algorithm(name: str) -> bool:
 def _check_algorithm(name: str) -> None:
     """Check an algorithm against the contract, with its settings as they are."""
     from seqdg.base.errors import UsageError
+    from seqdg.bench.learner import StackLearner, find_learner
     from seqdg.core import build
     from seqdg.testing import CHECKS, ContractError, check_algorithm
 
+    short = name.rpartition(":")[2]
+    if not isinstance(find_learner(name), StackLearner):
+        raise UsageError(
+            f"{short} is a learner, and the contract is for algorithms. `seqdg bench --algorithms {name}` runs it."
+        )
     try:
         check_algorithm(build(name))
     except ContractError as error:
         raise UsageError(str(error)) from None
-    typer.echo(f"{name.rpartition(':')[2]} keeps the contract: {len(CHECKS)} checks, each without and with BatchNorm.")
+    typer.echo(f"{short} keeps the contract: {len(CHECKS)} checks, each without and with BatchNorm.")
