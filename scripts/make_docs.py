@@ -131,6 +131,11 @@ def explained(kind: type[Algorithm], text: str) -> dict[str, str]:
 
 def settings_table(name: str, algorithm: Algorithm, kind: type[Algorithm]) -> str:
     meanings = {n: m for text in paragraphs(kind) for n, m in explained(kind, text).items()}
+    missing = [n for n in collect_rules(algorithm) if n not in meanings]
+    if missing:
+        raise SystemExit(
+            f"The docstring of {kind.__name__} needs a line `{missing[0]}: what it means`, after a blank line."
+        )
     tables = {label: load_benchmark(b).tables.get(name) for b, label in BENCHMARKS.items()}
     given = {label: table for label, table in tables.items() if table}
     columns = ["setting", "meaning", "default", "search", *given]

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from command import seqdg
 from seqdg.base.errors import UsageError
 from seqdg.report.contents import RunContents
 from seqdg.report.page import build_page, render_page
@@ -137,6 +138,10 @@ def test_the_test_against_the_baseline_is_in_every_format(run):
     assert average["against"]["p_holm"] == pytest.approx(2**-7)
     rows = list(csv.DictReader(io.StringIO(render(found, "csv"))))
     assert [r["verdict"] for r in rows if r["algorithm"] == "mldg"] == ["", "better than agg", ""]
+
+
+def test_the_help_of_the_command_names_every_format():
+    assert f"--format {'|'.join(FORMATS)}" in " ".join(seqdg("table", "--help").stdout.split())
 
 
 @pytest.mark.parametrize("form", FORMATS)

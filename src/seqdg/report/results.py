@@ -105,7 +105,7 @@ class Results:
 
         select: how the step and the settings are chosen: source-val, last, leave-one-out or oracle.
         baseline: the algorithm that the others are tested against.   against: "paper" adds the paper's numbers.
-        format: of the printed table: text, markdown, latex, csv or json.
+        format: of the printed table, one of `seqdg.report.table.FORMATS`: text, markdown, latex, ...
         """
         with pause_garbage_collection():  # the records are needed to the end
             sheet = build_sheet(self.records(criterion), select, criterion, baseline, against, self.benchmark)
