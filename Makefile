@@ -14,7 +14,7 @@ demo: $(READY)  ## run the bundled benchmark, print its table, write its report 
 test: lint  ## everything; tests that need what is not here skip and say so
 	$(PYTEST)
 
-check: lint  ## the quick half of test: before every commit
+check: lint  ## the quick tests, in under two minutes: before every commit
 	$(PYTEST) -m "not slow and not ray and not gpu"
 
 lint: $(READY)

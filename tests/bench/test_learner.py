@@ -86,6 +86,7 @@ def test_it_stands_in_one_paired_table_and_is_rerun(folder: Path) -> None:
     assert "within" not in again.stdout, "every number must be the same"
 
 
+@pytest.mark.slow
 def test_worker_processes_find_it_and_give_the_same(folder: Path) -> None:
     succeed(bench(folder, "--workers", 0, out="here"))
     succeed(bench(folder, "--workers", 2, out="workers"))

@@ -79,6 +79,7 @@ def test_a_snapshot_comes_back_to_the_last_bit_in_the_same_order_and_layout() ->
     assert checkpoint.read_header(data)["trials"] == ["k1", "k2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 @pytest.mark.parametrize("step", [1, 20, 37])
 def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Path, optimizer: str, step: int) -> None:
@@ -96,6 +97,7 @@ def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Pat
     assert resumed[0].weights
 
 
+@pytest.mark.slow
 def test_a_trial_interrupted_after_its_last_evaluation_ends_with_the_same_record(tmp_path: Path) -> None:
     group, keep = the_group(), Keep(Folder(tmp_path), 3600.0)
 
@@ -126,6 +128,7 @@ def test_on_a_gpu_an_interrupted_trial_ends_with_the_same_record(tmp_path: Path,
         assert [repr(e) for e in ours.history] == [repr(e) for e in theirs.history]
 
 
+@pytest.mark.slow
 def test_the_time_of_a_resumed_trial_is_that_of_all_its_parts(tmp_path: Path) -> None:
     group, keep = the_group(), Keep(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
@@ -135,6 +138,7 @@ def test_the_time_of_a_resumed_trial_is_that_of_all_its_parts(tmp_path: Path) ->
     assert train(group, keep=keep)[0].seconds * len(group.trials) > before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "other", "foreign"])
 def test_a_checkpoint_that_cannot_be_used_is_not(tmp_path: Path, damage: str) -> None:
     group, keep = the_group(), Keep(Folder(tmp_path), 3600.0)
@@ -173,6 +177,7 @@ def test_checkpoints_go_when_their_group_is_stored_and_stay_while_it_is_not(tmp_
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["not"]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_trial(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

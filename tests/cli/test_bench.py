@@ -44,6 +44,7 @@ def test_a_diverged_trial_is_shown_as_such_and_the_others_go_on(seqdg, tmp_path)
     assert all(float(row[2]) > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_selection_within_the_sources_trains_what_it_needs(seqdg, tmp_path):
     missing = seqdg("bench", "--algorithms", "agg", *QUICK, "--out", tmp_path)
     assert missing.returncode == 0
@@ -151,6 +152,7 @@ class Toy(Chainable):
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["file", "module"])
 def test_an_outsider_s_algorithm_and_its_sequential_form_run_from_one_file(tmp_path, how):
     (tmp_path / "my_toy.py").write_text(TOY)
@@ -171,6 +173,7 @@ def test_an_outsider_s_algorithm_and_its_sequential_form_run_from_one_file(tmp_p
     assert done.stdout.splitlines()[0].split() == ["held", "out", "toy", "s-toy", "agg"]
 
 
+@pytest.mark.slow
 def test_an_installed_entry_point_adds_its_algorithms(tmp_path):
     (tmp_path / "my_toy.py").write_text(TOY)
     info = tmp_path / "my_toy-1.dist-info"

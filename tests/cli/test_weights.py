@@ -22,6 +22,7 @@ def published() -> dict[str, torch.Tensor]:
     return dict(initialize(lambda: resnet18(1000), torch.Generator().manual_seed(1)).state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18-f37072fd.pth", "resnet18.safetensors"])
 def test_a_net_starts_from_the_file_and_every_record_has_its_hash(
     seqdg, pictures, benchmark_file, tmp_path, published, name

@@ -70,6 +70,7 @@ def test_the_shipped_file_is_under_1_mb_and_says_where_it_is_from() -> None:
     assert "Redistribution and use" in note
 
 
+@pytest.mark.slow
 def test_the_script_makes_the_shipped_arrays_again(making: ModuleType, shipped: dict[str, np.ndarray]) -> None:
     made = making.make()
     assert set(made) == set(shipped) == {"x", "y", "domain"}
@@ -82,6 +83,7 @@ def test_the_domains_of_the_script_are_those_of_the_loader(making: ModuleType) -
     assert tuple(str(angle) for angle in making.ANGLES) == rotated_mnist.DOMAINS
 
 
+@pytest.mark.slow
 def test_row_k_is_digit_k_of_the_source_and_unturned_ones_are_plain_means(
     making: ModuleType, shipped: dict[str, np.ndarray]
 ) -> None:

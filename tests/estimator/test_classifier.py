@@ -56,6 +56,7 @@ def test_what_it_says_holds_together(fitted, hospitals):
     assert set(fitted.validation_["east"]) == set(CRITERIA)
 
 
+@pytest.mark.slow
 def test_the_same_fit_twice_is_the_same_and_another_seed_another(fitted, hospitals):
     x, y, domains = hospitals
     again = clone(fitted).fit(x, y, domains=domains)
@@ -86,6 +87,7 @@ def test_columns_in_another_order_are_mended_by_name(fitted, hospitals):
     np.testing.assert_array_equal(positions, fitted.predict_proba(x))
 
 
+@pytest.mark.slow
 def test_domains_reach_it_through_a_pipeline_and_cross_validation():
     draw = np.random.default_rng(0)
     x, y, domains = draw.standard_normal((80, 3)), np.arange(80) % 2, np.arange(80) // 20
@@ -163,6 +165,7 @@ def frozen_backbone() -> nn.Module:
     return nn.Sequential(body.requires_grad_(False), nn.Linear(6 * 16, 8), nn.ReLU(), nn.Linear(8, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["agg", "fo-s-mldg", "undo-bias", "ensemble", "crossgrad"])
 def test_layers_that_the_user_froze_stay_as_they_are_and_are_saved(algorithm, tmp_path):
     draw = np.random.default_rng(0)

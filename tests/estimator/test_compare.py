@@ -70,6 +70,7 @@ def test_the_expectation_is_that_of_the_choice_and_never_the_oracle_s(found):
     assert f"{100 * found.expected:.1f} %" in found.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domains", [3, 4, 5])
 def test_of_normal_domains_the_interval_holds_the_next_one_as_often_as_it_says(domains):
     draw = np.random.default_rng(domains)
@@ -78,6 +79,7 @@ def test_of_normal_domains_the_interval_holds_the_next_one_as_often_as_it_says(d
     assert abs(np.mean(inside) - 0.95) < 0.011  # three standard errors
 
 
+@pytest.mark.slow
 def test_no_label_of_a_held_out_domain_informs_what_is_chosen_for_it(hospitals):
     """With that domain's labels exchanged, all that changes for it is how well the same choice does, and the oracle."""
     x, y, domains = hospitals
@@ -94,6 +96,7 @@ def test_no_label_of_a_held_out_domain_informs_what_is_chosen_for_it(hospitals):
     assert choices(one, "oracle") != choices(other, "oracle")
 
 
+@pytest.mark.slow
 def test_the_oracle_is_nowhere_but_under_its_name(hospitals):
     """What is expected, told, warned of and written on the card is the same where the oracle is not even computed.
 
@@ -112,6 +115,7 @@ def test_the_oracle_is_nowhere_but_under_its_name(hospitals):
     np.testing.assert_array_equal(one.estimator.predict_proba(x), other.estimator.predict_proba(x))
 
 
+@pytest.mark.slow
 def test_the_same_call_twice_gives_the_same_answer(hospitals, found):
     again = compared(hospitals)
     assert str(again) == str(found)
@@ -131,6 +135,7 @@ def test_the_winner_is_fitted_on_all_domains_and_knows_what_to_expect(hospitals,
     assert facts["held_out"]["worst"]["log_loss"] == max(facts["held_out"][d]["log_loss"] for d in found.domains)
 
 
+@pytest.mark.slow
 def test_a_warning_where_no_algorithm_is_distinguishable_from_agg(hospitals):
     x, y, domains = hospitals
     with pytest.warns(UserWarning, match="No algorithm is distinguishably better than agg on these domains"):
@@ -192,6 +197,7 @@ def test_a_trial_is_the_same_in_a_stack_and_alone(hospitals):
         np.testing.assert_allclose(one.source["log_loss"], other.source["log_loss"], rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{"select": "leave-one-out"}, {"criterion": "log_loss"}, {"criterion": "auroc"}])
 def test_other_rules_and_criteria_choose_too(hospitals, how):
     found = compared(hospitals, seeds=1, **how)
@@ -203,6 +209,7 @@ def test_other_rules_and_criteria_choose_too(hospitals, how):
         assert found.scores()["agg"]["worst"] == max(found.scores()["agg"][d] for d in found.domains)
 
 
+@pytest.mark.slow
 def test_a_grid_and_a_search_add_candidates(hospitals):
     grid = compared(hospitals, settings={"fo-s-mldg": {"alpha": [0.01, 0.3]}}, seeds=1, rules=["source-val"])
     assert grid.algorithms == {"agg": 1, "fo-s-mldg": 2}
@@ -227,6 +234,7 @@ def test_a_learning_rate_that_is_given_is_not_searched(hospitals):
     assert found.algorithms == {"agg": 1, "fo-s-mldg": 3}
 
 
+@pytest.mark.slow
 def test_optuna_searches_for_every_target_by_itself(hospitals):
     pytest.importorskip("optuna")
     found = compared(hospitals, search=3, sampler="optuna", seeds=1, rules=["source-val"])
@@ -251,6 +259,7 @@ def test_worker_processes_give_the_same_answer(hospitals):
     assert str(compared(hospitals, seeds=1, rules=["source-val"], workers=2)) == str(here)
 
 
+@pytest.mark.slow
 def test_two_domains_leave_no_leave_one_out(hospitals):
     x, y, domains = hospitals
     two = np.isin(domains, ["east", "west"])
@@ -269,6 +278,7 @@ def test_two_domains_leave_no_leave_one_out(hospitals):
     assert "fo-mldg was left out" in str(few)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [

@@ -89,6 +89,7 @@ OUTCOMES: list[str] = []
 PATIENT = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=PATIENT)
 @given(tables())
 def test_an_ugly_data_frame_fits_or_says_why_not(table):
@@ -112,6 +113,7 @@ def test_many_more_ugly_data_frames_fit_or_say_why_not(table):
         fits_or_says(*table)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=PATIENT)
 @given(st.integers(1, 10).flatmap(lambda n: st.lists(columns(n), min_size=1, max_size=3)))
 def test_a_model_reads_any_other_table_or_says_why_not(columns_of_new):

@@ -179,6 +179,7 @@ CASES = [(name, "frozen") for name in NETS]
 CASES += [(name, "recalibrate") for name in NETS if name not in WITHOUT_BATCHNORM]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "policy"), CASES)
 def test_stacked_gradients_are_those_of_ordinary_training(name: str, policy: str):
     make, shape = NETS[name]
@@ -212,6 +213,7 @@ def test_the_head_is_the_last_linear_layer_and_gives_the_logits_of_the_features(
     assert net.head_names == (f"{last}.weight", f"{last}.bias")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp-batchnorm", "resnet18", "efficientnet-lite0"])
 def test_a_gradient_can_be_taken_through_a_gradient(name: str):
     """What an exact look-ahead step needs; checked against a central difference."""

@@ -24,6 +24,7 @@ def with_statistics(module):
     return module.double().eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [resnet18, efficientnet_lite0])
 def test_a_net_on_batch_statistics_is_the_module_in_training(make):
     module = with_statistics(make(5))

@@ -25,6 +25,7 @@ def episode_of(sources: int, rows: int = 8) -> Episode:
     return Episode(x, torch.randint(0, 3, (sources, rows), generator=g), torch.arange(sources), torch.tensor(0.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", ["mldg", "s-mldg"])
 @pytest.mark.parametrize("sources", [2, 4])
@@ -43,6 +44,7 @@ def test_nor_in_a_stack():
     assert_close(got, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["frozen", "recalibrate"])
 def test_a_gradient_of_a_gradient_of_a_net_with_batchnorm(policy):
     torch.manual_seed(0)

@@ -16,6 +16,7 @@ from seqdg.report.analyses import find_analysis, list_analyses, show_analysis
 ALGORITHMS = list(seqdg.list_algorithms())  # before any test registers one of its own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list_analyses())
 def test_every_algorithm_has_every_analysis_or_a_sentence(dataset, study, kind):
     names = ALGORITHMS
@@ -31,6 +32,7 @@ def test_every_algorithm_has_every_analysis_or_a_sentence(dataset, study, kind):
         assert told or name in words, f"{kind} says nothing of {name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [name for name in list_analyses() if name != "cost"])
 def test_an_algorithm_that_diverges_is_named_and_no_number_is_made_up(dataset, study, kind):
     lost, sound = ("undo-bias", "s-undo-bias") if kind in ("similarity", "ensemble") else ("fo-s-mldg", "agg")

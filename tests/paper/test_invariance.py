@@ -34,6 +34,7 @@ def test_more_features_than_rows_do_not_make_domains_seem_told_apart_or_worse_th
     assert probe([rng.normal(size=(30, 100)) for _ in range(3)]) == pytest.approx(LN3, abs=0.03)
 
 
+@pytest.mark.slow
 def test_a_planted_invariant_feature_gives_a_domain_loss_near_ln_n(dataset, study):
     found = compute(study(dataset(code=0.0), ["agg", "fo-s-mldg"], trials=2))
     assert found["chance"] == pytest.approx(LN3)

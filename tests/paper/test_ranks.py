@@ -81,6 +81,7 @@ def test_where_all_domains_are_the_same_every_practice_lowers_the_loss(net, epis
     assert losses[0] > losses[1] > losses[2]
 
 
+@pytest.mark.slow
 def test_curves_are_there_for_every_place_and_for_less_practice_with_it_last(dataset, study):
     found = compute(study(dataset(), ["agg", "fo-mldg", "fo-s-mldg", "ensemble"], domain="b", trials=2))
     assert found["interest"] == "b"

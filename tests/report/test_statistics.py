@@ -97,6 +97,7 @@ def test_noise_alone_is_found_different_no_more_often_than_the_level_allows(run)
     assert wrong <= 50 + 3 * np.sqrt(1000 * 0.05 * 0.95)
 
 
+@pytest.mark.slow
 def test_domains_whose_differences_cancel_are_found_different_no_more_often_than_the_level_allows():
     """Given domains: the mean over them is 0, and what they differ by counts as noise."""
     rng = np.random.default_rng(3)
