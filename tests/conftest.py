@@ -62,6 +62,10 @@ def has_cuda() -> bool:
         return torch.cuda.is_available()
 
 
+if not has_cuda():
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton: its kernels then run without a GPU
+
+
 @pytest.fixture
 def triton() -> ModuleType:
     """Triton, which runs kernels on a GPU, and elsewhere in its interpreter, where that runs with this NumPy."""

@@ -157,3 +157,24 @@ def test_with_class_weights_too_a_trial_gives_the_same_numbers_alone_and_in_a_gr
         for trial, record in zip(group.trials, together, strict=True):
             (alone,) = STACK.train(Group((trial,)), task, CPU)
             assert alone.losses == pytest.approx(record.losses, rel=1e-9)
+
+
+def test_rows_that_were_moved_to_a_device_stay_there_though_there_is_less_room_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task, device = make_task(RowsInMemory(make_dataset(make_rows()))), torch.device("cpu")
+    first = task._move_rows(task.dataset(), device)
+    monkeypatch.setattr(task_module, "fits_on", lambda x, device: False)
+    assert task._move_rows(task.dataset(), device) is first
+    other = make_task(RowsInMemory(make_dataset(make_rows())))
+    assert other._move_rows(other.dataset(), device) is other.dataset().x
+    monkeypatch.setattr(task_module, "fits_on", lambda x, device: True)
+    monkeypatch.setattr(task_module, "move_to_device", lambda x, device: pytest.fail("it is decided once"))
+    assert other._move_rows(other.dataset(), device) is other.dataset().x
+
+
+def test_the_constants_of_sources_are_learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = make_dataset(make_rows())
+    first = task_module._find_constants(dataset, (DOMAINS[0],), 2)
+    monkeypatch.setattr(task_module, "learn_scaling", lambda x: pytest.fail("it is learned again"))
+    assert task_module._find_constants(dataset, (DOMAINS[0],), 2) is first

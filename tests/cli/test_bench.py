@@ -185,3 +185,13 @@ def test_an_installed_entry_point_adds_its_algorithms(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert "'s-toy'" in done.stdout
     assert "'toy'" in done.stdout
+
+
+def test_a_run_that_is_interrupted_before_it_begins_has_stored_nothing(seqdg, tmp_path, monkeypatch):
+    def interrupt(*words, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("seqdg.bench.run.choose_executor", interrupt)
+    done = seqdg("bench", "--out", tmp_path / "run")
+    assert done.returncode == 130
+    assert "interrupted; 0 trials are stored" in done.stderr

@@ -240,8 +240,6 @@ def test_a_gpu_gives_the_same_images_also_when_captured(images: Tensor):
 )
 def test_the_kernels_give_the_same_images(monkeypatch, recipe: Augment):
     """Without a GPU, in the interpreter of Triton where that is installed."""
-    if not torch.cuda.is_available():
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
     pytest.importorskip("triton", reason="The kernels are Triton's, and it is not installed here.")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     generator = torch.Generator().manual_seed(0)

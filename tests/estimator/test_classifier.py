@@ -296,3 +296,40 @@ def test_all_rows_can_be_trained_on_and_the_last_step_kept():
     assert model.step_ == 30
     assert model.validation_ == {}
     assert quick(stop=7).fit(X4, Y4, domains=Y4).step_ == 7
+
+
+class Flat(torch.nn.Module):
+    """A net that cannot read 0 rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x.view(x.size(0), -1))
+
+
+def test_without_validation_a_net_never_sees_zero_rows():
+    x, y = np.random.default_rng(0).standard_normal((40, 4)), np.arange(40) % 2
+    model = seqdg.DomainGeneralizer("agg", net=Flat(), validation=0, steps=5).fit(x, y, domains=np.arange(40) // 20)
+    assert model.step_ == 5
+    assert model.validation_ == {}
+
+
+def test_a_training_that_diverges_stops_at_the_next_evaluation():
+    x, y = np.random.default_rng(0).standard_normal((40, 4)), np.arange(40) % 2
+    wild = seqdg.DomainGeneralizer("agg", steps=100, evaluations=10, optimizer="sgd", lr=1e30)
+    with pytest.raises(seqdg.UsageError, match="Training diverged within 10 steps"):
+        wild.fit(x, y, domains=np.arange(40) // 20)
+
+
+def test_a_fit_leaves_torch_as_it_is_set():
+    def flags():
+        cudnn = torch.backends.cudnn
+        return cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = False, True
+    before = flags()
+    x, y = np.random.default_rng(0).standard_normal((40, 4)), np.arange(40) % 2
+    seqdg.DomainGeneralizer("agg", steps=2).fit(x, y, domains=np.arange(40) // 20)
+    assert flags() == before

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from torch.func import grad, grad_and_value, vmap
 from torch.nn.functional import batch_norm
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
 from seqdg.base import tree
 from seqdg.kernels import convolution

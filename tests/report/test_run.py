@@ -74,6 +74,9 @@ def test_a_failed_trial_is_a_warning_that_says_where_to_look(tmp_path, mistaken)
     with pytest.warns(UserWarning, match=r"2 trials failed \(ArithmeticError: two and two is five\), of mistaken"):
         results = seqdg.run("rotated-mnist", [mistaken], out=tmp_path, progress=False, **{**QUICK, "trials": 1})
     assert len(results.failures()) == 2
+    seqdg.run("rotated-mnist", ["agg"], out=tmp_path, progress=False, **{**QUICK, "trials": 1})
+    assert repr(results).endswith("2 failed>")
+    assert "2 failed" in results._repr_html_()
 
 
 def test_a_bad_request_is_a_sentence_before_anything_runs(tmp_path):
@@ -81,6 +84,8 @@ def test_a_bad_request_is_a_sentence_before_anything_runs(tmp_path):
         seqdg.run("rotated-mnist", select="best", out=tmp_path)
     with pytest.raises(seqdg.UsageError, match="There is no benchmark 'rotated-mnits'"):
         seqdg.run("rotated-mnits", out=tmp_path)
+    with pytest.raises(seqdg.UsageError, match=r"algorithms is 'agg', but it must be a list of names"):
+        seqdg.run("rotated-mnist", "agg", out=tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -19,7 +19,7 @@ from seqdg.bench.task import RowsOnDisk, Task
 from seqdg.core.registry import list_algorithms
 from seqdg.data.augment import find_augmentation
 from seqdg.nets import NET_NAMES, NetSpec
-from seqdg.training.protocol import Protocol
+from seqdg.training.protocol import Protocol, list_sources
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -118,7 +118,9 @@ class Benchmark:
 
     def plan(self, task: Task, request: Request, device: str = "cpu", finished: Iterable[str] = ()) -> Plan:
         """Plan what a request asks for; trials with these keys are finished."""
-        return plan(task, self.make_choice(request, task.dataset().domains), device, finished)
+        dataset = task.dataset()
+        list_sources(dataset, tuple(request.held_out or self.held_out))  # raises where one is unknown
+        return plan(task, self.make_choice(request, dataset.domains), device, finished)
 
     def _propose(self, name: str, settings: Mapping[str, str], request: Request) -> list[Candidate]:
         """Propose candidates, the same for every held-out domain and seed: the first as it is, of the others settings

@@ -123,19 +123,28 @@ class StackLearner(Learner):
         return run_stack(lambda: build_stack(group, task, device), group.key, device, tick, keep, notes=notes)
 
     def train_one(self, trial: Trial, task: Task, device: torch.device, stops: tuple[int, ...], watch: Watch) -> Record:
-        """Train one trial; `watch` sees the weights of every evaluation, after these steps."""
+        """Train one trial with torch as the user has set it; `watch` sees the weights of every evaluation, after these
+        steps."""
         group = Group((trial,))
-        return run_stack(lambda: build_stack(group, task, device), group.key, device, stops=stops, watch=watch)[0]
+
+        def make_stack() -> Stack:
+            return build_stack(group, task, device, sets_precision=False)
+
+        return run_stack(make_stack, group.key, device, stops=stops, watch=watch)[0]
 
 
 def make_candidate(name: str, algorithm: Algorithm, protocol: Protocol) -> Candidate:
     return Candidate(name, tuple(sorted(format_settings(algorithm).items())), protocol)
 
 
-def build_stack(group: Group, task: Task, device: torch.device) -> Stack:
-    """Build the stack of a group: nets with their first weights, splits and inputs, at the trials' precision."""
+def build_stack(group: Group, task: Task, device: torch.device, sets_precision: bool = True) -> Stack:
+    """Build the stack of a group: nets with their first weights, splits and inputs.
+
+    sets_precision: set torch, for all that follows in this process, to the trials' precision and to exact repetition.
+    """
     first = group.trials[0]
-    set_precision(first.protocol.precision)
+    if sets_precision:
+        set_precision(first.protocol.precision)
     dtype = first.protocol.dtype
     by_seed = {trial.seed: trial for trial in group.trials}  # many differ in settings or held-out domain alone
     built = {seed: task.build_net(trial) for seed, trial in by_seed.items()}

@@ -94,7 +94,7 @@ def pick_records(records: Sequence[Record], keys: Sequence[str], sample: int, se
 def find_group(record: Record, records: Sequence[Record], groups: Mapping[str, str]) -> list[Record] | None:
     """Find the records that were trained together with this one, in their order; None where not all are here.
 
-    groups: by key of a trial, the key of the group that it was planned in.
+    groups: by key of a trial, the key of the group that it was trained in.
     """
     name = groups.get(record.key)
     members = [r for r in records if name and groups.get(r.key) == name]

@@ -73,7 +73,8 @@ class RowsInMemory:
         return self.dataset
 
 
-_resident: dict[tuple[int, torch.device], Any] = {}  # rows on a device, for as long as their data set is there
+_resident: dict[tuple[int, torch.device], Any] = {}  # rows on a device, None where they do not fit, per data set
+_constants: dict[tuple[int, tuple[str, ...], int], Scaling] = {}  # of sources, per data set
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,22 +162,20 @@ class Task:
         return self._scale_inputs(x, dataset, [trial.held_out for trial in trials], device, dtype)
 
     def _move_rows(self, dataset: Dataset, device: torch.device) -> Any:
-        """Keep all rows on the device where they fit; this is done once per process."""
-        x = dataset.x
-        if not fits_on(x, device):
-            return x
+        """Keep all rows on the device where they fit. This is decided once per process: later there is less room."""
         key = id(dataset), device
         if key not in _resident:
-            _resident[key] = move_to_device(x, device)
+            _resident[key] = move_to_device(dataset.x, device) if fits_on(dataset.x, device) else None
             finalize(dataset, _resident.pop, key, None)
-        return _resident[key]
+        rows = _resident[key]
+        return dataset.x if rows is None else rows
 
     def _scale_inputs(
         self, x: Tensor, dataset: Dataset, held_out: Sequence[tuple[str, ...]], device: torch.device, dtype: torch.dtype
     ) -> Inputs:
         """Scale the numbers of every trial by its own sources: beforehand where that fits into memory."""
         kinds = list(dict.fromkeys(held_out))  # trials with the same domains held out have the same constants
-        each = [_learn_constants(dataset, out, self.numbers or 0) for out in kinds]
+        each = [_find_constants(dataset, out, self.numbers or 0) for out in kinds]
         scaling = Scaling(*(torch.stack(c).to(device, dtype) for c in zip(*each, strict=True)))
         kind = torch.tensor([kinds.index(out) for out in held_out], device=device)
         if len(kinds) * x.numel() <= READY:
@@ -184,6 +183,15 @@ class Task:
             return Inputs(versions.flatten(0, 1), dataset.y, device, dtype, first_row=kind * len(x))
         per_trial = Scaling(*(c.index_select(0, kind) for c in scaling))
         return Inputs(x, dataset.y, device, dtype, scaling=per_trial)
+
+
+def _find_constants(dataset: Dataset, held_out: tuple[str, ...], numbers: int) -> Scaling:
+    """Learn the constants of a trial's sources once per process."""
+    key = id(dataset), held_out, numbers
+    if key not in _constants:
+        _constants[key] = _learn_constants(dataset, held_out, numbers)
+        finalize(dataset, _constants.pop, key, None)
+    return _constants[key]
 
 
 def _learn_constants(dataset: Dataset, held_out: tuple[str, ...], numbers: int) -> Scaling:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import typer
@@ -69,11 +70,14 @@ def bench(
 
 
 def _say_interrupted(directory: Path) -> None:
+    from seqdg.base.errors import UsageError
     from seqdg.results.store import Store
 
-    store = Store.open(directory)
-    stored = len(store.finished())
-    store.close()
+    stored = 0
+    with suppress(UsageError):  # it may not have begun
+        store = Store.open(directory)
+        stored = len(store.finished())
+        store.close()
     print(
         f"seqdg: interrupted; {stored} trials are stored in {directory}. To go on: {quote_command()}", file=sys.stderr
     )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from seqdg.base import tree
 from seqdg.base.episode import Params
@@ -19,7 +20,7 @@ from seqdg.estimator.model import Model
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import UserData
-from seqdg.results.record import DIVERGED, Evaluation
+from seqdg.results.record import Evaluation
 from seqdg.results.select import select_step
 from seqdg.training.provenance import list_versions
 
@@ -33,7 +34,9 @@ class _BestWeights:
         self.weights: Params = {}
         self.step = 0
 
-    def __call__(self, step: int, deployed: Params, evaluations: list[Evaluation]) -> None:
+    def __call__(self, step: int, deployed: Params, evaluations: list[Evaluation], losses: Tensor) -> None:
+        if not bool(torch.isfinite(losses).all()):
+            raise UsageError(f"Training diverged within {step} steps: the loss is not finite. Choose a smaller lr.")
         self.history.append(evaluations[0])
         best = select_step(self.history, self.criterion) if self.validates else None
         if best is None or best[1] == len(self.history) - 1:
@@ -53,9 +56,7 @@ def fit_model(user_data: UserData, recipe: Recipe) -> Model:
     trial = task.make_trial(recipe.name, {}, protocol, (), recipe.seed, algorithm=recipe.algorithm)
     best = _BestWeights(recipe.criterion, validates)
     with _set_threads(dataset.is_image):
-        record = STACK.train_one(trial, task, torch.device(recipe.device), stops, best)
-    if record.status == DIVERGED:
-        raise UsageError(f"Training diverged within {stops[-1]} steps: the loss is not finite. Choose a smaller lr.")
+        STACK.train_one(trial, task, torch.device(recipe.device), stops, best)
     chosen = next(e for e in best.history if e.step == best.step)
     validation = {
         name: {criterion: values[i] for criterion, values in chosen.source.items()}

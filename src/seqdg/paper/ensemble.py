@@ -26,7 +26,7 @@ def compute(study: Study) -> Numbers:
 
     chosen = study.dataset.domains if study.everywhere else [study.held_out]
     request = Request(study.algorithms, chosen, study.trials, study.steps, study.seed, study.settings)
-    planned = study.benchmark.plan(study.session.task, request)
+    planned = study.benchmark.plan(study.session.task, request, study.session.device)
     memory, taken = Memory(), 0
 
     def tell(progress: Progress) -> None:

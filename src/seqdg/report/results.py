@@ -156,12 +156,16 @@ class Results:
         self._source.close()
 
     def __repr__(self) -> str:
-        statuses = Counter(self._source.statuses().values())
+        statuses = Counter(self._list_statuses())
         counts = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
         return f"<Results of {self.benchmark} in {self.path}: {counts or 'no trial yet'}>"
 
+    def _list_statuses(self) -> list[str]:
+        statuses = self._source.statuses()
+        return list(statuses.values()) if self._trials is None else [statuses[k] for k in self._trials if k in statuses]
+
     def _repr_html_(self) -> str:
-        if all(status == FAILED for status in self._source.statuses().values()):
+        if all(status == FAILED for status in self._list_statuses()):
             return f"<p>{escape(repr(self))}</p>"
         return self.table()._repr_html_()
 

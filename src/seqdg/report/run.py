@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import unknown
+from seqdg.base.errors import UsageError, unknown
 from seqdg.bench.benchmark import Request, load_benchmark
 from seqdg.bench.executors.choice import ExecutorChoice
 from seqdg.bench.run import Where, run_benchmark
@@ -65,6 +65,9 @@ def run(
     """
     if select not in RULES:
         raise unknown("selection rule", select, RULES)
+    for argument, names in (("algorithms", algorithms), ("held_out", held_out)):
+        if isinstance(names, str):
+            raise UsageError(f"{argument} is '{names}', but it must be a list of names, such as ['{names}'].")
     chosen = load_benchmark(benchmark).with_weights(None if weights is None else Path(weights))
     request = Request(
         algorithms=algorithms, held_out=held_out, trials=trials, steps=steps, seed=seed,

@@ -40,7 +40,7 @@ class Keep:
     weights: bool = False  # the deployed weights of every trial
 
 
-Watch = Callable[[int, Params, list[Evaluation]], None]  # the step, the deployed weights and what they reach
+Watch = Callable[[int, Params, list[Evaluation], Tensor], None]  # step, deployed weights, evaluations, losses so far
 
 
 def run_stack(
@@ -96,7 +96,7 @@ class _Run:
                 new = evaluate_stack(self.stack, self.now.state, deployed)
                 self.now.evaluations = [[*old, e] for old, e in zip(self.now.evaluations, new, strict=True)]
                 if self.watch is not None:
-                    self.watch(stop, deployed, new)
+                    self.watch(stop, deployed, new, torch.cat(self.now.state.losses))
         except KeyboardInterrupt:
             self._write_checkpoint()
             raise
@@ -177,7 +177,10 @@ def evaluate_stack(stack: Stack, state: State, deployed: Params) -> list[Evaluat
     columns = [(*job.split.validation, *job.split.test) for job in stack.jobs]
     longest = [max(len(rows[k]) for rows in columns) for k in range(len(columns[0]))]
     rows = torch.stack([torch.cat([pad(r, (0, n - len(r))) for r, n in zip(c, longest, strict=True)]) for c in columns])
-    logits, y = stack.predict(deployed, rows)
+    if rows.numel():
+        logits, y = stack.predict(deployed, rows)
+    else:  # a net of the user's own may not take 0 rows
+        logits, y = torch.zeros(*rows.shape, 2), rows
     parts: list[dict[str, list[float]]] = []
     for k, (part, labels) in enumerate(zip(torch.split(logits, longest, 1), torch.split(y, longest, 1), strict=True)):
         lengths = torch.tensor([len(c[k]) for c in columns], device=y.device)

@@ -56,7 +56,7 @@ class State:
     stage: int  # the last one entered
     params: Params
     slots: Slots
-    losses: list[Tensor] = field(default_factory=list)  # (step, trial) each, not yet taken away
+    losses: list[Tensor] = field(default_factory=list)  # (step, trial) each, of all steps so far
 
 
 class Stack:
