@@ -104,7 +104,7 @@ def test_a_trial_interrupted_after_its_last_evaluation_ends_with_the_same_record
     def run(watch: Watch | None = None) -> list[Record]:
         return run_stack(lambda: build_stack(group.trials), group.key, torch.device("cpu"), keep=keep, watch=watch)
 
-    def stop(step: int, weights: object, reached: object) -> None:
+    def stop(step: int, weights: object, reached: object, losses: object) -> None:
         if step == REQUEST.steps:
             raise KeyboardInterrupt
 

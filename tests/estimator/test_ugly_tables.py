@@ -38,11 +38,11 @@ def columns(draw, rows):
     values = draw(st.lists(cell, min_size=rows, max_size=rows))
     kind = draw(st.sampled_from(["object", "infer", "category"]))
     series = pd.Series(values, dtype=object)
-    if kind == "infer":
-        return series.infer_objects()
     try:
+        if kind == "infer":
+            return series.infer_objects()
         return series.astype("category") if kind == "category" else series
-    except (TypeError, ValueError, RuntimeWarning):  # lists cannot be categories, nor can what cannot be sorted
+    except (TypeError, ValueError, OverflowError, RuntimeWarning):  # what pandas cannot sort, or hold as a number
         return series
 
 
