@@ -93,6 +93,7 @@ def test_worker_processes_find_it_and_give_the_same(folder: Path) -> None:
     assert accuracies(folder, "here") == accuracies(folder, "workers") != {}
 
 
+@pytest.mark.slow
 def test_a_finished_trial_of_it_is_not_run_again(folder: Path) -> None:
     succeed(bench(folder, "--workers", 0, trials=1, out="resumed"))
     before = {r.key: r.finished for r in Store.open(folder / "resumed").records()}
@@ -103,6 +104,7 @@ def test_a_finished_trial_of_it_is_not_run_again(folder: Path) -> None:
     assert len(after) == 8
 
 
+@pytest.mark.slow
 def test_its_settings_are_checked_and_described(folder: Path) -> None:
     succeed(
         bench(

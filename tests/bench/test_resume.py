@@ -157,6 +157,7 @@ def test_a_checkpoint_that_cannot_be_used_is_not(tmp_path: Path, damage: str) ->
     assert [told(r) for r in records] == [told(r) for r in train(group)]
 
 
+@pytest.mark.slow
 def test_checkpoints_go_when_their_group_is_stored_and_stay_while_it_is_not(tmp_path: Path) -> None:
     files = Folder(tmp_path)
     here, plan = make_session(Keep(files, 1e-9)), make_plan(REQUEST)

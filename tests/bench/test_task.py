@@ -147,6 +147,7 @@ def test_constants_of_a_trial_come_from_its_own_sources_alone() -> None:
     np.testing.assert_allclose(before[2].numpy(), want, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 def test_with_class_weights_too_a_trial_gives_the_same_numbers_alone_and_in_a_group(class_weight: str | None) -> None:
     task = make_task(RowsInMemory(make_dataset(make_rows())), class_weight=class_weight)

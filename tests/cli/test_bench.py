@@ -35,6 +35,7 @@ def test_a_run_prints_its_table_and_a_second_one_only_reads(seqdg, tmp_path):
     assert {r["select"] for r in rows} == {"last"}
 
 
+@pytest.mark.slow
 def test_a_diverged_trial_is_shown_as_such_and_the_others_go_on(seqdg, tmp_path):
     words = ["bench", "--algorithms", "agg,fo-s-mldg", "--set", "agg.lr=1e30", *QUICK, "--out", tmp_path]
     done = seqdg(*words)

@@ -36,6 +36,7 @@ def fitted_model(table, tmp_path_factory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_estimator_loaded_model_and_command_line_agree(fitted_model, table, hospitals, tmp_path):
     x, _, _ = hospitals
     done = seqdg("predict", fitted_model, table, "--out", tmp_path / "p.csv")
@@ -88,6 +89,7 @@ def test_choosing_prints_the_comparison_and_keeps_the_winner(table, tmp_path):
     assert "was chosen among 2 candidates" in (tmp_path / "m" / "card.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_column_that_looks_like_an_identifier_is_noted(table, tmp_path):
     done = seqdg("fit", table, "--label", "diagnosis", "--domain", "hospital", *QUICK, "--out", tmp_path / "m")
     assert done.returncode == 0, done.stderr
@@ -187,6 +189,7 @@ def test_predicting_tables_that_differ_from_the_training_data(fitted_model, hosp
         assert not (tmp_path / "p.csv").exists()
 
 
+@pytest.mark.slow
 def test_folders_of_images_from_fit_to_predictions(tmp_path, monkeypatch):
     image = pytest.importorskip("PIL.Image")
     monkeypatch.setenv("SEQDG_CACHE", str(tmp_path / "cache"))

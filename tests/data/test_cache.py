@@ -131,6 +131,7 @@ def test_a_cache_folder_that_cannot_be_made_is_said_so(pictures, tmp_path, monke
         load_dataset(SPEC, pictures())
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_decoding_leaves_only_what_is_later_removed(pictures, cache):
     root = pictures(size=(32, 32))
     script = f"""

@@ -44,6 +44,7 @@ def test_it_passes_scikit_learn_s_own_checks(algorithm):
     assert {r["check_name"] for r in results if r["status"] != "passed"} <= SKIPS | EXEMPT.keys()
 
 
+@pytest.mark.slow
 def test_what_it_says_holds_together(fitted, hospitals):
     x, y, _ = hospitals
     p, logits = fitted.predict_proba(x), fitted.decision_function(x)
@@ -106,6 +107,7 @@ def test_domains_reach_it_through_a_pipeline_and_cross_validation():
     assert len(plain) == 4
 
 
+@pytest.mark.slow
 def test_a_grid_search_over_settings_and_algorithms():
     draw = np.random.default_rng(0)
     x, y, domains = draw.standard_normal((60, 3)), np.arange(60) % 2, np.arange(60) // 20
@@ -120,6 +122,7 @@ def test_a_grid_search_over_settings_and_algorithms():
     assert search.best_estimator_.predict(x).shape == (60,)
 
 
+@pytest.mark.slow
 def test_an_algorithm_may_be_given_as_built(hospitals):
     x, y, domains = hospitals
     built = quick(seqdg.build("fo-s-mldg", alpha=0.3)).fit(x, y, domains=domains)

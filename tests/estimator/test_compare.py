@@ -48,6 +48,7 @@ def found(hospitals):
     return compared(hospitals)
 
 
+@pytest.mark.slow
 def test_all_three_rules_come_from_one_sweep_and_oracle_is_marked(found):
     assert found.rules == ("source-val", "leave-one-out", "oracle")
     text = str(found)
@@ -229,6 +230,7 @@ def test_the_learning_rate_of_the_winner_is_fitted_and_told(hospitals):
             compared(hospitals, settings={"agg": {"lr": wrong}})
 
 
+@pytest.mark.slow
 def test_a_learning_rate_that_is_given_is_not_searched(hospitals):
     found = compared(hospitals, settings={"agg": {"lr": 0.1}}, search=3, seeds=1, rules=["source-val"])
     assert found.algorithms == {"agg": 1, "fo-s-mldg": 3}

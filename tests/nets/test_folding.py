@@ -35,6 +35,7 @@ def test_a_net_on_batch_statistics_is_the_module_in_training(make):
         torch.testing.assert_close(got[name], gradient, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [resnet18, efficientnet_lite0])
 def test_a_folded_net_is_the_same_function_with_the_same_gradient_of_every_weight(make):
     module = with_statistics(make(5))

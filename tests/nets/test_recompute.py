@@ -58,6 +58,7 @@ def test_a_gradient_of_a_gradient_of_a_net_with_batchnorm(policy):
     assert_close(bent(RecomputingNet(net)), bent(net))
 
 
+@pytest.mark.slow
 def test_it_takes_less_memory():
     net, episode = deep(), episode_of(4, rows=256)
     peaks = []

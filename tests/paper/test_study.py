@@ -14,6 +14,7 @@ def test_a_curve_is_looked_at_from_start_to_end_at_even_distances():
     assert choose_steps(3, 10) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_walk_ends_at_the_weights_that_a_run_of_the_same_trial_deploys(dataset, study):
     made = study(dataset(), ["fo-s-mldg"], trials=2)
     stack = made.build_stack("fo-s-mldg")

@@ -102,6 +102,7 @@ def check_file(browser, made, path: Path) -> None:
     assert light["pictures"][0]["colors"] != dark["pictures"][0]["colors"]
 
 
+@pytest.mark.slow
 def test_a_report_with_hard_names_gaps_and_divergence_shows_well(browser, run, tmp_path):
     evil = "<b>bold</b> & \"quoted\" 'name' " + "very_long_" * 30
     values = {
@@ -118,6 +119,7 @@ def test_a_report_of_one_trial_shows_well(browser, run, tmp_path):
     check(browser, build_page(RunContents("vlcs", run(values))), tmp_path / "report.html")
 
 
+@pytest.mark.slow
 def test_a_report_of_many_algorithms_and_domains_shows_well(browser, run, tmp_path):
     domains = {f"domain {d}": [0.5 + d / 40, 0.52 + d / 40, 0.49 + d / 40] for d in range(10)}
     check(
@@ -140,6 +142,7 @@ def trained(request: Request) -> list[Record]:
     return [record for group in make_plan(request).groups for record in train(group)]
 
 
+@pytest.mark.slow
 def test_a_report_of_real_trials_shows_well(browser, tmp_path):
     records = trained(Request(algorithms=["agg", "fo-s-mldg"], held_out=["0", "75"], trials=2, steps=20))
     check(browser, build_page(RunContents("rotated-mnist", records)), tmp_path / "report.html")

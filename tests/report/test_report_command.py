@@ -18,6 +18,7 @@ def directory(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_report_is_written_beside_the_results_and_its_path_is_printed(directory):
     done = seqdg("report", str(directory))
     assert done.returncode == 0

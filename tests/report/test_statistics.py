@@ -43,6 +43,7 @@ def test_a_sum_that_other_patterns_tie_counts_them_all():
     assert sign_flip_test([0.1, 0.2, -0.3]) == 1.0
 
 
+@pytest.mark.slow
 def test_with_many_pairs_the_random_patterns_come_close_to_all_patterns():
     rng = np.random.default_rng(5)
     differences = rng.normal(0.5, 1.0, 18)

@@ -83,6 +83,7 @@ def small(publish, tmp_path_factory):
         yield place
 
 
+@pytest.mark.slow
 def test_what_the_script_publishes_is_what_the_records_say(small, publish):
     assert not stale_tables(small)
     assert not stale_files(small, publish)
@@ -99,6 +100,7 @@ def test_the_page_says_where_the_numbers_come_from_and_no_path_of_the_machine(sm
     assert str(Path.cwd()) not in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tables/accuracy-last.md", "tables/cost.md", "README.md", "figures/domains.svg"])
 def test_a_number_that_was_changed_is_found(small, publish, name):
     file = small / name

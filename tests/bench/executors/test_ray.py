@@ -187,6 +187,7 @@ def test_what_a_cluster_cannot_give_is_one_sentence(tmp_path: Path, words: list[
     assert not out
 
 
+@pytest.mark.slow
 def test_without_ray_its_executor_says_how_to_get_it(tmp_path: Path) -> None:
     code = f"import sys; sys.modules['ray'] = None; {MAIN}"
     status, _, err = finished(started("bench", "--executor", "ray", "--out", tmp_path, code=code))
