@@ -18,6 +18,7 @@ def _by_position(name: str) -> list[str]:
     return [setting for setting, (_, rule) in collect_rules(seqdg.build(name)).items() if rule.get("per_position")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in seqdg.list_algorithms() if _by_position(name)])
 def test_the_contract_is_kept_with_another_value_at_each_position(name):
     algorithm, net = seqdg.build(name), next(iter(build_nets().values()))
@@ -39,6 +40,7 @@ def _choices() -> list[tuple[str, str, str | bool]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "setting", "choice"), _choices())
 def test_the_contract_is_kept_under_every_choice(name, setting, choice):
     algorithm = seqdg.build(name, **{setting: choice})
