@@ -22,15 +22,24 @@ class FastFirstOrderSMLDG(Algorithm):
 
         w_1 = w,   w_{i+1} = w_i - alpha_i * beta_i * grad l(D_i, .) at w_i,   direction = w - w_{N+1}
 
-    With plain SGD at learning rate gamma the update is w + gamma * (w_{N+1} - w).
+    With plain SGD at learning rate gamma the update is w + gamma * (w_{N+1} - w). The paper's appendix C names momentum
+    0.9 and weight decay 0.00005 without saying for which steps; Algorithm 2 has neither. With both in the inner steps,
+
+        v_0 = 0,   v_i = inner_momentum * v_{i-1} + beta_i * grad l(D_i, .) at w_i + inner_decay * w_i
+        w_{i+1} = w_i - alpha_i * v_i
 
     alpha: length of an inner step, one for all or alpha_1, ..., alpha_N (the last repeats where N - 1 are given).
     beta: weight of a domain's loss, one for all or the last few of beta_1, ..., beta_N (1 where missing).
+    inner_momentum: momentum of the inner steps, which starts anew with every path.
+    inner_decay: weight decay of the inner steps.
     """
 
     # The range is narrower than S-MLDG's: here alpha is what the learning rate is to others.
     alpha: Numbers = setting(0.1, least=0.0, per_position=True, search=Range(0.03, 1.0))
     beta: Numbers = setting(1.0, least=0.0, per_position=True, search=Range(0.5, 2.0))
+    # Static, so that the paper's walk, which has neither, costs nothing more for them.
+    inner_momentum: float = setting(0.0, least=0.0, most=1.0, static=True)
+    inner_decay: float = setting(0.0, least=0.0, static=True)
     optimizer: ClassVar[str] = "sgd"
 
     def check(self, net: Net, sources: int) -> None:
@@ -40,9 +49,15 @@ class FastFirstOrderSMLDG(Algorithm):
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         n, weights, total = episode.domains, params, episode.x.new_zeros(())
+        velocity: Params = {}
         for i in range(n):
-            minibatch, beta = episode.minibatch(i), pick_from_end(self.beta, i, n)
+            minibatch, alpha, beta = episode.minibatch(i), pick(self.alpha, i), pick_from_end(self.beta, i, n)
             direction, value = grad_and_value(net.loss)(weights, minibatch)
-            weights = tree.add(weights, direction, -pick(self.alpha, i) * beta)
+            if self.inner_momentum == 0.0 == self.inner_decay:
+                weights = tree.add(weights, direction, -alpha * beta)
+            else:
+                pull = tree.add(tree.scale(direction, beta), weights, self.inner_decay)
+                velocity = tree.add(pull, velocity, self.inner_momentum) if velocity else pull
+                weights = tree.add(weights, velocity, -alpha)
             total = total + beta * value
         return tree.add(params, weights, -1.0), total
