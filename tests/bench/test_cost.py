@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from digits import make_plan, make_session
+from digits import build_stack, make_plan, make_session, train
 from seqdg.bench.benchmark import Request
 from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
 from seqdg.bench.progress import Progress
@@ -117,3 +117,38 @@ def test_one_hears_how_many_kinds_of_group_are_timed(tmp_path: Path) -> None:
         plan.missing, SESSION, Store.create(tmp_path, "rotated-mnist"), lambda done, of: heard.append((done, of))
     )
     assert heard == [(0, 2), (1, 2)]
+
+
+TWO = Request(algorithms=["agg", "metareg"], held_out=["0"], trials=1, steps=20, settings=["metareg.evaluations=4"])
+
+
+def test_a_net_that_waits_for_a_first_stage_gets_as_many_steps_as_any_other() -> None:
+    _, metareg = make_plan(TWO).missing
+    stack = build_stack(metareg.trials)
+    first = stack.advance(stack.start(), 20)
+    assert all(torch.equal(w, stack.start().params[n]) for n, w in stack.deploy(first).items()), (
+        "still the first weights"
+    )
+    heard: list[int] = []
+    (record,) = train(metareg, heard.append)
+    assert [e.step for e in record.history] == [25, 30, 35, 40], "of the 20 steps that the net itself learns"
+    assert heard == sorted(heard)
+    assert heard[-1] == 40
+    assert len(record.losses) == 40
+    accuracy = [sum(e.source["accuracy"]) for e in record.history]
+    assert accuracy[-1] > accuracy[0]
+
+
+def test_the_steps_of_a_first_stage_count_in_progress_and_costs(tmp_path: Path) -> None:
+    agg, metareg = make_plan(TWO).missing
+    progress = Progress((agg, metareg), {})
+    progress.finish_group(agg)
+    assert progress.share == pytest.approx(1 / 3)
+    progress.note_step(metareg, 30)
+    assert progress.share == pytest.approx((20 + 30) / 60)
+    assert [(r.step, r.steps) for r in progress.list_running()] == [(30, 40)]
+    known = Store.create(tmp_path / "known", "rotated-mnist")
+    known.add([recorded(metareg.trials[0], 7.0, name_device(torch.device("cpu")))])
+    assert estimate_costs([metareg], SESSION, known)[metareg.key] == pytest.approx(7.0), "as long as the last time"
+    timed = estimate_costs([agg, metareg], SESSION, Store.create(tmp_path / "new", "rotated-mnist"))
+    assert timed[metareg.key] > 1.5 * timed[agg.key]

@@ -19,6 +19,7 @@ from seqdg.estimator.comparison import predict_interval
 from seqdg.estimator.sweep import Contender, Sweep
 from seqdg.estimator.user_data import make_user_data, read_input
 from seqdg.results.criteria import CRITERIA
+from seqdg.training.protocol import list_evaluation_steps
 
 QUICK = {"steps": 20, "hidden": (8,), "evaluations": 3}
 
@@ -177,7 +178,7 @@ def test_leave_one_out_scores_a_target_by_sources_that_were_held_out_with_it(hos
         values.append([e.held_out["accuracy"][1] for e in record.history])
     curve = np.mean(values, axis=0)
     assert score == pytest.approx(curve.max())
-    assert step == sweep.recipe.protocol.evaluation_steps[curve.argmax()]
+    assert step == list_evaluation_steps(candidate.algorithm, sweep.recipe.protocol)[curve.argmax()]
     final, _ = sweep.score((), candidate, "leave-one-out", "accuracy")
     alone = [[e.held_out["accuracy"][0] for e in sweep.list_records((d,), candidate)[0].history] for d in sweep.domains]
     assert final == pytest.approx(np.mean(alone, axis=0).max())

@@ -152,10 +152,10 @@ class Dead(Algorithm):
 
 @toy
 class Shares(Sound):
-    """Trains too much (nobody, 2024). strength: decay. power: of the loss."""
+    """Trains too little (nobody, 2024). strength: decay. power: of the loss."""
 
     def stages(self):
-        return ((0.7, self), (0.7, self))
+        return ((0.2, self), (0.7, self))
 
 
 def test_a_malformed_answer_is_caught():
@@ -166,7 +166,9 @@ def test_a_malformed_answer_is_caught():
     lacking = failure(returns(lambda d, v: ({n: g for n, g in d.items() if n != "0.bias"}, v)))
     assert "'0.bias' is among the weights that init returns, but no stage's direction trains it." in lacking
     assert "'dead' is among the weights that init returns, but no stage's direction trains it." in failure(Dead())
-    assert "the shares of the stages are [0.7, 0.7], but they must be above 0 and add up to 1." in failure(Shares())
+    assert "the shares of the stages are [0.2, 0.7], but they must be above 0 and add up to 1 or more." in failure(
+        Shares()
+    )
 
 
 @toy

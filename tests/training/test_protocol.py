@@ -1,11 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
 from seqdg.base.errors import UsageError
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.registry import build
 from seqdg.data import Dataset
-from seqdg.training.protocol import Protocol, list_sources, split_rows
+from seqdg.training.protocol import (
+    Protocol,
+    count_steps,
+    end_stages,
+    list_evaluation_steps,
+    list_sources,
+    split_rows,
+)
 
 
 @pytest.fixture
@@ -70,8 +81,37 @@ def test_a_bad_field_is_a_sentence(change, sentence):
 
 
 def test_evaluations_end_with_the_last_step():
-    assert Protocol(steps=100, evaluations=4).evaluation_steps == (25, 50, 75, 100)
-    assert Protocol(steps=3, evaluations=10).evaluation_steps == (1, 2, 3)
+    assert list_evaluation_steps(build("agg"), Protocol(steps=100, evaluations=4)) == (25, 50, 75, 100)
+    assert list_evaluation_steps(build("agg"), Protocol(steps=3, evaluations=10)) == (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Staged(Algorithm):
+    """Some stages."""
+
+    shares: tuple[float, ...]
+
+    def stages(self):
+        return tuple((share, self) for share in self.shares)
+
+
+def test_stages_that_sum_above_one_come_on_top_and_evaluations_lie_in_the_last_steps():
+    protocol = Protocol(steps=100, evaluations=4)
+    for shares, bounds, evaluations in (
+        ((0.2, 0.8), [20, 100], (25, 50, 75, 100)),
+        ((1.0, 1.0), [100, 200], (125, 150, 175, 200)),
+        ((0.25, 1.0), [25, 125], (50, 75, 100, 125)),
+    ):
+        assert end_stages(Staged(shares), 100) == bounds
+        assert count_steps(Staged(shares), protocol) == bounds[-1]
+        assert list_evaluation_steps(Staged(shares), protocol) == evaluations
+
+
+def test_stages_that_leave_steps_over_are_refused():
+    with pytest.raises(
+        UsageError, match=r"The stages of Staged take 0\.75 of the steps, but they must take all of them"
+    ):
+        end_stages(Staged((0.5, 0.25)), 100)
 
 
 def test_an_unknown_domain_is_named_with_the_nearest(dataset):

@@ -192,7 +192,7 @@ class TwoStages(Algorithm):
     """A third of the steps on one weight, the rest on another."""
 
     def stages(self):
-        return ((1.0, Nudge("0.bias")), (2.0, Nudge("2.bias")))
+        return ((1 / 3, Nudge("0.bias")), (2 / 3, Nudge("2.bias")))
 
 
 def test_stages_follow_each_other_with_fresh_momentum_and_leave_other_weights_alone(dataset):

@@ -22,29 +22,34 @@ from seqdg.nets.net import Net
 class MetaReg(Algorithm):
     """MetaReg (Balaji, Sankaranarayanan and Chellappa, NeurIPS 2018).
 
-    First stage, on copies: a feature net u and a head h_i per source domain learn by sum over i of l(D_i, u, h_i),
-    and beside them the weights phi of a regularizer R(h) = sum over k of max(phi_k, 0) * |h_k|. For a pair of domains
-    a, b (the first two of the path), the head of a makes some steps with the regularizer, and phi learns from how
+    First stage, on copies: a feature net u and a head h_i for each source domain learn, and beside them the weights
+    phi of a regularizer R(h) = sum over k of max(phi_k, 0) * |h_k|. For a pair of domains a, b (the first two of the
+    path), the head of a makes some steps with the regularizer, each on fresh rows D_a,k of a, and phi learns from how
     b then fares:
 
-        h = h_a,   repeat:  h <- h - alpha * grad_h (l(D_a, u, h) + R(h)),   phi learns by grad_phi l(D_b, u, h)
+        u by 1/N * sum over i of grad_u l(D_i, u, h_i),   h_i by grad l(D_i, u, h_i)
+        h = h_a,   for k = 1, 2, ...:  h <- h - alpha * grad_h (l(D_a,k, u, h) + R(h))
+        phi by meta_rate * grad_phi l(D_b, u, h)
 
-    Second stage: the net w itself, still as it was at first, learns on all domains with the regularizer on its head:
+    Second stage, of as many steps as any other algorithm has: the net w itself, still as it was at first, learns on
+    all domains with the regularizer on its head:
 
         L(w) = 1/N * sum over i of l(D_i, w) + R(head of w)
 
-    In the first stage the gradient passes straight through the max, so that a phi below 0 may come back. The net that
-    is deployed learns in the second stage alone: with few steps in all, that costs more than the regularizer gives.
+    So the whole takes two trainings, as in the paper's table of costs. The paper updates u once for each domain, we by
+    their mean, so that one learning rate suits both stages; it judges phi after that update, we before it. The rows
+    D_a,k are equal parts of the minibatch of a. In the first stage the gradient passes straight through the max, so
+    that a phi below 0 may come back.
 
-    share: of all steps, those of the first stage.
-    inner_steps: how many the head of a makes.
+    share: steps of the first stage, in units of the second's.
+    inner_steps: how many the head of a makes; a minibatch has at least as many rows.
     alpha: their length.
     meta_rate: learning rate of phi, in units of the optimizer's.
     start: what phi is at first, for every weight of the head.
     """
 
-    share: float = setting(0.2, above=0.0, most=0.9, static=True)
-    inner_steps: int = setting(5, least=1)
+    share: float = setting(1.0, above=0.0, static=True)
+    inner_steps: int = setting(4, least=1)
     alpha: Number = setting(0.1, above=0.0, search=Range(1e-3, 1.0))
     meta_rate: Number = setting(0.3, above=0.0, search=Range(0.03, 3.0))
     start: Number = setting(1e-2, least=0.0, search=Range(1e-5, 3e-2))
@@ -70,7 +75,7 @@ class MetaReg(Algorithm):
         }
 
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:
-        return ((self.share, LearnRegularizer(self)), (1.0 - self.share, self))
+        return ((self.share, LearnRegularizer(self)), (1.0, self))
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         phi = {name: torch.relu(p) for name, p in tree.under_prefix(params, "phi.").items()}
@@ -97,20 +102,31 @@ class LearnRegularizer(Algorithm):
 
         trained = {name: w for name, w in params.items() if name.startswith(("task.", branches.PREFIX))}
         direction, value = grad_and_value(tasks)(trained)
+        direction = {name: d / episode.domains if name.startswith("task.") else d for name, d in direction.items()}
         phi = tree.under_prefix(params, "phi.")
         learned = grad(lambda p: self.judge(net, params, episode, p))(phi)
-        return {**direction, **tree.with_prefix(tree.scale(learned, self.of.meta_rate), "phi.")}, value
+        phi_direction = tree.with_prefix(tree.scale(learned, self.of.meta_rate), "phi.")
+        return {**direction, **phi_direction}, value / episode.domains
 
     def judge(self, net: Net, params: Params, episode: Episode, phi: Params) -> Tensor:
         """Return the loss on the second domain of the path after the head of the first has made its steps with phi."""
         (x, y), (x_next, y_next) = episode.minibatch(0), episode.minibatch(1)
+        count = self.of.inner_steps
+        if len(y) < count:
+            raise UsageError(
+                f"MetaReg makes inner_steps = {count} steps, each on rows of its own, but a minibatch has {len(y)}: "
+                "raise batch or lower inner_steps."
+            )
         body = tree.under_prefix(params, "task.")
         z, z_next = net.features(body, x), net.features(body, x_next)
         used = {name: p + (torch.relu(p) - p).detach() for name, p in phi.items()}
         head = branches.average_copies(params, episode.domain.narrow(0, 0, 1))
-        for _ in range(self.of.inner_steps):
-            step = grad(lambda h: net.criterion(net.head(h, z), y) + weighted_l1(used, h))(head)
-            head = tree.add(head, step, -self.of.alpha)
+        for rows, labels in zip(z.tensor_split(count), y.tensor_split(count), strict=True):
+
+            def penalized(h: Params, rows: Tensor = rows, labels: Tensor = labels) -> Tensor:
+                return net.criterion(net.head(h, rows), labels) + weighted_l1(used, h)
+
+            head = tree.add(head, grad(penalized)(head), -self.of.alpha)
         return net.criterion(net.head(head, z_next), y_next)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -14,6 +15,7 @@ from seqdg.bench.learner import StackLearner, build_stack, find_learner
 from seqdg.bench.trial import Group
 from seqdg.results.store import Store
 from seqdg.training.provenance import name_device
+from seqdg.training.stack import Stack
 
 LONG = 10.0  # seconds: a step that takes as long is timed once
 SAMPLE = 32  # trials of a stack, enough to keep a GPU at work
@@ -31,12 +33,16 @@ def estimate_costs(
     """
     device = torch.device(session.device)
     here = device.type == "cpu" or torch.cuda.is_available()  # the driver of a cluster may be without
-    per_step = store.pace(name_device(device))  # of one trial
+    per_step = store.pace(name_device(device))  # of one trial; stages beyond the protocol's steps count in
     unknown = {_name_kind(g): g for g in groups if here and _name_kind(g) not in per_step}
     for done, (kind, group) in enumerate(unknown.items()):
         progress(done, len(unknown))
         per_step[kind] = _time_step(group, session)
-    seconds = {g.key: per_step[_name_kind(g)] * g.work for g in groups if per_step.get(_name_kind(g))}
+    seconds = {
+        g.key: per_step[_name_kind(g)] * sum(t.protocol.steps for t in g.trials)
+        for g in groups
+        if per_step.get(_name_kind(g))
+    }
     if device.type == "cuda" and here:
         torch.cuda.empty_cache()  # the workers may be other processes
     return seconds
@@ -61,22 +67,31 @@ def _name_kind(group: Group) -> tuple[str, int, str]:
 
 
 def _time_step(group: Group, session: Session) -> float:
-    """Return the seconds per step and trial; 0 where no stack of it can be tried."""
+    """Return the seconds per step of the protocol and trial, all stages together; 0 where no stack can be tried."""
     if not isinstance(find_learner(group.trials[0].algorithm), StackLearner):
         return 0.0
     prepare_process()
     try:
         stack = build_stack(Group(group.trials[:SAMPLE]), session.task, torch.device(session.device))
         stack.captures &= stack.alone  # recording a graph takes longer than it tells of a stack
-        state = stack.start()
-        last = min(3, stack.protocol.steps)
-        for step in range(1, last + 1):
-            began = time.perf_counter()
-            state = stack.advance(state, step)
-            float(state.losses[-1].sum())  # waits for the device
-            taken = time.perf_counter() - began
-            if taken > LONG and (step > 1 or session.device == "cpu"):  # a GPU's first step compiles and records
-                break
+        begins = [0, *stack.bounds[:-1]]
+        seconds = [
+            (end - begin) * _time_stage(stack, k, begin, min(3, end - begin), session.device == "cpu")
+            for k, (begin, end) in enumerate(zip(begins, stack.bounds, strict=True))
+        ]
     except Exception:  # It happens again, and is recorded, when the group runs.
         return 0.0
-    return taken / len(stack.jobs)
+    return sum(seconds) / stack.protocol.steps / len(stack.jobs)
+
+
+def _time_stage(stack: Stack, stage: int, begin: int, count: int, on_cpu: bool) -> float:
+    """Return the seconds of the last of `count` steps of a stage, from the first weights."""
+    state, taken = replace(stack.start(), step=begin, stage=stage - 1), 0.0
+    for i in range(count):
+        began = time.perf_counter()
+        state = stack.advance(state, begin + i + 1)
+        float(state.losses[-1].sum())  # waits for the device
+        taken = time.perf_counter() - began
+        if taken > LONG and (i or on_cpu):  # a GPU's first step compiles and records
+            break
+    return taken

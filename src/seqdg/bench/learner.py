@@ -36,7 +36,7 @@ from seqdg.nets import Net
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import average_finite
 from seqdg.training.metrics import compute_metrics
-from seqdg.training.protocol import Protocol, choose_optimizer, end_stages, split_rows
+from seqdg.training.protocol import Protocol, choose_optimizer, count_steps, end_stages, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
 from seqdg.training.run_stack import Keep, Watch, run_stack
 from seqdg.training.sampler import make_generator
@@ -83,6 +83,10 @@ class Learner(ABC):
         """Return what trials must have in common to be trained together; by default each is trained alone."""
         return trial.key
 
+    def count_steps(self, trial: Trial) -> int:
+        """Count the steps that the trial takes."""
+        return trial.protocol.steps
+
     @abstractmethod
     def train(
         self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
@@ -116,6 +120,9 @@ class StackLearner(Learner):
             None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
         )  # fmt: skip
 
+    def count_steps(self, trial: Trial) -> int:
+        return count_steps(trial.build_algorithm(), trial.protocol)
+
     def train(
         self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
     ) -> list[Record]:
@@ -131,6 +138,12 @@ class StackLearner(Learner):
             return build_stack(group, task, device, sets_precision=False)
 
         return run_stack(make_stack, group.key, device, stops=stops, watch=watch)[0]
+
+
+def count_work(group: Group) -> int:
+    """Count the steps of all trials of a group."""
+    learner = find_learner(group.trials[0].algorithm)
+    return sum(learner.count_steps(trial) for trial in group.trials)
 
 
 def make_candidate(name: str, algorithm: Algorithm, protocol: Protocol) -> Candidate:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from seqdg.base.errors import UsageError
-from seqdg.bench.learner import Candidate, find_learner
+from seqdg.bench.learner import Candidate, count_work, find_learner
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial, group_trials
 from seqdg.data import Dataset
@@ -35,7 +35,7 @@ class Plan:
 
     @property
     def work(self) -> int:
-        return sum(g.work for g in self.missing)
+        return sum(count_work(g) for g in self.missing)
 
 
 def plan(task: Task, choice: Choice, device: str = "cpu", finished: Iterable[str] = ()) -> Plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from seqdg.bench.learner import count_work
 from seqdg.bench.trial import Group
 from seqdg.results.run import RunningGroup, RunProgress
 from seqdg.results.status import estimate_seconds_left
@@ -15,7 +16,8 @@ class Progress:
 
     def __init__(self, groups: Sequence[Group], costs: Mapping[str, float]) -> None:
         known = all(group.key in costs for group in groups)
-        self._cost = {group.key: costs[group.key] if known else group.work for group in groups}
+        self._cost = {group.key: costs[group.key] if known else count_work(group) for group in groups}
+        self._last = {group.key: count_work(group) // len(group.trials) for group in groups}  # step of each trial
         self._steps: dict[str, tuple[Group, int]] = {}
         self._finished = 0.0
         self.trials = sum(len(group.trials) for group in groups)
@@ -38,7 +40,7 @@ class Progress:
         total = sum(self._cost.values())
         if not total:
             return 1.0
-        under_way = sum(self._cost[g.key] * step / g.trials[0].protocol.steps for g, step in self._steps.values())
+        under_way = sum(self._cost[g.key] * step / self._last[g.key] for g, step in self._steps.values())
         return (self._finished + under_way) / total
 
     @property
@@ -49,7 +51,7 @@ class Progress:
     def list_running(self) -> list[RunningGroup]:
         """List the groups that are being trained."""
         return [
-            RunningGroup(g.key, g.trials[0].algorithm, len(g.trials), step, g.trials[0].protocol.steps)
+            RunningGroup(g.key, g.trials[0].algorithm, len(g.trials), step, self._last[g.key])
             for g, step in self._steps.values()
         ]
 

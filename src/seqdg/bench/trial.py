@@ -119,11 +119,6 @@ class Group:
         """Make the key of a group of trials with these keys, in this order."""
         return hashlib.sha256(" ".join(trials).encode()).hexdigest()[:24]
 
-    @property
-    def work(self) -> int:
-        """In steps of one trial."""
-        return sum(t.protocol.steps for t in self.trials)
-
 
 def group_trials(trials: Sequence[Trial], capacity: int, share: Callable[[Trial], Hashable]) -> tuple[Group, ...]:
     """Pack the whole plan into groups of at most `capacity`, always the same way.

@@ -78,7 +78,7 @@ class Algorithm:
         return params
 
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:
-        """Return which algorithm trains for which share of the steps, in order."""
+        """Return which algorithm trains for which share of the steps, in order; shares sum to 1, or above it."""
         return ((1.0, self),)
 
     def enter(self, net: Net, params: Params) -> Params:

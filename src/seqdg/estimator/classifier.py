@@ -42,7 +42,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation: share of every domain's rows that is not trained on; they choose the step whose weights are kept.
         0: train on all rows and keep the last step's.   evaluations: how many steps are compared.
     criterion: what the step is chosen by: accuracy, balanced_accuracy, log_loss, calibration_error or auroc.
-    stop: keep the weights after this many of the `steps`, whatever the validation says.
+    stop: keep the weights after this many steps, whatever the validation says. The steps of a stage that comes on top
+        of `steps`, as MetaReg's first does, count.
     class_weight: None, 'balanced', or a weight by class.
     image_size: side of the images that enter the net.   augment: '' or 'pacs'.
     device: 'auto', 'cpu' or 'cuda'.   random_state: the same one gives the same model.

@@ -28,7 +28,7 @@ from seqdg.nets import (
 )
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.device import choose_device
-from seqdg.training.protocol import Protocol
+from seqdg.training.protocol import Protocol, count_steps
 from seqdg.training.sampler import make_generator
 
 AUTO = "auto"
@@ -62,8 +62,9 @@ class Recipe:
             raise unknown("criterion", str(self.criterion), CRITERIA)
         if not 0 <= self.validation < 1:
             raise UsageError(f"validation is {self.validation}, but it must be a share from 0 to below 1.")
-        if self.stop is not None and not (isinstance(self.stop, int) and 1 <= self.stop <= self.protocol.steps):
-            raise UsageError(f"stop is {self.stop}, but it must be a number of steps from 1 to {self.protocol.steps}.")
+        steps = count_steps(self.algorithm, self.protocol)
+        if self.stop is not None and not (isinstance(self.stop, int) and 1 <= self.stop <= steps):
+            raise UsageError(f"stop is {self.stop}, but it must be a number of steps from 1 to {steps}.")
         if self.batchnorm not in (AUTO, *POLICIES):
             raise unknown("BatchNorm policy", str(self.batchnorm), (AUTO, *POLICIES))
         if self.image_size is not None and (not isinstance(self.image_size, int) or self.image_size < 1):

@@ -22,6 +22,7 @@ from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import UserData
 from seqdg.results.record import Evaluation
 from seqdg.results.select import select_step
+from seqdg.training.protocol import list_evaluation_steps
 from seqdg.training.provenance import list_versions
 
 
@@ -52,7 +53,8 @@ def fit_model(user_data: UserData, recipe: Recipe) -> Model:
     rows = {name: int(dataset.validation[dataset.rows(name)].sum()) for name in dataset.domains}
     validates = any(rows.values())
     protocol = recipe.protocol
-    stops = (recipe.stop,) if recipe.stop else protocol.evaluation_steps if validates else (protocol.steps,)
+    stops = (recipe.stop,) if recipe.stop else list_evaluation_steps(recipe.algorithm, protocol)
+    stops = stops if validates else stops[-1:]
     trial = task.make_trial(recipe.name, {}, protocol, (), recipe.seed, algorithm=recipe.algorithm)
     best = _BestWeights(recipe.criterion, validates)
     with _set_threads(dataset.is_image):

@@ -59,7 +59,8 @@ def compute(study: Study) -> Numbers:
 def measure(
     stacks: Mapping[str, Stack], rounds: int = ROUNDS, steps: int = STEPS, tick: Any = lambda steps: None
 ) -> dict[str, Cost]:
-    """Measure a step of every stack, timed in turn; an algorithm with stages costs the mean of them by their shares."""
+    """Measure a step of every stack, timed in turn; an algorithm with stages costs the sum of them by their shares, the
+    mean where these sum to 1."""
     stages = {name: _find_stages(stack, steps) for name, stack in stacks.items()}
     seconds: dict[tuple[str, int], list[float]] = {}
     for _ in range(rounds):
@@ -92,7 +93,7 @@ def _find_stages(stack: Stack, steps: int) -> list[Stage]:
         if end > begin:
             warm = min(WARM, end - begin - 1)
             state = stack.advance(state, begin + warm)
-            stages.append(Stage((end - begin) / stack.bounds[-1], state, min(steps, end - begin - warm)))
+            stages.append(Stage((end - begin) / stack.protocol.steps, state, min(steps, end - begin - warm)))
         begin = end
     return stages
 

@@ -115,7 +115,7 @@ def analyze_each(study: Study, analyze: Callable[[str, Stack], Result]) -> tuple
 def walk(stack: Stack, name: str, points: int, tick: Tick = ignore_steps) -> Iterator[State]:
     """Yield the state at the start and at even distances up to the end; raise Diverged where any trial has."""
     state = stack.start()
-    for step in choose_steps(stack.protocol.steps, points):
+    for step in choose_steps(stack.bounds[-1], points):
         state = stack.advance(state, step, tick)
         state.losses = []
         finite = torch.stack([w.isfinite().flatten(1).all(1) for w in state.params.values()]).all(0)

@@ -15,7 +15,8 @@ from seqdg.results.record import FAILED, Record
 FORMATS = ("text", "markdown", "csv", "json")
 NOTE = (
     "Time is a trial's share of that of the stack that it was trained in, evaluation included; steps are those of the "
-    "trials with one domain held out. Memory is the peak of a stack."
+    "protocol, of the trials with one domain held out, and stages that come on top count in. Memory is the peak of a "
+    "stack."
 )
 
 

@@ -35,7 +35,7 @@ class Protocol:
     test: str = "whole"
     steps: int = 1000
     batch: int = 32  # per domain
-    evaluations: int = 10  # spread over the training; the last is after the last step
+    evaluations: int = 10  # spread over the last `steps` steps; the last is after the last step
     optimizer: str = "auto"  # the algorithm's own
     lr: float = 0.01
     momentum: float = 0.9
@@ -76,12 +76,6 @@ class Protocol:
         """Of weights and inputs."""
         return torch.float64 if self.precision == "float64" else torch.float32
 
-    @property
-    def evaluation_steps(self) -> tuple[int, ...]:
-        """After how many steps the trial is evaluated."""
-        count = min(self.evaluations, self.steps)
-        return tuple(round(self.steps * (i + 1) / count) for i in range(count))
-
 
 def choose_optimizer(algorithm: Algorithm, protocol: Protocol) -> str:
     """Name the optimizer: the protocol's, or the algorithm's own where the protocol leaves it open."""
@@ -89,9 +83,27 @@ def choose_optimizer(algorithm: Algorithm, protocol: Protocol) -> str:
 
 
 def end_stages(algorithm: Algorithm, steps: int) -> list[int]:
-    """List after how many steps each stage of the algorithm ends."""
+    """List after how many steps each stage of the algorithm ends. Where the shares sum above 1, all stages together
+    take more than `steps` steps."""
     shares = [share for share, _ in algorithm.stages()]
-    return [round(steps * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))]
+    if sum(shares) < 1.0 - 1e-9:
+        raise UsageError(
+            f"The stages of {type(algorithm).__name__} take {sum(shares):g} of the steps, but they must take all of "
+            "them: let their shares sum to 1, or above 1 where stages come on top."
+        )
+    return [round(steps * sum(shares[: i + 1])) for i in range(len(shares))]
+
+
+def count_steps(algorithm: Algorithm, protocol: Protocol) -> int:
+    """Count the steps of a training, all stages together."""
+    return end_stages(algorithm, protocol.steps)[-1]
+
+
+def list_evaluation_steps(algorithm: Algorithm, protocol: Protocol) -> tuple[int, ...]:
+    """List after how many steps a training is evaluated: spread over the last `protocol.steps` of them, so that all
+    algorithms are evaluated equally often, and none before what comes on top of the protocol's steps is done."""
+    count, before = min(protocol.evaluations, protocol.steps), count_steps(algorithm, protocol) - protocol.steps
+    return tuple(before + round(protocol.steps * (i + 1) / count) for i in range(count))
 
 
 class Split(NamedTuple):

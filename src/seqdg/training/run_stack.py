@@ -24,6 +24,7 @@ from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
 from seqdg.training.metrics import compute_metrics
+from seqdg.training.protocol import list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
 from seqdg.training.stack import DRAWN_AHEAD, Job, Stack, State
 
@@ -81,7 +82,7 @@ class _Run:
         reset_peak_memory(device)
         self.began = self.written = time.perf_counter()
         self.stack = make_stack()
-        self.stops = self.stack.protocol.evaluation_steps if stops is None else stops
+        self.stops = list_evaluation_steps(self.stack.algorithm, self.stack.protocol) if stops is None else stops
         self.now = self._read_checkpoint() or Snapshot(self.stack.start(), [[] for _ in self.stack.jobs])
         self.began -= self.now.seconds
         self.pace = 4  # steps until the next look at the clock
