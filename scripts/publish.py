@@ -26,6 +26,7 @@ from seqdg.results.archive.reading import open_run
 from seqdg.results.criteria import CRITERIA
 from seqdg.results.record import Record
 from seqdg.results.select import RULES, select_outcomes
+from seqdg.results.versions import describe_versions
 
 BASELINE = "agg"
 BY = {
@@ -100,7 +101,7 @@ def _page(run: RunContents, directory: Path, tables: dict, figures: dict, answer
     made = f"Made by `python scripts/publish.py {place}` from [the records](records.json.xz): do not edit."
     lines = [f"# {run.benchmark}", "", f"{made} The line above each table is the command that prints it.", ""]
     lines += [f"- **{question}** {answer}" for question, answer in answers]
-    lines += [f"- Note: {text}" for text in warnings]
+    lines += [f"- Note: {text}" for text in (*describe_versions(run.records), *warnings)]
     for title, command, text in tables.values():
         lines += ["", f"## {title}", "", "```", command, "```", "", text.rstrip("\n")]
     lines += ["", "## Figures"]
@@ -109,7 +110,8 @@ def _page(run: RunContents, directory: Path, tables: dict, figures: dict, answer
     lines += ["", "## What these results are of", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in list_facts(run)]
     lines += ["", "The trials were made by", "", "```", *map(_anywhere, list_commands(run)), "```"]
-    lines += ["", "and any of them can be trained again and compared with its record by", "", "```",
+    there = " (with the commit that made it: methods have changed since)" if describe_versions(run.records) else ""
+    lines += ["", f"and any of them can be trained again{there} and compared with its record by", "", "```",
               f"seqdg rerun {place} --sample 3 --data DATA", "```"]  # fmt: skip
     lines += ["", "## Settings", "", "Every candidate of every algorithm:", ""]
     for name, candidates in list_settings(run):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,8 +9,17 @@ from seqdg.base.errors import UsageError
 from seqdg.bench.benchmark import Request, load_benchmark, split_settings
 from seqdg.bench.learner import STACK
 from seqdg.bench.task import RowsInMemory
-from seqdg.bench.trial import group_trials
+from seqdg.bench.trial import Trial, group_trials
+from seqdg.core.registry import build
+from seqdg.core.settings import describe_settings, restore_settings
 from seqdg.data.rotated_mnist import load
+from seqdg.nets import NetSpec
+from seqdg.results.archive.reading import open_run
+from seqdg.results.record import make_key
+from seqdg.results.versions import VERSION
+from seqdg.training.protocol import Protocol
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +140,54 @@ def test_a_bad_benchmark_file_is_a_sentence(tmp_path, text, sentence):
     path.write_text(text)
     with pytest.raises(UsageError, match=sentence):
         load_benchmark(str(path))
+
+
+def old_trial(**changes):
+    values = {
+        "data": "d" * 64,
+        "net": NetSpec("mlp", hidden=(64, 32)),
+        "batchnorm": "none",
+        "weights": None,
+        "algorithm": "fo-s-mldg",
+        "settings": (("alpha", "0.3"), ("beta", "1.0")),
+        "protocol": Protocol(),
+        "held_out": ("a",),
+        "seed": 0,
+        "sources": 3,
+    }
+    return Trial(**{**values, **changes})
+
+
+def test_no_key_of_this_version_moves():
+    """Where this fails, a field was added to `Protocol` or `NetSpec` without `added_field`."""
+    assert old_trial().key == "2760c42f5efd8ea2db732869"
+    weights = {"weights": "e" * 64, "batchnorm": "frozen", "size": 224, "augment": "pacs"}
+    assert old_trial(net=NetSpec("resnet18", pretrained=True), **weights).key == "5a63c7770e51515a26f32250"
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("agg", ""),
+        ("mldg", "alpha beta order recompute"),
+        ("fo-mldg", "alpha beta"),
+        ("s-mldg", "alpha beta order recompute"),
+        ("fo-s-mldg", "alpha beta"),
+        ("ffo-s-mldg", "alpha beta"),
+        ("undo-bias", "branches lam squared"),
+        ("s-undo-bias", "branches lam squared"),
+        ("ensemble", ""),
+        ("dann", "hidden lam"),
+    ],
+)
+def test_a_setting_that_an_algorithm_gets_moves_no_key_while_it_is_as_before(name, names):
+    """Where this fails, declare the new setting with `setting(..., added=VALUE_THAT_MEANS_AS_BEFORE)`."""
+    assert sorted(describe_settings(restore_settings(build(name), {}))) == names.split()
+
+
+def test_what_0_1_described_is_described_alike_but_for_its_version():
+    for run in sorted((ROOT / "docs" / "results").glob("*/records.json.xz")):
+        records = {r.algorithm: r for r in open_run(run).records("accuracy")}
+        for name, record in records.items():
+            about = {**record.description, "version": VERSION}
+            assert Trial.from_description(about, name, 3, None).key == make_key(about), (run, name)

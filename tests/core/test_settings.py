@@ -16,10 +16,12 @@ from seqdg.core.algorithm import Number, Numbers, setting
 from seqdg.core.settings import (
     collect_numbers,
     collect_rules,
+    describe_settings,
     describe_shape,
     flatten_settings,
     format_settings,
     parse_settings,
+    restore_settings,
     with_numbers,
     with_settings,
 )
@@ -172,3 +174,25 @@ def test_numbers_of_numpy_are_numbers():
     assert build("fo-s-mldg", alpha=np.float32(0.5), beta=np.int64(2)) == build("fo-s-mldg", alpha=0.5, beta=2.0)
     with pytest.raises(UsageError, match="finite"):
         build("fo-s-mldg", alpha=np.float32("nan"))
+
+
+@dataclass(frozen=True)
+class Grown(Algorithm):
+    """What it was with `rate` alone, it is with `momentum` at 0 and `clip` off."""
+
+    rate: float = setting(0.5)
+    momentum: float = setting(0.9, least=0.0, added=0.0)
+    clip: bool = setting(False, added=False)
+
+
+def test_a_setting_that_was_added_is_described_only_where_it_is_not_as_before():
+    assert describe_settings(Grown(momentum=0)) == {"rate": "0.5"}
+    assert describe_settings(Grown()) == {"rate": "0.5", "momentum": "0.9"}
+    assert describe_settings(Grown(momentum=torch.tensor(0.0), clip=True)) == {"rate": "0.5", "clip": "true"}
+    assert set(format_settings(Grown(momentum=0))) == {"rate", "momentum", "clip"}  # shown all the same
+
+
+def test_settings_without_an_added_one_mean_as_before():
+    assert restore_settings(Grown(), {"rate": "0.25"}) == Grown(0.25, 0.0, False)
+    for algorithm in (Grown(), Grown(momentum=0.0), Grown(clip=True), Grown(0.1, 0.2, True)):
+        assert restore_settings(Grown(), describe_settings(algorithm)) == algorithm

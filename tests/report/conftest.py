@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
+from seqdg.results.versions import VERSION
 
 CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error")
 
@@ -23,8 +24,8 @@ def record(algorithm: str, held_out: str, seed: int, value: float | None, **chan
         for step, gap in ((50, 0.1), (100, 0.0))
     ]
     description = {
-        "version": 1, "data": "f" * 64, "algorithm": algorithm, "settings": {}, "held_out": [held_out], "seed": seed,
-        "augment": "",
+        "version": VERSION, "data": "f" * 64, "algorithm": algorithm, "settings": {}, "held_out": [held_out],
+        "seed": seed, "augment": "",
         "net": {"name": "mlp", "hidden": [64, 32], "batchnorm": False, "weights": None},
         "protocol": {"split": "random", "validation": 0.3, "test": "split", "steps": 100},
     }  # fmt: skip

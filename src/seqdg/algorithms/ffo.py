@@ -38,8 +38,8 @@ class FastFirstOrderSMLDG(Algorithm):
     alpha: Numbers = setting(0.1, least=0.0, per_position=True, search=Range(0.03, 1.0))
     beta: Numbers = setting(1.0, least=0.0, per_position=True, search=Range(0.5, 2.0))
     # Static, so that the paper's walk, which has neither, costs nothing more for them.
-    inner_momentum: float = setting(0.0, least=0.0, most=1.0, static=True)
-    inner_decay: float = setting(0.0, least=0.0, static=True)
+    inner_momentum: float = setting(0.0, least=0.0, most=1.0, static=True, added=0.0)
+    inner_decay: float = setting(0.0, least=0.0, static=True, added=0.0)
     optimizer: ClassVar[str] = "sgd"
 
     def check(self, net: Net, sources: int) -> None:

@@ -24,9 +24,9 @@ from seqdg.bench.trial import Group, Trial
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build, import_plugin, list_algorithms
 from seqdg.core.settings import (
+    describe_settings,
     describe_shape,
     flatten_settings,
-    format_settings,
     format_value,
     parse_settings,
     parse_value,
@@ -147,7 +147,7 @@ def count_work(group: Group) -> int:
 
 
 def make_candidate(name: str, algorithm: Algorithm, protocol: Protocol) -> Candidate:
-    return Candidate(name, tuple(sorted(format_settings(algorithm).items())), protocol)
+    return Candidate(name, tuple(sorted(describe_settings(algorithm).items())), protocol)
 
 
 def build_stack(group: Group, task: Task, device: torch.device, sets_precision: bool = True) -> Stack:

@@ -19,6 +19,7 @@ from seqdg.core.registry import list_algorithms
 from seqdg.data import Dataset
 from seqdg.results.record import DIVERGED, FAILED, Record
 from seqdg.results.select import select_outcomes
+from seqdg.results.versions import VERSION, name_commit, name_release, read_version
 from seqdg.training.protocol import split_rows
 from seqdg.training.provenance import list_versions, name_device
 from seqdg.training.sampler import make_stream
@@ -71,14 +72,17 @@ class Repeat:
 
 
 def pick_records(records: Sequence[Record], keys: Sequence[str], sample: int, seed: int = 0) -> list[Record]:
-    """Pick the records whose keys begin so; without any, a sample of those that tables show."""
+    """Pick the records whose keys begin so; without any, a sample of those of today's version that tables show."""
     finished = [r for r in records if r.status != FAILED]
     if not finished:
         raise UsageError("The run holds no finished trial to train again.")
     if not keys:
         if sample < 1:
             raise UsageError(f"{sample} trials were asked for, but at least 1 is needed.")
-        tabled = [r for r in finished if len(r.held_out) == 1] or finished
+        current = [r for r in finished if read_version(r) == VERSION]
+        if not current:
+            check_version(finished[0])
+        tabled = [r for r in current if len(r.held_out) == 1] or current
         return [tabled[i] for i in sorted(make_stream(seed, "rerun").permutation(len(tabled))[:sample])]
     picked: dict[str, Record] = {}
     for key in keys:
@@ -102,11 +106,22 @@ def find_group(record: Record, records: Sequence[Record], groups: Mapping[str, s
     return members if whole else None
 
 
+def check_version(record: Record) -> None:
+    """Refuse a record of an older version: its trial would give other numbers here. Say which code repeats it."""
+    version = read_version(record)
+    if version != VERSION:
+        raise UsageError(
+            f"Trial {record.key} was made by {name_release(version)} (description {version}; today's is {VERSION}), "
+            f"and methods have changed since: {name_commit(record)} reproduces it. Run `seqdg rerun` there."
+        )
+
+
 def rebuild_trial(
     record: Record, dataset: Dataset, weights: Path | None = None, names: Mapping[str, str] | None = None
 ) -> Trial:
     """Rebuild the trial that a record describes. names: where algorithms that are not registered come from."""
     about = record.description
+    check_version(record)
     if about["data"] != dataset.fingerprint:
         raise UsageError(
             f"The record is of data with fingerprint {about['data'][:12]}, and {dataset.name} here has "

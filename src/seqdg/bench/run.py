@@ -24,6 +24,7 @@ from seqdg.results.directory import lock_directory, make_directory
 from seqdg.results.record import Record
 from seqdg.results.status import format_duration
 from seqdg.results.store import Store
+from seqdg.results.versions import VERSION, name_release
 from seqdg.training.run_stack import Keep
 
 
@@ -68,6 +69,7 @@ def run_benchmark(
     with lock_directory(directory):
         store = Store.create(directory, benchmark.name)
         try:
+            check_versions(store, directory)
             return _Runner(store, benchmark, session, directory, quiet).finish(request, where, executor, command)
         finally:
             store.close()
@@ -110,6 +112,17 @@ class _Runner:
 
     def _show(self, bar: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
         return nullcontext() if self.quiet else bar
+
+
+def check_versions(store: Store, directory: Path) -> None:
+    """Refuse to add to a run of an older version: a table would mix trials that mean different things."""
+    old = [version for version in store.versions() if version != VERSION]
+    if old:
+        raise UsageError(
+            f"{directory} holds trials of {name_release(old[0])} (description {old[0]}; today's is {VERSION}), whose "
+            "methods have changed since: they and new ones do not belong in one table. Give --out another directory. "
+            f"`seqdg table {directory}` shows what is there."
+        )
 
 
 def default_directory(benchmark: Benchmark) -> Path:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
+from seqdg.base.added import describe_fields, restore_fields
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build
-from seqdg.core.settings import adapt_to_path, parse_settings
+from seqdg.core.settings import adapt_to_path, restore_settings
 from seqdg.nets import NetSpec
 from seqdg.results.record import make_key
+from seqdg.results.versions import VERSION
 from seqdg.training.protocol import Protocol
-
-DESCRIPTION = 1  # version of the canonical description: a change of meaning gives all trials new keys
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Trial:
     batchnorm: str  # policy
     weights: str | None  # sha256 of the weight file that the net starts from
     algorithm: str
-    settings: tuple[tuple[str, str], ...]  # every one, as text
+    settings: tuple[tuple[str, str], ...]  # as text, by name, as `describe_settings` gives them
     protocol: Protocol
     held_out: tuple[str, ...]
     seed: int
@@ -43,15 +43,16 @@ class Trial:
         return self.algorithm.rpartition(":")[2]
 
     def description(self) -> dict[str, Any]:
-        """Canonical: the same for the same trial, whatever the machine."""
-        net = {k: v for k, v in _read_fields(self.net).items() if k != "weights"}
+        """Canonical: the same for the same trial, whatever the machine. What was added later is left out while it has
+        the value that means "as before"."""
+        net = {k: v for k, v in describe_fields(self.net).items() if k != "weights"}
         return {
-            "version": DESCRIPTION,
+            "version": VERSION,
             "data": self.data,
             "net": {**net, "batchnorm_policy": self.batchnorm, "weights": self.weights},
             "algorithm": self.short_name,
             "settings": dict(self.settings),
-            "protocol": _read_fields(self.protocol),
+            "protocol": describe_fields(self.protocol),
             "held_out": list(self.held_out),
             "seed": self.seed,
             "size": self.size,
@@ -69,12 +70,12 @@ class Trial:
         policy, digest = net.pop("batchnorm_policy"), net.pop("weights")
         return cls(
             data=description["data"],
-            net=NetSpec(**net, weights=weights),
+            net=NetSpec(**restore_fields(NetSpec, net), weights=weights),
             batchnorm=policy,
             weights=digest,
             algorithm=algorithm,
             settings=tuple(sorted(description["settings"].items())),
-            protocol=Protocol(**description["protocol"]),
+            protocol=Protocol(**restore_fields(Protocol, description["protocol"])),
             held_out=tuple(description["held_out"]),
             seed=description["seed"],
             sources=sources,
@@ -96,12 +97,7 @@ class Trial:
 
 @lru_cache(maxsize=4096)
 def _build(name: str, settings: tuple[tuple[str, str], ...], sources: int, path: int) -> Algorithm:
-    return adapt_to_path(parse_settings(build(name), dict(settings)), sources, path)
-
-
-def _read_fields(plain: NetSpec | Protocol) -> dict[str, Any]:
-    """Do what `asdict` does to a dataclass without others in it, in a fraction of the time."""
-    return {f.name: getattr(plain, f.name) for f in fields(plain)}
+    return adapt_to_path(restore_settings(build(name), dict(settings)), sources, path)
 
 
 @dataclass(frozen=True)

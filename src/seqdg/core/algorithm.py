@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
+from seqdg.base.added import ADDED
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError, unknown
 from seqdg.nets.net import Net
@@ -40,16 +41,18 @@ def setting(
     per_position: bool = False,
     static: bool = False,
     search: Range | tuple[Any, ...] | None = None,
+    added: float | int | bool | str | None = None,
 ) -> Any:
     """Declare a field of an algorithm: its default, what is allowed (least <= value, above < value, value <= most), and
     where a search looks. `per_position` takes a tuple too; `static` says that trials which differ in it cannot share a
-    stack.
+    stack. `added` is for a setting that an algorithm got later: the value with which it does what it did before. While
+    a trial has that value, its description leaves the setting out, and its key is the old one.
     """
     rules = {
         "least": least, "above": above, "most": most, "choices": choices,
         "per_position": per_position, "static": static, "search": search,
     }  # fmt: skip
-    return field(default=default, metadata=rules)
+    return field(default=default, metadata=rules if added is None else {**rules, ADDED: added})
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from seqdg.base.added import ADDED
 from seqdg.base.errors import UsageError, unknown
 from seqdg.core.algorithm import Algorithm, Number, check_value
 from seqdg.core.positions import resize
@@ -55,6 +56,24 @@ def collect_rules(algorithm: Algorithm) -> dict[str, tuple[Any, dict[str, Any]]]
 def format_settings(algorithm: Algorithm) -> dict[str, str]:
     """Return every setting as text for `parse_settings`: `0.1`, `0.05,0.6`, `1.2,` (a tuple of one), `true`."""
     return {name: format_value(value) for name, value in flatten_settings(algorithm).items()}
+
+
+def describe_settings(algorithm: Algorithm) -> dict[str, str]:
+    """Return the settings as text for `restore_settings`, without those added later that are "as before"."""
+    texts, before = format_settings(algorithm), format_settings(_reset_added(algorithm))
+    added = [name for name, (_, rule) in collect_rules(algorithm).items() if ADDED in rule]
+    return {name: text for name, text in texts.items() if name not in added or text != before[name]}
+
+
+def restore_settings(algorithm: Algorithm, texts: Mapping[str, str]) -> Algorithm:
+    """Return the algorithm that these settings describe; those added later that they do not name are "as before"."""
+    return parse_settings(_reset_added(algorithm), texts)
+
+
+def _reset_added(algorithm: Algorithm) -> Algorithm:
+    """Return the algorithm with every setting that was added later at the value that means "as before"."""
+    before = {name: rule[ADDED] for name, (_, rule) in collect_rules(algorithm).items() if ADDED in rule}
+    return with_settings(algorithm, before) if before else algorithm
 
 
 def format_value(value: Any) -> str:

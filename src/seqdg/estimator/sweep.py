@@ -18,7 +18,7 @@ from seqdg.bench.progress import Progress
 from seqdg.bench.search import Proposal, Search, Target
 from seqdg.bench.trial import Trial
 from seqdg.core.algorithm import Algorithm
-from seqdg.core.settings import adapt_to_path, format_settings
+from seqdg.core.settings import adapt_to_path, describe_settings
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import UserData
@@ -139,7 +139,7 @@ class Sweep:
     def _make_trials(self, held_out: Target, candidate: Contender) -> list[Trial]:
         """Make a trial per seed."""
         count = len(self.domains)
-        settings = format_settings(adapt_to_path(candidate.algorithm, count, count - 1))
+        settings = describe_settings(adapt_to_path(candidate.algorithm, count, count - 1))
         protocol = replace(self.recipe.protocol, lr=candidate.lr)
         return [self.task.make_trial(candidate.name, settings, protocol, held_out, seed) for seed in self.seeds]
 

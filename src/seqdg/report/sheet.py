@@ -14,6 +14,7 @@ from seqdg.results.record import FAILED, Record
 from seqdg.results.select import Outcome, count_candidates, find_mixtures, select_outcomes
 from seqdg.results.statistics import PairedDifference, compare_pairs, describe_difference
 from seqdg.results.summary import AVERAGE, WORST, Cell, format_cell, summarize
+from seqdg.results.versions import describe_versions
 
 PAIRING = (
     "Differences are paired over seed and held-out domain; p by sign-flip permutation, Holm-corrected; the intervals "
@@ -37,6 +38,7 @@ class Sheet:
     candidates: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tried, by algorithm: least and most
     mixed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # in what else they differ, and the values
     failed: Mapping[str, int] = field(default_factory=dict)  # trials, by algorithm
+    versions: Sequence[str] = ()  # sentences on trials of older versions of seqdg
 
     @property
     def higher(self) -> bool:
@@ -110,7 +112,8 @@ class Sheet:
     @property
     def remarks(self) -> list[str]:
         """Sentences about the cells."""
-        remarks = [_describe_choice(self.candidates, self.select)] if self.searched else []
+        remarks = [*self.versions]
+        remarks += [_describe_choice(self.candidates, self.select)] if self.searched else []
         remarks += [
             f"This run mixes trainings of {name} {' and '.join(values)}." for name, values in self.mixed.items()
         ]
@@ -164,7 +167,8 @@ def build_sheet(
     tests = compare_pairs(chosen, baseline, unit.factor, unit.higher_is_better) if baseline else []
     paper = set_beside(cells, records, benchmark, select) if against else None
     tried, mixed = count_candidates(records), find_mixtures(records)
-    return Sheet(cells, select, criterion, paper, tests, tried, mixed, _count_failed(records))
+    old = describe_versions(records)
+    return Sheet(cells, select, criterion, paper, tests, tried, mixed, _count_failed(records), old)
 
 
 def choose_baseline(algorithms: Sequence[str]) -> str:

@@ -53,14 +53,16 @@ def count_candidates(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
 
 def find_mixtures(records: Sequence[Record]) -> dict[str, list[str]]:
     """Return the fields of the protocol other than the rate in which the candidates of an algorithm differ, and their
-    values: the steps, for example, where two commands filled one run."""
+    values: the steps, for example, where two commands filled one run. A field that was added later may be absent."""
     mixtures: dict[str, dict[str, None]] = {}
     protocols: dict[str, dict[str, Any]] = {}
     for r in _keep_tabled(records):
         protocol = r.description["protocol"]
-        for name, first in protocols.setdefault(r.algorithm, protocol).items():
-            if name != "lr" and protocol.get(name, first) != first:
-                mixtures.setdefault(name, {}).update({str(first): None, str(protocol[name]): None})
+        first = protocols.setdefault(r.algorithm, protocol)
+        for name in dict.fromkeys((*first, *protocol)):
+            values = [str(p.get(name, "as before")) for p in (first, protocol)]
+            if name != "lr" and values[0] != values[1]:
+                mixtures.setdefault(name, {}).update(dict.fromkeys(values))
     return {name: list(values) for name, values in mixtures.items()}
 
 

@@ -18,6 +18,7 @@ from seqdg.results.directory import make_directory
 from seqdg.results.record import FAILED, Record
 from seqdg.results.rows import COLUMNS, make_record, make_row
 from seqdg.results.run import Analysis, RunningGroup, RunProgress
+from seqdg.results.versions import VERSION
 
 SCHEMA = 3
 FILE = "results.sqlite"
@@ -114,6 +115,11 @@ class Store:
     def finished(self) -> set[str]:
         """Return the keys of the trials that need not run again."""
         return {key for key, status in self.statuses().items() if status != FAILED}
+
+    def versions(self) -> list[int]:
+        """Return the versions of the descriptions of finished trials, the oldest first."""
+        rows = self._query("SELECT description FROM trials WHERE status <> ?", (FAILED,))
+        return sorted({int(json.loads(row[0]).get("version", VERSION)) for row in rows})
 
     def begin(self, planned: Mapping[str, str]) -> None:
         """Note that a run begins, with its trials by group; a finished trial keeps the group that it was trained in."""

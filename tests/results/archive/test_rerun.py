@@ -15,7 +15,7 @@ from seqdg.bench.rerun import Repeat, find_group, pick_records, rebuild_trial, r
 from seqdg.data import rotated_mnist
 from seqdg.results.archive.reading import open_run
 from seqdg.results.archive.writing import pack
-from seqdg.results.record import DIVERGED, FAILED, Evaluation
+from seqdg.results.record import DIVERGED, FAILED, Evaluation, make_key
 from seqdg.results.store import Store
 
 
@@ -163,6 +163,40 @@ def test_a_sample_is_of_trials_that_tables_show_and_repeatable(records):
     assert pick_records(records, (), 5) == sample
     assert pick_records(records, (), 5, seed=1) != sample
     assert len(pick_records(records, (), 10**6)) == sum(len(r.held_out) == 1 for r in records)
+
+
+def age(record, commit="0123456789ab"):
+    """The record as 0.1 would have made it."""
+    about = {**record.description, "version": 1}
+    return replace(record, description=about, key=make_key(about), commit=commit)
+
+
+@pytest.mark.parametrize(
+    ("commit", "said"),
+    [
+        ("0123456789ab", "commit 0123456789ab reproduces it"),
+        ("0123456789ab+", "commit 0123456789ab with changes that were not committed reproduces it"),
+        ("", "the release 0.1 reproduces it"),
+    ],
+)
+def test_of_an_older_record_it_says_what_reproduces_it(records, context, commit, said):
+    old = age(records[0], commit)
+    with pytest.raises(UsageError, match=rf"Trial {old.key} was made by seqdg 0.1 .* {said}"):
+        list(rerun([old], [old], context))
+    with pytest.raises(UsageError, match=said):
+        pick_records([old], (), 3)
+
+
+def test_a_published_record_of_0_1_names_its_commit():
+    done = seqdg("rerun", "docs/results/pacs-lite0", "--data", ".")
+    assert done.returncode == 2
+    assert "commit" in done.stderr
+    assert "reproduces it" in done.stderr
+
+
+def test_where_a_run_holds_both_only_what_is_of_today_is_drawn(records):
+    old = [age(r) for r in records]
+    assert pick_records([*old, *records], (), 5) == pick_records(records, (), 5)
 
 
 def test_bad_input_is_one_sentence(records, directory, context, tmp_path):

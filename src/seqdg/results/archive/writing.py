@@ -20,6 +20,7 @@ from seqdg.results.record import FAILED, Evaluation, Record, make_key
 from seqdg.results.run import RecordSource
 from seqdg.results.select import RULES, average_finite, select_outcomes
 from seqdg.results.summary import format_cell, summarize
+from seqdg.results.versions import find_versions
 
 DIGITS = (7, 9, 12)  # of criteria other than accuracy: the first that keeps every table the same is used
 CURVE, CURVE_DIGITS = 20, 3  # points of a loss curve, and their digits
@@ -137,7 +138,7 @@ def _encode(entries: Sequence[_Entry], content: dict[str, Any], digits: int | No
 def _encode_descriptions(records: Sequence[Record]) -> dict[str, Any]:
     """Write a column for every field of a trial's description."""
     names = list(records[0].description)
-    if any(list(r.description) != names for r in records):
+    if any(list(r.description) != names for r in records) or len(find_versions(records)) > 1:
         raise UsageError("These trials were described by different versions of seqdg: pack those of one together.")
     return {name: encode([r.description[name] for r in records]) for name in names}
 

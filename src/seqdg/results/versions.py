@@ -1,0 +1,79 @@
+"""The version of a trial's description, and what has changed since older ones.
+
+The version rises when a trial with the same description would give other numbers. It rises at most once per release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from seqdg.base.words import list_some
+from seqdg.results.record import Record
+
+VERSION = 2
+
+
+class Release(NamedTuple):
+    """What wrote the descriptions of a version, and what gives other numbers since."""
+
+    name: str
+    algorithms: tuple[str, ...]
+    nets: tuple[str, ...]  # by the beginning of their names
+
+
+RELEASES = {
+    1: Release("0.1", ("mmd-aae", "metareg", "crossgrad"), ("alexnet", "efficientnet-lite0", "timm:")),
+}
+
+
+def read_version(record: Record) -> int:
+    """Return the version of a record's description."""
+    return int(record.description.get("version", VERSION))
+
+
+def find_versions(records: Iterable[Record]) -> list[int]:
+    """Return the versions of these records, the oldest first."""
+    return sorted({read_version(r) for r in records})
+
+
+def name_release(version: int) -> str:
+    """`seqdg 0.1`"""
+    return f"seqdg {RELEASES[version].name}" if version in RELEASES else "another version of seqdg"
+
+
+def name_commit(record: Record) -> str:
+    """Say which code made a record: its commit, or where none was recorded the release."""
+    if not record.commit:
+        return (
+            f"the release {RELEASES[read_version(record)].name}" if read_version(record) in RELEASES else "its release"
+        )
+    commit = record.commit.removesuffix("+")
+    return f"commit {commit}" + (" with changes that were not committed" if record.commit.endswith("+") else "")
+
+
+def describe_versions(records: Sequence[Record]) -> list[str]:
+    """Say of records of an older version what made them, and which of the methods and nets in them have changed."""
+    sentences = []
+    for version in find_versions(records):
+        if version == VERSION:
+            continue
+        old = [r.description for r in records if read_version(r) == version]
+        changed = _list_changed(version, old)
+        what = f"{'These' if len(old) == len(records) else 'Some of these'} trials were made by {name_release(version)}"
+        since = f"since then {list_some(changed)} changed" if changed else "no method in them is known to have changed"
+        sentences.append(f"{what} (description {version}; today's is {VERSION}): {since}.")
+    if len(find_versions(records)) > 1:
+        sentences.append("This run mixes trials of different versions of seqdg: do not compare them.")
+    return sentences
+
+
+def _list_changed(version: int, descriptions: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the algorithms and nets of these descriptions that give other numbers since."""
+    if version not in RELEASES:
+        return ["the methods"]
+    release = RELEASES[version]
+    algorithms = dict.fromkeys(str(d["algorithm"]) for d in descriptions)
+    nets = dict.fromkeys(str(d["net"]["name"]) for d in descriptions)
+    changed = [name for name in algorithms if name in release.algorithms]
+    return changed + [f"the net {name}" for name in nets if name.startswith(release.nets)]
