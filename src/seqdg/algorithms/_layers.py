@@ -58,6 +58,11 @@ def domain_loss(logits: Tensor, domain: Tensor) -> Tensor:
     return cross_entropy(logits.flatten(0, 1), domain.repeat_interleave(logits.shape[1]))
 
 
+def one_hot(y: Tensor, logits: Tensor) -> Tensor:
+    """Return (..., class) 1 at each row's label and 0 elsewhere, made like the logits (..., class)."""
+    return (y.unsqueeze(-1) == torch.arange(logits.shape[-1], device=y.device)).to(logits.dtype)
+
+
 def check_features(net: Net, kind: str) -> None:
     """Raise a UsageError where the net has no features below its head."""
     if not net.has_features:
