@@ -107,6 +107,7 @@ def test_the_algorithms_of_a_table_of_pictures_run(seqdg, tmp_path, name, net, a
     torch.save(initialize(lambda: net(1000), torch.Generator().manual_seed(0)).state_dict(), tmp_path / "w.pth")
     words = ["--data", tmp_path, "--weights", tmp_path / "w.pth", "--trials", 1, "--steps", 2, "--workers", 0]
     words += [word for a in algorithms for word in ("--set", f"{a}.batch=1", "--set", f"{a}.evaluations=1")]
+    words += ["--set", "metareg.inner_steps=1"] if "metareg" in algorithms else []  # each step needs a row of its own
     words += ["--algorithms", ",".join(algorithms), "--held-out", "sketch", "--out", tmp_path / "run"]
     done = seqdg("bench", name, *words, "--allow-partial")
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ else:
 
 PACS = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
 VALIDATION = {"art_painting": 208, "cartoon": 237, "photo": 171, "sketch": 398}
-DATA = ("ixmas", "office-caltech10", "pacs", "pacs-alexnet", "pacs-features", "pacs-lite0", "vlcs")
+DATA = ("ixmas", "office-caltech10", "pacs", "pacs-alexnet", "pacs-augmented", "pacs-features", "pacs-lite0", "vlcs")
 
 
 def benchmark(name: str) -> DataSpec:

@@ -1,0 +1,60 @@
+"""The paper's benchmarks run the paper's protocol."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+
+from seqdg.bench.benchmark import load_benchmark
+from seqdg.nets import BACKBONES
+from seqdg.report.published import find_column, load_tables
+
+PAPER = ("ixmas", "vlcs", "pacs", "pacs-alexnet")
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_paper_augments_nothing_and_neither_do_its_benchmarks(name):
+    assert load_benchmark(name).augment == ""
+
+
+def test_the_augmented_variant_differs_in_its_augmentation_alone():
+    plain, augmented = load_benchmark("pacs"), load_benchmark("pacs-augmented")
+    assert augmented.augment == "pacs"
+    same = {"name": plain.name, "title": plain.title, "source": plain.source, "augment": plain.augment}
+    assert replace(augmented, **same) == plain
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_every_column_of_the_papers_table_that_we_have_is_run_and_mldg_both_ways(name):
+    algorithms = load_benchmark(name).algorithms
+    columns = [c for c in load_tables()[name].columns if any(find_column(a) == c for a in algorithms)]
+    ours = [c for c in load_tables()[name].columns if c not in ("TF-CNN", "Fusion", *NOT_IMPLEMENTED)]
+    assert set(columns) == set(ours)
+    assert {"mldg", "fo-mldg"} <= set(algorithms)
+
+
+NOT_IMPLEMENTED = ("DICA", "LRE-SVM", "D-MTAE", "CCSA", "DSN")
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_file_says_what_is_ours_and_not_the_papers(name):
+    text = (files("seqdg") / "benchmarks" / f"{name}.toml").read_text()
+    assert "# The paper's: " in text
+    assert "# Ours" in text
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_momentum_and_weight_decay_are_those_of_appendix_c(name):
+    protocol = load_benchmark(name).protocol
+    assert (protocol.momentum, protocol.weight_decay) == (0.9, 0.00005)
+
+
+@pytest.mark.parametrize("name", ["pacs", "pacs-alexnet"])
+def test_pacs_takes_the_official_split_and_3000_steps_from_imagenet_weights(name):
+    benchmark = load_benchmark(name)
+    protocol = benchmark.protocol
+    assert (protocol.split, protocol.test, protocol.steps, protocol.batch) == ("official", "whole", 3000, 32)
+    assert benchmark.net.pretrained
+    assert benchmark.net.name in BACKBONES
