@@ -23,7 +23,7 @@ def params(net, weights):
 
 def judged(net, params, episode, alpha, steps):
     """Loss on the second domain after steps on the first, each on rows of its own, written out for the linear head."""
-    (x, y), (x_next, y_next) = episode.minibatch(0), episode.minibatch(1)
+    (x, y, _), (x_next, y_next, _) = episode.minibatch(0), episode.minibatch(1)
     a = int(episode.domain[0])
     z, z_next = (torch.tanh(v @ params["task.0.weight"].T + params["task.0.bias"]) for v in (x, x_next))
     w, b = params["branch.2.weight"][a], params["branch.2.bias"][a]

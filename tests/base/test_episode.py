@@ -25,6 +25,16 @@ def test_a_stack_of_episodes_gives_the_rows_of_each():
     x = torch.arange(48.0).reshape(2, 4, 3, 2)
     y, domain = torch.arange(24).reshape(2, 4, 3), torch.arange(8).reshape(2, 4)
     stack = Episode(x, y, domain, torch.zeros(2), torch.zeros(2, dtype=torch.int64))
-    got, labels = vmap(lambda e: e.part(1, 4).minibatch(2))(stack)
+    got, labels, keys = vmap(lambda e: e.part(1, 4).minibatch(2))(stack)
     assert torch.equal(got, x[:, 3])
     assert torch.equal(labels, y[:, 3])
+    assert keys.shape == (2,)
+
+
+def test_the_key_of_a_minibatch_is_that_of_its_source_wherever_it_is():
+    x, y = torch.zeros(3, 2, 1), torch.zeros(3, 2)
+    one = Episode(x, y, torch.tensor([2, 0, 1]), torch.zeros(()), torch.tensor(9))
+    other = one._replace(domain=torch.tensor([0, 1, 2]))
+    assert one.minibatch(0).key == other.minibatch(2).key == one.keys[0] == one.minibatches.key[0]
+    assert len({int(k) for k in one.keys} | {9}) == 4
+    assert one.minibatch(0).key != one._replace(key=torch.tensor(10)).minibatch(0).key

@@ -58,3 +58,33 @@ def test_the_largest_uniform_number_is_a_finite_laplace_one_in_single_precision_
     assert draw.uniform(key, (1,)).item() == 1 - 2**-24
     torch.testing.assert_close(draw.laplace(key, (8,)), draw.laplace(key, (8,), torch.float64).float())
     assert torch.isfinite(draw.laplace(key, (8,))).all()
+
+
+def test_coins_fall_with_their_probability_each_by_itself_and_by_key():
+    keys = torch.tensor([3, 2**40 + 1, 77])
+    coins = draw.coins(keys, (50, 201), 0.3)
+    assert coins.shape == (3, 50, 201)
+    assert torch.equal(coins, torch.stack([draw.coins(key, (50, 201), 0.3) for key in keys]))
+    assert torch.equal(coins, torch.func.vmap(lambda key: draw.coins(key, (50, 201), 0.3))(keys))
+    numbers = coins.double()
+    assert abs(numbers.mean() - 0.3) < 0.01
+    for lag in (1, 2, 3, 4, 201):
+        flat = numbers[0].flatten()
+        assert abs(torch.corrcoef(torch.stack([flat[:-lag], flat[lag:]]))[0, 1]) < 0.05
+    assert draw.coins(keys, (5,), 1.0).all()
+    assert not draw.coins(keys, (5,), 0.0).any()
+
+
+def test_a_key_is_folded_by_numbers_and_by_tensors_alike_also_in_a_stack():
+    key, numbers = torch.tensor(99), torch.arange(4)
+    want = torch.stack([draw.fold(key, i) for i in range(4)])
+    assert torch.equal(draw.fold(key, numbers), want)
+    assert torch.equal(torch.func.vmap(lambda i: draw.fold(key, i))(numbers), want)
+
+
+def test_selected_keys_draw_unrelated_numbers():
+    key = torch.tensor(2**61 + 5)
+    domains = [draw.select(key, torch.tensor(i)) for i in range(3)]
+    keys = [key, *domains, *(draw.select(domains[0], i, level=1) for i in range(3)), draw.fold(key, 0)]
+    drawn = torch.stack([draw.uniform(k, (10_000,)) for k in keys])
+    assert (torch.corrcoef(drawn) - torch.eye(len(keys))).abs().max() < 0.05

@@ -61,9 +61,25 @@ def test_the_key_answers_to_everything_that_decides_a_trial(benchmark_file, data
         replace(trial, held_out=("45",)),
         replace(trial, seed=1),
         replace(trial, augment="pacs"),
+        replace(trial, net=replace(trial.net, dropout=0.1)),
     ]
     assert len({t.key for t in [trial, *others]}) == len(others) + 1
     assert replace(trial).key == trial.key
+
+
+def test_a_trial_without_dropout_has_the_description_of_before_there_was_dropout(benchmark_file, dataset):
+    (trial,) = list_trials(benchmark_file, dataset, algorithms=["agg"], held_out=["30"], trials=1)
+    assert "dropout" not in trial.description()["net"]
+    for share in (0.0, 0.1):
+        other = replace(trial, net=replace(trial.net, dropout=share))
+        assert Trial.from_description(other.description(), "agg", trial.sources, None) == other
+
+
+def test_a_net_in_a_benchmark_file_has_its_published_dropout_unless_the_file_says_otherwise(tmp_path):
+    text = '[data]\nformat = "rotated-mnist"\n[protocol]\n[net]\nname = "%s"\n'
+    for name, more, share in (("alexnet", "", 0.5), ("alexnet", "dropout = 0.0", 0.0), ("mlp", "dropout = 0.1", 0.1)):
+        (tmp_path / "own.toml").write_text(text % name + more)
+        assert load_benchmark(str(tmp_path / "own.toml")).net.dropout == share
 
 
 def test_groups_hold_what_can_share_a_stack_and_are_packed_always_the_same_way(benchmark_file, dataset):

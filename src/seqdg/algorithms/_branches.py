@@ -83,10 +83,10 @@ def build_past_contrast(domain: Tensor, dtype: torch.dtype) -> Tensor:
 def compute_losses(net: Net, common: Params, copies: Params, episode: Episode) -> Tensor:
     """Return (domain,) the loss of each domain with its copies; one pass below the head where only that is copied."""
     if _are_in_head(net, copies):
-        z = net.domain_features(common, episode.x)
+        z = net.domain_features(common, episode)
         logits = vmap(lambda copy, features: net.head({**common, **copy}, features))(copies, z)
         return net.losses_from_logits(logits, episode.y)
-    return vmap(lambda copy, x, y: net.loss({**common, **copy}, (x, y)))(copies, episode.x, episode.y)
+    return vmap(lambda copy, batch: net.loss({**common, **copy}, batch))(copies, episode.minibatches)
 
 
 def compute_gradient(net: Net, params: Params, step: Episode) -> tuple[Params, Tensor]:

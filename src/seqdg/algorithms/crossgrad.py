@@ -59,10 +59,10 @@ class CrossGrad(Algorithm):
         rows = x.shape[0] * x.shape[1]
 
         def label(weights: Params, inputs: Tensor) -> Tensor:
-            return layers.label_loss(net, weights, net.domain_features(weights, inputs), episode.y)
+            return layers.label_loss(net, weights, net.domain_features(weights, episode._replace(x=inputs)), episode.y)
 
         def domain(weights: Params, inputs: Tensor) -> Tensor:
-            z = net.domain_features(tree.under_prefix(weights, "domain.body."), inputs)
+            z = net.domain_features(tree.under_prefix(weights, "domain.body."), episode._replace(x=inputs))
             return layers.domain_loss(layers.linear(weights, "domain.head.", z), episode.domain)
 
         along_domain = x + self.epsilon * rows * grad(domain, argnums=1)(constants, x)

@@ -43,7 +43,7 @@ class DANN(Algorithm):
         return {**params, **layers.two_layer_params("domain.", head.shape[1], self.hidden, sources, generator, head)}
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        z = net.domain_features(params, episode.x)
+        z = net.domain_features(params, episode)
         ramp = 2.0 / (1.0 + torch.exp(-10.0 * episode.progress)) - 1.0
         guess = layers.two_layer(params, "domain.", layers.reverse(z, self.lam * ramp))
         return layers.label_loss(net, params, z, episode.y) + layers.domain_loss(guess, episode.domain)

@@ -98,7 +98,7 @@ class LearnRegularizer(Algorithm):
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         def tasks(weights: Params) -> Tensor:
             body, heads = tree.under_prefix(weights, "task."), branches.order_copies(weights, episode.domain)
-            return vmap(lambda head, x, y: net.loss({**body, **head}, (x, y)))(heads, episode.x, episode.y).sum()
+            return vmap(lambda head, batch: net.loss({**body, **head}, batch))(heads, episode.minibatches).sum()
 
         trained = {name: w for name, w in params.items() if name.startswith(("task.", branches.PREFIX))}
         direction, value = grad_and_value(tasks)(trained)
@@ -110,7 +110,7 @@ class LearnRegularizer(Algorithm):
 
     def judge(self, net: Net, params: Params, episode: Episode, phi: Params) -> Tensor:
         """Return the loss on the second domain of the path after the head of the first has made its steps with phi."""
-        (x, y), (x_next, y_next) = episode.minibatch(0), episode.minibatch(1)
+        (x, y, key), (x_next, y_next, key_next) = episode.minibatch(0), episode.minibatch(1)
         count = self.of.inner_steps
         if len(y) < count:
             raise UsageError(
@@ -118,7 +118,7 @@ class LearnRegularizer(Algorithm):
                 "raise batch or lower inner_steps."
             )
         body = tree.under_prefix(params, "task.")
-        z, z_next = net.features(body, x), net.features(body, x_next)
+        z, z_next = net.features(body, x, key), net.features(body, x_next, key_next)
         used = {name: p + (torch.relu(p) - p).detach() for name, p in phi.items()}
         head = branches.average_copies(params, episode.domain.narrow(0, 0, 1))
         for rows, labels in zip(z.tensor_split(count), y.tensor_split(count), strict=True):

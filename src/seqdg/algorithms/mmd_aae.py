@@ -61,7 +61,7 @@ class MMDAAE(Algorithm):
         }
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        z = net.domain_features(params, episode.x)
+        z = net.domain_features(params, episode)
         code = layers.linear(params, "encoder.", z)
         restored = layers.linear(params, "decoder.", code)
         prior = noise.laplace(episode.key, code.shape, code.dtype) / math.sqrt(2.0)  # of variance 1

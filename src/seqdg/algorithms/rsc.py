@@ -39,7 +39,7 @@ class RSC(Algorithm):
         layers.check_features(net, "RSC")
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        z = net.domain_features(params, episode.x)
+        z = net.domain_features(params, episode)
         return layers.label_loss(net, params, z * self.mask(net, params, z, episode.y).detach(), episode.y)
 
     def mask(self, net: Net, params: Params, z: Tensor, y: Tensor) -> Tensor:

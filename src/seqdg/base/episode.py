@@ -7,8 +7,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from seqdg.base import noise
+
 Params = dict[str, Tensor]
-Minibatch = tuple[Tensor, Tensor]
+
+
+class Minibatch(NamedTuple):
+    """What one domain contributes to a step."""
+
+    x: Tensor  # (batch, *input)
+    y: Tensor  # (batch,)
+    key: Tensor | None = None  # () for noise, such as dropout's: that of the step and the source
 
 
 class Episode(NamedTuple):
@@ -24,9 +33,19 @@ class Episode(NamedTuple):
     def domains(self) -> int:
         return self.x.shape[0]
 
+    @property
+    def keys(self) -> Tensor:
+        """(domain,) the key of each domain: another in every step and for every source, wherever it is on the path."""
+        return noise.select(self.key, self.domain)
+
+    @property
+    def minibatches(self) -> Minibatch:
+        """Those of all domains, each tensor with a first axis of domains: for `torch.func.vmap`."""
+        return Minibatch(self.x, self.y, self.keys)
+
     def minibatch(self, i: int) -> Minibatch:
-        """Return (x, y) of the i-th domain of the path."""
-        return self.x.select(0, i), self.y.select(0, i)
+        """Return (x, y, key) of the i-th domain of the path."""
+        return Minibatch(self.x.select(0, i), self.y.select(0, i), noise.select(self.key, self.domain.select(0, i)))
 
     def part(self, start: int, stop: int) -> Episode:
         """Return the same step with only the domains start, ..., stop - 1 of the path."""

@@ -49,7 +49,29 @@ def laplace(key: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float3
     return -torch.sign(centred) * torch.log1p(-2.0 * centred.abs())
 
 
-def fold(key: Tensor, i: int) -> Tensor:
+def coins(key: Tensor, shape: Sequence[int], p: float) -> Tensor:
+    """Draw True with probability p, rounded to a multiple of 1/65536, else False.
+
+    A key with axes of its own draws (*axes, *shape): independent numbers for each of its elements.
+    """
+    size = math.prod(shape)
+    counter = torch.arange(-(-size // 4), device=key.device)
+    words = [half for word in _encrypt(key.unsqueeze(-1), counter) for half in (word & 0xFFFF, word >> 16)]
+    numbers = torch.stack(words, -1).flatten(-2).narrow(-1, 0, size)  # 16 bits each
+    return (numbers < round(p * 65536)).reshape(*key.shape, *shape)
+
+
+def fold(key: Tensor, i: int | Tensor) -> Tensor:
     """Return another key, for the i-th of several independent draws from one key."""
-    first, second = _encrypt(key, torch.full((), i, dtype=torch.int64, device=key.device))
+    counter = i if isinstance(i, Tensor) else torch.full((), i, dtype=torch.int64, device=key.device)
+    first, second = _encrypt(key, counter)
     return ((first & 0x7FFFFFFF) << 32) | second
+
+
+def select(key: Tensor, i: int | Tensor, level: int = 0) -> Tensor:
+    """Return another key, for the i-th of several independent draws from one key: as `fold`, but in a few operations.
+
+    Only the key's high word changes, its lower half at level 0 (for the i-th domain) and its upper half at level 1 (for
+    the i-th layer), where i is below 32,767. So the draws are the cipher of other blocks than those of the key itself.
+    """
+    return key ^ ((i + 1) << (32 + 16 * level))

@@ -18,7 +18,7 @@ from seqdg.bench.search import MULTIPLES
 from seqdg.bench.task import RowsOnDisk, Task
 from seqdg.core.registry import list_algorithms
 from seqdg.data.augment import find_augmentation
-from seqdg.nets import NET_NAMES, NetSpec
+from seqdg.nets import NET_NAMES, NetSpec, get_published_dropout
 from seqdg.training.protocol import Protocol, list_sources
 
 if sys.version_info >= (3, 11):
@@ -208,7 +208,7 @@ def _read_net(benchmark: str, table: dict[str, Any]) -> NetSpec:
     values = read_fields(NetSpec, table, place, also=tuple(FIELDS["net"]))
     if "name" not in values:
         raise UsageError(f"There is no name in {place}. Choose one of: {', '.join(NET_NAMES)}, timm:NAME.")
-    return NetSpec(**values)
+    return NetSpec(**{"dropout": get_published_dropout(values["name"]), **values})
 
 
 def _read_protocol(protocol: Protocol, table: Mapping[str, Any], place: str) -> Protocol:

@@ -23,6 +23,7 @@ from seqdg.nets import (
     NetSpec,
     Normalization,
     build_net,
+    get_published_dropout,
     has_batchnorm,
     is_batchnorm_frozen,
 )
@@ -77,7 +78,9 @@ class Recipe:
             return None
         if self.net is not None:
             return self.net
-        return NetSpec(IMAGE_NET, pretrained=True) if is_image else NetSpec("mlp", hidden=self.hidden)
+        if not is_image:
+            return NetSpec("mlp", hidden=self.hidden)
+        return NetSpec(IMAGE_NET, pretrained=True, dropout=get_published_dropout(IMAGE_NET))
 
     def build_net(self, shape: tuple[int, ...], classes: int, seed: int) -> BuiltNet:
         """Build the net with its first weights; the user's own module comes with them."""
@@ -196,7 +199,8 @@ def _read_net(net: Any, hidden: tuple[int, ...]) -> NetSpec | nn.Module | None:
     if net == "mlp":
         return NetSpec("mlp", hidden=hidden)
     backbone = BACKBONES.get(net)
-    return NetSpec(net, pretrained=backbone is not None and backbone.find_installed_weights is not None)
+    pretrained = backbone is not None and backbone.find_installed_weights is not None
+    return NetSpec(net, pretrained=pretrained, dropout=get_published_dropout(net))
 
 
 def to_plain(value: Any) -> Any:

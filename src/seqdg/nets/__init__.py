@@ -8,7 +8,7 @@ from __future__ import annotations
 from seqdg.nets.alexnet import alexnet
 from seqdg.nets.batchnorm import POLICIES, has_batchnorm, is_batchnorm_frozen
 from seqdg.nets.efficientnet_lite import efficientnet_lite0
-from seqdg.nets.factory import BACKBONES, NET_NAMES, BuiltNet, NetSpec, build_net, mlp
+from seqdg.nets.factory import BACKBONES, NET_NAMES, BuiltNet, NetSpec, build_net, get_published_dropout, mlp
 from seqdg.nets.net import Criterion, Net
 from seqdg.nets.normalization import IMAGENET, Normalization, expand_channels
 from seqdg.nets.recompute import RecomputingNet
@@ -30,6 +30,7 @@ __all__ = [
     "build_net",
     "efficientnet_lite0",
     "expand_channels",
+    "get_published_dropout",
     "has_batchnorm",
     "initialize",
     "is_batchnorm_frozen",

@@ -1,6 +1,6 @@
 """AlexNet (Krizhevsky, 2014: "One weird trick") under torchvision's parameter names, so that its weight files load.
 
-An identity replaces torchvision's dropout: a net draws no random numbers. Images are at least 63 pixels high and wide.
+Images are at least 63 pixels high and wide.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class AlexNet(nn.Module):
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, dropout: float) -> None:
         super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(3, 64, 11, stride=4, padding=2),
@@ -29,10 +29,10 @@ class AlexNet(nn.Module):
         )
         self.avgpool = nn.AdaptiveAvgPool2d((6, 6))
         self.classifier = nn.Sequential(
-            nn.Identity(),
+            nn.Dropout(dropout),
             nn.Linear(256 * 6 * 6, 4096),
             nn.ReLU(),
-            nn.Identity(),
+            nn.Dropout(dropout),
             nn.Linear(4096, 4096),
             nn.ReLU(),
             nn.Linear(4096, classes),
@@ -43,5 +43,5 @@ class AlexNet(nn.Module):
         return logits
 
 
-def alexnet(classes: int) -> AlexNet:
-    return AlexNet(classes)
+def alexnet(classes: int, dropout: float = 0.5) -> AlexNet:
+    return AlexNet(classes, dropout)

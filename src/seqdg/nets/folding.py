@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from seqdg import kernels
 from seqdg.nets.batchnorm import PureBatchNorm
+from seqdg.nets.dropout import PureDropout
 from seqdg.nets.efficientnet_lite import SameConv2d, pad_same
 
 _ADDITIONS = (operator.add, torch.add)
@@ -48,7 +49,9 @@ def fold_layers(module: nn.Module) -> nn.Module:
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, (PureBatchNorm, SameConv2d)) or super().is_leaf_module(m, module_qualified_name)
+        return isinstance(m, (PureBatchNorm, PureDropout, SameConv2d)) or super().is_leaf_module(
+            m, module_qualified_name
+        )
 
 
 def _get_layer(node: Any, layers: dict[str, nn.Module]) -> nn.Module | None:

@@ -20,6 +20,14 @@ from seqdg.nets.batchnorm import (
     record_statistics,
     split_batches,
 )
+from seqdg.nets.dropout import (
+    PureDropout,
+    RefuseRandomFunctions,
+    draw_masks,
+    find_pass,
+    purify_dropout,
+    refuse_random_functions,
+)
 from seqdg.nets.folding import fold_layers
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -32,6 +40,9 @@ class Net:
     normalizes by them. Without, the weights are in training, and the policy decides. The head is the module's last
     linear layer, and its inputs are the features. Weights that do not require a gradient are constants: they are not in
     `params` and never trained.
+
+    With a key, dropout layers drop by masks that are drawn from it; a minibatch and an episode have one. Without,
+    nothing is dropped: so nets serve.
     """
 
     def __init__(self, module: nn.Module, batchnorm: str = "frozen", loss: Criterion = cross_entropy) -> None:
@@ -45,7 +56,7 @@ class Net:
             )
         self.policy, self.criterion = batchnorm, loss
         self.on_batch = batchnorm == "recalibrate" and has_batchnorm(module)
-        pure = purify_batchnorm(module, on_batch=self.on_batch).eval()
+        pure = purify_dropout(purify_batchnorm(module, on_batch=self.on_batch).eval())
         parameters = dict(pure.named_parameters())
         self._initial = {name: p.detach().clone() for name, p in parameters.items() if p.requires_grad}
         fixed = {name: p for name, p in parameters.items() if not p.requires_grad}
@@ -56,9 +67,15 @@ class Net:
         } - parameters.keys()  # tied weights
         self._statistics = frozenset(n for n in self._constants if n.endswith(("running_mean", "running_var")))
         self._head = _find_head(pure)
-        self._serving = fold_layers(purify_batchnorm(module, on_batch=False).eval())
-        self._training = fold_layers(pure) if self.on_batch else self._serving
+        self._untraced = [] if refuse_random_functions(pure, self._head) else [True]  # until a first pass in training
+        self._training = fold_layers(pure)
+        self._serving = (
+            fold_layers(purify_dropout(purify_batchnorm(module, on_batch=False).eval()))
+            if self.on_batch
+            else self._training
+        )
         self._bodies = tuple(_remove_head(m, self._head) for m in (self._training, self._serving))
+        self.has_dropout = find_pass(pure) is not None
         if not self.names and fixed:
             raise UsageError("All weights of the net are frozen (requires_grad=False): there is nothing to train.")
         if self._head is not None and (stuck := fixed.keys() & self._head_names().values()):
@@ -80,23 +97,23 @@ class Net:
         other._initial = {name: p.to(device, dtype) for name, p in self._initial.items()}
         return other
 
-    def __call__(self, params: Params, x: Tensor) -> Tensor:
-        """Logits."""
-        return self._run(self._serving if self._has_statistics(params) else self._training, params, x)
+    def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
+        """Logits. key: () in training, that of the minibatch; (domain,) where the rows are those of several domains."""
+        return self._run(self._serving if self._has_statistics(params) else self._training, params, x, key)
 
-    def features(self, params: Params, x: Tensor) -> Tensor:
-        """The inputs of the head."""
+    def features(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
+        """The inputs of the head. key: as for the logits."""
         body = self._bodies[1 if self._has_statistics(params) else 0]
         if body is None:
             raise UsageError("The net does not end in a linear layer, so it has no head and no features to split at.")
-        return self._run(body, params, x)
+        return self._run(body, params, x, key)
 
-    def domain_features(self, params: Params, x: Tensor) -> Tensor:
-        """(domain, batch, feature) the features of x (domain, batch, *input), in one pass."""
+    def domain_features(self, params: Params, episode: Episode) -> Tensor:
+        """(domain, batch, feature) the features of an episode's domains, in one pass."""
         body = self._bodies[1 if self._has_statistics(params) else 0]
-        with split_batches(body or self._training, len(x)):
-            z = self.features(params, x.flatten(0, 1))
-        return z.reshape(*x.shape[:2], *z.shape[1:])
+        with split_batches(body or self._training, episode.domains):
+            z = self.features(params, episode.x.flatten(0, 1), self._get_keys(episode))
+        return z.reshape(*episode.x.shape[:2], *z.shape[1:])
 
     def head(self, params: Params, z: Tensor) -> Tensor:
         """Logits from features."""
@@ -105,15 +122,20 @@ class Net:
         layer = self._training.get_submodule(self._head)
         return self._run(layer, {name: params[full] for name, full in self._head_names().items()}, z)
 
-    def loss(self, params: Params, minibatch: Minibatch) -> Tensor:
-        """Mean loss over one domain's (x, y)."""
-        x, y = minibatch
-        return self.criterion(self(params, x), y)
+    def loss(self, params: Params, minibatch: Minibatch | tuple[Tensor, ...]) -> Tensor:
+        """Mean loss over one domain's (x, y, key); a net without dropout needs no key."""
+        x, y, *keys = minibatch
+        if self.has_dropout and (not keys or keys[0] is None):
+            raise UsageError(
+                "The net has dropout, whose masks are drawn from the key of a minibatch, and this one has none: pass "
+                "episode.minibatch(i), or (x, y, key). The loss without dropout is net.criterion(net(params, x), y)."
+            )
+        return self.criterion(self(params, x, *keys), y)
 
     def losses(self, params: Params, episode: Episode) -> Tensor:
         """(domain,) the loss of each domain of an episode at the same weights, in one pass."""
         with split_batches(self._training, episode.domains):
-            logits = self(params, episode.x.flatten(0, 1))
+            logits = self(params, episode.x.flatten(0, 1), self._get_keys(episode))
         return self.losses_from_logits(logits.reshape(*episode.y.shape[:2], *logits.shape[1:]), episode.y)
 
     def losses_from_logits(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -148,17 +170,33 @@ class Net:
     def _has_statistics(self, params: Params) -> bool:
         return self.on_batch and any(name in params for name in self._statistics)
 
-    def _run(self, module: nn.Module, params: Params, x: Tensor) -> Tensor:
+    def _get_keys(self, episode: Episode) -> Tensor | None:
+        return episode.keys if self.has_dropout or self._untraced else None
+
+    def _run(self, module: nn.Module, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
         named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers())
         names = (name for name, _ in named if name not in self._twins)
         state = {name: params[name] if name in params else self._constants[name] for name in names}
-        out: Tensor = functional_call(module, state, (x,))
+        if self._untraced and key is not None:
+            self._watch(module, state, x)
+        with draw_masks(find_pass(module) if self.has_dropout else None, key):
+            out: Tensor = functional_call(module, state, (x,))
         return out
+
+    def _watch(self, module: nn.Module, state: Params, x: Tensor) -> None:
+        """Run once in train mode, and refuse what draws random numbers, as tracing could not show it."""
+        module.train()
+        try:
+            with RefuseRandomFunctions(), torch.no_grad():
+                functional_call(module, state, (x,))
+        finally:
+            module.eval()
+        self._untraced.clear()
 
 
 def _find_head(module: nn.Module) -> str | None:
     """Return the name of the last layer if it is linear, skipping layers that change no vector in eval mode."""
-    idle = (nn.Identity, nn.Dropout, nn.Flatten)
+    idle = (nn.Identity, nn.Dropout, PureDropout, nn.Flatten)
     layers = [(name, m) for name, m in module.named_modules() if not list(m.children()) and not isinstance(m, idle)]
     if not layers or not isinstance(layers[-1][1], nn.Linear):
         return None

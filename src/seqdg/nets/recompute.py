@@ -22,22 +22,27 @@ class RecomputingNet(Net):
     def __init__(self, net: Net) -> None:
         self.__dict__.update(net.__dict__)
 
-    def loss(self, params: Params, minibatch: Minibatch) -> Tensor:
+    def loss(self, params: Params, minibatch: Minibatch | tuple[Tensor, ...]) -> Tensor:
         names = tuple(params)
 
-        def compute(x: Tensor, y: Tensor, *weights: Tensor) -> Tensor:
-            return Net.loss(self, dict(zip(names, weights, strict=True)), (x, y))
+        given = tuple(part for part in minibatch if part is not None)  # x, y and, with dropout, a key
 
-        loss: Tensor = _Recompute.apply(compute, *minibatch, *params.values())  # type: ignore[no-untyped-call]
+        def compute(*tensors: Tensor) -> Tensor:
+            rows, weights = tensors[: len(given)], tensors[len(given) :]
+            return Net.loss(self, dict(zip(names, weights, strict=True)), Minibatch(*rows))
+
+        loss: Tensor = _Recompute.apply(compute, *given, *params.values())  # type: ignore[no-untyped-call]
         return loss
 
     def losses(self, params: Params, episode: Episode) -> Tensor:
         names = tuple(params)
 
-        def compute(x: Tensor, y: Tensor, *weights: Tensor) -> Tensor:
-            return Net.losses(self, dict(zip(names, weights, strict=True)), episode._replace(x=x, y=y))
+        def compute(x: Tensor, y: Tensor, domain: Tensor, key: Tensor, *weights: Tensor) -> Tensor:
+            same = episode._replace(x=x, y=y, domain=domain, key=key)
+            return Net.losses(self, dict(zip(names, weights, strict=True)), same)
 
-        losses: Tensor = _Recompute.apply(compute, episode.x, episode.y, *params.values())  # type: ignore[no-untyped-call]
+        parts = (episode.x, episode.y, episode.domain, episode.key)
+        losses: Tensor = _Recompute.apply(compute, *parts, *params.values())  # type: ignore[no-untyped-call]
         return losses
 
 

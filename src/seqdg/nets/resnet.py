@@ -55,7 +55,13 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: tuple[int, int, int, int], classes: int):
+    def __init__(
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        depths: tuple[int, int, int, int],
+        classes: int,
+        dropout: float,
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
@@ -64,12 +70,13 @@ class ResNet(nn.Module):
         self.layer2 = _make_layer(block, 64 * block.expansion, 128, depths[1], stride=2)
         self.layer3 = _make_layer(block, 128 * block.expansion, 256, depths[2], stride=2)
         self.layer4 = _make_layer(block, 256 * block.expansion, 512, depths[3], stride=2)
+        self.dropout = nn.Dropout(dropout)
         self.fc = nn.Linear(512 * block.expansion, classes)
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, 3, height, width)
         x = self.maxpool(F.relu(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        logits: Tensor = self.fc(torch.mean(x, (-2, -1)))
+        logits: Tensor = self.fc(self.dropout(torch.mean(x, (-2, -1))))
         return logits
 
 
@@ -85,9 +92,9 @@ def _make_layer(
     return nn.Sequential(first, *(block(outputs, width, 1, None) for _ in range(depth - 1)))
 
 
-def resnet18(classes: int) -> ResNet:
-    return ResNet(BasicBlock, (2, 2, 2, 2), classes)
+def resnet18(classes: int, dropout: float = 0.0) -> ResNet:
+    return ResNet(BasicBlock, (2, 2, 2, 2), classes, dropout)
 
 
-def resnet50(classes: int) -> ResNet:
-    return ResNet(Bottleneck, (3, 4, 6, 3), classes)
+def resnet50(classes: int, dropout: float = 0.0) -> ResNet:
+    return ResNet(Bottleneck, (3, 4, 6, 3), classes, dropout)

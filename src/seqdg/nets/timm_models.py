@@ -18,7 +18,9 @@ from seqdg.nets.normalization import IMAGENET, Normalization
 PREFIX = "timm:"
 
 
-def create_model(name: str, classes: int, pretrained: bool, generator: torch.Generator) -> nn.Module:
+def create_model(
+    name: str, classes: int, pretrained: bool, generator: torch.Generator, dropout: float = 0.0
+) -> nn.Module:
     """Create the model as timm has it. With `pretrained`, timm fetches the model's weights."""
     timm = _import_timm(name)
     model = name.removeprefix(PREFIX)
@@ -27,7 +29,8 @@ def create_model(name: str, classes: int, pretrained: bool, generator: torch.Gen
         hint = f"Did you mean: {', '.join(near)}?" if near else "timm.list_models() has them all."
         raise UsageError(f"timm has no model '{model}'. {hint}")
     with _seed_global_state(generator):
-        module: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=classes)
+        more = {"drop_rate": dropout} if dropout else {}
+        module: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=classes, **more)
     return module
 
 

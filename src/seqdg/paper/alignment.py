@@ -65,7 +65,7 @@ def _measure_stack(stack: Stack, weights: Params) -> tuple[Tensor, Tensor, Tenso
 
     def measure(weights: Params, xs: Tensor, ys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         inner, cosine = measure_alignment(stack.net, weights, xs, ys)
-        return inner.mean(), cosine.mean(), vmap(lambda a, b: stack.net.loss(weights, (a, b)))(xs, ys).mean()
+        return inner.mean(), cosine.mean(), vmap(lambda a, b: _compute_loss(stack.net, weights, a, b))(xs, ys).mean()
 
     inner, cosine, loss = stack.over_trials(measure)(weights, x, y)
     return inner.detach(), cosine.detach(), loss.detach()
@@ -73,13 +73,18 @@ def _measure_stack(stack: Stack, weights: Params) -> tuple[Tensor, Tensor, Tenso
 
 def measure_alignment(net: Net, weights: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return (pair,) inner products and cosines of the gradients of pairs of domains; x is (domain, row, *input)."""
-    gradients = vmap(lambda inputs, labels: grad(net.loss)(weights, (inputs, labels)))(x, y)
+    gradients = vmap(lambda inputs, labels: grad(_compute_loss, argnums=1)(net, weights, inputs, labels))(x, y)
     flat = torch.cat([g.flatten(1) for g in gradients.values()], 1)  # (domain, weight)
     products = flat @ flat.T
     length = products.diagonal().sqrt()
     first, second = torch.triu_indices(len(x), len(x), 1)
     inner = products[first, second]
     return inner, inner / (length[first] * length[second]).clamp(min=1e-30)
+
+
+def _compute_loss(net: Net, weights: Params, x: Tensor, y: Tensor) -> Tensor:
+    """Return the loss of the net as it serves: without dropout."""
+    return net.criterion(net(weights, x), y)
 
 
 def show(payload: Payload, looks: Looks) -> Section:

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
+from seqdg.base.episode import Minibatch
 from seqdg.paper.study import Numbers, Study
 from seqdg.report import published
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
@@ -122,7 +123,7 @@ def count_gradients(stack: Stack, state: State) -> float:
     weights = {name: w.to(stack.inputs.device) for name, w in stack.net.params().items()}
     one = FlopCounterMode(display=False)
     with one:
-        grad(stack.net.loss)(weights, (x, y))
+        grad(stack.net.loss)(weights, Minibatch(x, y, draws.key[0].to(stack.inputs.device)))
     return float(step.get_total_flops() / one.get_total_flops() / len(stack.jobs))
 
 

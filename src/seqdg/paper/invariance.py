@@ -68,7 +68,8 @@ class DomainClassifier(Algorithm):
         return {**params, WEIGHT: start.new_zeros(sources, width), BIAS: start.new_zeros(sources)}
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        return compute_domain_losses(net, params, params, episode.x, episode.domain).mean()
+        z = net.domain_features(params, episode)
+        return vmap(lambda rows, truth: _tell_domain(rows, params, truth))(z, episode.domain).mean()
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         direction, value = grad_and_value(lambda weights: self.loss(net, weights, episode))(params)
@@ -78,11 +79,11 @@ class DomainClassifier(Algorithm):
 def compute_domain_losses(net: Net, params: Params, classifier: Params, x: Tensor, domain: Tensor) -> Tensor:
     """Return (domain,) the mean loss of telling each domain by the features of its inputs (domain, row, *input)."""
 
-    def compute_loss(inputs: Tensor, truth: Tensor) -> Tensor:
-        logits = linear(net.features(params, inputs), classifier[WEIGHT], classifier[BIAS])
-        return cross_entropy(logits, truth.expand(len(inputs)))
+    return vmap(lambda rows, truth: _tell_domain(net.features(params, rows), classifier, truth))(x, domain)
 
-    return vmap(compute_loss)(x, domain)
+
+def _tell_domain(z: Tensor, classifier: Params, truth: Tensor) -> Tensor:
+    return cross_entropy(linear(z, classifier[WEIGHT], classifier[BIAS]), truth.expand(len(z)))
 
 
 def compute(study: Study) -> Numbers:
