@@ -25,7 +25,7 @@ def domain_logits(net, params, x):
     return net.features(body, x) @ params["domain.head.weight"].T + params["domain.head.bias"]
 
 
-def literal(net, params, episode, epsilon, alpha_label, alpha_domain):
+def literal(net, params, episode, epsilon_label, epsilon_domain, clip, alpha_label, alpha_domain):
     """The loss with its moved inputs, one input at a time."""
     total, rows = 0.0, 0
     for i, source in enumerate(episode.domain):
@@ -37,15 +37,20 @@ def literal(net, params, episode, epsilon, alpha_label, alpha_domain):
             def domain(inputs, source=source):
                 return cross_entropy(domain_logits(net, params, inputs[None]), source[None])
 
-            along_domain, along_label = (x + epsilon * grad(f)(x).detach() for f in (domain, label))
+            along_domain, along_label = x.clone(), x.clone()
+            for number, (by_domain, by_label) in enumerate(zip(grad(domain)(x), grad(label)(x), strict=True)):
+                along_domain[number] += epsilon_label * max(-clip, min(clip, by_domain.item()))
+                along_label[number] += epsilon_domain * max(-clip, min(clip, by_label.item()))
             total = total + (1 - alpha_label) * label(x) + alpha_label * label(along_domain)
             total = total + (1 - alpha_domain) * domain(x) + alpha_domain * domain(along_label)
             rows += 1
     return total / rows
 
 
-def test_each_net_learns_from_inputs_moved_along_the_others_gradient(net, params, episode_of):
-    episode, settings = episode_of(3), {"epsilon": 0.8, "alpha_label": 0.3, "alpha_domain": 0.6}
+@pytest.mark.parametrize("clip", [0.05, 100.0])
+def test_each_net_learns_from_inputs_moved_along_the_others_gradient(net, params, episode_of, clip):
+    episode = episode_of(3)
+    settings = {"epsilon_label": 0.8, "epsilon_domain": 2.1, "clip": clip, "alpha_label": 0.3, "alpha_domain": 0.6}
     got, value = build("crossgrad", **settings).gradient(net, params, episode)
     leaves = {name: w.clone().requires_grad_() for name, w in params.items()}
     want = literal(net, leaves, episode, **settings)
@@ -56,7 +61,7 @@ def test_each_net_learns_from_inputs_moved_along_the_others_gradient(net, params
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_without_epsilon_the_label_net_learns_by_its_label_loss_alone(net, params, episode_of, alpha):
     episode = episode_of(3)
-    algorithm = build("crossgrad", epsilon=0.0, alpha_label=alpha, alpha_domain=alpha)
+    algorithm = build("crossgrad", epsilon_label=0.0, epsilon_domain=0.0, alpha_label=alpha, alpha_domain=alpha)
     got, value = algorithm.gradient(net, params, episode)
     want, label_value = AGG().gradient(net, algorithm.deploy(params), episode)
     assert_close({name: got[name] for name in net.names}, want)

@@ -80,7 +80,8 @@ def test_one_source_domain_is_refused_where_two_are_needed(net, name):
 
 @pytest.mark.parametrize(
     "setting",
-    ["dann.lam", "crossgrad.epsilon", "crossgrad.alpha_label", "crossgrad.alpha_domain", "metareg.start",
+    ["dann.lam", "crossgrad.epsilon_label", "crossgrad.epsilon_domain", "crossgrad.clip",
+     "crossgrad.alpha_label", "crossgrad.alpha_domain", "metareg.start",
      "metareg.alpha", "metareg.meta_rate", "mmd-aae.reconstruction", "mmd-aae.mmd", "mmd-aae.adversary"],
 )  # fmt: skip
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf")])

@@ -103,19 +103,29 @@ def test_exact_and_first_order_differ_where_the_path_has_a_step(net, weights, ep
 
 @pytest.mark.parametrize("kind", [MLDG, FirstOrderMLDG])
 @pytest.mark.parametrize("domains", [2, 3, 5])
-def test_mldg_looks_ahead_from_the_mean_of_all_domains_but_the_last(
-    net, weights, theta, episode_of, literal_loss, assert_direction, kind, domains
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_mldg_looks_ahead_from_the_mean_or_the_sum_of_all_domains_but_the_last(
+    net, weights, theta, episode_of, literal_loss, assert_direction, kind, domains, reduction
 ):
     episode, alpha, beta = episode_of(domains), 0.6, 1.7
     *train, test = domains_of(episode)
-    first = sum(literal_loss(theta, d) for d in train) / len(train)
+    first = sum(literal_loss(theta, d) for d in train) / (len(train) if reduction == "mean" else 1)
     g = torch.autograd.grad(first, theta, create_graph=True)
     if kind is FirstOrderMLDG:
         g = [d.detach() for d in g]
     want = first + beta * literal_loss([t - alpha * d for t, d in zip(theta, g, strict=True)], test)
-    got, value = kind(alpha, beta).gradient(net, weights, episode)
+    got, value = kind(alpha, beta, reduction=reduction).gradient(net, weights, episode)
     assert_close(value, want.detach())
     assert_direction(got, torch.autograd.grad(want, theta))
+
+
+@pytest.mark.parametrize("kind", [MLDG, FirstOrderMLDG])
+def test_the_sum_is_the_mean_with_a_longer_look_ahead_a_smaller_beta_and_a_larger_rate(net, weights, episode_of, kind):
+    episode, k = episode_of(4), 3
+    got, value = kind(0.2, 1.5, reduction="sum").gradient(net, weights, episode)
+    want, mean = kind(k * 0.2, 1.5 / k).gradient(net, weights, episode)
+    assert_close(value, k * mean)
+    assert_close(got, {name: k * d for name, d in want.items()})
 
 
 @pytest.mark.parametrize("order", ["", "fo-"])

@@ -41,6 +41,14 @@ class LookAhead(Chainable):
         return pick(self.alpha, position - 1), pick_from_end(self.beta, position, length)
 
 
+REDUCTIONS = ("mean", "sum")
+
+
+def combine(losses: Tensor, reduction: str) -> Tensor:
+    """Return the mean or the sum of the meta-train losses (domain,) of MLDG by itself."""
+    return losses.sum() if reduction == "sum" else losses.mean()
+
+
 def split_last(episode: Episode) -> tuple[Episode, int]:
     """Return meta-train and meta-test of MLDG by itself: all domains of the path but the last, and the last."""
     last = episode.domains - 1

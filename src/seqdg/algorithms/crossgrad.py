@@ -23,19 +23,26 @@ class CrossGrad(Algorithm):
     """Generalizing across domains via cross-gradient training (Shankar et al., ICLR 2018).
 
     Beside the label net w there is a domain net v, of the same form. Each is also trained on inputs that move along
-    the other's input gradient, as if from a domain in between, or of a label in between:
+    the other's input gradient, as if from a domain in between, or of a label in between (their Algorithm 1):
 
-        L(w, v) = (1 - alpha_label) * l(x, w)  + alpha_label * l(x + epsilon * grad_x d(x, v), w)
-                + (1 - alpha_domain) * d(x, v) + alpha_domain * d(x + epsilon * grad_x l(x, w), v)
+        x_d = x + epsilon_label * clip(grad_x d(x, v)),   x_l = x + epsilon_domain * clip(grad_x l(x, w))
+        L(w, v) = (1 - alpha_label) * l(x, w)  + alpha_label * l(x_d, w)
+                + (1 - alpha_domain) * d(x, v) + alpha_domain * d(x_l, v)
 
-    where l and d are the mean losses of label and domain, grad_x that of each input's own loss, and a constant.
+    where l and d are the mean losses of label and domain, grad_x that of each input's own loss, and a constant. Each
+    number of a gradient is clipped, as in the authors' public code (which clips the gradient of the minibatch's mean
+    loss; that of an input's own loss does not depend on the size of the minibatch).
 
-    epsilon: how far inputs move along a gradient.
+    epsilon_label: how far inputs of the label net move along the domain net's gradient.
+    epsilon_domain: how far inputs of the domain net move along the label net's gradient.
+    clip: the largest absolute value of a number of a gradient.
     alpha_label: weight of the moved inputs in the label net's loss.
     alpha_domain: weight of the moved inputs in the domain net's loss.
     """
 
-    epsilon: Number = setting(0.1, least=0.0, search=Range(0.01, 10.0))
+    epsilon_label: Number = setting(1.0, least=0.0, search=Range(0.01, 10.0))
+    epsilon_domain: Number = setting(1.0, least=0.0, search=Range(0.01, 10.0))
+    clip: Number = setting(0.1, above=0.0)
     alpha_label: Number = setting(0.5, least=0.0, most=1.0, search=Range(0.1, 0.9, log=False))
     alpha_domain: Number = setting(0.5, least=0.0, most=1.0, search=Range(0.1, 0.9, log=False))
     needs: ClassVar[int] = 2
@@ -65,12 +72,15 @@ class CrossGrad(Algorithm):
             z = net.domain_features(tree.under_prefix(weights, "domain.body."), episode._replace(x=inputs))
             return layers.domain_loss(layers.linear(weights, "domain.head.", z), episode.domain)
 
-        along_domain = x + self.epsilon * rows * grad(domain, argnums=1)(constants, x)
-        along_label = x + self.epsilon * rows * grad(label, argnums=1)(constants, x)
+        along_domain = x + self.epsilon_label * self.limit(rows * grad(domain, argnums=1)(constants, x))
+        along_label = x + self.epsilon_domain * self.limit(rows * grad(label, argnums=1)(constants, x))
         return (
             (1.0 - self.alpha_label) * label(params, x) + self.alpha_label * label(params, along_domain)
             + (1.0 - self.alpha_domain) * domain(params, x) + self.alpha_domain * domain(params, along_label)
         )  # fmt: skip
+
+    def limit(self, gradient: Tensor) -> Tensor:
+        return self.clip * torch.clamp(gradient / self.clip, -1.0, 1.0)
 
     def deploy(self, params: Params) -> Params:
         return tree.without_prefix(params, "domain.")

@@ -26,11 +26,11 @@ class DANN(Algorithm):
         L(w, c) = 1/N * sum over i of l(D_i, w) + d(D_i, c(reverse(z)))
         gradient of reverse = -lam * ramp,   ramp = 2 / (1 + exp(-10 * progress)) - 1
 
-    lam: how strongly the features learn against the domain classifier, at the end of the ramp.
+    lam: how strongly the features learn against the domain classifier, at the end of the ramp; 1 in the paper.
     hidden: units of the domain classifier's hidden layer.
     """
 
-    lam: Number = setting(0.1, least=0.0, search=Range(0.01, 1.0))
+    lam: Number = setting(1.0, least=0.0, search=Range(0.01, 10.0))
     hidden: int = setting(100, least=1)
     needs: ClassVar[int] = 2
 

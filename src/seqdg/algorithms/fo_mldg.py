@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.algorithms._look_ahead import LookAhead, split_last
+from seqdg.algorithms._look_ahead import REDUCTIONS, LookAhead, combine, split_last
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Minibatch, Params
-from seqdg.core import Loss, Number, register
+from seqdg.core import Loss, Number, register, setting
 from seqdg.nets.net import Net
 
 
@@ -22,21 +23,26 @@ class FirstOrderMLDG(LookAhead):
         L_i(w) = L_{i-1}(w) + beta * l(D_i, w - alpha * stop(grad L_{i-1}(w)))
         g_i = g_{i-1} + beta * grad l(D_i, .) at w - alpha * g_{i-1}
 
-    so that a path of N domains takes N ordinary gradients. `Sequential` of it is FO-S-MLDG, what the paper's tables
-    call S-MLDG.
+    so that a path of N domains takes N ordinary gradients. By itself, the past is the mean or the sum over all domains
+    of the path but the last; see MLDG for what the sum does to alpha. `Sequential` of it is FO-S-MLDG, what the paper's
+    tables call S-MLDG.
 
     alpha: length of the look-ahead step, one for all positions or alpha_1, ..., alpha_{N-1}.
     beta: weight of the new domain, one for all positions or the last few of beta_2, ..., beta_N (1 where missing).
+    reduction: of the losses before the last domain, mean or sum; `Sequential` sums always.
     """
+
+    reduction: str = setting("mean", choices=REDUCTIONS)
+    inert: ClassVar[tuple[str, ...]] = (*LookAhead.inert, "reduction")
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         before, last = split_last(episode)
-        past: Loss = lambda weights: net.losses(weights, before).mean()  # noqa: E731
+        past: Loss = lambda weights: combine(net.losses(weights, before), self.reduction)  # noqa: E731
         return _extend(net, past, episode.minibatch(last), *self.coefficients(1, 2))(params)
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         before, last = split_last(episode)
-        past = grad_and_value(lambda weights: net.losses(weights, before).mean())(params)
+        past = grad_and_value(lambda weights: combine(net.losses(weights, before), self.reduction))(params)
         return _advance(net, params, past, episode.minibatch(last), *self.coefficients(1, 2))
 
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:

@@ -9,7 +9,9 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from seqdg.algorithms._look_ahead import (
+    REDUCTIONS,
     LookAhead,
+    combine,
     compute_directions,
     differentiate_to_order,
     exact_by_products,
@@ -31,7 +33,14 @@ class MLDG(LookAhead):
 
         L_i(w) = L_{i-1}(w) + beta * l(D_i, w - alpha * grad L_{i-1}(w))
 
-    By itself, the past is the mean over all domains of the path but the last, and the last is the meta-test domain.
+    By itself, the past is the mean over all domains of the path but the last, and the last is the meta-test domain. The
+    authors' public code has the sum of these N - 1 losses in place of their mean, and differentiates through the
+    look-ahead, as order 0 does. With k = N - 1,
+
+        sum at alpha, beta = k * (mean at k * alpha, beta / k)
+
+    so that an alpha for the sum is k times as long on the mean, and its learning rate too.
+
     `Sequential` of it is S-MLDG, Algorithm 1 of Li et al. (2020). Its cost grows exponentially with the path. Of order
     r it looks ahead along the direction of order r - 1, and differentiates through that:
 
@@ -44,17 +53,19 @@ class MLDG(LookAhead):
     beta: weight of the new domain, one for all positions or the last few of beta_2, ..., beta_N (1 where missing).
     order: how often the look-ahead is differentiated through; 0 is exact.
     recompute: forget activations and compute them again on the way back: less memory, more time.
+    reduction: of the losses before the last domain, mean or sum; `Sequential` sums always.
     """
 
     order: int = setting(0, least=0)
     recompute: bool = setting(False)
-    inert: ClassVar[tuple[str, ...]] = (*LookAhead.inert, "recompute")
+    reduction: str = setting("mean", choices=REDUCTIONS)
+    inert: ClassVar[tuple[str, ...]] = (*LookAhead.inert, "recompute", "reduction")
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         net = self._wrap(net)
         before, last = split_last(episode)
         alpha, beta = self.coefficients(1, 2)
-        step, so_far = grad_and_value(lambda weights: net.losses(weights, before).mean())(params)
+        step, so_far = grad_and_value(lambda weights: combine(net.losses(weights, before), self.reduction))(params)
         ahead = tree.add(params, tree.detach(step) if self.order == 1 else step, -alpha)
         total: Tensor = so_far + beta * net.loss(ahead, episode.minibatch(last))
         return total
