@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seqdg import Episode, Net
 
 Theta = list[Tensor]  # W1, b1, W2, b2
-Domain = tuple[Tensor, Tensor]
+Domain = tuple[Tensor, ...]  # x, y, perhaps a key
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def literal_loss() -> Callable[[Theta, Domain], Tensor]:
     """Cross-entropy of the two-layer net, by hand."""
 
     def loss(theta: Theta, domain: Domain) -> Tensor:
-        (x, y), (w1, b1, w2, b2) = domain, theta
+        (x, y, *_), (w1, b1, w2, b2) = domain, theta
         logits = torch.tanh(x @ w1.T + b1) @ w2.T + b2
         return (logits.logsumexp(1) - logits[torch.arange(len(y)), y]).mean()
 
