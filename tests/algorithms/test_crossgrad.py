@@ -63,7 +63,7 @@ def test_without_epsilon_the_label_net_learns_by_its_label_loss_alone(net, param
     episode = episode_of(3)
     algorithm = build("crossgrad", epsilon_label=0.0, epsilon_domain=0.0, alpha_label=alpha, alpha_domain=alpha)
     got, value = algorithm.gradient(net, params, episode)
-    want, label_value = AGG().gradient(net, algorithm.deploy(params), episode)
+    want, label_value = AGG().gradient(net, algorithm.deploy(params, {}), episode)
     assert_close({name: got[name] for name in net.names}, want)
     labels = episode.domain.repeat_interleave(episode.x.shape[1])
     assert_close(value, label_value + cross_entropy(domain_logits(net, params, episode.x.flatten(0, 1)), labels))
@@ -73,7 +73,7 @@ def test_the_domain_net_starts_as_the_label_net_with_a_head_of_its_own(net, weig
     params = build("crossgrad").init(net, weights, 5, torch.Generator().manual_seed(0))
     assert torch.equal(params["domain.body.0.weight"], weights["0.weight"])
     assert params["domain.head.weight"].shape == (5, 4)
-    assert set(build("crossgrad").deploy(params)) == set(net.names)
+    assert set(build("crossgrad").deploy(params, {})) == set(net.names)
 
 
 @pytest.mark.parametrize("name", ["crossgrad", "metareg"])

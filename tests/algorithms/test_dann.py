@@ -62,7 +62,7 @@ def test_the_ramp_begins_at_nothing_and_ends_at_lambda(net, weights, params, epi
 
 
 def test_the_domain_classifier_is_not_deployed(net, params):
-    assert set(build("dann").deploy(params)) == set(net.names)
+    assert set(build("dann").deploy(params, {})) == set(net.names)
 
 
 @pytest.mark.parametrize("name", ["dann", "mmd-aae"])

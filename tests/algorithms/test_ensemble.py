@@ -33,7 +33,7 @@ def test_probabilities_are_averaged(net, weights, episode_of):
     algorithm, x = build("ensemble"), episode_of(2).x[0]
     params = algorithm.init(net, weights, 3, torch.Generator())
     params = {name: w + torch.randn(w.shape, generator=torch.Generator().manual_seed(1)) for name, w in params.items()}
-    got = algorithm.predict(net, algorithm.deploy(params), x)
+    got = algorithm.predict(net, algorithm.deploy(params, {}), x)
     want = torch.stack([net(member, x).softmax(-1) for member in members_of(params, 3)]).mean(0)
     assert_close(got.exp(), want)
     assert_close(got.softmax(-1), want)

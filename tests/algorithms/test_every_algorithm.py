@@ -28,7 +28,7 @@ def moved(params, seed=0):
 
 def as_one_net(algorithm, net, params):
     """What is deployed, or of several nets their mean, by the net's names; flat."""
-    deployed = algorithm.deploy(params)
+    deployed = algorithm.deploy(params, {})
     found = {**deployed, **branches.average(branches.select_copies(deployed))}
     return torch.cat([found[name].flatten() for name in net.names]), {name: found[name] for name in net.names}
 
@@ -102,7 +102,7 @@ def test_a_resnet_18_learns_its_minibatches(name):
     params = algorithm.init(net, net.params(), 2, torch.Generator().manual_seed(0))
     x, y, losses = episode.x.flatten(0, 1), episode.y.flatten(), []
     for _ in range(5):
-        deployed = algorithm.deploy(params)
+        deployed = algorithm.deploy(params, {})
         logits = algorithm.predict(net, {**deployed, **algorithm.statistics(net, deployed, x)}, x)
         losses.append(float(net.criterion(logits, y)))
         direction, _ = algorithm.stages()[-1][1].gradient(net, params, episode)

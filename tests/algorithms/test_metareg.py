@@ -84,7 +84,7 @@ def test_the_second_stage_is_aggregation_with_the_learned_regularizer_from_a_fre
         params |= {name: params[name] - 0.2 * d for name, d in direction.items()}
     assert (params["phi.2.weight"] - 0.05).abs().max() > 1e-3
     assert_close({name: params[name] for name in net.names}, weights)
-    got, value = second.gradient(net, second.enter(net, params), episode)
+    got, value = second.gradient(net, second.enter(net, params, {})[0], episode)
     want, plain = AGG().gradient(net, weights, episode)
     penalty = 0.0
     for name in net.head_names:
@@ -143,5 +143,5 @@ def test_the_second_stage_is_a_whole_training_and_the_net_alone_is_deployed(net,
     assert [share for share, _ in build("metareg").stages()] == [1.0, 1.0]
     algorithm = build("metareg", share=0.25)
     assert [share for share, _ in algorithm.stages()] == [0.25, 1.0]
-    assert set(algorithm.deploy(params)) == set(net.names)
+    assert set(algorithm.deploy(params, {})) == set(net.names)
     assert tree.under_prefix(params, "task.").keys() == {"0.weight", "0.bias"}

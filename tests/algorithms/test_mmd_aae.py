@@ -88,12 +88,12 @@ def test_the_prior_is_drawn_anew_by_the_key_of_the_step(net, params, episode_of)
 def test_at_first_the_code_is_the_features_and_the_prediction_the_nets(net, weights, episode_of):
     algorithm, x = build("mmd-aae"), episode_of(3).x[0]
     params = algorithm.init(net, weights, 3, torch.Generator().manual_seed(0))
-    assert_close(algorithm.predict(net, algorithm.deploy(params), x), net(weights, x))
+    assert_close(algorithm.predict(net, algorithm.deploy(params, {}), x), net(weights, x))
 
 
 def test_encoder_and_net_are_deployed_and_classify_the_code(net, params, episode_of):
     algorithm, x = build("mmd-aae"), episode_of(3).x[0]
-    deployed = algorithm.deploy(params)
+    deployed = algorithm.deploy(params, {})
     assert set(deployed) == {*net.names, "encoder.weight", "encoder.bias"}
     code = net.features(params, x) @ params["encoder.weight"].T + params["encoder.bias"]
     assert_close(algorithm.predict(net, deployed, x), code @ params["2.weight"].T + params["2.bias"])

@@ -78,7 +78,7 @@ def test_lambda_moves_copies_and_never_their_mean(net, weights, episode_of, name
     episode, free, bound = episode_of(4), build(name, lam=0.0), build(name, lam=1000.0)
     params = untied(free, net, weights, 4)
     loose, tight = (algorithm.gradient(net, params, episode)[0] for algorithm in (free, bound))
-    assert_close(bound.deploy(tight), free.deploy(loose), rtol=0, atol=1e-11)
+    assert_close(bound.deploy(tight, {}), free.deploy(loose, {}), rtol=0, atol=1e-11)
     assert not torch.allclose(tight["branch.0.weight"], loose["branch.0.weight"])
 
 
@@ -113,7 +113,7 @@ def test_the_minimizer_with_the_squared_norm_tends_to_that_of_aggregation_as_one
         zero = torch.zeros(sum(s.numel() for s in shapes.values()), dtype=torch.float64)
         best = torch.linalg.solve(jacrev(grad(loss))(zero), -grad(loss)(zero))
         parts = best.split([s.numel() for s in shapes.values()])
-        found = algorithm.deploy({n: p.reshape(s) for (n, s), p in zip(shapes.items(), parts, strict=True)})
+        found = algorithm.deploy({n: p.reshape(s) for (n, s), p in zip(shapes.items(), parts, strict=True)}, {})
         return torch.cat([found[name].flatten() for name in net.names])
 
     goal = minimizer(AGG())
@@ -167,7 +167,7 @@ def test_later_domains_reach_the_copies_of_earlier_ones(net, weights, episode_of
 def test_the_mean_of_the_copies_is_deployed(net, weights):
     algorithm = build("s-undo-bias", branches="head")
     params = untied(algorithm, net, weights, 3)
-    deployed = algorithm.deploy(params)
+    deployed = algorithm.deploy(params, {})
     assert set(deployed) == set(net.names)
     assert_close(deployed, average(copies_of(params, 3)))
 

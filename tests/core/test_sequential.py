@@ -26,10 +26,10 @@ class Telling(Chainable):
     def init(self, net, params, sources, generator):
         return params | {"extra": torch.ones(sources, dtype=torch.float64)}
 
-    def enter(self, net, params):
-        return {name: 3 * w for name, w in params.items()}
+    def enter(self, net, params, memory):
+        return {name: 3 * w for name, w in params.items()}, memory
 
-    def deploy(self, params):
+    def deploy(self, params, memory):
         return {name: 2 * w for name, w in params.items() if name != "extra"}
 
     def predict(self, net, deployed, x):
@@ -64,8 +64,8 @@ def test_what_the_base_adds_begins_with_deploys_and_predicts_is_the_wrappers_too
     case = Case(Sequential(Telling()), NET, 3)
     params = case.init_weights()
     assert params["extra"].shape == (3,)
-    assert_close(case.algorithm.enter(NET, params), {name: 3 * w for name, w in params.items()})
-    deployed = case.algorithm.deploy(params)
+    assert_close(case.algorithm.enter(NET, params, {})[0], {name: 3 * w for name, w in params.items()})
+    deployed = case.algorithm.deploy(params, {})
     assert_close(deployed, {name: 2 * w for name, w in NET.params().items()})
     assert_close(case.algorithm.predict(NET, deployed, case.draw_probe()), -NET(deployed, case.draw_probe()))
 

@@ -41,10 +41,10 @@ class Branches(Sound):
             branch = {name: params[name].index_select(0, row).squeeze(0) for name in net.names}
             total = total + net.loss(branch, episode.minibatch(i)) ** self.power
             if self.both:
-                total = total + net.loss(self.deploy(params), episode.minibatch(i))
+                total = total + net.loss(self.deploy(params, {}), episode.minibatch(i))
         return total
 
-    def deploy(self, params):
+    def deploy(self, params, memory):
         first = 1.0 if self.reduce == "first-twice" else 0.0
         return {n: w.mean(0) + first * w.narrow(0, 0, 1).squeeze(0) for n, w in params.items() if n != "spare"}
 
@@ -175,17 +175,17 @@ def test_a_malformed_answer_is_caught():
 class Renames(Sound):
     """Begins with other weights than it was given (nobody, 2024). strength: decay. power: of the loss."""
 
-    def enter(self, net, params):
-        return params | {"fresh": torch.zeros(2)}
+    def enter(self, net, params, memory):
+        return params | {"fresh": torch.zeros(2)}, memory
 
 
 @toy
 class Resets(Sound):
     """Begins by changing what it was given (nobody, 2024). strength: decay. power: of the loss."""
 
-    def enter(self, net, params):
+    def enter(self, net, params, memory):
         params["0.bias"].zero_()
-        return params
+        return params, memory
 
 
 def test_a_stage_that_does_not_begin_with_the_weights_it_was_given_is_caught():

@@ -44,7 +44,7 @@ class MetaTestToACopy(LookAhead):
 
     loss = Algorithm.loss
 
-    def deploy(self, params):
+    def deploy(self, params, memory):
         return {name: w for name, w in params.items() if not name.startswith("copy.")}
 
 

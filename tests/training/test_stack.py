@@ -180,8 +180,8 @@ class Nudge(Algorithm):
     name: str = "0.bias"
     by: float = 1.0
 
-    def enter(self, net, params):
-        return {**params, self.name: 2 * params[self.name]}
+    def enter(self, net, params, memory):
+        return {**params, self.name: 2 * params[self.name]}, memory
 
     def gradient(self, net, params, episode: Episode):
         return {self.name: torch.full_like(params[self.name], self.by)}, episode.progress

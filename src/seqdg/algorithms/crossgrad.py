@@ -82,5 +82,5 @@ class CrossGrad(Algorithm):
     def limit(self, gradient: Tensor) -> Tensor:
         return self.clip * torch.clamp(gradient / self.clip, -1.0, 1.0)
 
-    def deploy(self, params: Params) -> Params:
+    def deploy(self, params: Params, memory: Params) -> Params:
         return tree.without_prefix(params, "domain.")

@@ -48,5 +48,5 @@ class DANN(Algorithm):
         guess = layers.two_layer(params, "domain.", layers.reverse(z, self.lam * ramp))
         return layers.label_loss(net, params, z, episode.y) + layers.domain_loss(guess, episode.domain)
 
-    def deploy(self, params: Params) -> Params:
+    def deploy(self, params: Params, memory: Params) -> Params:
         return tree.without_prefix(params, "domain.")

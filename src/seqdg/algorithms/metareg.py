@@ -85,7 +85,7 @@ class MetaReg(Algorithm):
 
         return grad_and_value(loss)({name: params[name] for name in net.names})
 
-    def deploy(self, params: Params) -> Params:
+    def deploy(self, params: Params, memory: Params) -> Params:
         return tree.without_prefix(branches.select_shared(tree.without_prefix(params, "task.")), "phi.")
 
 

@@ -75,7 +75,7 @@ class MMDAAE(Algorithm):
             + softplus(fake).mean()
         )
 
-    def deploy(self, params: Params) -> Params:
+    def deploy(self, params: Params, memory: Params) -> Params:
         return tree.without_prefix(tree.without_prefix(params, "decoder."), "discriminator.")
 
     def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:

@@ -47,6 +47,7 @@ class UndoBias(Chainable):
     squared: bool = setting(False)
     branches: str = setting("all")
     needs: ClassVar[int] = 2
+    sums: ClassVar[bool] = True
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)
@@ -106,7 +107,7 @@ class UndoBias(Chainable):
             direction[branches.PREFIX + name] = direction[branches.PREFIX + name] + pulled
         return direction, value + self.lam * distance.sum()
 
-    def deploy(self, params: Params) -> Params:
+    def deploy(self, params: Params, memory: Params) -> Params:
         return {**branches.select_shared(params), **branches.average(branches.select_copies(params))}
 
     def _distance(self, copy: Params, centre: Params) -> Tensor:

@@ -40,6 +40,12 @@ def scale(a: Tree, factor: float | Tensor) -> dict[str, Tensor]:
     return {name: factor * value for name, value in a.items()}
 
 
+def mix(a: Tree, b: Tree, share: float | Tensor) -> dict[str, Tensor]:
+    """(1 - share) * a + share * b"""
+    _check_names(a, b)
+    return {name: torch.lerp(value, b[name], share) for name, value in a.items()}
+
+
 def dot(a: Tree, b: Tree) -> Tensor:
     """Sum of the products over all entries of all names."""
     _check_names(a, b)

@@ -16,7 +16,8 @@ from seqdg.bench.learner import TRAINING, Candidate, Draft, find_learner, list_l
 from seqdg.bench.plan import Choice, Plan, list_held_out, plan
 from seqdg.bench.search import MULTIPLES
 from seqdg.bench.task import RowsOnDisk, Task
-from seqdg.core.registry import list_algorithms
+from seqdg.core.names import list_inner_names, shorten, split_chain
+from seqdg.core.registry import build, list_algorithms
 from seqdg.data.augment import find_augmentation
 from seqdg.nets import NET_NAMES, NetSpec, get_published_dropout
 from seqdg.training.protocol import Protocol, list_sources
@@ -108,7 +109,9 @@ class Benchmark:
             raise UsageError("No algorithm was named. `seqdg list algorithms` shows all.")
         self._check_tables(names)
         settings = split_settings(request.settings, names)
-        candidates = [c for name in names for c in self._propose(name, settings.get(shorten(name), {}), request)]
+        candidates = [
+            c for name in names for c in self._propose(name, settings[shorten(name)], request, len(domains) - 1)
+        ]
         held_out = tuple(request.held_out or self.held_out or domains)
         return Choice(
             candidates=tuple(candidates),
@@ -122,10 +125,12 @@ class Benchmark:
         list_sources(dataset, tuple(request.held_out or self.held_out))  # raises where one is unknown
         return plan(task, self.make_choice(request, dataset.domains), device, finished)
 
-    def _propose(self, name: str, settings: Mapping[str, str], request: Request) -> list[Candidate]:
+    def _propose(self, name: str, settings: Mapping[str, str], request: Request, sources: int) -> list[Candidate]:
         """Propose candidates, the same for every held-out domain and seed: the first as it is, of the others settings
         and learning rate are drawn, unless the user fixed them."""
-        table, learner = self.tables.get(shorten(name), {}), find_learner(name)
+        # A chain has the tables of all that it wraps, and one of its own comes before those.
+        tables = [self.tables.get(inner, {}) for inner in list_inner_names(name)]
+        table, learner = {k: v for one in tables for k, v in one.items()}, find_learner(name)
         training = {k: v for k, v in table.items() if k in TRAINING}
         protocol = _read_protocol(self.protocol, training, f"[algorithms.{shorten(name)}] of {self.name}")
         protocol = protocol.replace_fields(_parse_training({k: v for k, v in settings.items() if k in TRAINING}))
@@ -134,14 +139,18 @@ class Benchmark:
         if request.precision is not None:
             protocol = replace(protocol, precision=request.precision)
         multiples = (self.lr_search[0], self.lr_search[1])
-        return learner.propose(Draft(name, protocol, table, settings, request.search, multiples))
+        return learner.propose(Draft(name, protocol, table, settings, request.search, multiples, sources))
 
     def _check_tables(self, names: Sequence[str]) -> None:
         """Refuse settings of an algorithm that does not exist, even where it is not run."""
-        known = dict.fromkeys((*list_algorithms(), *list_learners(), *map(shorten, (*self.algorithms, *names))))
+        chains = [inner for name in (*self.algorithms, *names) for inner in list_inner_names(name)]
+        known = dict.fromkeys((*list_algorithms(), *list_learners(), *chains))
         for short in self.tables:
             if short not in known:
-                raise unknown("algorithm", short, known)
+                base, *wrappers = split_chain(short)
+                if base not in known or not wrappers:
+                    raise unknown("algorithm", short, known)
+                build(short)  # raises where it is no chain
 
 
 def list_benchmarks() -> tuple[str, ...]:
@@ -232,20 +241,22 @@ def _parse_training(texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def split_settings(texts: Sequence[str], algorithms: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Split `fo-s-mldg.alpha=0.05,0.6` into algorithm, name and value."""
-    settings: dict[str, dict[str, str]] = {}
-    names = [shorten(name) for name in algorithms]
+    """Split `fo-s-mldg.alpha=0.05,0.6` into names and values, for every algorithm of a run by its short name.
+
+    What is set for an algorithm holds for the chains around it too; what is set for a chain comes before that.
+    """
+    inner = {shorten(name): list_inner_names(name) for name in algorithms}
+    known = dict.fromkeys(part for parts in inner.values() for part in parts)
+    given: dict[str, dict[str, str]] = {}
     for text in texts:
         where, equals, value = text.partition("=")
         algorithm, dot, name = where.rpartition(".")
         if not equals or not dot:
             raise UsageError(f"A setting is written algorithm.setting=value, not '{text}'.")
-        if algorithm not in names:
-            raise unknown("algorithm in this run", algorithm, names)
-        settings.setdefault(algorithm, {})[name] = value
-    return settings
-
-
-def shorten(name: str) -> str:
-    """Drop the file that an algorithm comes from: `./mine.py:pull` is `pull`."""
-    return name.rpartition(":")[2]
+        if algorithm not in known:
+            raise unknown("algorithm in this run", algorithm, known)
+        given.setdefault(algorithm, {})[name] = value
+    return {
+        short: {name: value for part in parts for name, value in given.get(part, {}).items()}
+        for short, parts in inner.items()
+    }

@@ -63,7 +63,7 @@ def estimate_makespan(costs: Iterable[float], slots: int) -> float:
 
 def _name_kind(group: Group) -> tuple[str, int, str]:
     first = group.trials[0]
-    return first.algorithm.rpartition(":")[2], len(first.held_out), first.protocol.precision
+    return first.short_name, len(first.held_out), first.protocol.precision
 
 
 def _time_step(group: Group, session: Session) -> float:
@@ -72,7 +72,8 @@ def _time_step(group: Group, session: Session) -> float:
         return 0.0
     prepare_process()
     try:
-        stack = build_stack(Group(group.trials[:SAMPLE]), session.task, torch.device(session.device))
+        sample = Group(tuple(trial for trials in group.trainings[:SAMPLE] for trial in trials))
+        stack = build_stack(sample, session.task, torch.device(session.device))
         stack.captures &= stack.alone  # recording a graph takes longer than it tells of a stack
         begins = [0, *stack.bounds[:-1]]
         seconds = [

@@ -22,6 +22,7 @@ from seqdg.bench.search import Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
 from seqdg.core.algorithm import Algorithm
+from seqdg.core.names import shorten, split_chain
 from seqdg.core.registry import build, import_plugin, list_algorithms
 from seqdg.core.settings import (
     describe_settings,
@@ -32,6 +33,7 @@ from seqdg.core.settings import (
     parse_value,
     with_settings,
 )
+from seqdg.core.wrapper import Averaging, SharedTraining, list_layers, split_average
 from seqdg.nets import Net
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import average_finite
@@ -40,9 +42,12 @@ from seqdg.training.protocol import Protocol, choose_optimizer, count_steps, end
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
 from seqdg.training.run_stack import Keep, Watch, run_stack
 from seqdg.training.sampler import make_generator
-from seqdg.training.stack import Job, Stack, set_precision
+from seqdg.training.stack import Job, Stack, View, set_precision
 
-TRAINING = ("steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision")
+TRAINING = (
+    "steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision",
+    "schedule", "warmup", "drop_every", "drop",
+)  # fmt: skip
 Tick = Callable[[int], None]  # hears how many steps have been taken
 Arrays = NDArray[Any]
 Predict = Callable[[Arrays], Arrays]  # rows (row, input) to probabilities (row, class)
@@ -67,6 +72,7 @@ class Draft:
     settings: Mapping[str, str] = field(default_factory=dict)  # the user's, as text, which come before the benchmark's
     count: int = 1  # of candidates
     multiples: tuple[float, float] = (1.0, 1.0)  # of the learning rate, between which others are drawn
+    sources: int = 0  # domains to learn from; 0: not known
 
 
 class Learner(ABC):
@@ -102,20 +108,30 @@ class StackLearner(Learner):
         _check_names(draft, flatten_settings(algorithm))
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in draft.table.items() if k not in TRAINING}
         texts = {k: v for k, v in draft.settings.items() if k not in TRAINING}
-        first = Proposal(parse_settings(with_settings(algorithm, values), texts), draft.protocol.lr)
+        first = Proposal(parse_settings(with_settings(algorithm, values), texts), choose_rate(draft, algorithm))
         tried = draw_proposals(first, draft.count, fixed=draft.settings, multiples=draft.multiples)
         return [make_candidate(draft.name, candidate, replace(draft.protocol, lr=lr)) for candidate, lr in tried]
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:
-        trial.build_algorithm().check(net, len(task.dataset().domains) - len(trial.held_out))
+        algorithm = trial.build_algorithm()
+        algorithm.check(net, len(task.dataset().domains) - len(trial.held_out))
+        least = max((a.needs_evaluations for a in list_layers(algorithm) if isinstance(a, Averaging)), default=0)
+        evaluations = min(trial.protocol.evaluations, trial.protocol.steps)
+        if evaluations < least:
+            raise UsageError(
+                f"{trial.short_name} needs at least {least} evaluations on source validation, but there are "
+                f"{evaluations}: write --set '{trial.short_name}.evaluations={least}', or "
+                "choose +ema or +sma, which need none."
+            )
 
     def share(self, trial: Trial, task: Task) -> Hashable:
         """Rates and numeric settings are data of a stack. Its loss is one: class weights follow from the rows that a
         trial trains on, so trials with class weights share these too."""
-        p, algorithm = trial.protocol, trial.build_algorithm()
+        p, training = trial.protocol, trial.training
+        algorithm = training.build_algorithm()
         return (
             trial.data, trial.net, trial.batchnorm, trial.weights, trial.size, trial.augment, len(trial.held_out),
-            trial.algorithm, describe_shape(algorithm), tuple(end_stages(algorithm, p.steps)),
+            training.algorithm, describe_shape(algorithm), tuple(end_stages(algorithm, p.steps)),
             choose_optimizer(algorithm, p), p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
             None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
         )  # fmt: skip
@@ -141,9 +157,18 @@ class StackLearner(Learner):
 
 
 def count_work(group: Group) -> int:
-    """Count the steps of all trials of a group."""
+    """Count the steps of all trainings of a group."""
     learner = find_learner(group.trials[0].algorithm)
-    return sum(learner.count_steps(trial) for trial in group.trials)
+    return sum(learner.count_steps(trials[0]) for trials in group.trainings)
+
+
+def choose_rate(draft: Draft, algorithm: Algorithm) -> float:
+    """Choose the learning rate: as it is given for the algorithm, or else the protocol's; divided by the number of
+    domains where the loss is a sum over them and the optimizer does not make up for it."""
+    given = "lr" in draft.table or "lr" in draft.settings
+    if given or not algorithm.sums or choose_optimizer(algorithm, draft.protocol) not in ("sgd", "momentum"):
+        return draft.protocol.lr
+    return draft.protocol.lr / max(1, draft.sources)
 
 
 def make_candidate(name: str, algorithm: Algorithm, protocol: Protocol) -> Candidate:
@@ -166,16 +191,50 @@ def build_stack(group: Group, task: Task, device: torch.device, sets_precision: 
         seed: {name: p.detach().to(dtype) for name, p in b.module.named_parameters() if name in net.names}
         for seed, b in built.items()
     }
-    jobs = [_make_job(trial, net, weights[trial.seed], task) for trial in group.trials]
-    return Stack(net.to(device), task.make_inputs(group.trials, built[first.seed], device), jobs)
+    jobs = [
+        _make_job(trials[0], algorithm, views, net, weights[trials[0].seed], task)
+        for trials, (algorithm, views) in zip(group.trainings, share_trainings(group), strict=True)
+    ]
+    each = [trials[0] for trials in group.trainings]
+    return Stack(net.to(device), task.make_inputs(each, built[first.seed], device), jobs)
 
 
-def _make_job(trial: Trial, net: Net, weights: Params, task: Task) -> Job:
-    algorithm = trial.build_algorithm()
+def _make_job(
+    trial: Trial, algorithm: Algorithm, views: tuple[View | None, ...], net: Net, weights: Params, task: Task
+) -> Job:
     split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
     algorithm.check(net, len(split.train))
     params = algorithm.init(net, weights, len(split.train), make_generator(trial.seed, "extra"))
-    return Job(algorithm, trial.protocol, split, trial.seed, params, trial.key, trial.description())
+    return Job(algorithm, trial.protocol, split, trial.seed, params, views)
+
+
+def share_trainings(group: Group) -> list[tuple[Algorithm, tuple[View | None, ...]]]:
+    """Return what trains and which records are wanted of it, for each training of a group.
+
+    All trainings of a stack have the same averages, as a stack has one shape; where one lacks an average that others
+    have, it gets theirs, of which no record is wanted.
+    """
+    everywhere: dict[tuple[Hashable, int], Averaging] = {}  # by shape, and by number among those of one shape
+    by_training = []
+    for trials in group.trainings:
+        plain: View | None = None
+        averages: dict[tuple[Hashable, int], tuple[Averaging, View]] = {}
+        for trial in trials:
+            view, (_, average) = View(trial.key, trial.description()), split_average(trial.build_algorithm())
+            if average is None:
+                plain = view
+                continue
+            shape = describe_shape(average)
+            place = (shape, sum(other == shape for other, _ in averages))
+            averages[place] = (average, view)
+            everywhere.setdefault(place, average)
+        by_training.append((trials[0].training.build_algorithm(), plain, averages))
+    shared = []
+    for algorithm, plain, averages in by_training:
+        chosen = [averages.get(place, (average, None)) for place, average in everywhere.items()]
+        trains = SharedTraining(algorithm, tuple(a for a, _ in chosen)) if chosen else algorithm
+        shared.append((trains, (plain, *(view for _, view in chosen))))
+    return shared
 
 
 class ArrayLearner(Learner):
@@ -251,7 +310,7 @@ class ArrayLearner(Learner):
 def _check_names(draft: Draft, known: Mapping[str, Any]) -> None:
     for name in (*draft.table, *draft.settings):
         if name not in known and name not in TRAINING:
-            raise unknown(f"setting of {draft.name.rpartition(':')[2]}", name, (*known, *TRAINING))
+            raise unknown(f"setting of {shorten(draft.name)}", name, (*known, *TRAINING))
 
 
 STACK = StackLearner()
@@ -276,7 +335,8 @@ def register_learner(name: str) -> Callable[[Kind], Kind]:
 
 def find_learner(name: str) -> Learner:
     """Find what trains an algorithm: a registered learner of that name, or the stack that trains all algorithms."""
-    place, _, short = name.rpartition(":")
+    first = split_chain(name)[0]
+    place, _, short = first.rpartition(":")
     if place:
         import_plugin(place)
     return _learners.get(short, STACK)

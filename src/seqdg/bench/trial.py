@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 from seqdg.base.added import describe_fields, restore_fields
 from seqdg.core.algorithm import Algorithm
+from seqdg.core.names import shorten, split_chain
 from seqdg.core.registry import build
-from seqdg.core.settings import adapt_to_path, restore_settings
+from seqdg.core.settings import adapt_to_path, flatten_settings, restore_settings
+from seqdg.core.wrapper import Averaging
 from seqdg.nets import NetSpec
 from seqdg.results.record import make_key
 from seqdg.results.versions import VERSION
@@ -40,7 +42,7 @@ class Trial:
     @property
     def short_name(self) -> str:
         """The algorithm's name without the file that it comes from."""
-        return self.algorithm.rpartition(":")[2]
+        return shorten(self.algorithm)
 
     def description(self) -> dict[str, Any]:
         """Canonical: the same for the same trial, whatever the machine. What was added later is left out while it has
@@ -94,6 +96,22 @@ class Trial:
             return self.instance
         return _build(self.algorithm, self.settings, self.sources, path)
 
+    @cached_property
+    def training(self) -> Trial:
+        """The trial whose training gives this one's weights: the same without the average around the algorithm."""
+        if self.instance is None and "+" not in self.algorithm:
+            return self
+        algorithm = self.build_algorithm()
+        if not isinstance(algorithm, Averaging):
+            return self
+        kept = flatten_settings(algorithm.base)
+        return replace(
+            self,
+            algorithm="+".join(split_chain(self.algorithm)[:-1]),
+            settings=tuple((name, text) for name, text in self.settings if name in kept),
+            instance=None if self.instance is None else algorithm.base,
+        )
+
 
 @lru_cache(maxsize=4096)
 def _build(name: str, settings: tuple[tuple[str, str], ...], sources: int, path: int) -> Algorithm:
@@ -115,18 +133,33 @@ class Group:
         """Make the key of a group of trials with these keys, in this order."""
         return hashlib.sha256(" ".join(trials).encode()).hexdigest()[:24]
 
+    @cached_property
+    def trainings(self) -> tuple[tuple[Trial, ...], ...]:
+        """Its trials, those that share a training together."""
+        return tuple(tuple(trials) for trials in _collect_trainings(self.trials).values())
+
 
 def group_trials(trials: Sequence[Trial], capacity: int, share: Callable[[Trial], Hashable]) -> tuple[Group, ...]:
-    """Pack the whole plan into groups of at most `capacity`, always the same way.
+    """Pack the whole plan into groups of at most `capacity` trainings, always the same way.
 
-    share: what trials must have in common to be trained together.
+    share: what trials must have in common to be trained together. Trials that share a training stay together.
     """
     alike: dict[Hashable, list[Trial]] = {}
     for trial in trials:
         alike.setdefault(share(trial), []).append(trial)
     packed = []
-    for members in alike.values():
+    for sharing in alike.values():
+        members = list(_collect_trainings(sharing).values())
         count = -(-len(members) // capacity)
         size = -(-len(members) // count)
-        packed += [Group(tuple(members[i : i + size])) for i in range(0, len(members), size)]
+        parts = (members[i : i + size] for i in range(0, len(members), size))
+        packed += [Group(tuple(trial for one in part for trial in one)) for part in parts]
     return tuple(packed)
+
+
+def _collect_trainings(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
+    """Collect trials by the key of their training."""
+    trainings: dict[str, list[Trial]] = {}
+    for trial in trials:
+        trainings.setdefault(trial.training.key, []).append(trial)
+    return trainings

@@ -8,6 +8,8 @@ import typer
 
 from seqdg.cli import options
 
+WRAPPED = ("agg", "fo-s-mldg", "metareg")  # what a wrapper is checked around: plain, sequential, of two stages
+
 
 def check(
     benchmark: Annotated[
@@ -25,9 +27,11 @@ def check(
 
         seqdg check pacs-lite0 --data ~/data
 
-    Check an algorithm: does it keep the contract that training relies on?
+    Check an algorithm or a wrapper: does it keep the contract that training relies on?
 
         seqdg check ./pull.py:pull
+
+        seqdg check fo-s-mldg+./mine.py:mine
     """
     from seqdg.base.errors import UsageError
     from seqdg.bench.benchmark import load_benchmark
@@ -54,26 +58,30 @@ def check(
 
 
 def _is_algorithm(name: str) -> bool:
-    """Whether the name is that of a registered algorithm or a place to import one from."""
-    from seqdg.core import list_algorithms
+    """Whether the name is that of a registered algorithm or wrapper, of a chain, or a place to import one from."""
+    from seqdg.core import list_algorithms, list_wrappers
 
-    return not name.endswith(".toml") and (":" in name or name in list_algorithms())
+    known = (*list_algorithms(), *list_wrappers())
+    return not name.endswith(".toml") and (":" in name or "+" in name or name in known)
 
 
 def _check_algorithm(name: str) -> None:
     """Check an algorithm against the contract, with its settings as they are."""
     from seqdg.base.errors import UsageError
     from seqdg.bench.learner import StackLearner, find_learner
-    from seqdg.core import build
+    from seqdg.core import build, list_wrappers
+    from seqdg.core.names import shorten
     from seqdg.testing import CHECKS, ContractError, check_algorithm
 
-    short = name.rpartition(":")[2]
+    short = shorten(name)
     if not isinstance(find_learner(name), StackLearner):
         raise UsageError(
             f"{short} is a learner, and the contract is for algorithms. `seqdg bench --algorithms {name}` runs it."
         )
-    try:
-        check_algorithm(build(name))
-    except ContractError as error:
-        raise UsageError(str(error)) from None
-    typer.echo(f"{short} keeps the contract: {len(CHECKS)} checks, each without and with BatchNorm.")
+    chains = [f"{base}+{name}" for base in WRAPPED] if short in list_wrappers() else [name]
+    for chain in chains:
+        try:
+            check_algorithm(build(chain))
+        except ContractError as error:
+            raise UsageError(str(error)) from None
+        typer.echo(f"{shorten(chain)} keeps the contract: {len(CHECKS)} checks, each without and with BatchNorm.")

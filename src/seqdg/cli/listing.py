@@ -10,14 +10,15 @@ import typer
 
 
 def list_names(
-    kind: Annotated[str, typer.Argument(metavar="algorithms|benchmarks|datasets", help="What to list.")],
+    kind: Annotated[str, typer.Argument(metavar="algorithms|wrappers|benchmarks|datasets", help="What to list.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """List the algorithms, benchmarks or data sets to choose from."""
+    """List the algorithms, the wrappers around them (`agg+ema`), the benchmarks or the data sets to choose from."""
     from seqdg.base.errors import unknown
 
     kinds: dict[str, Callable[[], list[dict[str, object]]]] = {
         "algorithms": _list_algorithms,
+        "wrappers": _list_wrappers,
         "benchmarks": _list_benchmarks,
         "datasets": _list_datasets,
     }
@@ -30,6 +31,13 @@ def list_names(
     if kind == "datasets":
         typer.echo("\n\n".join(map(_format_dataset, entries)))
         return
+    _print_titles(entries)
+    if kind == "algorithms":
+        typer.echo("\nWrappers, each around any algorithm (agg+ema, fo-s-mldg+mixup+sma), in this order:\n")
+        _print_titles(_list_wrappers())
+
+
+def _print_titles(entries: list[dict[str, object]]) -> None:
     width = max(len(str(e["name"])) for e in entries)
     for entry in entries:
         typer.echo(f"{entry['name']!s:<{width}}  {entry['title']}")
@@ -39,15 +47,31 @@ def _list_algorithms() -> list[dict[str, object]]:
     from seqdg.core.registry import build, list_algorithms
     from seqdg.core.sequential import Sequential
     from seqdg.core.settings import format_settings
+    from seqdg.core.wrapper import find_core
 
     entries: list[dict[str, object]] = []
     for name in list_algorithms():
         algorithm = build(name)
-        base = algorithm.base if isinstance(algorithm, Sequential) else algorithm
-        title = (type(base).__doc__ or "").strip().splitlines()[0]
-        title = f"Sequential: {title}" if base is not algorithm else title
+        title = (type(find_core(algorithm)).__doc__ or "").strip().splitlines()[0]
+        title = f"Sequential: {title}" if isinstance(algorithm, Sequential) else title
         entries.append({"name": name, "title": title, "settings": format_settings(algorithm)})
     return entries
+
+
+def _list_wrappers() -> list[dict[str, object]]:
+    from seqdg.core.algorithm import Algorithm
+    from seqdg.core.registry import find_wrapper, list_wrappers
+    from seqdg.core.settings import format_settings
+
+    kinds = [(name, find_wrapper(name)) for name in list_wrappers()]
+    return [
+        {
+            "name": f"+{name}",
+            "title": (kind.__doc__ or "").strip().splitlines()[0],
+            "settings": format_settings(kind(Algorithm())),
+        }
+        for name, kind in kinds
+    ]
 
 
 def _list_benchmarks() -> list[dict[str, object]]:

@@ -66,6 +66,7 @@ def rerun(
     from seqdg.bench.executors.session import Session
     from seqdg.bench.rerun import pick_records
     from seqdg.bench.rerun import rerun as rerun_trials
+    from seqdg.core.names import shorten
     from seqdg.results.archive.reading import open_run
     from seqdg.training.device import choose_device
 
@@ -80,7 +81,7 @@ def rerun(
     chosen = load_benchmark(name).with_weights(weights)
     domains = tuple({d: None for r in wanted for d in r.held_out})
     session = Session(chosen.make_task(data, allow_partial, domains), choose_device(device))
-    names = {name.rpartition(":")[2]: name for name in options.split_names(algorithms) or ()}
+    names = {shorten(name): name for name in options.split_names(algorithms) or ()}
     repeats = []
     for repeat in rerun_trials(records, wanted, session, groups, alone, within, names):
         repeats.append(repeat)

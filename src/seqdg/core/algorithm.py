@@ -1,10 +1,13 @@
-"""An algorithm is a pure function from weights and an ordered episode to a direction."""
+"""An algorithm is a pure function from weights, memory and an ordered episode to a direction."""
 
 from __future__ import annotations
 
+import inspect
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import wraps
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -55,6 +58,31 @@ def setting(
     return field(default=default, metadata=rules if added is None else {**rules, ADDED: added})
 
 
+def _accept_old_signatures(kind: type) -> None:
+    """Let `deploy(params)` and `enter(net, params)`, as they were before 0.2, be called with a memory too."""
+    old: dict[str, Any] = {name: kind.__dict__[name] for name in ("deploy", "enter") if name in kind.__dict__}
+    for name, method in old.items():
+        wanted = len(inspect.signature(getattr(Algorithm, name)).parameters)
+        if len(inspect.signature(method).parameters) != wanted - 1:
+            continue
+        warnings.warn(
+            f"{kind.__name__}.{name} takes no memory: let it take one more argument, `memory`, as in seqdg 0.2.",
+            FutureWarning,
+            stacklevel=4,
+        )
+        setattr(kind, name, _ignore_memory(method, returns_memory=name == "enter"))
+
+
+def _ignore_memory(method: Callable[..., Any], returns_memory: bool) -> Callable[..., Any]:
+    @wraps(method)
+    def call(self: Algorithm, *arguments: Any) -> Any:
+        *others, memory = arguments
+        params = method(self, *others)
+        return (params, memory) if returns_memory else params
+
+    return call
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """Subclasses are frozen dataclasses whose fields are the settings."""
@@ -62,6 +90,13 @@ class Algorithm:
     optimizer: ClassVar[str] = "momentum"
     needs: ClassVar[int] = 1  # source domains, at least
     inert: ClassVar[tuple[str, ...]] = ()  # settings ("beta"), or positions of one ("beta_1"), that need not act
+    sums: ClassVar[bool] = False  # its loss adds up the domains where AGG takes their mean, so it wants a smaller rate
+    hard_labels: ClassVar[bool] = False  # it reads labels outside the net's criterion, so they cannot be mixed
+    together: ClassVar[int] = 0  # transductive: how many rows of one domain `predict` wants at once; 0: any number
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _accept_old_signatures(cls)
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -80,13 +115,18 @@ class Algorithm:
         """Return all that is trained: the net's weights, and extra heads or branches."""
         return params
 
+    def memory(self, net: Net, params: Params, sources: int) -> Params:
+        """Return what is carried from step to step, at the start; no optimizer touches it."""
+        return {}
+
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:
         """Return which algorithm trains for which share of the steps, in order; shares sum to 1, or above it."""
         return ((1.0, self),)
 
-    def enter(self, net: Net, params: Params) -> Params:
-        """Return the weights that a stage starts from; called on that stage's algorithm before its first step."""
-        return params
+    def enter(self, net: Net, params: Params, memory: Params) -> tuple[Params, Params]:
+        """Return the weights and the memory that a stage starts from; called on that stage's algorithm before its first
+        step."""
+        return params, memory
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         raise TypeError(f"{type(self).__name__} has no loss: it defines its direction directly.")
@@ -96,7 +136,21 @@ class Algorithm:
         direction, value = grad_and_value(lambda weights: self.loss(net, weights, episode))(params)
         return direction, value
 
-    def deploy(self, params: Params) -> Params:
+    def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
+        """Return the direction, the loss and the new memory. Without a memory, `loss` or `gradient` is enough."""
+        direction, value = self.gradient(net, params, episode)
+        return direction, value, memory
+
+    def evaluated(self, memory: Params, losses: Tensor) -> Params:
+        """Return the memory after an evaluation. losses: (source,) on the sources' validation rows, of the weights as
+        they are, not averaged."""
+        return memory
+
+    def pace(self, name: str) -> Number:
+        """Return by what factor the weights of this name learn faster than the learning rate says."""
+        return 1.0
+
+    def deploy(self, params: Params, memory: Params) -> Params:
         """Return the weights that serve an unseen domain."""
         return params
 

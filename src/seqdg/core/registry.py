@@ -1,6 +1,8 @@
-"""Algorithms by name. A file in `algorithms/`, an entry point or an import path adds some; there is no central list.
+"""Algorithms and wrappers by name. A file in `algorithms/`, an entry point or an import path adds some; there is no
+central list.
 
-`@register("mldg", sequential="s-mldg")` gives a class its name and, where it is chainable, its sequential form's.
+`@register("mldg", sequential="s-mldg")` gives a class its name and, where it is chainable, its sequential form's. A
+wrapper has its name after a `+`: `@register("ema")` makes `agg+ema`.
 """
 
 from __future__ import annotations
@@ -9,9 +11,11 @@ import hashlib
 import importlib
 import importlib.util
 import pkgutil
+import re
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import fields
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -19,11 +23,15 @@ from typing import Any, TypeVar
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.core.algorithm import Algorithm, Chainable
+from seqdg.core.names import shorten, split_chain
 from seqdg.core.sequential import Sequential
 from seqdg.core.settings import collect_rules, with_settings
+from seqdg.core.wrapper import PLACES, Wrapper, list_layers
 
 ENTRY_POINTS = "seqdg.algorithms"
+NAME = re.compile(r"[\w.\-]+")
 _factories: dict[str, Callable[[], Algorithm]] = {}
+_wrappers: dict[str, type[Wrapper]] = {}
 _origins: dict[str, str] = {}
 _loaded = False
 Kind = TypeVar("Kind", bound=type[Algorithm])
@@ -31,10 +39,15 @@ Kind = TypeVar("Kind", bound=type[Algorithm])
 
 def register(name: str, sequential: str | None = None) -> Callable[[Kind], Kind]:
     """Name a class, and `Sequential` of it where it is chainable: `s-NAME` unless `sequential` says otherwise."""
+    if not NAME.fullmatch(name):
+        raise UsageError(f"'{name}' is no name of an algorithm: letters, digits, '-', '_' and '.' make one.")
 
     def add(kind: Kind) -> Kind:
         if "__dataclass_fields__" not in vars(kind):
             raise UsageError(f"{kind.__name__} is no dataclass: write @dataclass(frozen=True) below @register.")
+        if issubclass(kind, Wrapper):
+            _add_wrapper(name, kind)
+            return kind
         _add(name, kind, kind)
         if issubclass(kind, Chainable) and kind.extend is not Chainable.extend:
             base: type[Chainable] = kind
@@ -45,34 +58,113 @@ def register(name: str, sequential: str | None = None) -> Callable[[Kind], Kind]
 
 
 def _add(name: str, kind: type, factory: Callable[[], Algorithm]) -> None:
+    _claim(name, kind)
+    _factories[name] = factory
+
+
+def _add_wrapper(name: str, kind: type[Wrapper]) -> None:
+    if kind.place not in PLACES:
+        raise UsageError(f"{kind.__name__} has the place '{kind.place}'. Choose one of: {', '.join(PLACES)}.")
+    _claim(name, kind)
+    _wrappers[name] = kind
+
+
+def _claim(name: str, kind: type) -> None:
     origin = f"{kind.__module__}.{kind.__qualname__}"
     if _origins.get(name, origin) != origin:
         raise UsageError(f"Two algorithms are named '{name}': {_origins[name]} and {origin}. Rename one.")
-    _factories[name], _origins[name] = factory, origin
+    _origins[name] = origin
 
 
 def list_algorithms() -> tuple[str, ...]:
-    """Return every registered name."""
+    """Return the name of every registered algorithm, without wrappers."""
     _load()
     return tuple(sorted(_factories))
 
 
-def build(name: str, /, **settings: Any) -> Algorithm:
-    """Make an algorithm by name: a registered one, or `package.module:name` / `path/to/file.py:name` from outside."""
+def list_wrappers() -> tuple[str, ...]:
+    """Return the name of every registered wrapper, in the order in which they may follow one another."""
     _load()
-    short = name
-    if ":" in name:
-        place, _, short = name.rpartition(":")
-        import_plugin(place)
+    return tuple(sorted(_wrappers, key=lambda name: (PLACES.index(_wrappers[name].place), name)))
+
+
+def find_wrapper(name: str) -> type[Wrapper]:
+    """Find a registered wrapper's class."""
+    _load()
+    return _wrappers[name]
+
+
+def build(name: str, /, **settings: Any) -> Algorithm:
+    """Make an algorithm by name: a registered one, or `package.module:name` / `path/to/file.py:name` from outside.
+    Wrappers follow after a `+`, from the inside out: `fo-s-mldg+mixup+ema`."""
+    _load()
+    first, *others = split_chain(name)
+    algorithm = _build_base(first)
+    previous = ""
+    for part in others:
+        kind, short = _find_wrapper(part), shorten(part)
+        _check_order(name, previous, short)
+        algorithm, previous = kind(algorithm), short
+    _check_names(algorithm, shorten(name))
+    for setting in settings:
+        if setting not in collect_rules(algorithm):
+            raise unknown(f"setting of {shorten(name)}", setting, sorted(collect_rules(algorithm)) or ["(it has none)"])
+    return with_settings(algorithm, settings)
+
+
+def _build_base(part: str) -> Algorithm:
+    short = _import_part(part)
+    if short in _wrappers:
+        raise UsageError(f"'{short}' is a wrapper: write it after an algorithm, as in agg+{short}.")
     if short not in _factories:
         if short.endswith(".py"):
             raise UsageError(f"Which algorithm of {short}? Give its name after a colon, as in {short}:NAME.")
         raise unknown("algorithm", short, sorted(_factories))
-    algorithm = _factories[short]()
-    for setting in settings:
-        if setting not in collect_rules(algorithm):
-            raise unknown(f"setting of {short}", setting, sorted(collect_rules(algorithm)) or ["(it has none)"])
-    return with_settings(algorithm, settings)
+    return _factories[short]()
+
+
+def _find_wrapper(part: str) -> type[Wrapper]:
+    short = _import_part(part)
+    if short in _factories:
+        raise UsageError(f"'{short}' is an algorithm and no wrapper: only wrappers follow a '+'.")
+    if short not in _wrappers:
+        raise unknown("wrapper", short, list_wrappers())
+    return _wrappers[short]
+
+
+def _import_part(part: str) -> str:
+    place, _, short = part.rpartition(":")
+    if place:
+        import_plugin(place)
+    return short
+
+
+def _check_order(name: str, previous: str, short: str) -> None:
+    """Refuse wrappers out of order: inputs, direction, stages, weights, from the inside out, at most one of each."""
+    if not previous:
+        return
+    before, now = (PLACES.index(_wrappers[w].place) for w in (previous, short))
+    if before == now:
+        what = "twice" if previous == short else f"beside '{previous}'"
+        raise UsageError(f"{name} has the wrapper '{short}' {what}: a chain has at most one of each kind.")
+    if before > now:
+        order = " then ".join(" or ".join(w for w in list_wrappers() if _wrappers[w].place == p) for p in PLACES)
+        raise UsageError(f"{name} has '{short}' after '{previous}'. The order is {order}.")
+
+
+def _check_names(algorithm: Algorithm, name: str) -> None:
+    """Refuse a chain of which two parts have a setting of the same name."""
+    seen: dict[str, str] = {}
+    for layer in list_layers(algorithm):
+        for f in fields(layer):
+            if isinstance(getattr(layer, f.name), Algorithm):
+                continue
+            if f.name in seen:
+                raise UsageError(
+                    f"Two parts of {name} have the setting '{f.name}': {seen[f.name]} and {type(layer).__name__}. "
+                    "Rename it in your own class, or leave one of them out."
+                )
+            seen[f.name] = type(layer).__name__
 
 
 def _load() -> None:

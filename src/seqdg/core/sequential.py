@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch.func import grad_and_value
 
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm, Chainable
+from seqdg.core.algorithm import Algorithm, Chainable, Number
 from seqdg.nets.net import Net
 
 
@@ -27,6 +28,7 @@ class Sequential(Algorithm):
     """
 
     base: Chainable
+    sums: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.base, Chainable):
@@ -37,7 +39,8 @@ class Sequential(Algorithm):
             )
         if type(self.base).extend is Chainable.extend:
             raise UsageError(f"{type(self.base).__name__} cannot be chained: it has no `extend` method of its own.")
-        object.__setattr__(self, "optimizer", self.base.optimizer)
+        for name in ("optimizer", "hard_labels", "together"):
+            object.__setattr__(self, name, getattr(self.base, name))
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)
@@ -46,8 +49,18 @@ class Sequential(Algorithm):
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         return self.base.init(net, params, sources, generator)
 
-    def enter(self, net: Net, params: Params) -> Params:
-        return self.base.enter(net, params)
+    def memory(self, net: Net, params: Params, sources: int) -> Params:
+        return self.base.memory(net, params, sources)
+
+    def stages(self) -> tuple[tuple[float, Algorithm], ...]:
+        """Return the base's stages, each of them chained."""
+        stages = self.base.stages()
+        if len(stages) == 1 and stages[0][1] is self.base:
+            return ((1.0, self),)
+        return tuple((share, replace(self, base=cast("Chainable", stage))) for share, stage in stages)
+
+    def enter(self, net: Net, params: Params, memory: Params) -> tuple[Params, Params]:
+        return self.base.enter(net, params, memory)
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         total = self.base.begin(net, episode)
@@ -65,8 +78,14 @@ class Sequential(Algorithm):
             so_far = self.base.advance(net, params, so_far, episode, i)
         return so_far
 
-    def deploy(self, params: Params) -> Params:
-        return self.base.deploy(params)
+    def evaluated(self, memory: Params, losses: Tensor) -> Params:
+        return self.base.evaluated(memory, losses)
+
+    def pace(self, name: str) -> Number:
+        return self.base.pace(name)
+
+    def deploy(self, params: Params, memory: Params) -> Params:
+        return self.base.deploy(params, memory)
 
     def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
         return self.base.statistics(net, deployed, x)

@@ -130,7 +130,11 @@ def collect_numbers(algorithm: Algorithm) -> dict[str, Number]:
         elif isinstance(value, float | Tensor):
             numbers[f.name] = value
         elif isinstance(value, tuple):
-            numbers.update({f"{f.name}.{i}": v for i, v in enumerate(value)})
+            for i, v in enumerate(value):
+                inner = collect_numbers(v) if isinstance(v, Algorithm) else None
+                numbers.update(
+                    {f"{f.name}.{i}": v} if inner is None else {f"{f.name}.{i}.{p}": n for p, n in inner.items()}
+                )
     return numbers
 
 
@@ -140,14 +144,21 @@ def with_numbers(algorithm: Algorithm, values: Mapping[str, Number]) -> Algorith
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
         if isinstance(value, Algorithm):
-            start = f"{f.name}."
-            inner = {path[len(start) :]: v for path, v in values.items() if path.startswith(start)}
-            changes[f.name] = with_numbers(value, inner)
+            changes[f.name] = with_numbers(value, _select_under(values, f.name))
+        elif isinstance(value, tuple) and value and isinstance(value[0], Algorithm):
+            changes[f.name] = tuple(
+                with_numbers(v, _select_under(values, f"{f.name}.{i}")) for i, v in enumerate(value)
+            )
         elif f.name in values:
             changes[f.name] = values[f.name]
         elif isinstance(value, tuple) and f"{f.name}.0" in values:
             changes[f.name] = tuple(values[f"{f.name}.{i}"] for i in range(len(value)))
     return replace(algorithm, **changes) if changes else algorithm
+
+
+def _select_under(values: Mapping[str, Number], name: str) -> dict[str, Number]:
+    """Return the numbers whose path begins with the name, and remove it from their paths."""
+    return {path[len(name) + 1 :]: v for path, v in values.items() if path.startswith(f"{name}.")}
 
 
 def adapt_to_path(algorithm: Algorithm, length: int, new: int) -> Algorithm:
@@ -169,6 +180,8 @@ def describe_shape(algorithm: Algorithm) -> tuple[Any, ...]:
         value = getattr(algorithm, f.name)
         if isinstance(value, Algorithm):
             parts.append((f.name, describe_shape(value)))
+        elif isinstance(value, tuple) and value and isinstance(value[0], Algorithm):
+            parts.append((f.name, tuple(map(describe_shape, value))))
         elif isinstance(value, tuple) and not f.metadata.get("static"):
             parts.append((f.name, len(value)))
         elif f.metadata.get("static") or not isinstance(value, float | Tensor):

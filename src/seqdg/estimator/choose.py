@@ -12,12 +12,13 @@ from sklearn.base import clone
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.machine import count_cores
 from seqdg.base.words import list_some
-from seqdg.bench.benchmark import shorten, split_settings
+from seqdg.bench.benchmark import split_settings
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, draw_proposals, make_grid
+from seqdg.core.names import shorten
 from seqdg.core.registry import build, list_algorithms
 from seqdg.core.settings import flatten_settings, parse_settings
 from seqdg.data import checks

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from seqdg.base.episode import Params
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.sequential import Sequential
+from seqdg.core.wrapper import Wrapper, list_layers
 from seqdg.estimator.inputs import TOGETHER, Input
 from seqdg.nets import Net, NetSpec
 
@@ -72,9 +73,8 @@ def compute_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def predicts_plainly(algorithm: Algorithm) -> bool:
     """Whether its prediction is the net's own output, so that a model can predict without the algorithm."""
-    while isinstance(algorithm, Sequential):
-        algorithm = algorithm.base
-    return type(algorithm).predict is Algorithm.predict
+    delegating = {Algorithm.predict, Sequential.predict, Wrapper.predict}
+    return all(type(layer).predict in delegating for layer in list_layers(algorithm))
 
 
 class ModelModule(nn.Module):

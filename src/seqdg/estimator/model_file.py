@@ -25,8 +25,9 @@ from seqdg.base.errors import UsageError
 from seqdg.base.files import replace_folder
 from seqdg.base.tree import under_prefix, with_prefix
 from seqdg.core.algorithm import Algorithm
+from seqdg.core.names import shorten
 from seqdg.core.registry import build as build_algorithm
-from seqdg.core.registry import list_algorithms
+from seqdg.core.registry import list_algorithms, list_wrappers
 from seqdg.estimator.card import render_card
 from seqdg.estimator.inputs import Input, rebuild_input
 from seqdg.estimator.model import Model, predicts_plainly
@@ -214,7 +215,9 @@ def _build_algorithm(text: Mapping[str, Any]) -> Algorithm:
     """Build the algorithm that predicts. Code that a model names by a path is not run."""
     if text["plain"]:
         return Algorithm()
-    name = text["algorithm"].rpartition(":")[2]
-    if name not in list_algorithms():
-        raise UsageError(f"The model was trained by the algorithm '{name}', which is not registered: import it first.")
+    name = shorten(text["algorithm"])
+    base, *wrappers = name.split("+")
+    for part, known in ((base, list_algorithms()), *((w, list_wrappers()) for w in wrappers)):
+        if part not in known:
+            raise UsageError(f"The model was trained by '{part}', which is not registered: import it first.")
     return build_algorithm(name, **read_settings(text["facts"]["parameters"]))

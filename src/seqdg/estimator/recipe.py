@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from seqdg.base.errors import UsageError, unknown
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build as build_algorithm
-from seqdg.core.registry import list_algorithms
-from seqdg.core.sequential import Sequential
+from seqdg.core.registry import find_wrapper, list_algorithms, list_wrappers
 from seqdg.core.settings import flatten_settings, with_settings
+from seqdg.core.wrapper import Wrapper, list_layers, strip_wrappers
 from seqdg.data.augment import find_augmentation
 from seqdg.nets import (
     BACKBONES,
@@ -182,13 +182,14 @@ def _build_algorithm(algorithm: Any, settings: Any) -> tuple[str, Algorithm]:
 
 def _find_name(algorithm: Algorithm) -> str:
     """Find the registered name of an algorithm's classes, or else take the name of its class."""
-
-    def list_classes(a: Algorithm) -> tuple[type, ...]:
-        return (Sequential, *list_classes(a.base)) if isinstance(a, Sequential) else (type(a),)
-
-    classes = list_classes(algorithm)
-    names = (name for name in list_algorithms() if list_classes(build_algorithm(name)) == classes)
-    return next(names, classes[-1].__name__)
+    wrappers = {find_wrapper(name): name for name in list_wrappers()}
+    inside = strip_wrappers(algorithm)
+    around = [layer for layer in list_layers(algorithm) if isinstance(layer, Wrapper)]
+    if any(type(layer) not in wrappers for layer in around):
+        return type(algorithm).__name__
+    classes = [type(layer) for layer in list_layers(inside)]
+    names = (n for n in list_algorithms() if [type(layer) for layer in list_layers(build_algorithm(n))] == classes)
+    return "+".join((next(names, classes[-1].__name__), *(wrappers[type(layer)] for layer in reversed(around))))
 
 
 def _read_net(net: Any, hidden: tuple[int, ...]) -> NetSpec | nn.Module | None:

@@ -97,6 +97,12 @@ class Net:
         other._initial = {name: p.to(device, dtype) for name, p in self._initial.items()}
         return other
 
+    def with_criterion(self, loss: Criterion) -> Net:
+        """Return the same net with another loss of logits and labels."""
+        other = copy.copy(self)
+        other.criterion = loss
+        return other
+
     def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
         """Logits. key: () in training, that of the minibatch; (domain,) where the rows are those of several domains."""
         return self._run(self._serving if self._has_statistics(params) else self._training, params, x, key)

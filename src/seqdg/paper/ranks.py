@@ -15,6 +15,7 @@ from seqdg.algorithms.agg import AGG
 from seqdg.base.episode import Episode, Params
 from seqdg.core import Algorithm, Sequential
 from seqdg.core.settings import with_numbers
+from seqdg.core.wrapper import strip_wrappers
 from seqdg.nets.net import Net
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, mean_and_spread, require, walk
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
@@ -83,6 +84,7 @@ def compute(study: Study) -> Numbers:
 
 
 def _classify(algorithm: Algorithm) -> str | None:
+    algorithm = strip_wrappers(algorithm)
     if isinstance(algorithm, Sequential) and isinstance(algorithm.base, LookAhead):
         return "sequential"
     return "single" if isinstance(algorithm, LookAhead | AGG) else None
@@ -109,7 +111,9 @@ def _judge(stack: Stack, params: Params, drawn: Sequence[Draws], place: int) -> 
     progress = torch.zeros(len(stack.jobs), dtype=stack.inputs.dtype, device=stack.inputs.device)
 
     def judge(numbers: Params, weights: Params, episode: Episode) -> Tensor:
-        return compute_loss_at(with_numbers(stack.algorithm, numbers), stack.net, weights, episode, place)
+        return compute_loss_at(
+            strip_wrappers(with_numbers(stack.algorithm, numbers)), stack.net, weights, episode, place
+        )
 
     for i in range(EPISODES):
         rows = torch.stack([d.rows[i] for d in drawn]).to(stack.inputs.device)

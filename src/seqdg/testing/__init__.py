@@ -22,6 +22,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
     "inputs and buffers untouched": directions.check_untouched,
     "stages, directions, losses and predictions have the right form": directions.check_form,
     "the direction equals the gradient of the loss": directions.check_gradient,
+    "a memory keeps its names, shapes and types, stays finite and is read": directions.check_memory,
     "vmapped equals looped, a trial alone equals the same trial in a group": directions.check_vmap,
     "each source domain's data changes the direction": directions.check_domains,
     "each setting changes the direction": variations.check_settings_act,
@@ -46,6 +47,7 @@ def check_algorithm(algorithm: Algorithm) -> None:
     - the docstring cites the paper and explains every setting;
     - the direction equals the gradient of the loss where a loss is defined, and has the weights' shapes and types;
     - the same input gives the same bits; nothing is drawn from a global generator, and no input or buffer changes;
+    - a memory keeps its names, shapes and types, stays finite, and changes what is deployed later;
     - a stack of trials under `torch.func.vmap` gives what a loop gives, and what a trial gives alone;
     - x and y of each source domain change what is predicted after a step, in a stage that uses them;
     - each setting, and each position of one that may differ by position, changes the direction, or what `init`,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -15,6 +15,9 @@ from seqdg.core import Algorithm
 from seqdg.nets.net import Net
 
 INPUTS, CLASSES, BATCH = 4, 3, 6
+
+
+Change = Callable[[Params], Params]
 
 
 class Violation(Exception):
@@ -82,16 +85,34 @@ def count_stages(algorithm: Algorithm) -> int:
     return len(algorithm.stages())
 
 
+def remember(algorithm: Algorithm, stage: int, net: Net, params: Params, episode: Episode) -> Params:
+    """Return the memory in a stage after one step and one evaluation; where there is none, nothing is computed."""
+    part, memory = algorithm.stages()[stage][1], algorithm.memory(net, params, episode.domains)
+    if not memory:
+        return memory
+    _, memory = part.enter(net, params, memory)
+    _, _, memory = part.step(net, params, memory, episode._replace(progress=0.5 * episode.progress))
+    return algorithm.evaluated(memory, _make_losses(episode, 0))
+
+
+def compute_step(
+    algorithm: Algorithm, stage: int, net: Net, params: Params, episode: Episode
+) -> tuple[Params, Tensor, Params]:
+    """Return direction, loss and new memory of one stage, from a memory that is not the first."""
+    memory = remember(algorithm, stage, net, params, episode)
+    return algorithm.stages()[stage][1].step(net, params, memory, episode)
+
+
 def compute_direction(
     algorithm: Algorithm, stage: int, net: Net, params: Params, episode: Episode
 ) -> tuple[Params, Tensor]:
     """Return direction and loss of one stage."""
-    return algorithm.stages()[stage][1].gradient(net, params, episode)
+    return compute_step(algorithm, stage, net, params, episode)[:2]
 
 
-def predict_deployed(algorithm: Algorithm, net: Net, params: Params, x: Tensor) -> Tensor:
+def predict_deployed(algorithm: Algorithm, net: Net, params: Params, memory: Params, x: Tensor) -> Tensor:
     """Return logits of the deployed weights, with the BatchNorm statistics of x."""
-    deployed = algorithm.deploy(params)
+    deployed = algorithm.deploy(params, memory)
     return algorithm.predict(net, {**deployed, **algorithm.statistics(net, deployed, x)}, x)
 
 
@@ -99,13 +120,41 @@ def compute_everything(
     algorithm: Algorithm, net: Net, params: Params, episode: Episode, x: Tensor
 ) -> dict[str, Tensor]:
     """Return all that training and serving ask of an algorithm, each value by what it is."""
-    values = {}
+    values, memory = {}, algorithm.memory(net, params, episode.domains)
     for k, (_, stage) in enumerate(algorithm.stages()):
-        direction, values[f"the loss of stage {k + 1}"] = stage.gradient(net, params, episode)
+        direction, values[f"the loss of stage {k + 1}"], kept = compute_step(algorithm, k, net, params, episode)
         values |= {f"the direction of stage {k + 1} at '{name}'": d for name, d in direction.items()}
-        entered = stage.enter(net, params)
+        values |= {f"the memory of stage {k + 1} at '{name}'": m for name, m in kept.items()}
+        entered, _ = stage.enter(net, params, memory)
         values |= {f"'{name}' as stage {k + 1} begins": w for name, w in entered.items()}
-    return values | {"the prediction": predict_deployed(algorithm, net, params, x)}
+    values |= {f"the pace of '{name}'": torch.as_tensor(algorithm.pace(name)).to(x) for name in params}
+    return values | {"the prediction": predict_deployed(algorithm, net, params, kept, x)}
+
+
+STEPS = 30  # of a short training, with an evaluation after every second
+
+
+def walk(
+    algorithm: Algorithm, net: Net, params: Params, episode: Episode, change: Mapping[int, Change] | None = None
+) -> Iterator[tuple[Params, Params]]:
+    """Yield weights and memory of a short training of the last stage, whose losses first fall and then rise, at every
+    evaluation. change: what is done to the memory, by step."""
+    memory, stage = algorithm.memory(net, params, episode.domains), algorithm.stages()[-1][1]
+    params, memory = stage.enter(net, params, memory)
+    for i in range(STEPS):
+        if change is not None and i in change:
+            memory = change[i](memory)
+        now = episode._replace(progress=torch.zeros_like(episode.progress) + i / STEPS, key=episode.key + i)
+        direction, _, memory = stage.step(net, params, memory, now)
+        params = {name: w - 0.02 * direction[name] if name in direction else w for name, w in params.items()}
+        if i % 2:
+            memory = algorithm.evaluated(memory, _make_losses(episode, i // 2))
+            yield params, memory
+
+
+def _make_losses(episode: Episode, i: int) -> Tensor:
+    """Make the losses (source,) of evaluation number i; the fifth is the best."""
+    return episode.x.new_ones(episode.domains) + 0.02 * (i - 4) ** 2
 
 
 def measure_difference(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> tuple[str, float]:

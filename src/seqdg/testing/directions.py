@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,19 +17,23 @@ from torch.func import grad_and_value, vmap
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.core import Algorithm
+from seqdg.core import Algorithm, Wrapper
 from seqdg.nets.net import Net
 from seqdg.testing.case import (
     CLASSES,
     Case,
+    Change,
     Violation,
     assert_same,
     compute_direction,
     compute_everything,
+    compute_step,
     count_stages,
     measure_difference,
     predict_deployed,
+    remember,
     stack_trials,
+    walk,
 )
 
 EPISODES = 20  # a name that none of them trains is not trained
@@ -49,15 +53,72 @@ def check_form(case: Case) -> None:
             trained |= {name for name, d in direction.items() if case.net.on_batch or d.any()}
             if trained >= direction.keys():
                 break
-        entered = case.algorithm.stages()[k][1].enter(case.net, params)
+        memory = case.algorithm.memory(case.net, params, case.sources)
+        entered, kept = case.algorithm.stages()[k][1].enter(case.net, params, memory)
         if {n: w.shape for n, w in entered.items()} != {n: w.shape for n, w in params.items()}:
             raise Violation(f"stage {k + 1} enters with weights of other names or shapes than it was given.")
+        _assert_same_kind(memory, kept, f"enter of stage {k + 1}")
     for name in params:
         if name not in trained:
             raise Violation(f"'{name}' is among the weights that init returns, but no stage's direction trains it.")
-    logits = predict_deployed(case.algorithm, case.net, params, case.draw_probe())
+    memory = compute_step(case.algorithm, len(shares) - 1, case.net, params, case.draw_episode())[2]
+    logits = predict_deployed(case.algorithm, case.net, params, memory, case.draw_probe())
     if logits.shape != (len(case.draw_probe()), CLASSES):
         raise Violation(f"predict returns logits of shape {tuple(logits.shape)} for {len(case.draw_probe())} inputs.")
+
+
+def check_memory(case: Case) -> None:
+    """A memory keeps its names, shapes and types, stays finite, and is read."""
+    params, episode, probe = case.draw_weights(), case.draw_episode(), case.draw_probe()
+    first = case.algorithm.memory(case.net, params, case.sources)
+    if not first:
+        return
+    for k in range(count_stages(case.algorithm)):
+        _assert_same_kind(first, compute_step(case.algorithm, k, case.net, params, episode)[2], f"stage {k + 1}")
+    losses = torch.ones(case.sources, dtype=torch.float64)
+    _assert_same_kind(first, case.algorithm.evaluated(first, losses), "evaluated")
+    before = _follow(case, params, episode, probe, {})
+    kinds: dict[str, list[str]] = {}  # copies of several weights are one kind: not every weight is deployed
+    for name in first:
+        ends = [w for w in params if name.endswith(w)]
+        kinds.setdefault(name.removesuffix(max(ends, key=len, default="")), []).append(name)
+    for names in kinds.values():
+        changes = ((1, _raise_entries), (17, _raise_entries), (23, _lower_entries))
+        if all(
+            measure_difference(_follow(case, params, episode, probe, {step: partial(change, names)}), before)[1]
+            <= 1e-12
+            for step, change in changes
+        ):
+            raise Violation(f"nothing reads '{names[0]}' in its memory: another value there changes no prediction.")
+
+
+def _raise_entries(names: Sequence[str], memory: Params) -> Params:
+    return {n: (m * 1.5 + 2 if m.is_floating_point() else m + 1) if n in names else m for n, m in memory.items()}
+
+
+def _lower_entries(names: Sequence[str], memory: Params) -> Params:
+    return {n: (m * 0.5 if m.is_floating_point() else m // 2) if n in names else m for n, m in memory.items()}
+
+
+def _follow(case: Case, params: Params, episode: Episode, x: Tensor, change: Mapping[int, Change]) -> dict[str, Tensor]:
+    """Return what is predicted along a short training in which the memory is changed at some step."""
+    walked = walk(case.algorithm, case.net, params, episode, change)
+    predicted = [predict_deployed(case.algorithm, case.net, w, m, x) for w, m in walked]
+    return {"the predictions": torch.stack(predicted).nan_to_num(1e9)}
+
+
+def _assert_same_kind(before: Params, after: Params, what: str) -> None:
+    for name in {**before, **after}:
+        if name not in before or name not in after:
+            raise Violation(f"{what} {'adds' if name in after else 'drops'} '{name}', but a memory keeps its names.")
+        old, new = before[name], after[name]
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise Violation(
+                f"{what} returns '{name}' of the memory as {new.dtype} of shape {tuple(new.shape)}, but it was "
+                f"{old.dtype} of shape {tuple(old.shape)}."
+            )
+        if not torch.isfinite(new).all():
+            raise Violation(f"'{name}' in the memory that {what} returns is not finite.")
 
 
 def _assert_form(direction: Params, value: Tensor, params: Params, where: str) -> None:
@@ -118,21 +179,23 @@ def _global_state() -> tuple[bytes, object, str]:
 def check_untouched(case: Case) -> None:
     """Weights, episode and the net's own tensors are after a call what they were before."""
     params, episode, probe, start = case.draw_weights(), case.draw_episode(), case.draw_probe(), case.net.params()
+    memory = case.algorithm.memory(case.net, params, case.sources)
 
     def list_inputs() -> dict[str, Tensor]:
         tensors = _list_tensors(case.net) | {f"the net's own weights['{name}']": w for name, w in start.items()}
         tensors |= {f"weights['{name}']": w for name, w in params.items()}
+        tensors |= {f"the memory['{name}']": m for name, m in memory.items()}
         return tensors | {f"episode.{name}": v for name, v in episode._asdict().items()} | {"the inputs x": probe}
 
     calls: dict[str, Callable[[], object]] = {
         "init": lambda: case.algorithm.init(case.net, start, case.sources, torch.Generator().manual_seed(0)),
-        "deploy, statistics or predict": lambda: predict_deployed(case.algorithm, case.net, params, probe),
+        "deploy, statistics or predict": lambda: predict_deployed(case.algorithm, case.net, params, memory, probe),
+        "evaluated": lambda: case.algorithm.evaluated(memory, torch.ones(case.sources, dtype=torch.float64)),
     }
     for k in range(count_stages(case.algorithm)):
-        calls[f"the gradient of stage {k + 1}"] = partial(
-            compute_direction, case.algorithm, k, case.net, params, episode
-        )
-        calls[f"enter of stage {k + 1}"] = partial(case.algorithm.stages()[k][1].enter, case.net, params)
+        stage = case.algorithm.stages()[k][1]
+        calls[f"the gradient of stage {k + 1}"] = partial(stage.step, case.net, params, memory, episode)
+        calls[f"enter of stage {k + 1}"] = partial(stage.enter, case.net, params, memory)
     before = {name: value.clone() for name, value in list_inputs().items()}
     for what, call in calls.items():
         call()
@@ -155,7 +218,7 @@ def _list_tensors(net: Net) -> dict[str, Tensor]:
 def check_gradient(case: Case) -> None:
     """Where a loss is defined, its value and its gradient, at every name that the direction has."""
     for k, (_, stage) in enumerate(case.algorithm.stages()):
-        if type(stage).loss is Algorithm.loss:
+        if not _defines_loss(stage):
             continue
         params, episode = case.draw_weights(), case.draw_episode()
         direction, value = stage.gradient(case.net, params, episode)
@@ -163,6 +226,13 @@ def check_gradient(case: Case) -> None:
         assert_same({"the loss": value}, {"the loss": loss}, f"in stage {k + 1}, gradient and loss return other losses")
         what = f"in stage {k + 1}, the direction is not the gradient of the loss"
         assert_same({f"'{n}'": d for n, d in direction.items()}, {f"'{n}'": want[n] for n in direction}, what)
+
+
+def _defines_loss(algorithm: Algorithm) -> bool:
+    """Whether the direction is the gradient of a loss that the algorithm, or what it wraps, defines."""
+    if isinstance(algorithm, Wrapper) and type(algorithm).loss is not Algorithm.loss:
+        return _defines_loss(algorithm.base)
+    return type(algorithm).loss is not Algorithm.loss
 
 
 def check_vmap(case: Case) -> None:
@@ -200,11 +270,13 @@ def _predict_after_step(case: Case, params: Params, episode: Episode, changed: E
     """Return logits after a step on the changed episode, as long as it would be on the first one."""
     logits = {}
     for k in range(count_stages(case.algorithm)):
-        first, _ = compute_direction(case.algorithm, k, case.net, params, episode)
-        direction, _ = compute_direction(case.algorithm, k, case.net, params, changed)
+        memory = remember(case.algorithm, k, case.net, params, episode)
+        stage = case.algorithm.stages()[k][1]
+        first, _, _ = stage.step(case.net, params, memory, episode)
+        direction, _, after = stage.step(case.net, params, memory, changed)
         length = 0.1 / (max(float(d.abs().max()) for d in first.values()) or 1.0)
         moved = {name: w - length * direction[name] if name in direction else w for name, w in params.items()}
-        logits[f"stage {k + 1}"] = predict_deployed(case.algorithm, case.net, moved, case.draw_probe())
+        logits[f"stage {k + 1}"] = predict_deployed(case.algorithm, case.net, moved, after, case.draw_probe())
     return logits
 
 

@@ -25,7 +25,16 @@ from seqdg.core.settings import (
     with_settings,
 )
 from seqdg.nets.net import Net
-from seqdg.testing.case import Case, Violation, assert_same, compute_everything, measure_difference, stack_trials
+from seqdg.testing.case import (
+    Case,
+    Violation,
+    assert_same,
+    compute_everything,
+    measure_difference,
+    predict_deployed,
+    stack_trials,
+    walk,
+)
 
 
 class Variation(NamedTuple):
@@ -95,7 +104,9 @@ def check_settings_act(case: Case) -> None:
     for name, before, after in list_variations(case):
         if name in free:
             continue
-        if measure_difference(_compute_outcome(case, before), _compute_outcome(case, after))[1] <= 1e-9:
+        if all(
+            measure_difference(how(case, before), how(case, after))[1] <= 1e-9 for how in (_compute_outcome, _follow)
+        ):
             old, new = flatten_settings(before), flatten_settings(after)
             setting = name if name in old else name.rpartition("_")[0]
             raise Violation(
@@ -117,6 +128,15 @@ def _compute_outcome(case: Case, algorithm: Algorithm) -> dict[str, Tensor]:
     )
     shares = {f"the share of stage {k + 1}": torch.tensor(s) for k, (s, _) in enumerate(algorithm.stages())}
     return shares | {what: value for what, value in values.items() if not what.startswith("the loss")}
+
+
+def _follow(case: Case, algorithm: Algorithm) -> dict[str, Tensor]:
+    """Return what is predicted along a short training, where the algorithm remembers something."""
+    params, episode, probe = case.draw_weights(0, algorithm), case.draw_episode(), case.draw_probe()
+    if not algorithm.memory(case.net, params, case.sources):
+        return {}
+    walked = walk(algorithm, case.net, params, episode)
+    return {"the predictions": torch.stack([predict_deployed(algorithm, case.net, w, m, probe) for w, m in walked])}
 
 
 def check_one_for_all_positions(case: Case) -> None:

@@ -16,53 +16,54 @@ import torch
 from torch import Tensor
 
 from seqdg.base.episode import Params
-from seqdg.training.optimizers import Slots
 
 WARM_UP = 3  # steps outside the graph, in which libraries choose their kernels and workspaces
 StepData = dict[str, Tensor]  # what steps see: domain, rows, key and progress, each (step, trial, ...)
-Step = Callable[[Params, Slots, StepData], tuple[Params, Slots, Tensor]]  # of the draws of one step
+Carried = dict[str, Params]  # what a step takes over from the one before: weights, memory and slots
+Step = Callable[[Carried, StepData], tuple[Carried, Tensor]]  # of the draws of one step
 
 
 class CapturedStep:
     """One stage's step, recorded for a fixed shape of weights and draws."""
 
-    def __init__(self, step: Step, params: Params, slots: Slots, draws: StepData, ahead: int) -> None:
+    def __init__(self, step: Step, carried: Carried, draws: StepData, ahead: int) -> None:
         self._step = step
-        self._params = {name: p.clone() for name, p in params.items()}
-        self._slots = {kind: {name: s.clone() for name, s in of.items()} for kind, of in slots.items()}
+        self._carried = {kind: {name: t.clone() for name, t in of.items()} for kind, of in carried.items()}
         self._draws = {name: d.new_zeros((ahead, *d.shape[1:])) for name, d in draws.items()}
         first = next(iter(draws.values()))
         self._counter = torch.zeros(1, dtype=torch.int64, device=first.device)
         self._losses = torch.zeros((ahead, first.shape[1]), dtype=draws["progress"].dtype, device=first.device)
-        self._load(params, slots, draws)
+        self._load(carried, draws)
         self._graph = self._record()
 
-    def run(self, params: Params, slots: Slots, draws: StepData) -> tuple[Params, Slots, Tensor]:
+    def run(self, carried: Carried, draws: StepData) -> tuple[Carried, Tensor]:
         """Take all steps that the data hold; the loss is (step, trial)."""
-        steps = self._load(params, slots, draws)
+        steps = self._load(carried, draws)
         for _ in range(steps):
             self._graph.replay()
-        new = {name: p.clone() for name, p in self._params.items()}
-        kept = {kind: {name: s.clone() for name, s in of.items()} for kind, of in self._slots.items()}
-        return new, kept, self._losses[:steps].clone()
+        new = {kind: {name: t.clone() for name, t in of.items()} for kind, of in self._carried.items()}
+        return new, self._losses[:steps].clone()
 
-    def _load(self, params: Params, slots: Slots, draws: StepData) -> int:
-        for name, p in params.items():
-            self._params[name].copy_(p)
-        for kind, of in slots.items():
-            for name, s in of.items():
-                self._slots[kind][name].copy_(s)
+    def _load(self, carried: Carried, draws: StepData) -> int:
+        for kind, of in carried.items():
+            for name, t in of.items():
+                self._carried[kind][name].copy_(t)
         for name, d in draws.items():
             self._draws[name][: len(d)].copy_(d)
         self._counter.zero_()
         return len(next(iter(draws.values())))
 
     def _take_step(self) -> None:
-        """Take one step in place: new values of weights, slots, loss and counter go to where the old ones were."""
+        """Take one step in place: new values of weights, memory, slots, loss and counter go to where the old were."""
         now = {name: d.index_select(0, self._counter).squeeze(0) for name, d in self._draws.items()}
-        params, slots, loss = self._step(self._params, self._slots, now)
-        old = [*self._params.values(), *(s for of in self._slots.values() for s in of.values())]
-        new = [*(params[n] for n in self._params), *(slots[k][n] for k, of in self._slots.items() for n in of)]
+        carried, loss = self._step(self._carried, now)
+        old = [t for of in self._carried.values() for t in of.values()]
+        new = [carried[kind][name] for kind, of in self._carried.items() for name in of]
+        held = {t.untyped_storage().data_ptr() for t in old}  # a memory may hold the old weights themselves
+        new = [
+            n.clone() if n is not o and n.untyped_storage().data_ptr() in held else n
+            for o, n in zip(old, new, strict=True)
+        ]
         torch._foreach_copy_(old, new)
         self._losses.index_copy_(0, self._counter, loss.detach().to(self._losses.dtype).unsqueeze(0))
         self._counter.add_(1).remainder_(len(self._losses))

@@ -37,6 +37,7 @@ def encode_snapshot(snapshot: Snapshot, trials: Sequence[str], made_by: Mapping[
     """Write a snapshot of the trials with these keys as bytes. `made_by`: what must be the same for the same bits."""
     state = snapshot.state
     tensors = {f"params/{name}": value for name, value in state.params.items()}
+    tensors |= {f"memory/{name}": value for name, value in state.memory.items()}
     tensors |= {f"slots/{slot}/{name}": v for slot, values in state.slots.items() for name, v in values.items()}
     if state.losses:
         tensors["losses"] = torch.cat(state.losses)
@@ -66,6 +67,7 @@ def decode_snapshot(data: bytes, device: torch.device) -> Snapshot:
     slots: Slots = {slot: _select_prefix(f"slots/{slot}/", tensors) for slot in header["slots"]}
     losses = [tensors["losses"]] if "losses" in tensors else []
     state = State(header["step"], header["stage"], _select_prefix("params/", tensors), slots, losses)
+    state.memory = _select_prefix("memory/", tensors)
     evaluations = [[Evaluation(**e) for e in one] for one in header["evaluations"]]
     return Snapshot(state, evaluations, header["seconds"])
 

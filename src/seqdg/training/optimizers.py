@@ -58,6 +58,12 @@ def _update_adam(params: Params, direction: Params, slots: Slots, rates: Rates) 
     return new, {"first": first, "second": second, "count": count}
 
 
+def _update_adam_l2(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
+    """Adam whose weight decay is part of the direction (L2 regularization), as in torch.optim.Adam and DomainBed."""
+    decayed = tree.add(direction, {name: params[name] for name in direction}, rates.weight_decay)
+    return _update_adam(params, decayed, slots, rates._replace(weight_decay=0.0))
+
+
 def _make_zeros(params: Params) -> Params:
     return {name: torch.zeros_like(w) for name, w in params.items()}
 
@@ -66,10 +72,13 @@ def _make_counts(params: Params) -> Params:
     return {name: w.new_zeros(()) for name, w in params.items()}
 
 
+def _init_adam(params: Params) -> Slots:
+    return {"first": _make_zeros(params), "second": _make_zeros(params), "count": _make_counts(params)}
+
+
 OPTIMIZERS = {
     "sgd": Optimizer(lambda params: {}, _update_sgd),
     "momentum": Optimizer(lambda params: {"velocity": _make_zeros(params)}, _update_momentum),
-    "adam": Optimizer(
-        lambda p: {"first": _make_zeros(p), "second": _make_zeros(p), "count": _make_counts(p)}, _update_adam
-    ),
+    "adam": Optimizer(_init_adam, _update_adam),
+    "adam-l2": Optimizer(_init_adam, _update_adam_l2),
 }

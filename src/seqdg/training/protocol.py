@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from seqdg.base.added import added_field
 from seqdg.base.errors import UsageError, unknown
 from seqdg.core.algorithm import Algorithm
 from seqdg.data import Dataset
@@ -19,6 +20,7 @@ from seqdg.training.sampler import make_stream
 SPLITS = ("random", "official")
 TESTS = ("whole", "split")
 PRECISIONS = ("float32", "tf32", "bf16", "float64")
+SCHEDULES = ("constant", "cosine", "steps")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Protocol:
     weight_decay: float = 5e-5
     # tf32: of matrix products on a GPU; bf16: of gradients, weights stay float32; float64: the same on every machine
     precision: str = "float32"
+    # Of the learning rate. cosine: falls to 0; steps: falls by the factor `drop` after every share `drop_every`.
+    schedule: str = added_field("constant")
+    warmup: float = added_field(0.0)  # share of the steps over which the rate first rises from 0, linearly
+    drop_every: float = added_field(0.3)  # share of the steps
+    drop: float = added_field(0.1)
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -49,6 +56,7 @@ class Protocol:
             ("test", TESTS),
             ("precision", PRECISIONS),
             ("optimizer", ("auto", *OPTIMIZERS)),
+            ("schedule", SCHEDULES),
         ):
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)
@@ -62,6 +70,12 @@ class Protocol:
                 raise UsageError(f"{name} is {value}, but it must be a finite number of at least 0.")
         if not 0 < self.validation < 1:
             raise UsageError(f"validation is {self.validation}, but it must be a share between 0 and 1.")
+        if not 0 <= self.warmup < 1:
+            raise UsageError(f"warmup is {self.warmup}, but it must be a share of the steps, from 0 to below 1.")
+        if not 0 < self.drop_every <= 1:
+            raise UsageError(f"drop_every is {self.drop_every}, but it must be a share of the steps, above 0.")
+        if not 0 < self.drop <= 1:
+            raise UsageError(f"drop is {self.drop}, but it must be a factor above 0 and at most 1.")
 
     def replace_fields(self, table: Mapping[str, Any]) -> Protocol:
         """Return the protocol with some fields replaced; an unknown name is an error."""
@@ -70,6 +84,27 @@ class Protocol:
             if name not in names:
                 raise unknown("field of a protocol", name, names)
         return replace(self, **table)
+
+    @property
+    def has_schedule(self) -> bool:
+        """Whether the learning rate changes from step to step."""
+        return self.schedule != "constant" or self.warmup > 0
+
+    def scale_rate(self, step: int, total: int) -> float:
+        """Return what the schedule makes of the learning rate at a step (from 0) of a training of `total` steps.
+
+        Where stages take more than the protocol's steps, what they take in excess, at the start, has a schedule of its
+        own: MetaReg's second stage is a whole training.
+        """
+        extra = max(0, total - self.steps)
+        first, length = (0, extra) if step < extra else (extra, total - extra)
+        share = (step - first) / length
+        if share < self.warmup:
+            return (step - first + 1) / (self.warmup * length + 1)
+        if self.schedule == "steps":
+            return self.drop ** math.floor(share / self.drop_every + 1e-9)
+        rest = (share - self.warmup) / (1 - self.warmup)
+        return 0.5 * (1 + math.cos(math.pi * rest)) if self.schedule == "cosine" else 1.0
 
     @property
     def dtype(self) -> torch.dtype:

@@ -26,7 +26,7 @@ from seqdg.training.checkpoint import Snapshot
 from seqdg.training.metrics import compute_metrics
 from seqdg.training.protocol import list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
-from seqdg.training.stack import DRAWN_AHEAD, Job, Stack, State
+from seqdg.training.stack import DRAWN_AHEAD, Job, Stack, State, View
 
 LOSS_POINTS = 200
 MOMENT = 0.5  # seconds that training goes on between looks at the clock
@@ -83,32 +83,50 @@ class _Run:
         self.began = self.written = time.perf_counter()
         self.stack = make_stack()
         self.stops = list_evaluation_steps(self.stack.algorithm, self.stack.protocol) if stops is None else stops
-        self.now = self._read_checkpoint() or Snapshot(self.stack.start(), [[] for _ in self.stack.jobs])
+        self.now = self._read_checkpoint() or Snapshot(self.stack.start(), [[] for _ in self.stack.outcomes])
         self.began -= self.now.seconds
         self.pace = 4  # steps until the next look at the clock
 
     def finish(self) -> list[Record]:
-        deployed: Params = {}
+        deployed: dict[int, Params] = {}  # by view
+        views = sorted({view for _, view in self.stack.outcomes})
         done = len(self.now.evaluations[0])
         try:
             for stop in self.stops[done:]:
                 self._train(stop)
-                deployed = self.stack.deploy(self.now.state)
-                new = evaluate_stack(self.stack, self.now.state, deployed)
-                self.now.evaluations = [[*old, e] for old, e in zip(self.now.evaluations, new, strict=True)]
-                if self.watch is not None:
-                    self.watch(stop, deployed, new, torch.cat(self.now.state.losses))
+                deployed = self._evaluate(views)
         except KeyboardInterrupt:
             self._write_checkpoint()
             raise
         if not deployed:  # the checkpoint was written after the last evaluation
-            deployed = self.stack.deploy(self.now.state)
+            deployed = {view: self.stack.deploy(self.now.state, view) for view in views}
         curves = torch.cat(self.now.state.losses).T.cpu()  # (trial, step)
         self.now.seconds = time.perf_counter() - self.began
-        weights = tree.unstack({name: value.detach().cpu() for name, value in deployed.items()})
+        weights = {
+            view: tree.unstack({name: value.detach().cpu() for name, value in params.items()})
+            for view, params in deployed.items()
+        }
         with ThreadPoolExecutor(1 if self.device.type == "cpu" else None) as threads:
-            hashes = list(threads.map(_hash, weights))
-        return [self._make_record(i, curves[i], weights[i], hashes[i]) for i in range(len(self.stack.jobs))]
+            hashes = list(threads.map(_hash, (weights[view][i] for i, view in self.stack.outcomes)))
+        return [
+            self._make_record(k, curves[i], weights[view][i], hashes[k])
+            for k, (i, view) in enumerate(self.stack.outcomes)
+        ]
+
+    def _evaluate(self, views: Sequence[int]) -> dict[int, Params]:
+        """Evaluate the state and let the algorithm hear of it, at once: an interruption leaves both or neither."""
+        state = self.now.state
+        if self.stack.hears_evaluations:
+            plain = evaluate_stack(self.stack, state, self.stack.deploy(state, 0))
+            state = self.stack.hear_evaluation(state, torch.tensor([e.source["log_loss"] for e in plain]))
+        deployed = {view: self.stack.deploy(state, view) for view in views}
+        by_view = {view: evaluate_stack(self.stack, state, params) for view, params in deployed.items()}
+        new = [by_view[view][i] for i, view in self.stack.outcomes]
+        evaluations = [[*old, e] for old, e in zip(self.now.evaluations, new, strict=True)]
+        self.now = Snapshot(state, evaluations, self.now.seconds)
+        if self.watch is not None:
+            self.watch(state.step, deployed[views[0]], new, torch.cat(state.losses))
+        return deployed
 
     def _train(self, stop: int) -> None:
         while self.now.state.step < stop:
@@ -143,24 +161,34 @@ class _Run:
         if not self.keep.checkpoint or self.keep.files is None:
             return
         self.now.seconds = time.perf_counter() - self.began
-        data = checkpoint.encode_snapshot(self.now, [job.key for job in self.stack.jobs], self._origin)
+        data = checkpoint.encode_snapshot(self.now, self._keys, self._origin)
         try:
             self.keep.files.write(checkpoint.name_checkpoint(self.name), data)
         except OSError as error:  # The numbers do not depend on it, so training goes on.
             print(f"seqdg: no checkpoint could be written ({error}).", file=sys.stderr)
         self.written = time.perf_counter()
 
-    def _make_record(self, i: int, curve: Tensor, weights: Params, digest: str) -> Record:
-        job, size = self.stack.jobs[i], len(self.stack.jobs)
+    @property
+    def _keys(self) -> list[str]:
+        return [self._find_view(k).key for k in range(len(self.stack.outcomes))]
+
+    def _find_view(self, k: int) -> View:
+        i, view = self.stack.outcomes[k]
+        wanted = self.stack.jobs[i].views[view]
+        assert wanted is not None
+        return wanted
+
+    def _make_record(self, k: int, curve: Tensor, weights: Params, digest: str) -> Record:
+        view, job, size = self._find_view(k), self.stack.jobs[self.stack.outcomes[k][0]], len(self.stack.jobs)
         if self.keep.weights and self.keep.files is not None:
-            about = {"trial": job.key, "description": json.dumps(job.description)}
+            about = {"trial": view.key, "description": json.dumps(view.description)}
             plain = {name: value.contiguous().clone() for name, value in weights.items()}
-            self.keep.files.write(f"weights/{job.key}.safetensors", save(plain, about))
+            self.keep.files.write(f"weights/{view.key}.safetensors", save(plain, about))
         return Record(
-            key=job.key,
-            description=dict(job.description),
-            status=DONE if _stayed_finite(curve, self.now.evaluations[i], job) else DIVERGED,
-            history=self.now.evaluations[i],
+            key=view.key,
+            description=dict(view.description),
+            status=DONE if _stayed_finite(curve, self.now.evaluations[k], job) else DIVERGED,
+            history=self.now.evaluations[k],
             losses=_thin(curve),
             seconds=self.now.seconds / size,
             peak_memory=measure_peak_memory(self.device),

@@ -12,7 +12,8 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -24,8 +25,9 @@ from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm, Number
 from seqdg.core.settings import collect_numbers, with_numbers
+from seqdg.core.wrapper import SharedTraining
 from seqdg.nets.net import Net
-from seqdg.training.capture import CapturedStep, StepData
+from seqdg.training.capture import CapturedStep, Carried, StepData
 from seqdg.training.inputs import Inputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.training.protocol import Protocol, Split, choose_optimizer, end_stages
@@ -36,16 +38,24 @@ log = logging.getLogger("seqdg")
 
 
 @dataclass(frozen=True)
+class View:
+    """One way to deploy a training, which has a record of its own."""
+
+    key: str = ""
+    description: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Job:
-    """One trial, as a stack trains it."""
+    """One training, as a stack does it."""
 
     algorithm: Algorithm
     protocol: Protocol
     split: Split
     seed: int
     params: Params  # all that is trained, at the start
-    key: str = ""  # of its record
-    description: Mapping[str, Any] = field(default_factory=dict)  # for its record
+    # One record as it is. Of a `SharedTraining`: one as it is and one for each of its averages, where they are wanted.
+    views: tuple[View | None, ...] = (View(),)
 
 
 @dataclass
@@ -55,8 +65,9 @@ class State:
     step: int
     stage: int  # the last one entered
     params: Params
-    slots: Slots
+    slots: Slots  # the optimizer's
     losses: list[Tensor] = field(default_factory=list)  # (step, trial) each, of all steps so far
+    memory: Params = field(default_factory=dict)  # the algorithm's
 
 
 class Stack:
@@ -79,6 +90,7 @@ class Stack:
         self.numbers = {} if self.alone else self._stack_numbers([collect_numbers(job.algorithm) for job in jobs])
         rates = [Rates(*(getattr(job.protocol, name) for name in Rates._fields)) for job in jobs]
         self.rates = rates[0] if self.alone else Rates(**self._stack_numbers([r._asdict() for r in rates]))
+        self.outcomes = [(i, v) for i, job in enumerate(jobs) for v, view in enumerate(job.views) if view is not None]
         self.bounds = end_stages(self.algorithm, self.protocol.steps)
         self.captures = capture and inputs.device.type == "cuda" and inputs.is_resident
         self._graphs: dict[int, CapturedStep] = {}
@@ -89,11 +101,16 @@ class Stack:
         params = {name: _stack_shared([job.params[name] for job in self.jobs], self.inputs.device) for name in names}
         if self.alone:
             params = {name: _to_channels_last(p) for name, p in params.items()}
-        return State(0, -1, params, {})
+        sources = len(self.jobs[0].split.train)
+        with self._use_device():
+            memory = self.over_trials(lambda numbers, p: self._with_numbers(numbers).memory(self.net, p, sources))(
+                self.numbers, params
+            )
+        return State(0, -1, params, {}, memory={name: value.contiguous() for name, value in memory.items()})
 
     def advance(self, state: State, stop: int, tick: Callable[[int], None] = lambda steps: None) -> State:
         """Train until `stop` steps are taken; `tick` hears how many were taken since it last did."""
-        state = State(state.step, state.stage, state.params, state.slots, list(state.losses))
+        state = replace(state, losses=list(state.losses))
         with self._use_device():
             while state.step < stop:
                 while state.stage < 0 or state.step == self.bounds[state.stage]:
@@ -103,15 +120,43 @@ class Stack:
                 tick(last - first)
         return state
 
-    def deploy(self, state: State) -> Params:
-        """Return the weights that serve unseen domains, with BatchNorm recalibrated where the policy says so."""
+    def deploy(self, state: State, view: int | None = None) -> Params:
+        """Return the weights that serve unseen domains, with BatchNorm recalibrated where the policy says so.
+
+        view: one of a `SharedTraining`; by default the first of which there is a record.
+        """
+        chosen = self.outcomes[0][1] if view is None else view
+
+        def one(numbers: Params, params: Params, memory: Params) -> Params:
+            algorithm = self._with_numbers(numbers)
+            if isinstance(algorithm, SharedTraining):
+                return algorithm.deploy_as(chosen, params, memory)
+            return algorithm.deploy(params, memory)
+
         with self._use_device(), torch.no_grad():
-            deployed: Params = self.over_trials(lambda numbers, params: self._with_numbers(numbers).deploy(params))(
-                self.numbers, state.params
-            )
+            deployed: Params = self.over_trials(one)(self.numbers, state.params, state.memory)
             if not self.net.on_batch:
                 return deployed
             return {**deployed, **self._recalibrate(deployed)}
+
+    @cached_property
+    def hears_evaluations(self) -> bool:
+        """Whether an evaluation changes what the algorithm remembers."""
+        job = self.jobs[0]
+        memory = job.algorithm.memory(
+            self.net, {n: p.to(self.inputs.device) for n, p in job.params.items()}, len(job.split.train)
+        )
+        after = job.algorithm.evaluated(
+            memory, torch.zeros(len(job.split.train), dtype=self.inputs.dtype, device=self.inputs.device)
+        )
+        return any(after[name] is not value for name, value in memory.items())
+
+    def hear_evaluation(self, state: State, losses: Tensor) -> State:
+        """Return the state after the algorithm has heard losses (trial, source) of weights that are not averaged."""
+        one = self.over_trials(lambda numbers, memory, seen: self._with_numbers(numbers).evaluated(memory, seen))
+        with self._use_device(), torch.no_grad():
+            losses = losses.to(self.inputs.device, self.inputs.dtype)
+            return replace(state, memory=one(self.numbers, state.memory, losses))
 
     def predict(self, deployed: Params, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits (trial, row, class) and labels (trial, row) of rows (trial, row), some rows at a time."""
@@ -139,7 +184,8 @@ class Stack:
         draws = self._draw_steps(state.stage, first, last)
         graph = self._find_graph(state, draws)
         if graph is not None:
-            state.params, state.slots, losses = graph.run(state.params, state.slots, draws)
+            carried, losses = graph.run(_carry(state), draws)
+            _put_back(state, carried)
             self.upcoming.prepare(last, min(last + DRAWN_AHEAD, self.bounds[-1]))  # while the device is at work
         else:
             losses = self._run_eagerly(state, draws)
@@ -153,30 +199,36 @@ class Stack:
         share = (torch.arange(first, last) - start).double() / (self.bounds[stage] - start)
         progress = share.to(self.inputs.dtype)[:, None].expand(last - first, len(self.jobs))
         data = {"domain": domain, "rows": rows, "key": key, "progress": progress}
+        if any(job.protocol.has_schedule for job in self.jobs):
+            steps = range(first, last)
+            factors = [[job.protocol.scale_rate(step, self.bounds[-1]) for job in self.jobs] for step in steps]
+            data["rate"] = torch.tensor(factors, dtype=torch.float64).to(self.inputs.dtype)
         return {name: value.to(device) for name, value in data.items()}
 
     def _run_eagerly(self, state: State, draws: StepData) -> Tensor:
-        step, losses = self._forbid_changes(self.over_trials(self._make_step(state.stage))), []
+        step, losses = self._watch(self.over_trials(self._make_step(state.stage))), []
         for i, (x, y) in enumerate(self.inputs.load_steps(draws["rows"], draws["key"])):
             episode = Episode(x, y, draws["domain"][i], draws["progress"][i], draws["key"][i])
-            state.params, state.slots, loss = step(state.params, state.slots, self.numbers, self.rates, episode)
+            rate = draws["rate"][i] if "rate" in draws else None
+            carried, loss = step(_carry(state), self.numbers, self._scale_rates(rate), episode)
+            _put_back(state, carried)
             losses.append(loss)
         return torch.stack(losses)
 
     def _find_graph(self, state: State, draws: StepData) -> CapturedStep | None:
         """Return the step of the state's stage as a graph, which is recorded at its first use; None without graphs."""
         if self.captures and state.stage not in self._graphs:
-            step = self._forbid_changes(self.over_trials(self._make_step(state.stage)))
+            step = self._watch(self.over_trials(self._make_step(state.stage)))
 
-            def whole(params: Params, slots: Slots, now: StepData) -> tuple[Params, Slots, Tensor]:
+            def whole(carried: Carried, now: StepData) -> tuple[Carried, Tensor]:
                 x, y = self.inputs.load_step(now["rows"], now["key"])
                 episode = Episode(x, y, now["domain"], now["progress"], now["key"])
-                taken: tuple[Params, Slots, Tensor] = step(params, slots, self.numbers, self.rates, episode)
+                taken: tuple[Carried, Tensor] = step(carried, self.numbers, self._scale_rates(now.get("rate")), episode)
                 return taken
 
             before = sys.exc_info()[1]
             try:
-                self._graphs[state.stage] = CapturedStep(whole, state.params, state.slots, draws, DRAWN_AHEAD)
+                self._graphs[state.stage] = CapturedStep(whole, _carry(state), draws, DRAWN_AHEAD)
             except RuntimeError as error:
                 self.captures = False
                 log.warning(
@@ -184,29 +236,50 @@ class Stack:
                 )
         return self._graphs.get(state.stage)
 
-    def _make_step(self, stage: int) -> Callable[..., tuple[Params, Slots, Tensor]]:
+    def _scale_rates(self, factor: Tensor | None) -> Rates:
+        """Return the learning rates of one step. factor: (trial,) what the schedules make of them."""
+        if factor is None:
+            return self.rates
+        return self.rates._replace(lr=self.rates.lr * factor)
+
+    def _make_step(self, stage: int) -> Callable[..., tuple[Carried, Tensor]]:
         """Make the function that takes one step of one trial."""
         kind, half = self.inputs.device.type, self.protocol.precision == "bf16"
 
-        def step(params: Params, slots: Slots, numbers: Params, rates: Rates, episode: Episode) -> tuple[Any, ...]:
+        def step(carried: Carried, numbers: Params, rates: Rates, episode: Episode) -> tuple[Carried, Tensor]:
+            slots = {name: values for name, values in carried.items() if name not in ("params", "memory")}
             algorithm = self._with_numbers(numbers).stages()[stage][1]
             with torch.autocast(kind, torch.bfloat16, enabled=half, cache_enabled=False), _fix_order_of_sums():
-                direction, loss = algorithm.gradient(self.net, params, episode)
-            params, slots = self.optimizer.update(params, direction, slots, rates)
-            return params, slots, loss
+                direction, loss, memory = algorithm.step(self.net, carried["params"], carried["memory"], episode)
+            params, slots = self.optimizer.update(carried["params"], direction, slots, rates)
+            params = _change_pace(algorithm, direction, carried["params"], params)
+            return {"params": params, "memory": memory, **slots}, loss
 
         return step
 
-    def _forbid_changes(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the same step, which raises an error where the algorithm changes its weights in place."""
+    def _watch(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the same step, which raises an error where the algorithm changes its weights or its memory in place,
+        or returns another kind of memory than it was given."""
+        kind = type(self.algorithm).__name__
 
-        def watched(params: Params, *others: Any) -> Any:
-            before = [p._version for p in params.values()]
-            taken = step(params, *others)
-            if changed := [n for (n, p), old in zip(params.items(), before, strict=True) if p._version != old]:
+        def watched(carried: Carried, *others: Any) -> Any:
+            parts = {"weights": carried["params"], "memory": carried["memory"]}
+            held = [(part, name, t, t._version) for part, of in parts.items() for name, t in of.items()]
+            taken = step(carried, *others)
+            for part, name, t, version in held:
+                if t._version != version:
+                    raise UsageError(
+                        f"{kind} changes the {part} that it is given ('{name}') in place: let it make new ones."
+                    )
+            old, new = (
+                {name: (tuple(t.shape), t.dtype) for name, t in memory.items()}
+                for memory in (carried["memory"], taken[0]["memory"])
+            )
+            if old != new:
+                name = min(n for n in {**old, **new} if old.get(n) != new.get(n))
                 raise UsageError(
-                    f"{type(self.algorithm).__name__} changes the weights that it is given ('{changed[0]}') in place: "
-                    "let it make new ones."
+                    f"{kind} is given '{name}' in its memory as {old.get(name)} and returns it as {new.get(name)} "
+                    "(shape over all trials, type): a memory keeps its names, shapes and types."
                 )
             return taken
 
@@ -217,9 +290,11 @@ class Stack:
         state.stage += 1
         stage = state.stage
         begin = self.over_trials(
-            lambda numbers, params: self._with_numbers(numbers).stages()[stage][1].enter(self.net, params)
+            lambda numbers, params, memory: (
+                self._with_numbers(numbers).stages()[stage][1].enter(self.net, params, memory)
+            )
         )
-        state.params = begin(self.numbers, state.params)
+        state.params, state.memory = begin(self.numbers, state.params, state.memory)
         state.slots = self.over_trials(self.optimizer.init)(state.params)
 
     def _use_device(self) -> Any:
@@ -262,6 +337,24 @@ class Stack:
         ):  # the features inside a convolutional net are tens of times as large as its images
             budget = 2**28 if self.inputs.transform is None else 2**25
         return max(1, budget // (trials * self.inputs.size))
+
+
+def _carry(state: State) -> Carried:
+    """Return all tensors that a step takes over from the one before."""
+    return {"params": state.params, "memory": state.memory, **state.slots}
+
+
+def _put_back(state: State, carried: Carried) -> None:
+    state.params, state.memory = carried["params"], carried["memory"]
+    state.slots = {name: values for name, values in carried.items() if name not in ("params", "memory")}
+
+
+def _change_pace(algorithm: Algorithm, direction: Params, old: Params, new: Params) -> Params:
+    """Make the step of some names longer or shorter, as if the learning rate were: every optimizer's step is
+    proportional to it."""
+    paces = {name: algorithm.pace(name) for name in direction}
+    changed = {name: pace for name, pace in paces.items() if isinstance(pace, Tensor) or pace != 1.0}
+    return {**new, **{name: old[name] + pace * (new[name] - old[name]) for name, pace in changed.items()}}
 
 
 def set_precision(precision: str) -> None:

@@ -49,14 +49,15 @@ def train_group(group: Group, session: Session, tick: Callable[[int], None]) -> 
         learner = find_learner(group.trials[0].algorithm)
         return learner.train(group, session.task, torch.device(session.device), tick, session.keep)
     except torch.OutOfMemoryError:
-        if len(group.trials) == 1:
+        if len(group.trainings) == 1:
             return record_failure(group, session, traceback.format_exc())
     except Exception:
         return record_failure(group, session, traceback.format_exc())
     torch.cuda.empty_cache()
-    middle = len(group.trials) // 2
-    halves = [Group(group.trials[:middle]), Group(group.trials[middle:])]
-    return [record for half in halves for record in train_group(half, session, tick)]
+    middle = len(group.trainings) // 2
+    halves = (group.trainings[:middle], group.trainings[middle:])
+    groups = [Group(tuple(trial for one in half for trial in one)) for half in halves]
+    return [record for half in groups for record in train_group(half, session, tick)]
 
 
 def record_failure(group: Group, session: Session, error: str) -> list[Record]:

@@ -1,0 +1,71 @@
+"""Mixup between domains, around any algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from seqdg.base import noise
+from seqdg.base.episode import Episode, Params
+from seqdg.base.errors import UsageError
+from seqdg.core import Number, Range, Wrapper, register, setting
+from seqdg.nets.net import Criterion, Net
+
+STREAM = 0x6D697875700000  # makes a key of its own from an episode's
+
+
+@register("mixup")
+@dataclass(frozen=True)
+class Mixup(Wrapper):
+    """Mixup between domains (Zhang et al., ICLR 2018; Yan et al. 2020; Wang et al. 2020).
+
+    Each domain of the path is mixed with the next, and the last with the first:
+
+        x_i <- m_i * x_i + (1 - m_i) * x_{i+1},   loss <- m_i * l(., y_i) + (1 - m_i) * l(., y_{i+1})
+        m_i drawn from Beta(mix, mix), once for all rows of the domain
+
+    base: the algorithm inside, which sees mixed domains.
+    mix: both parameters of the Beta distribution; the smaller, the less is mixed.
+    """
+
+    mix: Number = setting(0.2, above=0.0, search=Range(0.1, 10.0))
+    place: ClassVar[str] = "inputs"
+
+    def check(self, net: Net, sources: int) -> None:
+        super().check(net, sources)
+        if self.base.hard_labels:
+            raise UsageError(
+                f"{type(self.base).__name__} reads the label of each row, and mixup gives a row two: drop +mixup."
+            )
+
+    def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
+        return self.base.loss(*self._mix(net, params, episode))
+
+    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        return self.base.gradient(*self._mix(net, params, episode))
+
+    def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
+        mixed_net, _, mixed = self._mix(net, params, episode)
+        return super().step(mixed_net, params, memory, mixed)
+
+    def _mix(self, net: Net, params: Params, episode: Episode) -> tuple[Net, Params, Episode]:
+        share = noise.beta(episode.key ^ STREAM, self.mix, (episode.domains,), episode.x.dtype)
+        rows = share.reshape(-1, *(1,) * (episode.x.dim() - 1))
+        x = rows * episode.x + (1 - rows) * episode.x.roll(-1, 0)
+        shares = share.unsqueeze(1).expand(episode.y.shape)
+        labels = torch.stack([episode.y.to(x.dtype), episode.y.roll(-1, 0).to(x.dtype), shares], -1)
+        return net.with_criterion(judge_both(net.criterion)), params, episode._replace(x=x, y=labels)
+
+
+def judge_both(criterion: Criterion) -> Criterion:
+    """Make a criterion of labels (row, 3): that of a row, that of its partner, and the share of the first."""
+
+    def judge(logits: Tensor, labels: Tensor) -> Tensor:
+        first, second, share = labels.unbind(-1)
+        own, other = (criterion(logits, y.long()) for y in (first, second))
+        return share[0] * own + (1 - share[0]) * other
+
+    return judge

@@ -1,0 +1,190 @@
+"""Wrappers: what can be added to any algorithm. `agg+mixup+ema` is `EMA(Mixup(AGG()))`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from seqdg.base import tree
+from seqdg.base.episode import Episode, Params
+from seqdg.core.algorithm import Algorithm, Number
+from seqdg.nets.net import Net
+
+PLACES = ("inputs", "direction", "stages", "weights")  # from the inside out
+BASE, OWN = "base.", "own."  # prefixes in a wrapper's memory
+
+
+@dataclass(frozen=True)
+class Wrapper(Algorithm):
+    """An algorithm around another one. It delegates everything; a subclass changes what it is about.
+
+    In its memory the base's entries begin with `base.`, and its own with anything else.
+
+    base: the algorithm inside.
+    """
+
+    base: Algorithm
+    place: ClassVar[str] = "direction"  # one of PLACES: where it may stand in a chain of names
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("optimizer", "needs", "sums", "hard_labels", "together"):
+            object.__setattr__(self, name, getattr(self.base, name))
+
+    def check(self, net: Net, sources: int) -> None:
+        self.base.check(net, sources)
+
+    def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
+        return self.base.init(net, params, sources, generator)
+
+    def memory(self, net: Net, params: Params, sources: int) -> Params:
+        return tree.with_prefix(self.base.memory(net, params, sources), BASE)
+
+    def stages(self) -> tuple[tuple[float, Algorithm], ...]:
+        """Return the base's stages, each of them wrapped."""
+        return tuple((share, replace(self, base=stage)) for share, stage in self.base.stages())
+
+    def enter(self, net: Net, params: Params, memory: Params) -> tuple[Params, Params]:
+        params, kept = self.base.enter(net, params, tree.under_prefix(memory, BASE))
+        return params, {**memory, **tree.with_prefix(kept, BASE)}
+
+    def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
+        return self.base.loss(net, params, episode)
+
+    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        return self.base.gradient(net, params, episode)
+
+    def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
+        direction, value, kept = self.base.step(net, params, tree.under_prefix(memory, BASE), episode)
+        return direction, value, {**memory, **tree.with_prefix(kept, BASE)}
+
+    def evaluated(self, memory: Params, losses: Tensor) -> Params:
+        return {**memory, **tree.with_prefix(self.base.evaluated(tree.under_prefix(memory, BASE), losses), BASE)}
+
+    def pace(self, name: str) -> Number:
+        return self.base.pace(name)
+
+    def deploy(self, params: Params, memory: Params) -> Params:
+        return self.base.deploy(params, tree.under_prefix(memory, BASE))
+
+    def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
+        return self.base.statistics(net, deployed, x)
+
+    def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
+        return self.base.predict(net, deployed, x)
+
+
+@dataclass(frozen=True)
+class Averaging(Wrapper):
+    """Deploys an average of the weights. It changes no training, so several averages of one training can share it.
+
+    A subclass says what is remembered (`begin`), how a step adds to it (`observe`), what an evaluation makes of it
+    (`judge`) and what is deployed (`average`).
+
+    base: the algorithm whose weights are averaged.
+    """
+
+    place: ClassVar[str] = "weights"
+    needs_evaluations: ClassVar[int] = 0  # at least so many, on validation rows
+
+    def begin(self, params: Params) -> Params:
+        """Return what is remembered before the first step of a stage."""
+        raise NotImplementedError
+
+    def observe(self, seen: Params, params: Params, progress: Tensor) -> Params:
+        """Return what is remembered after the step that starts from these weights."""
+        raise NotImplementedError
+
+    def judge(self, seen: Params, losses: Tensor) -> Params:
+        """Return what is remembered after an evaluation, as `evaluated` does."""
+        return seen
+
+    def average(self, seen: Params, params: Params) -> Params:
+        """Return the average, with the current weights."""
+        raise NotImplementedError
+
+    def memory(self, net: Net, params: Params, sources: int) -> Params:
+        return {**super().memory(net, params, sources), **tree.with_prefix(self.begin(params), OWN)}
+
+    def enter(self, net: Net, params: Params, memory: Params) -> tuple[Params, Params]:
+        params, memory = super().enter(net, params, memory)
+        return params, {**memory, **tree.with_prefix(self.begin(params), OWN)}
+
+    def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
+        direction, value, kept = super().step(net, params, memory, episode)
+        seen = self.observe(tree.under_prefix(memory, OWN), params, episode.progress)
+        return direction, value, {**kept, **tree.with_prefix(seen, OWN)}
+
+    def evaluated(self, memory: Params, losses: Tensor) -> Params:
+        seen = self.judge(tree.under_prefix(memory, OWN), losses)
+        return {**super().evaluated(memory, losses), **tree.with_prefix(seen, OWN)}
+
+    def deploy(self, params: Params, memory: Params) -> Params:
+        return super().deploy(self.average(tree.under_prefix(memory, OWN), params), memory)
+
+
+@dataclass(frozen=True)
+class SharedTraining(Wrapper):
+    """One training that is deployed in several ways: as it is, and as each of some averages.
+
+    base: what trains.
+    averages: what is deployed beside it; their own bases are not used.
+    """
+
+    averages: tuple[Averaging, ...] = ()
+
+    def memory(self, net: Net, params: Params, sources: int) -> Params:
+        return {**super().memory(net, params, sources), **self._begin(params)}
+
+    def enter(self, net: Net, params: Params, memory: Params) -> tuple[Params, Params]:
+        params, memory = super().enter(net, params, memory)
+        return params, {**memory, **self._begin(params)}
+
+    def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
+        direction, value, kept = super().step(net, params, memory, episode)
+        for i, average in enumerate(self.averages):
+            seen = average.observe(tree.under_prefix(memory, f"{i}."), params, episode.progress)
+            kept |= tree.with_prefix(seen, f"{i}.")
+        return direction, value, kept
+
+    def evaluated(self, memory: Params, losses: Tensor) -> Params:
+        kept = super().evaluated(memory, losses)
+        for i, average in enumerate(self.averages):
+            kept |= tree.with_prefix(average.judge(tree.under_prefix(memory, f"{i}."), losses), f"{i}.")
+        return kept
+
+    def deploy_as(self, view: int, params: Params, memory: Params) -> Params:
+        """Deploy as it is (view 0), or as the average number `view - 1`."""
+        if view:
+            params = self.averages[view - 1].average(tree.under_prefix(memory, f"{view - 1}."), params)
+        return super().deploy(params, memory)
+
+    def _begin(self, params: Params) -> Params:
+        parts = (tree.with_prefix(a.begin(params), f"{i}.") for i, a in enumerate(self.averages))
+        return {name: value for part in parts for name, value in part.items()}
+
+
+def list_layers(algorithm: Algorithm) -> tuple[Algorithm, ...]:
+    """List an algorithm and those inside it, from the outside in: wrappers, `Sequential`, base."""
+    inner = next((v for f in fields(algorithm) if isinstance(v := getattr(algorithm, f.name), Algorithm)), None)
+    return (algorithm,) if inner is None else (algorithm, *list_layers(inner))
+
+
+def find_core(algorithm: Algorithm) -> Algorithm:
+    """Return the innermost algorithm, without wrappers and `Sequential`."""
+    return list_layers(algorithm)[-1]
+
+
+def strip_wrappers(algorithm: Algorithm) -> Algorithm:
+    """Return the algorithm inside all wrappers, which may be a `Sequential`."""
+    return strip_wrappers(algorithm.base) if isinstance(algorithm, Wrapper) else algorithm
+
+
+def split_average(algorithm: Algorithm) -> tuple[Algorithm, Averaging | None]:
+    """Return what trains, and the average around it where there is one, with an empty base."""
+    if not isinstance(algorithm, Averaging):
+        return algorithm, None
+    return algorithm.base, replace(algorithm, base=Algorithm())
