@@ -29,11 +29,11 @@ def dataset():
     return Dataset("toy", ("a", "b", "c", "d"), ("x", "y", "z"), x, y, torch.arange(120) % 4, "f")
 
 
-def make_net(seed=0, batchnorm=False):
+def make_net(seed=0, batchnorm=False, policy="recalibrate"):
     torch.manual_seed(seed)
     middle = [nn.BatchNorm1d(6)] if batchnorm else []
     module = nn.Sequential(nn.Linear(4, 6), *middle, nn.Tanh(), nn.Linear(6, 3)).double()
-    return Net(module, "recalibrate" if batchnorm else "none")
+    return Net(module, policy if batchnorm else "none")
 
 
 def jobs_of(dataset, algorithms, protocol=PROTOCOL, batchnorm=False):
@@ -45,9 +45,9 @@ def jobs_of(dataset, algorithms, protocol=PROTOCOL, batchnorm=False):
     return made
 
 
-def stack_of(dataset, jobs, batchnorm=False):
+def stack_of(dataset, jobs, batchnorm=False, policy="recalibrate"):
     inputs = Inputs(dataset.x, dataset.y, torch.device("cpu"), torch.float64)
-    return Stack(make_net(batchnorm=batchnorm), inputs, jobs)
+    return Stack(make_net(batchnorm=batchnorm, policy=policy), inputs, jobs)
 
 
 @pytest.mark.parametrize("name", ["agg", "mldg", "fo-mldg", "s-mldg", "fo-s-mldg", "ffo-s-mldg"])
@@ -220,6 +220,28 @@ def test_a_trial_that_diverges_leaves_the_others_alone(dataset):
     assert not torch.isfinite(torch.cat(state.losses)[:, 1]).all()
     for key, value in own.params.items():
         torch.testing.assert_close(state.params[key][0], value[0], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+def test_running_batchnorm_is_torchs_running_average_of_the_sources_minibatches(dataset, trials):
+    moved = replace(dataset, x=dataset.x + 3.0 * dataset.domain.unsqueeze(1))  # sources that lie apart
+    jobs = jobs_of(moved, [build("agg")] * trials, replace(PROTOCOL, batch=7), batchnorm=True)
+    stack = stack_of(moved, jobs, batchnorm=True, policy="running")
+    state = stack.advance(stack.start(), 4)
+    served, other = stack.deploy(state), stack_of(moved, jobs, batchnorm=True).deploy(state)
+    for i, job in enumerate(jobs):
+        module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, momentum=None), nn.Tanh(), nn.Linear(6, 3)).double()
+        module.load_state_dict({name: p[i] for name, p in state.params.items()}, strict=False)
+        module.train()
+        for rows in Sampler(job.seed, job.split.train, 7).draw(0, 3).rows.flatten(0, 1):  # of 24 rows a source
+            module(moved.x[rows])
+        assert module[1].num_batches_tracked == 9
+        torch.testing.assert_close(served["1.running_mean"][i], module[1].running_mean)
+        torch.testing.assert_close(served["1.running_var"][i], module[1].running_var)
+        x = moved.x[job.split.train[0]]
+        torch.testing.assert_close(stack.net({n: p[i] for n, p in served.items()}, x), module.eval()(x))
+    torch.testing.assert_close(served["1.running_mean"], other["1.running_mean"])
+    assert (other["1.running_var"] > 1.5 * served["1.running_var"]).any()
 
 
 def test_deployed_batchnorm_has_the_statistics_of_the_source_rows(dataset):

@@ -34,8 +34,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     net: 'mlp', 'resnet18', ... or your own nn.Module, which returns a logit per class. Training starts from its
         weights; those with requires_grad=False stay as they are. None: an mlp for tables, EfficientNet-Lite0 with its
         ImageNet weights for images.   hidden: widths of the mlp.
-    batchnorm: 'frozen', 'recalibrate', 'none'; 'auto' freezes nets that start from ImageNet weights, and yours where
-        no BatchNorm has weights to train.
+    batchnorm: 'frozen', 'recalibrate', 'running', 'none'; 'auto' freezes nets that start from ImageNet weights, and
+        yours where no BatchNorm has weights to train, and recalibrates others.
     steps, batch: of training; a step sees `batch` rows of every domain.
     optimizer, lr, momentum, weight_decay: 'adam', 'momentum', 'sgd', or 'auto' for the algorithm's own. With Adam it
         makes no difference whether a loss is a sum or a mean over domains, so one lr serves all algorithms.

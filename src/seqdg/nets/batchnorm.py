@@ -2,14 +2,16 @@
 
 `frozen`: the running statistics are constants, and the affine part is trained (for pretrained nets).
 `recalibrate`: training normalizes by the statistics of each minibatch; the running ones are estimated once, over source
-data, for the weights that are deployed.
+data, for the weights that are deployed. They are the mean and the variance over all sources together.
+`running`: the same, but what is deployed is what torch's running averages come to: the mean over minibatches of one
+source each of their means, and of their unbiased variances. How far the sources lie apart is not in these variances.
 `none`: the net has no BatchNorm.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -21,7 +23,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from seqdg import kernels
 
-POLICIES = ("frozen", "recalibrate", "none")
+POLICIES = ("frozen", "recalibrate", "running", "none")
+ON_BATCH = ("recalibrate", "running")  # training normalizes by each minibatch
 
 
 class PureBatchNorm(nn.Module):
@@ -40,13 +43,14 @@ class PureBatchNorm(nn.Module):
         self.on_batch = on_batch
         self.seen: tuple[Tensor, Tensor] | None = None
         self.recording = False
+        self.unbiased = False  # whether recorded variances divide by the count less one
         self.parts = 1  # domains that a batch holds one after the other, each normalized by itself
 
     def forward(self, x: Tensor, rest: Tensor | None = None, act: str = "none") -> Tensor:
         """act(normalized x + rest)"""
         if self.recording:
             others = [d for d in range(x.dim()) if d != 1]
-            self.seen = x.mean(others), x.var(others, unbiased=False)
+            self.seen = x.mean(others), x.var(others, unbiased=self.unbiased)
         if not self.on_batch:
             return kernels.add_and_activate(self._normalize(x, self.running_mean, self.running_var), rest, act)
         if self.weight is not None and self.bias is not None and len(x) % self.parts == 0:
@@ -109,12 +113,12 @@ def purify_batchnorm(module: nn.Module, on_batch: bool) -> nn.Module:
 
 
 @contextmanager
-def record_statistics(module: nn.Module) -> Iterator[dict[str, Tensor]]:
+def record_statistics(module: nn.Module, unbiased: bool = False) -> Iterator[dict[str, Tensor]]:
     """Record the mean and variance that reach every BatchNorm in a forward pass; the dict is filled at the end."""
     layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, PureBatchNorm)}
     statistics: dict[str, Tensor] = {}
     for layer in layers.values():
-        layer.recording = True
+        layer.recording, layer.unbiased = True, unbiased
     try:
         yield statistics
         for name, layer in layers.items():
@@ -124,6 +128,28 @@ def record_statistics(module: nn.Module) -> Iterator[dict[str, Tensor]]:
     finally:
         for layer in layers.values():
             layer.recording, layer.seen = False, None
+
+
+def pool_statistics(parts: Sequence[Mapping[str, Tensor]], policy: str) -> dict[str, Tensor]:
+    """Return what is deployed, from what `record_statistics` gave for each of several minibatches of equal size.
+
+    m_k, v_k: mean and variance of the k-th of K minibatches.   m = 1/K * sum of m_k
+    `recalibrate`: m and 1/K * sum of (v_k + m_k^2) - m^2, with v_k over the count: those of all rows together.
+    `running`: m and 1/K * sum of v_k, with v_k over the count less one: torch's, of `momentum=None`.
+    """
+    mean: dict[str, Tensor] = {}
+    second: dict[str, Tensor] = {}
+    whole = policy == "recalibrate"
+    for part in parts:
+        for name in (n for n in part if n.endswith("running_mean")):
+            at, around = part[name], part[_name_variance(name)]
+            mean[name] = mean.get(name, 0) + at / len(parts)
+            second[name] = second.get(name, 0) + (around + at**2 if whole else around) / len(parts)
+    return {**mean, **{_name_variance(n): s - mean[n] ** 2 if whole else s for n, s in second.items()}}
+
+
+def _name_variance(mean: str) -> str:
+    return mean.removesuffix("mean") + "var"
 
 
 @contextmanager

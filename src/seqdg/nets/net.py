@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,11 @@ from torch.nn.functional import cross_entropy
 from seqdg.base.episode import Episode, Minibatch, Params
 from seqdg.base.errors import UsageError, unknown
 from seqdg.nets.batchnorm import (
+    ON_BATCH,
     POLICIES,
     find_batchnorm_without_statistics,
     has_batchnorm,
+    pool_statistics,
     purify_batchnorm,
     record_statistics,
     split_batches,
@@ -49,13 +51,15 @@ class Net:
         if batchnorm not in POLICIES:
             raise unknown("BatchNorm policy", batchnorm, POLICIES)
         if batchnorm == "none" and has_batchnorm(module):
-            raise UsageError("The net has BatchNorm layers but its policy is 'none'. Choose 'frozen' or 'recalibrate'.")
+            raise UsageError(
+                "The net has BatchNorm layers but its policy is 'none'. Choose 'frozen', 'recalibrate' or 'running'."
+            )
         if batchnorm == "frozen" and (layer := find_batchnorm_without_statistics(module)) is not None:
             raise UsageError(
                 f"BatchNorm layer '{layer}' keeps no running statistics that could be frozen. Choose 'recalibrate'."
             )
         self.policy, self.criterion = batchnorm, loss
-        self.on_batch = batchnorm == "recalibrate" and has_batchnorm(module)
+        self.on_batch = batchnorm in ON_BATCH and has_batchnorm(module)
         pure = purify_dropout(purify_batchnorm(module, on_batch=self.on_batch).eval())
         parameters = dict(pure.named_parameters())
         self._initial = {name: p.detach().clone() for name, p in parameters.items() if p.requires_grad}
@@ -149,11 +153,16 @@ class Net:
         # vmap asks a function for its name, anything else for its repr, and a repr with numbers reads from the device.
         return vmap(lambda rows, labels: self.criterion(rows, labels))(logits, y)
 
+    def pool_statistics(self, parts: Sequence[Params]) -> Params:
+        """What is deployed, from the `statistics` of several minibatches of equal size."""
+        return pool_statistics(parts, self.policy)
+
     def statistics(self, params: Params, x: Tensor) -> Params:
-        """Mean and variance that reach every BatchNorm under `recalibrate`, named as the running ones."""
+        """Mean and variance that reach every BatchNorm where training normalizes by the minibatch, named as the running
+        ones. Nothing is dropped: the net that serves drops nothing either."""
         if not self.on_batch:
             return {}
-        with record_statistics(self._training) as statistics:
+        with record_statistics(self._training, unbiased=self.policy == "running") as statistics:
             self._run(self._training, params, x)
         return statistics
 

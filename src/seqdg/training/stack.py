@@ -311,23 +311,13 @@ class Stack:
         return {name: v.to(self.inputs.device, self.inputs.dtype) for name, v in tree.stack(exact).items()}
 
     def _recalibrate(self, deployed: Params, most: int = 512) -> Params:
-        """Return mean and variance over all sources, from equal parts of their training rows (at most `most` each)."""
+        """Return the deployed statistics, from equal parts of the sources' training rows (at most `most` each)."""
         batch = self.protocol.batch
         count = max(1, min(most, *(len(rows) for job in self.jobs for rows in job.split.train)) // batch)
         one = self.over_trials(lambda numbers, params, x: self._with_numbers(numbers).statistics(self.net, params, x))
-        mean: Params = {}
-        square: Params = {}
         drawn = Upcoming(self.upcoming.samplers).take(0, count).rows.to(self.inputs.device)
         parts = drawn.transpose(1, 2).flatten(0, 1)  # (step x source, trial, batch)
-        for rows in parts:
-            statistics = one(self.numbers, deployed, self.inputs.serve(rows)[0])
-            for name, value in statistics.items():
-                if name.endswith("running_mean"):
-                    variance = statistics[name.removesuffix("mean") + "var"]
-                    mean[name] = mean.get(name, 0) + value / len(parts)
-                    square[name] = square.get(name, 0) + (variance + value**2) / len(parts)
-        spread = {n.removesuffix("mean") + "var": s - mean[n] ** 2 for n, s in square.items()}
-        return {**mean, **spread}
+        return self.net.pool_statistics([one(self.numbers, deployed, self.inputs.serve(rows)[0]) for rows in parts])
 
     def _count_rows_together(self, trials: int) -> int:
         """Say how many rows of each trial are predicted at once."""
