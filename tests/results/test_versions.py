@@ -45,7 +45,7 @@ def test_of_older_records_it_is_said_which_of_their_methods_changed():
         f"These trials were made by seqdg 0.1 (description 1; today's is {VERSION}): since then metareg changed."
     )
     (said,) = describe_versions([make_record("agg", "efficientnet-lite0", 1)])
-    assert "since then the net efficientnet-lite0 changed" in said
+    assert "since then efficientnet-lite0 is trained with its dropout" in said
     (said,) = describe_versions([make_record("agg", version=1)])
     assert "no method in them is known to have changed" in said
 

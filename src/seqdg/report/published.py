@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from seqdg.base.errors import UsageError
+from seqdg.report.departures import list_departures
 from seqdg.results.record import Record
 from seqdg.results.summary import AVERAGE, Cell
 
@@ -30,7 +31,8 @@ class PaperTable:
     columns: tuple[str, ...]
     rows: tuple[str, ...]
     values: Mapping[tuple[str, str], float]
-    protocol: Mapping[str, Any]  # what the paper says about its net, inputs, split and trials
+    protocol: Mapping[str, Any]  # what the paper says about its net, inputs, split, steps, optimizer and trials
+    unprinted: Mapping[str, str]  # columns that its source alone has: "commented out", or "cut"
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,30 @@ def cite() -> str:
 
 @cache
 def load_tables() -> dict[str, PaperTable]:
-    """Return the tables of accuracy by name: ixmas, vlcs, pacs, pacs-alexnet."""
+    """Return the tables of accuracy by name: ixmas, vlcs, pacs, pacs-alexnet. Columns that are printed come first."""
     tables = {}
     for name, table in _read_content()["tables"].items():
-        rest = {k: v for k, v in table.items() if k not in ("place", "title", "columns", "rows")}
-        columns = tuple(table["columns"])
-        values = {(r, c): v for r, line in table["rows"].items() for c, v in zip(columns, line, strict=True)}
-        tables[name] = PaperTable(name, table["place"], table["title"], columns, tuple(table["rows"]), values, rest)
+        rest = {k: v for k, v in table.items() if k not in ("place", "title", "columns", "rows", "unprinted")}
+        printed, others = tuple(table["columns"]), table.get("unprinted", {})
+        values = {(r, c): v for r, line in table["rows"].items() for c, v in zip(printed, line, strict=True)}
+        values |= {(r, c): others[c][r] for c in others for r in table["rows"]}
+        tables[name] = PaperTable(
+            name=name,
+            place=table["place"],
+            title=table["title"],
+            columns=(*printed, *others),
+            rows=tuple(table["rows"]),
+            values=values,
+            protocol={**_read_content()["protocol"], **rest},
+            unprinted={column: other["place"] for column, other in others.items()},
+        )
     return tables
+
+
+def load_settings(table: str) -> dict[str, dict[str, Any]]:
+    """Return the settings that appendix C gives for a table, by the names of our algorithms."""
+    settings: dict[str, dict[str, Any]] = {name: dict(s) for name, s in _read_content()["settings"][table].items()}
+    return {**settings, "s-mldg": settings["fo-s-mldg"]}
 
 
 def find_wrong_averages(table: PaperTable) -> dict[str, float]:
@@ -146,8 +164,7 @@ def _write_notes(
 ) -> list[str]:
     paper = table.protocol
     notes = [f"Published: {table.title} ({table.place} of {cite()}). It gives no standard errors."]
-    differences = (compare(paper, records) for compare in (_compare_nets, _compare_inputs, _compare_splits))
-    notes += [note for note in differences if note]
+    notes += list_departures(paper, load_settings(table.name), len(table.rows) - 2, records)
     trials = sorted({c.trials for c in cells if c.held_out not in (AVERAGE,) and c.trials})
     here = " to ".join(str(n) for n in sorted({trials[0], trials[-1]})) if trials else "none"
     if "trials" not in paper:
@@ -158,53 +175,22 @@ def _write_notes(
     missing = [row for row in table.rows if row not in rows.values()]
     if missing:
         notes.append(f"Average: the paper's is over all its domains; this run did not hold out {', '.join(missing)}.")
+    notes += [paper["note"]] if "note" in paper else []
     notes += [text for column, text in _read_content()["notes"].items() if column in columns.values()]
     for column, mean in find_wrong_averages(table).items():
         if column in columns.values():
             average = table.values[AVERAGE, column]
             notes.append(f"The paper prints {average} as the average of {column}; the mean of its rows is {mean:.1f}.")
     others = [c for c in table.columns if c not in columns.values()]
-    if others:
-        notes.append(f"In the paper's table but not in this run: {', '.join(others)}.")
+    printed = [c for c in others if c not in table.unprinted]
+    if printed:
+        notes.append(f"In the paper's table but not in this run: {', '.join(printed)}.")
+    for why in dict.fromkeys(table.unprinted.values()):
+        hidden = [c for c in others if table.unprinted.get(c) == why]
+        if hidden:
+            numbers = ", ".join(f"{c} {table.values[AVERAGE, c]:.1f}" for c in hidden)
+            notes.append(f"In the source of the paper's table, but {why}, and not in this run (averages): {numbers}.")
     alone = [a for a in dict.fromkeys(c.algorithm for c in cells) if a not in columns]
     if alone:
         notes.append(f"In this run but not in the paper's table: {', '.join(alone)}.")
     return notes
-
-
-def _compare_nets(paper: Mapping[str, Any], records: Sequence[Record]) -> str | None:
-    nets = dict.fromkeys(_describe_net(r.description["net"]) for r in records)
-    wanted = _describe_net(
-        {"name": paper["net"], "hidden": paper.get("hidden", ()), "weights": "yes" if paper["pretrained"] else None}
-    )
-    others = [text for text in nets if text != wanted]
-    return f"Net: {wanted} in the paper, {' and '.join(others)} here." if others else None
-
-
-def _describe_net(net: Mapping[str, Any]) -> str:
-    name = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "alexnet": "AlexNet"}.get(net["name"], net["name"])
-    layers = "-".join(str(width) for width in net.get("hidden", ()))
-    start = " from ImageNet weights" if net.get("weights") else ""
-    return f"{name} {layers}".strip() + (start if net["name"] != "mlp" else "")
-
-
-def _compare_inputs(paper: Mapping[str, Any], records: Sequence[Record]) -> str | None:
-    on_features = any(r.description["net"]["name"] == "mlp" for r in records)
-    if paper["kind"] == "images":
-        return f"Inputs: {paper['inputs']} in the paper, precomputed features here." if on_features else None
-    return f"Inputs: {paper['inputs']} in the paper; that this run's are the same cannot be seen from its records."
-
-
-def _compare_splits(paper: Mapping[str, Any], records: Sequence[Record]) -> str | None:
-    protocols = [r.description["protocol"] for r in records]
-    here = {
-        "official"
-        if p.get("split") == "official"
-        else f"random, {100 * (1 - p.get('validation', 0)):.0f} % to train on and "
-        + ("the whole held-out domain" if p.get("test") == "whole" else f"{100 * p.get('validation', 0):.0f} %")
-        + " to test on"
-        for p in protocols
-    }
-    if here == {paper["split"]}:
-        return None
-    return f"Split: {paper['split']} in the paper; here {' and '.join(sorted(here))}."

@@ -19,12 +19,10 @@ class Release(NamedTuple):
 
     name: str
     algorithms: tuple[str, ...]
-    nets: tuple[str, ...]  # by the beginning of their names
+    nets: tuple[str, ...]  # that have their dropout since
 
 
-RELEASES = {
-    1: Release("0.1", ("mmd-aae", "metareg", "crossgrad"), ("alexnet", "efficientnet-lite0", "timm:")),
-}
+RELEASES = {1: Release("0.1", ("mmd-aae", "metareg", "crossgrad"), ("alexnet", "efficientnet-lite0"))}
 
 
 def read_version(record: Record) -> int:
@@ -59,21 +57,23 @@ def describe_versions(records: Sequence[Record]) -> list[str]:
         if version == VERSION:
             continue
         old = [r.description for r in records if read_version(r) == version]
-        changed = _list_changed(version, old)
         what = f"{'These' if len(old) == len(records) else 'Some of these'} trials were made by {name_release(version)}"
-        since = f"since then {list_some(changed)} changed" if changed else "no method in them is known to have changed"
+        since = _describe_changes(version, old)
         sentences.append(f"{what} (description {version}; today's is {VERSION}): {since}.")
     if len(find_versions(records)) > 1:
         sentences.append("This run mixes trials of different versions of seqdg: do not compare them.")
     return sentences
 
 
-def _list_changed(version: int, descriptions: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the algorithms and nets of these descriptions that give other numbers since."""
+def _describe_changes(version: int, descriptions: Sequence[dict[str, Any]]) -> str:
+    """Say which algorithms and nets of these descriptions give other numbers since."""
     if version not in RELEASES:
-        return ["the methods"]
+        return "methods differ"
     release = RELEASES[version]
     algorithms = dict.fromkeys(str(d["algorithm"]) for d in descriptions)
     nets = dict.fromkeys(str(d["net"]["name"]) for d in descriptions)
     changed = [name for name in algorithms if name in release.algorithms]
-    return changed + [f"the net {name}" for name in nets if name.startswith(release.nets)]
+    dropping = [name for name in nets if name in release.nets]
+    parts = [f"since then {list_some(changed)} changed"] if changed else []
+    parts += [f"since then {list_some(dropping)} is trained with its dropout"] if dropping else []
+    return ", and ".join(parts) or "no method in them is known to have changed"
