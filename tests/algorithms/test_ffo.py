@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
-from seqdg import build
+from seqdg import Episode, Net, build
 
 
 def algorithm_2(loss, theta, domains, alpha, beta, gamma):
@@ -120,3 +121,21 @@ def test_tiny_inner_momentum_and_decay_change_next_to_nothing(net, weights, epis
     assert_close(tiny, plain, rtol=1e-6, atol=1e-9)
     strong, _ = build("ffo-s-mldg", inner_momentum=0.9).gradient(net, weights, episode)
     assert max(float((strong[name] - d).abs().max()) for name, d in plain.items()) > 1e-3
+
+
+def test_on_parabolas_a_step_multiplies_the_distance_by_what_the_docstring_says():
+    """For the paper's settings on PACS the factor passes -1 at a curvature of 176."""
+
+    def multiply(h, gamma=0.9):
+        module = nn.Linear(1, 1, bias=False).double()
+        net = Net(module, "none", loss=lambda logits, y: 0.5 * h * (logits**2).mean())
+        ones = torch.ones(3, 2, 1, dtype=torch.float64)
+        episode = Episode(ones, torch.zeros(3, 2, dtype=torch.int64), torch.arange(3), torch.tensor(0.0))
+        w = {"weight": torch.full((1, 1), 2.0, dtype=torch.float64)}
+        direction, _ = build("ffo-s-mldg", alpha=0.01, beta=(1.75,)).gradient(net, w, episode)
+        return float((w["weight"] - gamma * direction["weight"]) / w["weight"])
+
+    for h in (3.0, 150.0, 400.0):
+        want = 1 - 0.9 * (1 - (1 - 0.01 * h) * (1 - 0.01 * h) * (1 - 0.0175 * h))
+        assert multiply(h) == pytest.approx(want, rel=1e-12)
+    assert multiply(176.0) > -1 > multiply(177.0)
