@@ -20,13 +20,14 @@ class SMA(Averaging):
 
         m_t = mean of w_s, ..., w_t,   where s is the first step with progress >= since;   before it, m_t = w_t
 
-    The paper starts at step 100 of 5,000. In an algorithm of several stages the mean is over the last.
+    The paper starts at step 100 of 5,000; a short training wants to get somewhere first, hence the later default. In an
+    algorithm of several stages the mean is over the last.
 
     base: the algorithm whose weights are averaged.
     since: the share of the steps after which averaging starts.
     """
 
-    since: Number = setting(0.1, least=0.0, most=1.0, search=Range(0.02, 0.7, log=False))
+    since: Number = setting(0.3, least=0.0, most=1.0, search=Range(0.02, 0.7, log=False))
 
     def begin(self, params: Params) -> Params:
         first = next(iter(params.values()))

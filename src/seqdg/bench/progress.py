@@ -17,7 +17,7 @@ class Progress:
     def __init__(self, groups: Sequence[Group], costs: Mapping[str, float]) -> None:
         known = all(group.key in costs for group in groups)
         self._cost = {group.key: costs[group.key] if known else count_work(group) for group in groups}
-        self._last = {group.key: count_work(group) // len(group.trials) for group in groups}  # step of each trial
+        self._last = {group.key: count_work(group) // len(group.trainings) for group in groups}  # step of each training
         self._steps: dict[str, tuple[Group, int]] = {}
         self._finished = 0.0
         self.trials = sum(len(group.trials) for group in groups)
