@@ -8,15 +8,18 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.functional import softplus
 
 from seqdg.algorithms import _layers as layers
 from seqdg.base import noise, tree
 from seqdg.base.episode import Episode, Params
+from seqdg.base.errors import UsageError
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets.net import Net
 
-BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the kernels, in units of the squared length of a code
+BANDWIDTHS = (1.0, 5.0, 10.0)  # of the kernels
+FIELDS = 8  # along a side of an image, over which it is averaged before it is restored
 
 
 @register("mmd-aae")
@@ -24,25 +27,38 @@ BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the kernels, in units of the squar
 class MMDAAE(Algorithm):
     """Domain generalization with adversarial feature learning (Li, Pan, Wang and Kot, CVPR 2018).
 
-    The features z that enter the head are encoded, h = Q(z), and the head classifies the code. A decoder P restores
-    the features, codes of any two domains have the same distribution by a multi-kernel MMD, and a discriminator G
-    that tells codes from draws of a Laplace prior is deceived, through a reversed gradient:
+    The net below its head is the encoder Q of the input, h = Q(x), and the head classifies the code h. A decoder P
+    restores the input, codes of any two domains have the same distribution by a multi-kernel MMD, and a discriminator
+    G learns to tell codes from draws p of a Laplace prior, which the encoder learns to prevent:
 
-        L = 1/N * sum over i of l(D_i, h) + reconstruction * || P(h) - z ||^2
-            + mmd * 1/N^2 * sum over i, j of MMD(h_i, h_j)^2 - log G(prior) - log(1 - G(reverse(h)))
-        gradient of reverse = -adversary
+        L(Q, P, head) = 1/N * sum over i of l(D_i, h) + reconstruction * || P(h) - x ||^2
+                      + mmd * 1/N^2 * sum over i, j of MMD(h_i, h_j)^2 + adversary * J(h)
+        L(G) = -log G(p) - log(1 - G(h))
+        MMD(a, b)^2 = mean k(a, a') + mean k(b, b') - 2 * mean k(a, b)
+        k(a, b) = mean over s = 1, 5, 10 of exp(-||a - b||^2 / (2 * s * unit))
 
-    The encoder and the decoder are linear and start as the identity; a code has as many numbers as the features.
+    The paper's J(h) = log(1 - G(h)) (minimax) has no lower bound: where the encoder gets ahead of G, it sinks without
+    end and drowns the other terms. J(h) = -log G(h) (non-saturating), the default, has the same fixed point and is
+    never below 0. The paper updates G and the rest in turn; here both take their steps at once.
 
-    reconstruction: weight of the mean squared error of restored features.
+    P and G have one hidden layer. The squared error is a mean over the numbers of an input, as it enters the net. Of
+    nets that begin with a convolution, P restores only the image averaged over 8 x 8 equal fields: a decoder of whole
+    photographs would be larger than the net. There this is MMD-AAE with a coarse decoder, and not the published
+    experiment, which has features as inputs.
+
+    reconstruction: weight of the mean squared error of restored inputs.
     mmd: weight of the discrepancy between domains.
-    adversary: how strongly codes learn to look like the prior.
-    hidden: units of the discriminator's hidden layer.
+    adversary: weight of J, how strongly codes learn to look like the prior.
+    form: of J, non-saturating or minimax.
+    unit: squared length by which the kernels' bandwidths are measured; codes of a wide layer lie far apart.
+    hidden: units of the hidden layers of the decoder and the discriminator.
     """
 
-    reconstruction: Number = setting(1.0, least=0.0, search=Range(0.01, 10.0))
-    mmd: Number = setting(1.0, least=0.0, search=Range(0.01, 10.0))
-    adversary: Number = setting(0.01, least=0.0, search=Range(0.001, 0.02))
+    reconstruction: Number = setting(0.1, least=0.0, search=Range(0.01, 10.0))
+    mmd: Number = setting(2.0, least=0.0, search=Range(0.01, 10.0))
+    adversary: Number = setting(0.1, least=0.0, search=Range(0.001, 1.0))
+    form: str = setting("non-saturating", choices=("non-saturating", "minimax"))
+    unit: Number = setting(1.0, above=0.0, search=Range(1.0, 1000.0))
     hidden: int = setting(100, least=1)
     needs: ClassVar[int] = 2
 
@@ -52,25 +68,27 @@ class MMDAAE(Algorithm):
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head = params[net.head_names[0]]
-        width = head.shape[1]
+        code, restored = head.shape[1], count_restored(params)
         return {
             **params,
-            **identity("encoder.", width, head),
-            **identity("decoder.", width, head),
-            **layers.two_layer_params("discriminator.", width, self.hidden, 1, generator, head),
+            **layers.two_layer_params("decoder.", code, self.hidden, restored, generator, head),
+            **layers.two_layer_params("discriminator.", code, self.hidden, 1, generator, head),
         }
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        z = net.domain_features(params, episode)
-        code = layers.linear(params, "encoder.", z)
-        restored = layers.linear(params, "decoder.", code)
-        prior = noise.laplace(episode.key, code.shape, code.dtype) / math.sqrt(2.0)  # of variance 1
+        code = net.domain_features(params, episode)
+        wanted = flatten_input(episode.x, params["decoder.output.bias"].shape[0])
+        restored = layers.two_layer(params, "decoder.", code)
+        prior = noise.laplace(episode.key, code.shape, code.dtype)
         real = layers.two_layer(params, "discriminator.", prior)
-        fake = layers.two_layer(params, "discriminator.", layers.reverse(code, self.adversary))
+        fake = layers.two_layer(params, "discriminator.", code.detach())
+        seen = layers.two_layer(tree.detach(params), "discriminator.", code)  # log(1 - G) = -softplus(seen)
+        deceit = softplus(-seen).mean() if self.form == "non-saturating" else -softplus(seen).mean()
         return (
             layers.label_loss(net, params, code, episode.y)
-            + self.reconstruction * ((restored - z.detach()) ** 2).mean()
-            + self.mmd * discrepancy(code)
+            + self.reconstruction * ((restored - wanted) ** 2).mean()
+            + self.mmd * discrepancy(code, self.unit)
+            + self.adversary * deceit
             + softplus(-real).mean()
             + softplus(fake).mean()
         )
@@ -78,21 +96,32 @@ class MMDAAE(Algorithm):
     def deploy(self, params: Params, memory: Params) -> Params:
         return tree.without_prefix(tree.without_prefix(params, "decoder."), "discriminator.")
 
-    def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
-        return net.head(deployed, layers.linear(deployed, "encoder.", net.features(deployed, x)))
+
+def count_restored(params: Params) -> int:
+    """Count the numbers that are restored of an input, by the layer that it enters: all, or those of pooled images."""
+    first = next(w for name, w in params.items() if name.endswith("weight") and w.dim() > 1)
+    return math.prod([first.shape[1], *[FIELDS] * (first.dim() - 2)])
 
 
-def identity(prefix: str, width: int, like: Tensor) -> Params:
-    return {f"{prefix}weight": torch.eye(width).to(like), f"{prefix}bias": torch.zeros(width).to(like)}
+def flatten_input(x: Tensor, width: int) -> Tensor:
+    """Return inputs (domain, batch, *input) as (domain, batch, width), images averaged over fields where that fits."""
+    flat = x.flatten(2)
+    if flat.shape[2] != width and x.dim() == 5 and x.shape[2] * FIELDS**2 == width:
+        flat = functional.adaptive_avg_pool2d(x.flatten(0, 1), FIELDS).reshape(*x.shape[:2], width)
+    if flat.shape[2] != width:
+        raise UsageError(
+            f"MMD-AAE restores inputs of {width} numbers, by the net's first layer, but these have {flat.shape[2]}: "
+            "give it a net whose first layer takes the whole input, or an image, or choose another algorithm."
+        )
+    return flat
 
 
-def discrepancy(code: Tensor) -> Tensor:
-    """Mean over all pairs of domains of the squared MMD between their codes (domain, batch, width), where the kernel
-    is the mean of exp(-||a - b||^2 / (2 s width)) over the bandwidths s."""
-    domains, batch, width = code.shape
+def discrepancy(code: Tensor, unit: Number = 1.0) -> Tensor:
+    """Return the mean over all pairs of domains of the squared MMD between their codes (domain, batch, width)."""
+    domains, batch, _ = code.shape
     rows = code.flatten(0, 1)
     squares = (rows**2).sum(1)
-    distances = (squares.unsqueeze(1) + squares.unsqueeze(0) - 2.0 * rows @ rows.T) / width
+    distances = (squares.unsqueeze(1) + squares.unsqueeze(0) - 2.0 * rows @ rows.T) / unit
     kernel = torch.stack([torch.exp(-distances / (2.0 * s)) for s in BANDWIDTHS]).mean(0)
     means = kernel.reshape(domains, batch, domains, batch).mean((1, 3))
     return 2.0 * (means.diagonal().mean() - means.mean())
