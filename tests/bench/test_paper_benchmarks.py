@@ -55,3 +55,8 @@ def test_pacs_takes_the_official_split_and_3000_steps_from_imagenet_weights(name
     assert (protocol.split, protocol.test, protocol.steps, protocol.batch) == ("official", "whole", 3000, 32)
     assert benchmark.net.pretrained
     assert benchmark.net.name in BACKBONES
+
+
+def test_alexnet_has_its_dropout_and_resnet_none():
+    assert load_benchmark("pacs-alexnet").net.dropout == load_tables()["pacs-alexnet"].protocol["dropout"] == 0.5
+    assert load_benchmark("pacs").net.dropout == 0.0

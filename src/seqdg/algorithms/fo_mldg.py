@@ -32,7 +32,7 @@ class FirstOrderMLDG(LookAhead):
     reduction: of the losses before the last domain, mean or sum; `Sequential` sums always.
     """
 
-    reduction: str = setting("mean", choices=REDUCTIONS)
+    reduction: str = setting("mean", choices=REDUCTIONS, added="mean")
     inert: ClassVar[tuple[str, ...]] = (*LookAhead.inert, "reduction")
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:

@@ -58,7 +58,7 @@ class MLDG(LookAhead):
 
     order: int = setting(0, least=0)
     recompute: bool = setting(False)
-    reduction: str = setting("mean", choices=REDUCTIONS)
+    reduction: str = setting("mean", choices=REDUCTIONS, added="mean")
     inert: ClassVar[tuple[str, ...]] = (*LookAhead.inert, "recompute", "reduction")
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
