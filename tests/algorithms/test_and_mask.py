@@ -17,7 +17,7 @@ def sign(value: float) -> int:
 def literal_direction(loss, theta, episode, tau):
     """Entry by entry, with the gradients of the domains as plain numbers."""
     n = episode.domains
-    each = [torch.autograd.grad(loss(theta, episode.minibatch(i)), theta) for i in range(n)]
+    each = [torch.autograd.grad(loss(theta, (episode.x[i], episode.y[i])), theta) for i in range(n)]
     direction = []
     for k in range(len(theta)):
         columns = list(zip(*[g[k].flatten().tolist() for g in each], strict=True))

@@ -12,7 +12,7 @@ from seqdg.algorithms.pcgrad import project
 
 
 def flat_gradients(loss, theta, episode):
-    each = [torch.autograd.grad(loss(theta, episode.minibatch(i)), theta) for i in range(episode.domains)]
+    each = [torch.autograd.grad(loss(theta, (episode.x[i], episode.y[i])), theta) for i in range(episode.domains)]
     return [torch.cat([g.flatten() for g in gradient]) for gradient in each]
 
 

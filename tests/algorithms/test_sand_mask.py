@@ -17,7 +17,7 @@ def sign(value: float) -> int:
 
 def literal_direction(loss, theta, episode, tau, k):
     n = episode.domains
-    each = [torch.autograd.grad(loss(theta, episode.minibatch(i)), theta) for i in range(n)]
+    each = [torch.autograd.grad(loss(theta, (episode.x[i], episode.y[i])), theta) for i in range(n)]
     direction = []
     for t in range(len(theta)):
         columns = list(zip(*[g[t].flatten().tolist() for g in each], strict=True))

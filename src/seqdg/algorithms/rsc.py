@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ class RSC(Algorithm):
 
     feature_share: Number = setting(1 / 3, least=0.0, most=1.0, search=Range(0.05, 0.5, log=False))
     row_share: Number = setting(1 / 3, least=0.0, most=1.0, search=Range(0.05, 0.5, log=False))
+    hard_labels: ClassVar[bool] = True
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)
