@@ -22,7 +22,7 @@ EXACT_UNTIL = 5
 
 def parse_options() -> Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--algorithms", default="agg,fo-s-mldg,ffo-s-mldg,s-mldg+order=2,s-mldg")
+    parser.add_argument("--algorithms", default="agg,fo-s-mldg,ffo-s-mldg,s-mldg@order=2,s-mldg")
     parser.add_argument("--hidden", default="1024,128")
     parser.add_argument("--inputs", type=int, default=4096)
     parser.add_argument("--precision", default="tf32")

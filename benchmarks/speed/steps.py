@@ -62,8 +62,8 @@ def make_data(options: argparse.Namespace) -> Dataset:
 
 
 def make_trials(name: str, options: argparse.Namespace) -> tuple[Trial, ...]:
-    """Of an algorithm's name, or one with a setting such as undo-bias+branches=head: one for each seed."""
-    name, _, setting = name.partition("+")
+    """Of an algorithm's name, or one with a setting such as undo-bias@branches=head: one for each seed."""
+    name, _, setting = name.partition("@")
     algorithm = parse_settings(build(name), dict([setting.split("=")] if setting else []))
     hidden = tuple(int(h) for h in options.hidden.split(",")) if options.net == "mlp" else ()
     settings = tuple(sorted(format_settings(algorithm).items()))

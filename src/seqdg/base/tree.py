@@ -19,11 +19,16 @@ def _check_names(a: Tree, b: Tree) -> None:
 def add(a: Tree, b: Tree, scale: float | Tensor = 1.0) -> dict[str, Tensor]:
     """a + scale * b"""
     _check_names(a, b)
-    if a and torch._C._functorch.peek_interpreter_stack() is None and next(iter(a.values())).is_cuda:
+    if _is_plain_cuda(a):
         return _add_together(a, b, scale)
     if isinstance(scale, Tensor):
         return {name: torch.addcmul(value, b[name], scale) for name, value in a.items()}
     return {name: torch.add(value, b[name], alpha=scale) for name, value in a.items()}
+
+
+def _is_plain_cuda(a: Tree) -> bool:
+    """Whether all names can be treated in one launch: on a GPU, outside transforms of torch.func."""
+    return bool(a) and torch._C._functorch.peek_interpreter_stack() is None and next(iter(a.values())).is_cuda
 
 
 def _add_together(a: Tree, b: Tree, scale: float | Tensor) -> dict[str, Tensor]:
@@ -43,6 +48,9 @@ def scale(a: Tree, factor: float | Tensor) -> dict[str, Tensor]:
 def mix(a: Tree, b: Tree, share: float | Tensor) -> dict[str, Tensor]:
     """(1 - share) * a + share * b"""
     _check_names(a, b)
+    if _is_plain_cuda(a):
+        step = torch._foreach_mul(torch._foreach_sub([b[name] for name in a], list(a.values())), share)
+        return dict(zip(a, torch._foreach_add(list(a.values()), step), strict=True))
     return {name: torch.lerp(value, b[name], share) for name, value in a.items()}
 
 
