@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +10,25 @@ import torch
 
 import seqdg
 from seqdg.base.episode import Episode
-from seqdg.nets import Net, mlp
-from seqdg.paper.invariance import BIAS, WEIGHT, DomainClassifier, compute, compute_domain_losses, probe
+from seqdg.bench.benchmark import load_benchmark
+from seqdg.bench.executors.session import Session
+from seqdg.bench.task import RowsInMemory
+from seqdg.data import Dataset
+from seqdg.nets import Net, NetSpec, mlp
+from seqdg.paper.invariance import (
+    BIAS,
+    WEIGHT,
+    DomainClassifier,
+    _draw_rows,
+    _train_first_phase,
+    compute,
+    compute_domain_losses,
+    probe,
+    show,
+)
+from seqdg.paper.study import Study
+from seqdg.report.draw.theme import make_styles
+from seqdg.training.protocol import Protocol
 
 LN3 = math.log(3)
 
@@ -58,6 +77,70 @@ def test_an_ensemble_has_no_one_layer_and_says_so(dataset, study):
     found = compute(study(dataset(), ["agg", "ensemble"]))
     assert list(found["second"]) == ["agg"]
     assert found["refused"]["ensemble"].startswith("ensemble deploys several nets")
+
+
+@pytest.fixture(scope="module")
+def with_batchnorm():
+    """A study of domains that differ in the sign of a product of two inputs, which no normalization removes, on a net
+    that normalizes by minibatches."""
+    rng = np.random.default_rng(0)
+    rows, n = 240, 960
+    y, domain = rng.integers(0, 3, n), np.repeat(np.arange(4), rows)
+    x = rng.normal(0, 0.2, (n, 12))
+    x[np.arange(n), y] += 1.0
+    signs = rng.choice([-1.0, 1.0], (n, 3))
+    x[:, 6:9] += 2 * signs
+    x[:, 9] += 2 * signs[:, 0] * np.where(domain == 0, 1, -1)
+    x[:, 10] += 2 * signs[:, 1] * np.where(domain == 1, 1, -1)
+    x[:, 3:6] += np.array([0.0, 1.0, 2.0, 3.0])[domain][:, None]  # what pooled statistics move
+    data = Dataset("planted", tuple("abcd"), ("x", "y", "z"), torch.from_numpy(x).float(), torch.from_numpy(y),
+                   torch.from_numpy(domain), fingerprint="signs")  # fmt: skip
+    benchmark = replace(
+        load_benchmark("rotated-mnist"), name="signs", net=NetSpec("mlp", hidden=(32, 16), batchnorm=True), tables={},
+        batchnorm="recalibrate", protocol=Protocol(test="split", steps=150, batch=16, evaluations=2, lr=0.1),
+    )  # fmt: skip
+    task = replace(benchmark.make_task(), rows=RowsInMemory(data))
+    return Study(benchmark, Session(task), ["agg"], "d", steps=40, first_steps=150, points=2)
+
+
+def test_the_first_phase_is_judged_with_the_statistics_that_it_was_trained_with(with_batchnorm):
+    study = with_batchnorm
+    stack = study.build_stack("agg")
+    steps, (judged, _), taught = _train_first_phase(study, stack)
+    weights = {name: w[0] for name, w in taught.items()}
+    rows = torch.stack([_draw_rows(stack.jobs[0], k, 16) for k in range(3)])
+    minibatches = []
+    for part in torch.split(rows, 16, 1):
+        x = stack.inputs.serve(part.flatten()[None])[0][0].reshape(3, 16, -1)
+        minibatches.append(compute_domain_losses(stack.net, weights, weights, x, torch.arange(3)).mean())
+    assert steps == [0, 75, 150]
+    assert judged[0] == pytest.approx(LN3, abs=1e-5)
+    assert judged[-1] == pytest.approx(float(torch.stack(minibatches).mean()), abs=1e-5)
+    assert judged[-1] < 0.6
+
+
+def test_both_phases_meet_and_have_their_own_lengths(with_batchnorm):
+    found = compute(with_batchnorm)
+    assert found["first"]["at"] == [0, 75, 150]
+    assert found["second"]["agg"]["at"] == [0, 20, 40]
+    assert found["second"]["agg"]["mean"][0] == pytest.approx(found["first"]["mean"][-1], abs=1e-5)
+    payload = {"of": {**with_batchnorm.describe(), "domain": None}, "numbers": found, "command": ""}
+    assert payload["of"]["first_steps"] == 150
+    assert (
+        show(payload, make_styles(["agg"]))
+        .text[0]
+        .endswith("One seed, 40 steps. Before, 150 of the domain classifier.")
+    )
+
+
+def test_rows_are_drawn_from_all_of_a_source_and_in_whole_minibatches():
+    job = SimpleNamespace(split=SimpleNamespace(train=(torch.arange(1000, 2000), torch.arange(7))), seed=3)
+    rows = _draw_rows(job, 0, batch=32)
+    assert len(rows) == 384 == len(set(rows.tolist()))
+    assert rows.min() < 1100
+    assert rows.max() >= 1900
+    assert len(_draw_rows(job, 0, batch=1)) == 400
+    assert sorted(_draw_rows(job, 1, batch=32).tolist()) == list(range(7))
 
 
 @pytest.fixture

@@ -33,6 +33,14 @@ Domain = Annotated[
     typer.Option("--domain", metavar="D", help="The domain of interest, for ranks. Default: the first source."),
 ]
 Figures = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write the figures to, as SVG and PDF.")]
+FirstSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--first-steps",
+        metavar="N",
+        help="Training steps of the first phase, for invariance. Default: as many as of the second (--steps).",
+    ),
+]
 OneHeldOut = Annotated[
     str | None, typer.Option(metavar="D", help="The domain to hold out. Default: the last; for ensemble, each in turn.")
 ]
@@ -46,6 +54,7 @@ def analyze(
     held_out: OneHeldOut = None,
     trials: Trials = None,
     steps: options.Steps = None,
+    first_steps: FirstSteps = None,
     seed: options.Seed = 0,
     settings: options.Settings = None,
     domain: Domain = None,
@@ -60,7 +69,7 @@ def analyze(
 
         seqdg analyze alignment --algorithms agg,fo-s-mldg
     """
-    from seqdg.base.errors import unknown
+    from seqdg.base.errors import UsageError, unknown
     from seqdg.bench.benchmark import load_benchmark
     from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
     from seqdg.bench.executors.process import prepare_process
@@ -75,6 +84,8 @@ def analyze(
     analysis = find_analysis(kind)
     if analysis is None:
         raise unknown("analysis", kind, list_analyses())
+    if first_steps is not None and not analysis.has_first_phase:
+        raise UsageError(f"{kind} has one phase. Give its length with --steps, without --first-steps.")
     chosen = load_benchmark(benchmark)
     directory = out or default_directory(chosen)
     make_directory(directory)
@@ -90,8 +101,8 @@ def analyze(
                 chosen, session, options.split_names(algorithms) or analysis.algorithms,
                 held_out or session.task.dataset().domains[-1],
                 analysis.trials if trials is None else trials, seed, analysis.steps if steps is None else steps,
-                settings or (), domain=domain, everywhere=analysis.everywhere and held_out is None,
-                executor=executor, tick=tick,
+                settings or (), first_steps=first_steps, domain=domain,
+                everywhere=analysis.everywhere and held_out is None, executor=executor, tick=tick,
             )  # fmt: skip
             payload = {
                 "of": {**study.describe(), "domain": domain},

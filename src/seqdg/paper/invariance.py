@@ -44,7 +44,7 @@ from seqdg.report.draw.plots import Row, Series, plot_lines, plot_rows
 from seqdg.report.draw.theme import Looks, Style
 from seqdg.report.section import Section, Table
 from seqdg.training.sampler import make_generator, make_stream
-from seqdg.training.stack import Stack
+from seqdg.training.stack import Job, Stack
 
 WEIGHT, BIAS = "domain.weight", "domain.bias"
 MOST = 400  # rows of a source that a curve is taken on
@@ -89,7 +89,8 @@ def _tell_domain(z: Tensor, classifier: Params, truth: Tensor) -> Tensor:
 def compute(study: Study) -> Numbers:
     """Compute the domain loss on the sources' training rows over both phases, for each algorithm.
 
-    In the second phase the classifier stays as it was, as in the paper. As features that merely move also confuse a
+    In the second phase the classifier stays as it was, as in the paper, and features are normalized as in training. As
+    features that merely move also confuse a
     classifier that stays, and rows can be learned by heart, the numbers also have the loss of a fresh classifier of the
     features at the end, fitted to and judged on validation rows, which the net never saw.
     """
@@ -114,7 +115,7 @@ def compute(study: Study) -> Numbers:
 def _train_first_phase(study: Study, stack: Stack) -> tuple[list[int], tuple[list[float], list[float] | None], Params]:
     """Train by the benchmark's protocol; return the steps, the domain losses, and the last weights (trial, ...)."""
     learner, sources = DomainClassifier(), len(study.sources)
-    protocol = replace(study.benchmark.protocol, steps=stack.protocol.steps)
+    protocol = replace(study.benchmark.protocol, steps=study.first_steps or stack.protocol.steps)
     jobs = []
     for job in stack.jobs:
         plain = all(name in job.params for name in stack.net.names)
@@ -127,7 +128,7 @@ def _train_first_phase(study: Study, stack: Stack) -> tuple[list[int], tuple[lis
     for state in walk(trained, "The domain classifier", study.points, study.tick):
         taught = state.params
         steps.append(state.step)
-        losses.append(_measure_on_training_rows(trained, trained.deploy(state), taught))
+        losses.append(_measure_on_training_rows(trained, taught, taught))
     return steps, mean_and_spread(torch.stack(losses, 1)), taught
 
 
@@ -151,11 +152,18 @@ def _train_second_phase(study: Study, name: str, stack: Stack, taught: Params) -
 
 
 def _measure_on_training_rows(stack: Stack, weights: Params, classifier: Params) -> Tensor:
-    """Return (trial,) the mean over the sources of the domain loss."""
+    """Return (trial,) the mean over the sources of the domain loss, on rows drawn from all training rows.
+
+    Where minibatches are normalized by their own statistics, so are the rows here, as many at a time as in training:
+    the classifier has learned from such features. By the deployed statistics, those of all sources together, the
+    same rows have other features.
+    """
+    weights = {name: weights[name] for name in stack.net.names}
+    batch = stack.protocol.batch
     losses = []
     for k in range(len(stack.jobs[0].split.train)):
-        rows = torch.stack([job.split.train[k][:MOST] for job in stack.jobs])
-        z = embed(stack, weights, rows)
+        rows = torch.stack([_draw_rows(job, k, batch if stack.net.on_batch else 1) for job in stack.jobs])
+        z = embed(stack, weights, rows, batch if stack.net.on_batch else None)
 
         def compute_loss(features: Tensor, layer: Params, truth: int = k) -> Tensor:
             labels = torch.full((len(features),), truth, device=features.device)
@@ -163,6 +171,16 @@ def _measure_on_training_rows(stack: Stack, weights: Params, classifier: Params)
 
         losses.append(stack.over_trials(compute_loss)(z, {name: classifier[name] for name in (WEIGHT, BIAS)}))
     return torch.stack(losses).mean(0)
+
+
+def _draw_rows(job: Job, source: int, batch: int) -> Tensor:
+    """Draw at most MOST training rows of a source, in whole minibatches where there are as many."""
+    rows = job.split.train[source]
+    count = min(MOST, len(rows))
+    drawn = make_stream(job.seed, "judged", source).permutation(len(rows))[
+        : max(count - count % batch, min(count, batch))
+    ]
+    return rows[torch.from_numpy(drawn)]
 
 
 def _probe_trials(stack: Stack, weights: Params) -> list[float]:
@@ -230,11 +248,12 @@ def show(payload: Payload, looks: Looks) -> Section:
     caption = (
         "First a domain classifier on the penultimate layer is trained, then the classes with each algorithm. The "
         "first panel has that classifier, kept, on training rows. Features that move also confuse a classifier that "
-        "stays, so the second has one fitted anew, and judged on rows that neither it nor the net has seen. "
+        "stays, so the second has one fitted anew to features of the deployed net, and judged on rows that neither it "
+        "nor the net has seen. "
         f"{_describe_bars(probe)}"
     )
     figure = Figure("invariance", "Domain invariance", panels, caption, [(s.name, s.style) for s in series], lines=True)
-    text = [describe_study(payload), *list_refusals(payload)]
+    text = [f"{describe_study(payload)} Before, {turn} of the domain classifier.", *list_refusals(payload)]
     return Section("invariance", "Domain invariance", text, (),
                    [figure] if second else [], [table] if second else [],
                    findings=_state_findings(numbers))  # fmt: skip
@@ -267,5 +286,6 @@ def _state_findings(numbers: Mapping[str, Any]) -> list[str]:
 
 
 register_analysis(AnalysisKind(
-    "invariance", compute, show, ("agg", "fo-mldg", "fo-s-mldg"), trials=2, order=10, headline=(2, -1)
+    "invariance", compute, show, ("agg", "fo-mldg", "fo-s-mldg"), trials=2, order=10, headline=(2, -1),
+    has_first_phase=True,
 ))  # fmt: skip

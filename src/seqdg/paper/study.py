@@ -44,10 +44,15 @@ class Study:
     steps: int | None = None
     settings: Sequence[str] = ()
     points: int = 20  # how often a curve is looked at
+    first_steps: int | None = None  # of the first phase, where an analysis has two; None: as many as of the second
     domain: str | None = None  # of interest, where an analysis has one
     everywhere: bool = False  # hold out every domain in turn, where an analysis can
     executor: Executor = field(default=InProcess())  # of whole trials, where an analysis runs such
     tick: Tick = field(default=ignore_steps)
+
+    def __post_init__(self) -> None:
+        if self.first_steps is not None and self.first_steps < 1:
+            raise UsageError(f"first_steps is {self.first_steps}, but at least 1 is needed.")
 
     @property
     def dataset(self) -> Dataset:
@@ -76,7 +81,9 @@ class Study:
 
     def describe(self) -> Numbers:
         """Return what the numbers are of."""
+        first = {} if self.first_steps is None else {"first_steps": self.first_steps}
         return {
+            **first,
             "benchmark": self.benchmark.name,
             "data": self.dataset.fingerprint,
             "held_out": "each domain in turn" if self.everywhere else self.held_out,
@@ -136,8 +143,11 @@ def is_one_net(stack: Stack, weights: Params) -> bool:
     return all(name in weights for name in stack.net.names)
 
 
-def embed(stack: Stack, weights: Params, rows: Tensor) -> Tensor:
-    """Return (trial, row, feature) what enters the head of the deployed net; for an ensemble, its nets side by side."""
+def embed(stack: Stack, weights: Params, rows: Tensor, together: int | None = None) -> Tensor:
+    """Return (trial, row, feature) what enters the head of the deployed net; for an ensemble, its nets side by side.
+
+    together: how many rows enter at once, which counts where these are normalized by their own statistics.
+    """
 
     def embed_trial(weights: Params, x: Tensor) -> Tensor:
         if is_one_net(stack, weights):
@@ -147,7 +157,7 @@ def embed(stack: Stack, weights: Params, rows: Tensor) -> Tensor:
 
     features = []
     with torch.no_grad():
-        for part in torch.split(rows.to(stack.inputs.device), 256, dim=1):
+        for part in torch.split(rows.to(stack.inputs.device), together or 256, dim=1):
             x, _ = stack.inputs.serve(part)
             features.append(stack.over_trials(embed_trial)(weights, x))
     return torch.cat(features, 1)

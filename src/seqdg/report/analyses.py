@@ -37,6 +37,7 @@ class AnalysisKind:
     algorithms: tuple[str, ...]
     trials: int
     steps: int = 300
+    has_first_phase: bool = False  # whose length may differ from that of the training of the algorithms
     everywhere: bool = False  # holds out every domain in turn, unless one is named
     order: int = 100  # of its section among the others
     headline: tuple[int, int] | None = None  # for "What did it learn?": its place there, and which of its sentences
