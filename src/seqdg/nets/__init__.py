@@ -11,6 +11,7 @@ from seqdg.nets.efficientnet_lite import efficientnet_lite0
 from seqdg.nets.factory import BACKBONES, NET_NAMES, BuiltNet, NetSpec, build_net, get_published_dropout, mlp
 from seqdg.nets.net import Criterion, Net
 from seqdg.nets.normalization import IMAGENET, Normalization, expand_channels
+from seqdg.nets.points import Point
 from seqdg.nets.recompute import RecomputingNet
 from seqdg.nets.resnet import resnet18, resnet50
 from seqdg.nets.weights import initialize, load_weights, read_weights
@@ -25,6 +26,7 @@ __all__ = [
     "Net",
     "NetSpec",
     "Normalization",
+    "Point",
     "RecomputingNet",
     "alexnet",
     "build_net",

@@ -8,6 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from seqdg.nets.points import Point
+
+POOLINGS = (2, 5, 12)  # layers of the features that are followed by a point
+
 
 class AlexNet(nn.Module):
     def __init__(self, classes: int, dropout: float) -> None:
@@ -27,6 +31,7 @@ class AlexNet(nn.Module):
             nn.ReLU(),
             nn.MaxPool2d(3, stride=2),
         )
+        self.after1, self.after2, self.after3 = (Point(f"after{i}") for i in range(1, 4))
         self.avgpool = nn.AdaptiveAvgPool2d((6, 6))
         self.classifier = nn.Sequential(
             nn.Dropout(dropout),
@@ -39,7 +44,11 @@ class AlexNet(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, 3, height, width)
-        logits: Tensor = self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
+        for i, layer in enumerate(self.features):
+            x = layer(x)
+            if i in POOLINGS:
+                x = self.get_submodule(f"after{POOLINGS.index(i) + 1}")(x)
+        logits: Tensor = self.classifier(torch.flatten(self.avgpool(x), 1))
         return logits
 
 

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from seqdg.base import noise
 from seqdg.base.errors import UsageError
 from seqdg.nets.batchnorm import PureBatchNorm
+from seqdg.nets.points import Point
 
 # What shares one coin: nothing; the values of a channel; the values of a row; those of a minibatch.
 _STOCK = {nn.Dropout: "value", nn.Dropout1d: "channel", nn.Dropout2d: "channel", nn.Dropout3d: "channel"}
@@ -175,7 +176,7 @@ class RefuseRandomFunctions(TorchFunctionMode):
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, PureDropout | PureBatchNorm) or super().is_leaf_module(m, module_qualified_name)
+        return isinstance(m, PureDropout | PureBatchNorm | Point) or super().is_leaf_module(m, module_qualified_name)
 
 
 def _refuse(function: Any, args: Any, kwargs: Any) -> None:

@@ -7,6 +7,7 @@ epsilon of the BatchNorms. Stochastic depth, which the published net has while i
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 from torch.nn.functional import conv2d, pad
 
 from seqdg.base.errors import UsageError
+from seqdg.nets.points import Point
 
 # kernel, stride of the first block, expansion, output channels, blocks
 STAGES = (
@@ -26,6 +28,7 @@ STAGES = (
     (5, 2, 6, 192, 4),
     (3, 1, 6, 320, 1),
 )
+ENDS = tuple(accumulate(stage[-1] for stage in STAGES))  # how many blocks there are up to the end of each stage
 
 
 class SameConv2d(nn.Conv2d):
@@ -81,6 +84,8 @@ class EfficientNetLite0(nn.Module):
         self._conv_stem = SameConv2d(3, 32, 3, stride=2, bias=False)
         self._bn0 = _make_batchnorm(32)
         self._blocks = nn.Sequential(*_make_blocks(32))
+        for i in range(1, len(STAGES) + 1):
+            self.add_module(f"after{i}", Point(f"after{i}"))
         self._conv_head = SameConv2d(320, 1280, 1, bias=False)
         self._bn1 = _make_batchnorm(1280)
         self._dropout = nn.Dropout(dropout)
@@ -88,7 +93,11 @@ class EfficientNetLite0(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, 3, height, width)
         x = F.relu6(self._bn0(self._conv_stem(x)))
-        x = F.relu6(self._bn1(self._conv_head(self._blocks(x))))
+        for i, block in enumerate(self._blocks, start=1):
+            x = block(x)
+            if i in ENDS:
+                x = self.get_submodule(f"after{ENDS.index(i) + 1}")(x)
+        x = F.relu6(self._bn1(self._conv_head(x)))
         logits: Tensor = self._fc(self._dropout(torch.mean(x, (-2, -1))))
         return logits
 

@@ -16,6 +16,7 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.nets import efficientnet_lite, timm_models
 from seqdg.nets.alexnet import alexnet
 from seqdg.nets.normalization import IMAGENET, LITE0, Normalization
+from seqdg.nets.points import Point
 from seqdg.nets.resnet import resnet18, resnet50
 from seqdg.nets.weights import initialize, load_weights
 
@@ -35,6 +36,7 @@ def mlp(inputs: int, hidden: Sequence[int], classes: int, batchnorm: bool = Fals
         layers[f"relu{i}"] = nn.ReLU()
         if dropout:
             layers[f"dropout{i}"] = nn.Dropout(dropout)
+        layers[f"after{i}"] = Point(f"after{i}")
         width = units
     layers["head"] = nn.Linear(width, classes)
     return nn.Sequential(layers)

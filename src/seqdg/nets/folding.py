@@ -21,6 +21,7 @@ from seqdg import kernels
 from seqdg.nets.batchnorm import PureBatchNorm
 from seqdg.nets.dropout import PureDropout
 from seqdg.nets.efficientnet_lite import SameConv2d, pad_same
+from seqdg.nets.points import Point
 
 _ADDITIONS = (operator.add, torch.add)
 _RELUS: dict[Any, str] = {F.relu: "relu", torch.relu: "relu", F.relu6: "relu6"}
@@ -49,7 +50,7 @@ def fold_layers(module: nn.Module) -> nn.Module:
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, (PureBatchNorm, PureDropout, SameConv2d)) or super().is_leaf_module(
+        return isinstance(m, (PureBatchNorm, PureDropout, Point, SameConv2d)) or super().is_leaf_module(
             m, module_qualified_name
         )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ from seqdg.nets.dropout import (
     refuse_random_functions,
 )
 from seqdg.nets.folding import fold_layers
+from seqdg.nets.points import Point, PointFunction, apply_at_points, list_points, place_points
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
@@ -60,7 +62,7 @@ class Net:
             )
         self.policy, self.criterion = batchnorm, loss
         self.on_batch = batchnorm in ON_BATCH and has_batchnorm(module)
-        pure = purify_dropout(purify_batchnorm(module, on_batch=self.on_batch).eval())
+        pure = self._purify(module, self.on_batch)
         parameters = dict(pure.named_parameters())
         self._initial = {name: p.detach().clone() for name, p in parameters.items() if p.requires_grad}
         fixed = {name: p for name, p in parameters.items() if not p.requires_grad}
@@ -73,13 +75,11 @@ class Net:
         self._head = _find_head(pure)
         self._untraced = [] if refuse_random_functions(pure, self._head) else [True]  # until a first pass in training
         self._training = fold_layers(pure)
-        self._serving = (
-            fold_layers(purify_dropout(purify_batchnorm(module, on_batch=False).eval()))
-            if self.on_batch
-            else self._training
-        )
+        self._serving = fold_layers(self._purify(module, on_batch=False)) if self.on_batch else self._training
         self._bodies = tuple(_remove_head(m, self._head) for m in (self._training, self._serving))
         self.has_dropout = find_pass(pure) is not None
+        self.points = list_points(pure)
+        self._functions: dict[str, PointFunction] = {}
         if not self.names and fixed:
             raise UsageError("All weights of the net are frozen (requires_grad=False): there is nothing to train.")
         if self._head is not None and (stuck := fixed.keys() & self._head_names().values()):
@@ -87,6 +87,10 @@ class Net:
                 f"The last layer of the net is frozen ({min(stuck)} has requires_grad=False), but it makes the logits: "
                 "let it be trained."
             )
+
+    @staticmethod
+    def _purify(module: nn.Module, on_batch: bool) -> nn.Module:
+        return place_points(purify_dropout(purify_batchnorm(module, on_batch).eval()))
 
     def params(self) -> Params:
         """Return a fresh copy of the trained weights, as the module had them."""
@@ -105,6 +109,25 @@ class Net:
         """Return the same net with another loss of logits and labels."""
         other = copy.copy(self)
         other.criterion = loss
+        return other
+
+    def with_points(self, functions: Mapping[str, PointFunction]) -> Net:
+        """Return the same net, in which what passes a point, h (row, channel, ...), goes on as the function returns it.
+
+        In a pass over an episode the rows of its domains follow each other. A function that only looks returns h as it
+        is. It draws no random numbers: it may close over the key of the episode. `points` lists the names.
+        """
+        if missing := [name for name in functions if name not in self.points]:
+            raise UsageError(
+                f"The net has no point '{missing[0]}' between its layers. "
+                + (
+                    f"It has: {', '.join(self.points)}."
+                    if self.points
+                    else "It has none: put a seqdg.nets.Point there."
+                )
+            )
+        other = copy.copy(self)
+        other._functions = dict(functions)
         return other
 
     def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
@@ -147,6 +170,19 @@ class Net:
         with split_batches(self._training, episode.domains):
             logits = self(params, episode.x.flatten(0, 1), self._get_keys(episode))
         return self.losses_from_logits(logits.reshape(*episode.y.shape[:2], *logits.shape[1:]), episode.y)
+
+    def row_losses(self, params: Params, episode: Episode) -> Tensor:
+        """(domain, batch) the loss of each row, in one pass: the criterion on a batch of that row alone.
+
+        Where the criterion is a weighted mean, such as cross-entropy with class weights that divides by their sum, a
+        row alone has weight 1, and the mean of the rows is not the loss of the batch.
+        """
+        with split_batches(self._training, episode.domains):
+            logits = self(params, episode.x.flatten(0, 1), self._get_keys(episode))
+        losses: Tensor = vmap(lambda row, label: self.criterion(row, label))(
+            logits.unsqueeze(1), episode.y.flatten(0, 1).unsqueeze(1)
+        )
+        return losses.reshape(episode.y.shape[:2])
 
     def losses_from_logits(self, logits: Tensor, y: Tensor) -> Tensor:
         """(domain,) the losses of logits (domain, batch, class) and labels (domain, batch)."""
@@ -194,7 +230,8 @@ class Net:
         state = {name: params[name] if name in params else self._constants[name] for name in names}
         if self._untraced and key is not None:
             self._watch(module, state, x)
-        with draw_masks(find_pass(module) if self.has_dropout else None, key):
+        points = apply_at_points(module, self._functions) if self._functions else nullcontext()
+        with draw_masks(find_pass(module) if self.has_dropout else None, key), points:
             out: Tensor = functional_call(module, state, (x,))
         return out
 
@@ -211,7 +248,7 @@ class Net:
 
 def _find_head(module: nn.Module) -> str | None:
     """Return the name of the last layer if it is linear, skipping layers that change no vector in eval mode."""
-    idle = (nn.Identity, nn.Dropout, PureDropout, nn.Flatten)
+    idle = (nn.Identity, nn.Dropout, PureDropout, Point, nn.Flatten)
     layers = [(name, m) for name, m in module.named_modules() if not list(m.children()) and not isinstance(m, idle)]
     if not layers or not isinstance(layers[-1][1], nn.Linear):
         return None

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqdg.nets.points import Point
+
 
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions beside a shortcut."""
@@ -70,12 +72,14 @@ class ResNet(nn.Module):
         self.layer2 = _make_layer(block, 64 * block.expansion, 128, depths[1], stride=2)
         self.layer3 = _make_layer(block, 128 * block.expansion, 256, depths[2], stride=2)
         self.layer4 = _make_layer(block, 256 * block.expansion, 512, depths[3], stride=2)
+        self.after1, self.after2, self.after3, self.after4 = (Point(f"after{i}") for i in range(1, 5))
         self.dropout = nn.Dropout(dropout)
         self.fc = nn.Linear(512 * block.expansion, classes)
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, 3, height, width)
         x = self.maxpool(F.relu(self.bn1(self.conv1(x))))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        x = self.after2(self.layer2(self.after1(self.layer1(x))))
+        x = self.after4(self.layer4(self.after3(self.layer3(x))))
         logits: Tensor = self.fc(self.dropout(torch.mean(x, (-2, -1))))
         return logits
 
