@@ -38,6 +38,17 @@ floating-point operations, counted for {SOURCES} source domains of {BATCH} rows 
 *Search* is the range from which `--search` draws. For every algorithm, `agg` too, it also draws the learning rate, from
 a tenth to twice that of the benchmark. The paper's appendix C lists settings for {", ".join(f"`{n}`" for n in LISTED)};
 the settings of other algorithms in the paper's benchmarks are ours, and those not shown are the defaults.
+
+*Modern baselines* follow DomainBed's conventions: which mean, which pairs, which normalization. On the same net and
+minibatches `agg`, `coral`, `mmd`, `vrex`, `irm`, `sd`, `ib-erm`, `ib-irm` and `iga` give its gradients, as a test shows
+where `$SEQDG_DOMAINBED` names a checkout of it. Its defaults presuppose Adam at a rate of 5e-5 and thousands of steps;
+where training with momentum at a larger rate does not stand them, the default here is smaller, and the setting's line
+says so. A penalty that is weak at first (`anneal`) makes two stages, the second with a new optimizer, as there; a
+weight below 1 holds from the start.
+
+*Which bases chain.* A penalty that is a symmetric function of the domains folds into itself: `Sequential` of `vrex`, or
+of `coral` by pairs, is the plain method times the number of domains, whatever the path. It warns, and has no name.
+Sequential learning adds something only where the past is acted on (a look-ahead) or held fixed.
 """
 
 

@@ -48,6 +48,18 @@ def episode_of() -> Callable[[int], Episode]:
 
 
 @pytest.fixture
+def literal_forward() -> Callable[[Theta, Tensor], tuple[Tensor, Tensor]]:
+    """Features and logits of the two-layer net, by hand."""
+
+    def forward(theta: Theta, x: Tensor) -> tuple[Tensor, Tensor]:
+        w1, b1, w2, b2 = theta
+        z = torch.tanh(x @ w1.T + b1)
+        return z, z @ w2.T + b2
+
+    return forward
+
+
+@pytest.fixture
 def literal_loss() -> Callable[[Theta, Domain], Tensor]:
     """Cross-entropy of the two-layer net, by hand."""
 

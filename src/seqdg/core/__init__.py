@@ -1,7 +1,7 @@
 """Algorithms as pure functions, the fold that makes them sequential, their settings and names."""
 
 from seqdg.core.algorithm import Algorithm, Chainable, Loss, Number, Numbers, Range, setting
-from seqdg.core.registry import build, list_algorithms, list_wrappers, register
+from seqdg.core.registry import build, list_algorithms, list_wrappers, register, register_chain
 from seqdg.core.sequential import Sequential
 from seqdg.core.wrapper import Averaging, Wrapper
 
@@ -19,5 +19,6 @@ __all__ = [
     "list_algorithms",
     "list_wrappers",
     "register",
+    "register_chain",
     "setting",
 ]

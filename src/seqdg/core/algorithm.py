@@ -167,6 +167,9 @@ class Algorithm:
 class Chainable(Algorithm):
     """A base that says how a loss over the past is extended by one domain, L(D_d | D_[:d))."""
 
+    # Whether the chain is the base itself whatever the path, as where a penalty is a symmetric function of the domains.
+    symmetric: ClassVar[bool] = False
+
     def check_path(self, net: Net, length: int) -> None:
         """Raise a UsageError where the settings do not fit a path of that many domains."""
 

@@ -35,26 +35,48 @@ _wrappers: dict[str, type[Wrapper]] = {}
 _origins: dict[str, str] = {}
 _loaded = False
 Kind = TypeVar("Kind", bound=type[Algorithm])
+Chain = TypeVar("Chain", bound=Chainable)
 
 
 def register(name: str, sequential: str | None = None) -> Callable[[Kind], Kind]:
-    """Name a class, and `Sequential` of it where it is chainable: `s-NAME` unless `sequential` says otherwise."""
-    if not NAME.fullmatch(name):
-        raise UsageError(f"'{name}' is no name of an algorithm: letters, digits, '-', '_' and '.' make one.")
+    """Name a class, and `Sequential` of it where it is chainable: `s-NAME` unless `sequential` says otherwise. A base
+    that folds into itself gets no second name."""
+    _check_name(name)
 
     def add(kind: Kind) -> Kind:
-        if "__dataclass_fields__" not in vars(kind):
-            raise UsageError(f"{kind.__name__} is no dataclass: write @dataclass(frozen=True) below @register.")
+        _check_dataclass(kind)
         if issubclass(kind, Wrapper):
             _add_wrapper(name, kind)
             return kind
         _add(name, kind, kind)
-        if issubclass(kind, Chainable) and kind.extend is not Chainable.extend:
+        if issubclass(kind, Chainable) and kind.extend is not Chainable.extend and not kind.symmetric:
             base: type[Chainable] = kind
             _add(sequential or f"s-{name}", kind, lambda: Sequential(base()))
         return kind
 
     return add
+
+
+def register_chain(name: str) -> Callable[[type[Chain]], type[Chain]]:
+    """Name `Sequential` of a base that is nothing by itself."""
+    _check_name(name)
+
+    def add(kind: type[Chain]) -> type[Chain]:
+        _check_dataclass(kind)
+        _add(name, kind, lambda: Sequential(kind()))
+        return kind
+
+    return add
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise UsageError(f"'{name}' is no name of an algorithm: letters, digits, '-', '_' and '.' make one.")
+
+
+def _check_dataclass(kind: type) -> None:
+    if "__dataclass_fields__" not in vars(kind):
+        raise UsageError(f"{kind.__name__} is no dataclass: write @dataclass(frozen=True) below @register.")
 
 
 def _add(name: str, kind: type, factory: Callable[[], Algorithm]) -> None:

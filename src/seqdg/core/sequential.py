@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
@@ -36,6 +37,13 @@ class Sequential(Algorithm):
             raise UsageError(
                 f"{kind} cannot be chained: it does not say how a loss over past domains is extended by one "
                 f"(a Chainable with an `extend` method does)."
+            )
+        if self.base.symmetric:
+            kind = type(self.base).__name__
+            warnings.warn(
+                f"Sequential({kind}) is {kind} itself, times the number of domains, whatever the path: its penalty is "
+                f"a symmetric function of the domains. Use {kind}, and report it as that.",
+                stacklevel=3,
             )
         if type(self.base).extend is Chainable.extend:
             raise UsageError(f"{type(self.base).__name__} cannot be chained: it has no `extend` method of its own.")

@@ -165,11 +165,15 @@ class Net:
             )
         return self.criterion(self(params, x, *keys), y)
 
-    def losses(self, params: Params, episode: Episode) -> Tensor:
-        """(domain,) the loss of each domain of an episode at the same weights, in one pass."""
+    def domain_logits(self, params: Params, episode: Episode) -> Tensor:
+        """(domain, batch, class) the logits of an episode's domains, in one pass."""
         with split_batches(self._training, episode.domains):
             logits = self(params, episode.x.flatten(0, 1), self._get_keys(episode))
-        return self.losses_from_logits(logits.reshape(*episode.y.shape[:2], *logits.shape[1:]), episode.y)
+        return logits.reshape(*episode.y.shape[:2], *logits.shape[1:])
+
+    def losses(self, params: Params, episode: Episode) -> Tensor:
+        """(domain,) the loss of each domain of an episode at the same weights, in one pass."""
+        return self.losses_from_logits(self.domain_logits(params, episode), episode.y)
 
     def row_losses(self, params: Params, episode: Episode) -> Tensor:
         """(domain, batch) the loss of each row, in one pass: the criterion on a batch of that row alone.

@@ -1,0 +1,42 @@
+"""How far apart the features of several domains are: by their first two moments, or by kernels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from seqdg.base.episode import Episode
+from seqdg.base.errors import UsageError
+
+GAMMAS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # of DomainBed's seven Gaussian kernels, exp(-gamma |a - b|^2)
+
+
+def compute_moments(z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean (..., feature) and covariance (..., feature, feature) of rows (..., row, feature), over row - 1."""
+    mean = z.mean(-2)
+    centred = z - mean.unsqueeze(-2)
+    return mean, centred.mT @ centred / (z.shape[-2] - 1)
+
+
+def compare_moments(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> Tensor:
+    """Return the mean squared difference of two means, plus that of two covariances."""
+    return sum((((a - b) ** 2).mean() for a, b in zip(one, other, strict=True)), one[0].new_zeros(()))
+
+
+def compute_kernel(rows: Tensor) -> Tensor:
+    """Return (row, row) the sum of the Gaussian kernels between rows (row, feature)."""
+    # Two precautions against rounding, which the narrowest kernel multiplies by a thousand: rows less their mean, which
+    # changes no distance, and a distance of exactly 0 from a row to itself.
+    rows = rows - rows.mean(0).detach()
+    squares, others = (rows**2).sum(1), 1.0 - torch.eye(len(rows), dtype=rows.dtype, device=rows.device)
+    distances = others * (squares.unsqueeze(1) + squares.unsqueeze(0) - 2.0 * rows @ rows.mT).clamp_min(0.0)
+    kernel = torch.exp(-GAMMAS[0] * distances)
+    for gamma in GAMMAS[1:]:
+        kernel = kernel + torch.exp(-gamma * distances)
+    return kernel
+
+
+def check_rows(episode: Episode, kind: str) -> None:
+    """Raise a UsageError where a minibatch has a single row, which has no variance and no halves."""
+    if episode.y.shape[1] < 2:
+        raise UsageError(f"{kind} compares the rows of a domain's minibatch, but it has 1: give a batch of at least 2.")
