@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import seqdg
 from seqdg import Algorithm, Episode, Net, Range, Sequential
 from seqdg.bench.benchmark import load_benchmark
+from seqdg.bench.search import MULTIPLES
 from seqdg.core.settings import collect_rules
 from seqdg.nets import mlp
 
@@ -35,9 +36,14 @@ Below, w are the weights, D_1, ..., D_N the minibatches of the source domains in
 floating-point operations, counted for {SOURCES} source domains of {BATCH} rows on a fully connected net
 {"-".join(map(str, WIDTHS))}. Aggregation takes {SOURCES}.
 
+Equation 3 of Li et al. (2020) looks ahead along the sum of past losses without beta, their Algorithm 1 along a sum that
+contains it. They agree where only the last beta is not 1, as in all of the paper's settings but those for AlexNet,
+which it cuts. We follow Algorithm 1. [Fidelity to the paper](fidelity.md) goes through the rest.
+
 *Search* is the range from which `--search` draws. For every algorithm, `agg` too, it also draws the learning rate, from
-a tenth to twice that of the benchmark. The paper's appendix C lists settings for {", ".join(f"`{n}`" for n in LISTED)};
-the settings of other algorithms in the paper's benchmarks are ours, and those not shown are the defaults.
+{MULTIPLES[0]:g} to {MULTIPLES[1]:g} times that of the benchmark. The paper's appendix C lists settings for
+{", ".join(f"`{n}`" for n in LISTED)}; the settings of other algorithms in the paper's benchmarks are ours, and those
+not shown are the defaults.
 
 *Modern baselines* follow DomainBed's conventions: which mean, which pairs, which normalization. On the same net and
 minibatches `agg`, `coral`, `mmd`, `vrex`, `irm`, `sd`, `ib-erm`, `ib-irm` and `iga` give its gradients, as a test shows
