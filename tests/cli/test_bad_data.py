@@ -248,7 +248,7 @@ def test_a_benchmark_s_data_must_be_given_and_be_there(seqdg, tmp_path, name):
     ("part", "sentence"),
     [
         ({"net": 'name = "mlp"\nhidden = 64'}, "'hidden' in the [net] table of mine is 64, but it must be a list"),
-        ({"net": "hidden = [4]"}, "There is no name in the [net] table of mine. Choose one of: mlp, resnet18"),
+        ({"net": "hidden = [4]"}, "There is no name in the [net] table of mine. Choose one of: mlp, convnet, resnet18"),
         ({"net": 'name = "mlp"\ndepth = 3'}, "There is no key in the [net] table of mine 'depth'."),
         ({"net": 'name = "mlp"\naugment = "PACS"'}, "There is no augmentation 'PACS'."),
         ({"net": 'name = "mlp"\nsize = -1'}, "size in [net] is -1."),

@@ -100,7 +100,10 @@ def test_pixels_are_scaled_as_each_net_was_trained():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"name": "resnet81"}, r"There is no net 'resnet81'\. Did you mean 'resnet18'\? Choose from: mlp, resnet18"),
+        (
+            {"name": "resnet81"},
+            r"There is no net 'resnet81'\. Did you mean 'resnet18'\? Choose from: mlp, convnet, resnet18",
+        ),
         ({"name": "resnet18", "hidden": (3,)}, r"Only an mlp has 'hidden' and 'batchnorm' to set, and the net is res"),
         ({"name": "mlp", "hidden": (3, 0)}, r"positive whole numbers, not \[3, 0\]"),
         ({"name": "mlp", "hidden": (2.5,)}, r"positive whole numbers, not \[2\.5\]"),

@@ -15,6 +15,7 @@ from seqdg.base.added import added_field
 from seqdg.base.errors import UsageError, unknown
 from seqdg.nets import efficientnet_lite, timm_models
 from seqdg.nets.alexnet import alexnet
+from seqdg.nets.convnet import convnet
 from seqdg.nets.normalization import IMAGENET, LITE0, Normalization
 from seqdg.nets.points import Point
 from seqdg.nets.resnet import resnet18, resnet50
@@ -67,7 +68,7 @@ BACKBONES = {
         dropout=0.2,
     ),
 }
-NET_NAMES = ("mlp", *BACKBONES)
+NET_NAMES = ("mlp", "convnet", *BACKBONES)
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,10 @@ class NetSpec:
             raise UsageError(f"The hidden widths of an mlp are positive whole numbers, not {list(self.hidden)}.")
         if not 0.0 <= self.dropout < 1.0:
             raise UsageError(f"dropout is {self.dropout}, but it must be a share from 0 to below 1.")
-        if self.name == "mlp" and self.pretrained and self.weights is None:
+        if self.name in ("mlp", "convnet") and self.pretrained and self.weights is None:
             raise UsageError(
-                "There are no ImageNet weights of an mlp. Give its weight file, or leave out 'pretrained'."
+                f"There are no ImageNet weights of {'an mlp' if self.name == 'mlp' else 'a convnet'}. "
+                "Give its weight file, or leave out 'pretrained'."
             )
 
 
@@ -129,6 +131,9 @@ def build_net(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generat
     if spec.name == "mlp":
         inputs = math.prod(input_shape)
         module = initialize(lambda: mlp(inputs, spec.hidden, classes, spec.batchnorm, spec.dropout), generator)
+        normalization = Normalization()
+    elif spec.name == "convnet":
+        module = initialize(lambda: convnet(input_shape, classes, spec.dropout), generator)
         normalization = Normalization()
     else:
         backbone = BACKBONES[spec.name]
