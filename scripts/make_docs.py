@@ -83,7 +83,11 @@ def costs() -> dict[str, str]:
     for name in names():
         algorithm = seqdg.build(name)
         params = algorithm.init(net, net.params(), SOURCES, g)
-        stages = [operations(lambda s=stage, p=params: s.gradient(net, p, episode)) for _, stage in algorithm.stages()]
+        memory = algorithm.memory(net, params, SOURCES)
+        stages = [
+            operations(lambda s=stage, p=params, m=memory: s.step(net, p, m, episode))
+            for _, stage in algorithm.stages()
+        ]
         found[name] = ", then ".join(f"{count / one:.1f}" for count in stages)
     return found
 

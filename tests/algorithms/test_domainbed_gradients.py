@@ -21,6 +21,13 @@ CASES = {
         {"lam": 7.0, "bottleneck": 5.0},
     ),
     "sd": ("SD", {"sd_reg": 0.2}, {"lam": 0.2}),
+    "rsc": (
+        "RSC",
+        {"rsc_f_drop_factor": 0.45, "rsc_b_drop_factor": 1 / 3},
+        {"feature_share": 0.45, "row_share": 1 / 3},
+    ),
+    "and-mask": ("ANDMask", {"tau": 0.5}, {"tau": 0.5}),
+    "sand-mask": ("SANDMask", {"tau": 0.3, "k": 0.02}, {"tau": 0.3, "k": 0.02}),
 }
 
 

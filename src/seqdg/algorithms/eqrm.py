@@ -31,20 +31,23 @@ class EQRM(Algorithm):
     a kernel density estimate. The gradient is that of q itself, where DomainBed's holds the place of q between the
     smallest and the largest loss fixed. With `gaussian`, L(w) = mean + s * Phi^-1(quantile).
 
-    The published quantile is 0.75, after half of the steps and then at a fiftieth of the learning rate of Adam.
-
     quantile: the share of domains; 0.5 is near AGG, 1 the worst domain and beyond.
     burn_in: the share of the steps with AGG.
+    second_rate: factor of the learning rate after them.
     density: of the domains' losses, kernel or gaussian.
     """
 
     quantile: Number = setting(0.75, above=0.0, most=0.999, search=Range(0.5, 0.99, log=False))
     burn_in: float = setting(0.5, least=0.0, most=0.9, static=True, search=(0.1, 0.3, 0.5))
+    second_rate: Number = setting(0.02, above=0.0, search=Range(0.02, 1.0))
     density: str = setting("kernel", choices=("kernel", "gaussian"))
     needs: ClassVar[int] = 2
 
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:
         return split_stages(self.burn_in, AGG(), self)
+
+    def pace(self, name: str) -> Number:
+        return self.second_rate
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         losses = net.losses(params, episode)

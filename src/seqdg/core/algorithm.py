@@ -186,6 +186,9 @@ class Chainable(Algorithm):
     advance: ClassVar[Callable[..., tuple[Params, Tensor]] | None] = None
     # Or of the whole path at once: along(net, params, episode).
     along: ClassVar[Callable[..., tuple[Params, Tensor]] | None] = None
+    # A chain has the base's memory only if the base says what a path makes of it: follow(net, params, memory, episode),
+    # which returns what `step` does.
+    follow: ClassVar[Callable[..., tuple[Params, Tensor, Params]] | None] = None
 
 
 def check_value(name: str, default: Any, rules: dict[str, Any], value: Any) -> Any:

@@ -58,7 +58,7 @@ class Sequential(Algorithm):
         return self.base.init(net, params, sources, generator)
 
     def memory(self, net: Net, params: Params, sources: int) -> Params:
-        return self.base.memory(net, params, sources)
+        return self.base.memory(net, params, sources) if self.base.follow is not None else {}
 
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:
         """Return the base's stages, each of them chained."""
@@ -85,6 +85,11 @@ class Sequential(Algorithm):
         for i in range(1, episode.domains):
             so_far = self.base.advance(net, params, so_far, episode, i)
         return so_far
+
+    def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
+        if self.base.follow is not None:
+            return self.base.follow(net, params, memory, episode)
+        return super().step(net, params, memory, episode)
 
     def evaluated(self, memory: Params, losses: Tensor) -> Params:
         return self.base.evaluated(memory, losses)

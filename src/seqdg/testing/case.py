@@ -127,7 +127,10 @@ def compute_everything(
         values |= {f"the memory of stage {k + 1} at '{name}'": m for name, m in kept.items()}
         entered, _ = stage.enter(net, params, memory)
         values |= {f"'{name}' as stage {k + 1} begins": w for name, w in entered.items()}
-    values |= {f"the pace of '{name}'": torch.as_tensor(algorithm.pace(name)).to(x) for name in params}
+    values |= {
+        f"the pace of '{name}'": torch.as_tensor(algorithm.pace(name), dtype=x.dtype, device=x.device)
+        for name in params
+    }
     return values | {"the prediction": predict_deployed(algorithm, net, params, kept, x)}
 
 
