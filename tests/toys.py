@@ -74,6 +74,34 @@ class TwoStages(Algorithm):
         return ((self.share, Pull(self.goal)), (1 - self.share, Pulled()))
 
 
+@toy
+class Remembers(Algorithm):
+    """Domains weigh more, the worse they do, as in GroupDRO (nobody, 2024).
+
+        q_i <- q_i * exp(eta * l_i) / sum,   L = sum of q_i * l_i
+
+    eta: how fast the weights of the domains change.
+    """
+
+    eta: Number = setting(0.5, above=0.0)
+
+    def memory(self, net, params, sources):
+        first = next(iter(params.values()))
+        return {"q": first.new_full((sources,), 1.0 / sources)}
+
+    def step(self, net, params, memory, episode):
+        before = memory["q"].index_select(0, episode.domain)
+
+        def total(weights):
+            losses = net.losses(weights, episode)
+            q = before * torch.exp(self.eta * losses.detach())
+            q = q / q.sum()
+            return (q * losses).sum(), q
+
+        direction, (value, q) = grad_and_value(total, has_aux=True)(params)
+        return direction, value, {"q": memory["q"].index_copy(0, episode.domain, q)}
+
+
 def failure(algorithm: Algorithm) -> str:
     """What the contract says of one that breaks it."""
     with pytest.raises(ContractError) as caught:

@@ -10,7 +10,19 @@ if TYPE_CHECKING:
     from seqdg.base import noise, tree
     from seqdg.base.episode import Episode, Params
     from seqdg.base.errors import UsageError
-    from seqdg.core import Algorithm, Chainable, Range, Sequential, build, list_algorithms, register, setting
+    from seqdg.core import (
+        Algorithm,
+        Averaging,
+        Chainable,
+        Range,
+        Sequential,
+        Wrapper,
+        build,
+        list_algorithms,
+        list_wrappers,
+        register,
+        setting,
+    )
     from seqdg.estimator import DomainGeneralizer, compare
     from seqdg.nets.net import Net
     from seqdg.report.results import Results
@@ -19,6 +31,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 __all__ = [
     "Algorithm",
+    "Averaging",
     "Chainable",
     "DomainGeneralizer",
     "Episode",
@@ -28,9 +41,11 @@ __all__ = [
     "Results",
     "Sequential",
     "UsageError",
+    "Wrapper",
     "build",
     "compare",
     "list_algorithms",
+    "list_wrappers",
     "noise",
     "register",
     "run",
@@ -42,6 +57,7 @@ __all__ = [
 # Where each name is defined. It is imported when it is first used, so that reading results does not import torch.
 _MODULES = {
     "Algorithm": "core.algorithm",
+    "Averaging": "core.wrapper",
     "Chainable": "core.algorithm",
     "DomainGeneralizer": "estimator",
     "Episode": "base.episode",
@@ -51,9 +67,11 @@ _MODULES = {
     "Results": "report.results",
     "Sequential": "core.sequential",
     "UsageError": "base.errors",
+    "Wrapper": "core.wrapper",
     "build": "core.registry",
     "compare": "estimator",
     "list_algorithms": "core.registry",
+    "list_wrappers": "core.registry",
     "register": "core.registry",
     "run": "report.run",
     "setting": "core.algorithm",

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqdg import Episode, Net
+from seqdg import Algorithm, Episode, Net, Params
 
 Theta = list[Tensor]  # W1, b1, W2, b2
 Domain = tuple[Tensor, ...]  # x, y, perhaps a key
@@ -57,6 +57,22 @@ def literal_forward() -> Callable[[Theta, Tensor], tuple[Tensor, Tensor]]:
         return z, z @ w2.T + b2
 
     return forward
+
+
+@pytest.fixture
+def take_steps(episode_of: Callable[[int], Episode]) -> Callable[..., tuple[list[Params], Params]]:
+    """Train with plain gradient descent on three domains: the weights before, between and after all steps, and the
+    last memory."""
+
+    def take(algorithm: Algorithm, net: Net, params: Params, steps: int) -> tuple[list[Params], Params]:
+        memory, path = algorithm.memory(net, params, 3), [params]
+        for i in range(steps):
+            episode = episode_of(3)._replace(key=torch.tensor(i), progress=torch.tensor(i / steps, dtype=torch.float64))
+            direction, _, memory = algorithm.step(net, path[-1], memory, episode)
+            path.append({name: w - 0.3 * direction[name] for name, w in path[-1].items()})
+        return path, memory
+
+    return take
 
 
 @pytest.fixture

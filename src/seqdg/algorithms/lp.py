@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -23,7 +24,8 @@ class LinearProbingFirst(Wrapper):
     head_share: the share of the steps in which the head learns alone; the base's stages divide the rest.
     """
 
-    head_share: float = setting(0.1, above=0.0, most=0.9, static=True)
+    head_share: float = setting(0.1, above=0.0, most=0.9, static=True, search=(0.05, 0.1, 0.2, 0.3))
+    place: ClassVar[str] = "stages"
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)

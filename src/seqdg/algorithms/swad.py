@@ -26,7 +26,10 @@ class SWAD(Averaging):
         s: the first with l_s = min(l_s, ..., l_{s + converge - 1});   limit = (1 + ratio) * mean of these losses
         e: the last before min(l_i, ..., l_{i + tolerance - 1}) > limit, or the last of all
 
-    Until s is known, the weights as they are are deployed. Evaluate often: the paper does every 50 to 100 of 5,000
+    This is Algorithm 1 of the paper, with a segment (the weights before each of its steps) for its iteration and
+    1 + ratio for its r. Until s is known, the weights as they are are deployed. The authors' program differs: its
+    valley may begin up to two segments before s, it then counts segment s twice, and at the end of the training it
+    leaves out last segments that are all above the limit. Evaluate often: the paper does every 50 to 100 of 5,000
     steps.
 
     base: the algorithm whose weights are averaged.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,6 @@ from seqdg.core import Algorithm
 from seqdg.nets.net import Net
 
 INPUTS, CLASSES, BATCH = 4, 3, 6
-
-
-Change = Callable[[Params], Params]
 
 
 class Violation(Exception):
@@ -137,22 +135,37 @@ def compute_everything(
 STEPS = 30  # of a short training, with an evaluation after every second
 
 
-def walk(
-    algorithm: Algorithm, net: Net, params: Params, episode: Episode, change: Mapping[int, Change] | None = None
-) -> Iterator[tuple[Params, Params]]:
-    """Yield weights and memory of a short training of the last stage, whose losses first fall and then rise, at every
-    evaluation. change: what is done to the memory, by step."""
-    memory, stage = algorithm.memory(net, params, episode.domains), algorithm.stages()[-1][1]
-    params, memory = stage.enter(net, params, memory)
-    for i in range(STEPS):
-        if change is not None and i in change:
-            memory = change[i](memory)
+class Moment(NamedTuple):
+    """Where a short training stands."""
+
+    step: int
+    params: Params
+    memory: Params
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the last step was followed by an evaluation."""
+        return self.step > 0 and self.step % 2 == 0
+
+
+def begin_walk(algorithm: Algorithm, net: Net, params: Params, episode: Episode) -> Moment:
+    """Return the start of a short training of the last stage."""
+    memory = algorithm.memory(net, params, episode.domains)
+    return Moment(0, *algorithm.stages()[-1][1].enter(net, params, memory))
+
+
+def walk(algorithm: Algorithm, net: Net, episode: Episode, moment: Moment) -> Iterator[Moment]:
+    """Yield what follows a moment of a short training, step by step; its losses first fall and then rise."""
+    stage = algorithm.stages()[-1][1]
+    for i in range(moment.step, STEPS):
+        _, params, memory = moment
         now = episode._replace(progress=torch.zeros_like(episode.progress) + i / STEPS, key=episode.key + i)
         direction, _, memory = stage.step(net, params, memory, now)
         params = {name: w - 0.02 * direction[name] if name in direction else w for name, w in params.items()}
-        if i % 2:
-            memory = algorithm.evaluated(memory, _make_losses(episode, i // 2))
-            yield params, memory
+        moment = Moment(i + 1, params, memory)
+        if moment.is_evaluated:
+            moment = moment._replace(memory=algorithm.evaluated(memory, _make_losses(episode, i // 2)))
+        yield moment
 
 
 def _make_losses(episode: Episode, i: int) -> Tensor:

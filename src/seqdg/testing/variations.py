@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +30,7 @@ from seqdg.testing.case import (
     Case,
     Violation,
     assert_same,
+    begin_walk,
     compute_everything,
     measure_difference,
     predict_deployed,
@@ -101,12 +103,11 @@ def _is_allowed(algorithm: Algorithm, settings: dict[str, Any], net: Net, source
 def check_settings_act(case: Case) -> None:
     """Each setting changes the direction of a stage, or what init, stages or deploy make of the algorithm."""
     free = list_inert(case.algorithm)
+    compute_outcome, follow = (cache(partial(how, case)) for how in (_compute_outcome, _follow))
     for name, before, after in list_variations(case):
         if name in free:
             continue
-        if all(
-            measure_difference(how(case, before), how(case, after))[1] <= 1e-9 for how in (_compute_outcome, _follow)
-        ):
+        if all(measure_difference(how(before), how(after))[1] <= 1e-9 for how in (compute_outcome, follow)):
             old, new = flatten_settings(before), flatten_settings(after)
             setting = name if name in old else name.rpartition("_")[0]
             raise Violation(
@@ -135,8 +136,12 @@ def _follow(case: Case, algorithm: Algorithm) -> dict[str, Tensor]:
     params, episode, probe = case.draw_weights(0, algorithm), case.draw_episode(), case.draw_probe()
     if not algorithm.memory(case.net, params, case.sources):
         return {}
-    walked = walk(algorithm, case.net, params, episode)
-    return {"the predictions": torch.stack([predict_deployed(algorithm, case.net, w, m, probe) for w, m in walked])}
+    walked = walk(algorithm, case.net, episode, begin_walk(algorithm, case.net, params, episode))
+    return {
+        f"the prediction after {m.step} steps": predict_deployed(algorithm, case.net, m.params, m.memory, probe)
+        for m in walked
+        if m.is_evaluated
+    }
 
 
 def check_one_for_all_positions(case: Case) -> None:

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import torch
+from torch.testing import assert_close
+
+from seqdg import build
+from seqdg.algorithms.agg import AGG
+from seqdg.algorithms.ema import EMA
+
+
+def test_the_moving_average_is_the_one_of_the_equation(net, weights, take_steps):
+    algorithm = EMA(AGG(), decay=0.8)
+    path, memory = take_steps(algorithm, net, weights, 7)
+    deployed = algorithm.deploy(path[-1], memory)
+    for name in weights:
+        mean = path[0][name]
+        for w in path[1:]:
+            mean = 0.8 * mean + 0.2 * w[name]
+        assert_close(deployed[name], mean, rtol=0, atol=1e-14)
+
+
+def test_nothing_of_the_past_is_the_algorithm_inside_and_all_of_it_the_first_weights(net, weights, take_steps):
+    for decay, which in ((0.0, -1), (1.0, 0)):
+        algorithm = EMA(AGG(), decay=decay)
+        path, memory = take_steps(algorithm, net, weights, 5)
+        assert_close(algorithm.deploy(path[-1], memory), path[which], rtol=0, atol=1e-14)
+
+
+def test_before_the_first_step_the_first_weights_are_deployed(net, weights):
+    assert_close(EMA(AGG()).deploy(weights, EMA(AGG()).memory(net, weights, 3)), weights)
+
+
+def test_the_average_starts_anew_with_a_stage(net, weights):
+    algorithm = build("metareg+ema", decay=0.9)
+    params = algorithm.init(net, weights, 3, torch.Generator().manual_seed(0))
+    moved = {name: w + 1.0 for name, w in params.items()}
+    last = algorithm.stages()[-1][1]
+    entered, memory = last.enter(net, moved, algorithm.memory(net, params, 3))
+    assert_close(algorithm.deploy(entered, memory), algorithm.base.deploy(entered, {}))

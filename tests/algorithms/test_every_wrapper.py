@@ -1,0 +1,84 @@
+"""What holds for every wrapper, around algorithms with a path, stages, branches or a memory."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import seqdg
+from seqdg.bench.learner import TRAINING
+from seqdg.core.registry import find_wrapper
+from seqdg.core.settings import collect_rules, flatten_settings
+from seqdg.core.wrapper import Averaging, list_layers
+from seqdg.testing import check_algorithm
+from seqdg.testing.case import Case, build_nets, find_source_count
+from toys import Remembers
+
+BASES = {name: seqdg.build(name) for name in ("agg", "fo-s-mldg", "metareg", "undo-bias")} | {"memory": Remembers()}
+QUICK = ("agg+ema", "agg+mixup", "agg+sam", "agg+lp")
+WRAPPERS = [name for name in seqdg.list_wrappers() if find_wrapper(name).__module__.startswith("seqdg.")]
+
+
+def list_chains():
+    chains = [(base, wrapper) for base in BASES for wrapper in WRAPPERS]
+    return [pytest.param(*c, marks=() if "+".join(c) in QUICK else pytest.mark.slow, id="+".join(c)) for c in chains]
+
+
+@pytest.mark.parametrize(("base", "wrapper"), list_chains())
+def test_a_wrapped_algorithm_keeps_the_contract(base, wrapper):
+    check_algorithm(find_wrapper(wrapper)(BASES[base]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["agg+mixup+sam+lp+swad", "fo-s-mldg+mixup+sagm+ema"])
+def test_a_long_chain_keeps_the_contract(name):
+    check_algorithm(seqdg.build(name))
+
+
+def test_the_wrappers_are_listed_in_the_order_of_a_chain():
+    assert WRAPPERS == ["mixup", "sagm", "sam", "lp", "ema", "sma", "swad"]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_no_setting_of_a_wrapper_has_a_name_of_the_training_or_of_an_algorithm(wrapper):
+    own = {f.name for f in fields(find_wrapper(wrapper))} - {"base"}
+    assert own
+    assert not own & set(TRAINING)
+    for name in seqdg.list_algorithms():
+        assert not own & set(flatten_settings(seqdg.build(name))), name
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_search_finds_settings_of_a_wrapper(wrapper):
+    own = {f.name for f in fields(find_wrapper(wrapper))} - {"base"}
+    searched = {name for name, (_, rule) in collect_rules(seqdg.build(f"agg+{wrapper}")).items() if rule["search"]}
+    assert searched & own
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("base", BASES)
+def test_a_wrapper_takes_over_what_its_base_declares(base, wrapper):
+    chain, inside = find_wrapper(wrapper)(BASES[base]), BASES[base]
+    for name in ("optimizer", "needs", "sums", "hard_labels", "together"):
+        assert getattr(chain, name) == getattr(inside, name)
+    assert list_layers(chain)[1] is inside
+    assert len(chain.stages()) == len(inside.stages()) + (wrapper == "lp")
+
+
+@pytest.mark.parametrize("wrapper", [w for w in WRAPPERS if issubclass(find_wrapper(w), Averaging)])
+@pytest.mark.parametrize("base", BASES)
+def test_an_average_changes_no_direction(base, wrapper):
+    net, inside = build_nets()["an MLP"], BASES[base]
+    case, chain = Case(inside, net, find_source_count(inside, net)), find_wrapper(wrapper)(inside)
+    params, episode = case.draw_weights(), case.draw_episode()
+    for (_, plain), (_, wrapped) in zip(inside.stages(), chain.stages(), strict=True):
+        memory = inside.memory(net, params, case.sources)
+        want, loss, kept = plain.step(net, params, memory, episode)
+        got, value, remembered = wrapped.step(net, params, chain.memory(net, params, case.sources), episode)
+        assert_close(got, want, rtol=0, atol=0)
+        assert torch.equal(value, loss)
+        assert {n.removeprefix("base.") for n in remembered if n.startswith("base.")} == set(kept)
+        assert all(torch.equal(remembered[f"base.{n}"], m) for n, m in kept.items())

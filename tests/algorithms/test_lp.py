@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from seqdg import Net, UsageError, build
+from seqdg.algorithms.agg import AGG
+from seqdg.algorithms.lp import LinearProbingFirst
+from seqdg.training.protocol import end_stages
+from toys import Remembers
+
+
+def test_at_first_the_head_learns_alone_and_then_all_weights_do(net, weights, episode_of):
+    (first_share, head), (rest, whole) = LinearProbingFirst(AGG(), head_share=0.2).stages()
+    assert (first_share, rest) == (0.2, 0.8)
+    plain, loss = AGG().gradient(net, weights, episode_of(3))
+    direction, value = head.gradient(net, weights, episode_of(3))
+    assert set(direction) == set(net.head_names) == {"2.weight", "2.bias"}
+    assert_close(direction, {name: plain[name] for name in direction})
+    assert_close(value, loss)
+    assert_close(whole.gradient(net, weights, episode_of(3))[0], plain)
+
+
+def test_the_stages_of_the_algorithm_inside_follow(net, weights, episode_of):
+    inside, chain = build("metareg"), build("metareg+lp", head_share=0.5)
+    assert len(chain.stages()) == 1 + len(inside.stages())
+    assert [s for s, _ in chain.stages()] == [0.5, *(0.5 * s for s, _ in inside.stages())]
+    assert end_stages(chain, 100)[0] == 50
+
+
+def test_what_an_algorithm_adds_learns_from_the_start_but_no_copy_of_the_body(net, weights, episode_of):
+    chain = build("undo-bias+lp")
+    params = chain.init(net, weights, 3, torch.Generator().manual_seed(0))
+    direction, _, _ = chain.stages()[0][1].step(net, params, {}, episode_of(3))
+    assert direction
+    assert all(name.rpartition("2.")[2] in ("weight", "bias") and "0." not in name for name in direction)
+    dann = build("dann+lp")
+    params = dann.init(net, weights, 3, torch.Generator().manual_seed(0))
+    direction, _, _ = dann.stages()[0][1].step(net, params, {}, episode_of(3))
+    assert set(params) - set(direction) == set(net.names) - set(net.head_names)
+
+
+def test_a_memory_goes_on_in_both_stages(net, weights, episode_of):
+    chain = LinearProbingFirst(Remembers())
+    memory = chain.memory(net, weights, 3)
+    for _, stage in chain.stages():
+        params, memory = stage.enter(net, weights, memory)
+        before = memory["base.q"]
+        _, _, memory = stage.step(net, params, memory, episode_of(3))
+        assert not torch.equal(memory["base.q"], before)
+
+
+def test_a_net_that_is_nothing_but_a_head_is_refused():
+    net = Net(nn.Sequential(nn.Linear(3, 3)).double(), "none")
+    with pytest.raises(UsageError, match=r"this net has nothing but a head, or none: drop \+lp"):
+        build("agg+lp").check(net, 3)
