@@ -114,6 +114,21 @@ def test_a_criterion_that_a_domain_cannot_have_is_a_dash_and_counts_in_no_mean_a
     assert "nan" not in render_page(build_page(RunContents("patients", records)))
 
 
+def test_algorithms_that_predict_a_batch_of_the_unseen_domain_at_once_are_named_below_the_table(run):
+    def mark(records, names):
+        return [
+            replace(r, description={**r.description, "together": 64}) if r.algorithm in names else r for r in records
+        ]
+
+    records = run(dict.fromkeys(("agg", "arm", "t3a"), TWO["agg"]))
+    assert "transductive" not in render(build_sheet(records))
+    both = "arm and t3a predict a batch of the unseen domain at once (transductive); the others row by row."
+    assert both in render(build_sheet(mark(records, ("arm", "t3a")))).splitlines()
+    assert both in render_page(build_page(RunContents("b", mark(records, ("arm", "t3a")))))
+    alone = "arm predicts a batch of the unseen domain at once (transductive)."
+    assert alone in render(build_sheet(mark([r for r in records if r.algorithm == "arm"], ("arm",))), "markdown")
+
+
 def test_an_empty_run_is_refused_in_a_sentence():
     with pytest.raises(UsageError, match="holds no finished trial yet"):
         build_sheet([])

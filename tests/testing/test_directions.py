@@ -11,6 +11,7 @@ from torch.func import grad_and_value
 from seqdg import Algorithm
 from seqdg.algorithms._look_ahead import LookAhead
 from seqdg.base import tree
+from seqdg.testing import check_algorithm
 from toys import Sound, failure, toy
 
 
@@ -222,3 +223,24 @@ def test_what_breaks_under_vmap_is_caught():
     message = failure(LooksAtValues())
     assert "'vmapped equals looped, a trial alone equals the same trial in a group': it raises RuntimeError" in message
     assert "trial 2 of a stack of 3 is not as in a loop: the prediction differs" in failure(ForgetsTheStack())
+
+
+@toy
+class Centered(Sound):
+    """Logits less their mean over the rows that come together (nobody, 2024). strength: as in Sound. power: too."""
+
+    def predict(self, net, deployed, x):
+        logits = net(deployed, x)
+        return logits - logits.mean(0)
+
+
+@toy
+class CenteredTogether(Centered):
+    """The same, and it says so (nobody, 2024). strength: as in Sound. power: as in Sound."""
+
+    together = 8
+
+
+def test_only_what_says_so_predicts_a_row_by_the_rows_beside_it():
+    assert "the prediction of a row depends on the rows beside it" in failure(Centered())
+    check_algorithm(CenteredTogether())

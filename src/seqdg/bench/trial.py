@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from seqdg.base.added import describe_fields, restore_fields
+from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.names import shorten, split_chain
 from seqdg.core.registry import build
@@ -59,6 +60,7 @@ class Trial:
             "seed": self.seed,
             "size": self.size,
             "augment": self.augment,
+            **({"together": self.together} if self.together else {}),
         }
 
     @classmethod
@@ -88,6 +90,14 @@ class Trial:
     @cached_property
     def key(self) -> str:
         return make_key(self.description())
+
+    @cached_property
+    def together(self) -> int:
+        """How many rows of a domain are predicted at once, where the algorithm is transductive; else 0."""
+        try:
+            return self.build_algorithm().together
+        except UsageError:  # the name is that of a learner, which is no algorithm
+            return 0
 
     def build_algorithm(self) -> Algorithm:
         """Build the algorithm with its settings, for a shorter path where more than one domain is held out."""

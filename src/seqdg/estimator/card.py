@@ -28,7 +28,14 @@ def render_card(text: Text) -> str:
 def _describe_purpose(text: Text) -> str:
     values = [str(c) for c in text["classes"]["values"]]
     names = ", ".join(values[:20]) + (f" and {len(values) - 20} more" if len(values) > 20 else "")
-    return f"It tells {len(values)} classes apart ({names}) from {_describe_input(text['input'])}."
+    purpose = f"It tells {len(values)} classes apart ({names}) from {_describe_input(text['input'])}."
+    together = text["facts"].get("together")
+    if not together:
+        return purpose
+    return (
+        f"{purpose} It is transductive: it predicts {together} rows of one domain at once, so give it the rows of one "
+        "domain together."
+    )
 
 
 def _describe_input(table: Text) -> str:

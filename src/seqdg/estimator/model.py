@@ -18,6 +18,7 @@ from seqdg.core.sequential import Sequential
 from seqdg.core.wrapper import Wrapper, list_layers
 from seqdg.estimator.inputs import TOGETHER, Input
 from seqdg.nets import Net, NetSpec
+from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,27 @@ class Model:
     def compute_logits(self, x: Any) -> tuple[NDArray[np.float64], list[str]]:
         """Return logits (row, class), and notes on what differs from the training data."""
         rows, notes = self.input.read(x)
+        return self.predict_rows(rows), notes
+
+    def predict_rows(self, rows: Tensor) -> NDArray[np.float64]:
+        """Return logits (row, class) of rows that the input has read.
+
+        A transductive algorithm takes them as rows of one domain, batch by batch, as the trainer does.
+        """
+        if not self.algorithm.together:
+            return self._predict_parts(rows, max(1, TOGETHER // max(1, math.prod(rows.shape[1:]))))
+        order = shuffle_order(len(rows))
+        whole = fill_cyclically(rows[order], count_filled(len(rows), self.algorithm.together))
+        return np.take(self._predict_parts(whole, self.algorithm.together), order.argsort().numpy(), axis=0)
+
+    def _predict_parts(self, rows: Tensor, together: int) -> NDArray[np.float64]:
         net, params = self.net
-        size = max(1, math.prod(rows.shape[1:]))
         parts = [np.empty((0, len(self.classes)))]
         with torch.no_grad():
-            for chunk in torch.split(rows, max(1, TOGETHER // size)) if len(rows) else ():
+            for chunk in torch.split(rows, together) if len(rows) else ():
                 inputs = self.input.prepare(chunk.to(self.device)).to(self.input.dtype)
                 parts.append(self.algorithm.predict(net, params, inputs).double().cpu().numpy())
-        return np.concatenate(parts), notes
+        return np.concatenate(parts)
 
     @cached_property
     def net(self) -> tuple[Net, Params]:

@@ -67,6 +67,11 @@ class _ArrayGraph(nn.Module):
 
 def export_onnx(model: Model, path: Path) -> float:
     """Write the file; return the largest difference of a probability from the model's own on rows made up to check."""
+    if model.algorithm.together:
+        raise UsageError(
+            f"{model.name} predicts {model.algorithm.together} rows of one domain at once (it is transductive), and an "
+            "ONNX file predicts row by row. Keep the model as seqdg writes it, or choose another algorithm."
+        )
     _require_onnx()
     if isinstance(model.input, TableInput):
         proto = _export_table(model, model.input.preprocessing)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from seqdg.base.errors import UsageError
 from seqdg.data import ProgressCallback
@@ -19,8 +21,10 @@ from seqdg.data.image_folder import SUFFIXES
 from seqdg.data.tables import TableWriter, is_table, open_table
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import Model, compute_softmax
+from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
 
 Columns = dict[str, NDArray[Any]]
+Part = tuple[Tensor, NDArray[Any] | None]  # rows as the input reads them, and their labels where they are known
 TOGETHER = 64  # images that are decoded at once
 
 
@@ -62,17 +66,30 @@ def _predict_table(model: Model, data: Path, tally: Tally, progress: ProgressCal
     wanted = list(preprocessing.names if preprocessing.named else table.names)
     labels = [label] if label else []
     numeric = [*preprocessing.numeric, *(labels if model.classes.dtype.kind in "iuf" else [])]
-    for frame in table.read_batches([*wanted, *labels], numeric, progress):
-        truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
-        logits, notes = model.compute_logits(frame if label is None or label in wanted else frame.without([label]))
-        tally.note(notes)
-        columns = _make_columns(model, logits)
+
+    def read_parts() -> Iterator[Part]:
+        for frame in table.read_batches([*wanted, *labels], numeric, progress):
+            truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
+            rows, notes = model.input.read(frame if label is None or label in wanted else frame.without([label]))
+            tally.note(notes)
+            yield rows, truth
+
+    for rows, truth in _join_parts(read_parts()) if model.algorithm.together else read_parts():
+        columns = _make_columns(model, model.predict_rows(rows))
         if truth is not None:
             known = truth != None  # noqa: E711  elementwise
             tally.labelled += int(known.sum())
             tally.right += int((truth[known] == columns["label"].astype(str)[known]).sum())
-        tally.rows += len(frame)
+        tally.rows += len(rows)
         yield columns
+
+
+def _join_parts(parts: Iterable[Part]) -> Iterator[Part]:
+    """Make one part of all: a transductive algorithm takes the whole table as rows of one domain."""
+    whole = list(parts)
+    if whole:
+        known = [truth for _, truth in whole if truth is not None]
+        yield torch.cat([rows for rows, _ in whole]), np.concatenate(known) if known else None
 
 
 def _make_columns(model: Model, logits: NDArray[np.float64]) -> Columns:
@@ -90,13 +107,38 @@ def _predict_images(model: Model, data: Path, tally: Tally, progress: ProgressCa
     if container.problems:
         raise UsageError(container.problems[0].text)
     files = [f for f in container.files if f.name.lower().endswith(SUFFIXES)]
+    if model.algorithm.together:
+        yield _make_image_columns(model, files, _predict_together(model, container, files, tally, progress))
+        return
     for start in range(0, len(files), TOGETHER):
         part = files[start : start + TOGETHER]
-        pixels = np.stack([_decode(container, file, model.input) for file in part])
-        logits, _ = model.compute_logits(pixels)
+        logits = _predict_pixels(model, container, part)
         tally.rows += len(part)
         progress(tally.rows, len(files))
-        yield {"file": np.array([f.name for f in part], dtype=object), **_make_columns(model, logits)}
+        yield _make_image_columns(model, part, logits)
+
+
+def _predict_together(
+    model: Model, container: Container, files: Sequence[File], tally: Tally, progress: ProgressCallback
+) -> NDArray[np.float64]:
+    """Predict batches of all files as rows of one domain, as the model does with rows that are given at once."""
+    together, order = model.algorithm.together, shuffle_order(len(files))
+    places = fill_cyclically(order, count_filled(len(files), together))
+    logits = [np.empty((0, len(model.classes)))]
+    for batch in torch.split(places, together) if len(files) else ():
+        logits.append(_predict_pixels(model, container, [files[i] for i in batch.tolist()]))
+        tally.rows = min(tally.rows + together, len(files))
+        progress(tally.rows, len(files))
+    return np.take(np.concatenate(logits), order.argsort().numpy(), axis=0)
+
+
+def _predict_pixels(model: Model, container: Container, files: Sequence[File]) -> NDArray[np.float64]:
+    assert isinstance(model.input, ImageInput)
+    return model.compute_logits(np.stack([_decode(container, file, model.input) for file in files]))[0]
+
+
+def _make_image_columns(model: Model, files: Sequence[File], logits: NDArray[np.float64]) -> Columns:
+    return {"file": np.array([f.name for f in files], dtype=object), **_make_columns(model, logits)}
 
 
 def _decode(container: Container, file: File, read: ImageInput) -> NDArray[np.uint8]:

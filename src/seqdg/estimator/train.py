@@ -91,6 +91,7 @@ def _collect_facts(
     return {
         "domains": domains,
         "step": step,
+        **({"together": recipe.algorithm.together} if recipe.algorithm.together else {}),
         "validation": {d: {c: v if math.isfinite(v) else None for c, v in m.items()} for d, m in validation.items()},
         "parameters": recipe.describe(),
         "versions": list_versions(),

@@ -39,6 +39,7 @@ class Sheet:
     mixed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # in what else they differ, and the values
     failed: Mapping[str, int] = field(default_factory=dict)  # trials, by algorithm
     versions: Sequence[str] = ()  # sentences on trials of older versions of seqdg
+    transductive: Sequence[str] = ()  # algorithms that predict many rows of the unseen domain at once
 
     @property
     def higher(self) -> bool:
@@ -122,6 +123,7 @@ class Sheet:
         lost = sum(c.diverged for c in self.cells if c.held_out not in (AVERAGE, WORST))
         if lost:
             remarks.append(f"{lost} trial{'s' if lost > 1 else ''} diverged and count in no mean.")
+        remarks += [_describe_transduction(self.transductive, self.columns)] if self.transductive else []
         return remarks
 
     @property
@@ -168,7 +170,8 @@ def build_sheet(
     paper = set_beside(cells, records, benchmark, select) if against else None
     tried, mixed = count_candidates(records), find_mixtures(records)
     old = describe_versions(records)
-    return Sheet(cells, select, criterion, paper, tests, tried, mixed, _count_failed(records), old)
+    batched = list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("together")))
+    return Sheet(cells, select, criterion, paper, tests, tried, mixed, _count_failed(records), old, batched)
 
 
 def choose_baseline(algorithms: Sequence[str]) -> str:
@@ -189,6 +192,15 @@ def list_differences(tests: Sequence[PairedDifference], digits: int) -> list[lis
 
 def _count_failed(records: Sequence[Record]) -> dict[str, int]:
     return dict(Counter(r.algorithm for r in records if r.status == FAILED))
+
+
+def _describe_transduction(names: Sequence[str], columns: Sequence[str]) -> str:
+    """`arm and t3a predict a batch of the unseen domain at once (transductive); the others row by row.`"""
+    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    others = "; the others row by row" if len(names) < len(columns) else ""
+    return (
+        f"{listed} predict{'' if len(names) > 1 else 's'} a batch of the unseen domain at once (transductive){others}."
+    )
 
 
 def _describe_choice(tried: Mapping[str, tuple[int, int]], select: str) -> str:

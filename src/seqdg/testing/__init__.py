@@ -21,6 +21,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
     "deterministic": directions.check_deterministic,
     "inputs and buffers untouched": directions.check_untouched,
     "stages, directions, losses and predictions have the right form": directions.check_form,
+    "a row is predicted as if it were alone, unless the algorithm is transductive": directions.check_rows,
     "the direction equals the gradient of the loss": directions.check_gradient,
     "a memory keeps its names, shapes and types, stays finite and is read": directions.check_memory,
     "vmapped equals looped, a trial alone equals the same trial in a group": directions.check_vmap,
@@ -47,6 +48,7 @@ def check_algorithm(algorithm: Algorithm) -> None:
     - the docstring cites the paper and explains every setting;
     - the direction equals the gradient of the loss where a loss is defined, and has the weights' shapes and types;
     - the same input gives the same bits; nothing is drawn from a global generator, and no input or buffer changes;
+    - a row's prediction, with BatchNorm fixed, does not depend on the rows beside it, unless `together` says so;
     - a memory keeps its names, shapes and types, stays finite, and changes what is deployed later;
     - a stack of trials under `torch.func.vmap` gives what a loop gives, and what a trial gives alone;
     - x and y of each source domain change what is predicted after a step, in a stage that uses them;

@@ -69,6 +69,23 @@ def check_form(case: Case) -> None:
         raise Violation(f"predict returns logits of shape {tuple(logits.shape)} for {len(case.draw_probe())} inputs.")
 
 
+def check_rows(case: Case) -> None:
+    """With its BatchNorm statistics fixed, a row is predicted alike alone and among others."""
+    if case.algorithm.together:
+        return
+    params, probe, last = case.draw_weights(), case.draw_probe(), count_stages(case.algorithm) - 1
+    memory = compute_step(case.algorithm, last, case.net, params, case.draw_episode())[2]
+    deployed = case.algorithm.deploy(params, memory)
+    deployed = {**deployed, **case.algorithm.statistics(case.net, deployed, probe)}
+    among = case.algorithm.predict(case.net, deployed, probe)
+    alone = torch.cat([case.algorithm.predict(case.net, deployed, row) for row in torch.split(probe, 1)])
+    if measure_difference({"": alone}, {"": among})[1] > 1e-9:
+        raise Violation(
+            "the prediction of a row depends on the rows beside it. Where that is meant, the class variable `together` "
+            "says how many rows of one domain `predict` wants at once."
+        )
+
+
 def check_memory(case: Case) -> None:
     """A memory keeps its names, shapes and types, stays finite, and is read."""
     params, episode, probe = case.draw_weights(), case.draw_episode(), case.draw_probe()

@@ -84,7 +84,10 @@ def _vary_positions(case: Case, before: Algorithm, name: str, values: tuple[Any,
 def _change_setting(case: Case, algorithm: Algorithm, name: str, position: int | None) -> Algorithm:
     value = flatten_settings(algorithm)[name]
     old = value if position is None else value[position]
-    others = (old + 1, old - 1) if isinstance(old, int) else (round(1.5 * old + 0.1, 12), 0.5 * old)
+    others = (round(1.5 * old + 0.1, 12), 0.5 * old)
+    if isinstance(old, int):
+        searched = collect_rules(algorithm)[name][1].get("search")
+        others = (old + 1, old - 1, *(v for v in (searched if isinstance(searched, tuple) else ()) if v != old))
     for new in others:
         changed = new if position is None else (*value[:position], new, *value[position + 1 :])
         if _is_allowed(algorithm, {name: changed}, case.net, case.sources):

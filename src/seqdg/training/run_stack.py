@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
-from torch.nn.functional import pad
 
 from seqdg.base import tree
 from seqdg.base.episode import Params
@@ -27,6 +27,7 @@ from seqdg.training.metrics import compute_metrics
 from seqdg.training.protocol import list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
 from seqdg.training.stack import DRAWN_AHEAD, Job, Stack, State, View
+from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
 
 LOSS_POINTS = 200
 MOMENT = 0.5  # seconds that training goes on between looks at the clock
@@ -201,28 +202,52 @@ class _Run:
         )
 
 
+class DomainPredictions(NamedTuple):
+    """What the trials of a stack say of one domain each, and what is true. Only the rows that the mask keeps count."""
+
+    logits: Tensor  # (trial, row, class)
+    y: Tensor  # (trial, row)
+    mask: Tensor  # (trial, row) bool
+
+
 def evaluate_stack(stack: Stack, state: State, deployed: Params) -> list[Evaluation]:
     """Measure every trial on its sources' validation rows and its held-out domains."""
-    columns = [(*job.split.validation, *job.split.test) for job in stack.jobs]
-    longest = [max(len(rows[k]) for rows in columns) for k in range(len(columns[0]))]
-    rows = torch.stack([torch.cat([pad(r, (0, n - len(r))) for r, n in zip(c, longest, strict=True)]) for c in columns])
+    return measure_predictions(predict_domains(stack, deployed), len(stack.jobs[0].split.validation), state.step)
+
+
+def predict_domains(stack: Stack, deployed: Params) -> list[DomainPredictions]:
+    """Predict the validation rows of every source, then the rows of every held-out domain.
+
+    Where a trial has fewer rows of a domain than another of the stack, or than whole batches of a transductive
+    algorithm, its own rows fill it up, from the first on: so each trial predicts as it would alone.
+    """
+    together = stack.algorithm.together
+    columns = [[*job.split.validation, *job.split.test] for job in stack.jobs]
+    if together:
+        columns = [[rows[shuffle_order(len(rows))] for rows in domains] for domains in columns]
+    counts = [count_filled(max(len(rows[k]) for rows in columns), together) for k in range(len(columns[0]))]
+    rows = torch.stack([torch.cat([fill_cyclically(r, n) for r, n in zip(c, counts, strict=True)]) for c in columns])
     if rows.numel():
         logits, y = stack.predict(deployed, rows)
     else:  # a net of the user's own may not take 0 rows
         logits, y = torch.zeros(*rows.shape, 2), rows
-    parts: list[dict[str, list[float]]] = []
-    for k, (part, labels) in enumerate(zip(torch.split(logits, longest, 1), torch.split(y, longest, 1), strict=True)):
+    parts = []
+    for k, (part, labels) in enumerate(zip(torch.split(logits, counts, 1), torch.split(y, counts, 1), strict=True)):
         lengths = torch.tensor([len(c[k]) for c in columns], device=y.device)
-        mask = torch.arange(longest[k], device=y.device) < lengths[:, None]
-        parts.append({name: value.tolist() for name, value in compute_metrics(part, labels, mask).items()})
-    sources = len(stack.jobs[0].split.validation)
+        parts.append(DomainPredictions(part, labels, torch.arange(counts[k], device=y.device) < lengths[:, None]))
+    return parts
+
+
+def measure_predictions(predictions: Sequence[DomainPredictions], sources: int, step: int) -> list[Evaluation]:
+    """Measure the predictions of every trial; the first `sources` domains are sources, the others held out."""
+    parts = [{name: v.tolist() for name, v in compute_metrics(*domain).items()} for domain in predictions]
     return [
         Evaluation(
-            step=state.step,
+            step=step,
             source={name: [part[name][i] for part in parts[:sources]] for name in parts[0]},
             held_out={name: [part[name][i] for part in parts[sources:]] for name in parts[0]},
         )
-        for i in range(len(stack.jobs))
+        for i in range(len(predictions[0].y))
     ]
 
 

@@ -135,9 +135,14 @@ class Stack:
 
         with self._use_device(), torch.no_grad():
             deployed: Params = self.over_trials(one)(self.numbers, state.params, state.memory)
-            if not self.net.on_batch:
-                return deployed
-            return {**deployed, **self._recalibrate(deployed)}
+            return self.recalibrate(deployed)
+
+    def recalibrate(self, deployed: Params) -> Params:
+        """Return deployed weights with the BatchNorm statistics that belong to them, where the policy says so."""
+        if not self.net.on_batch:
+            return deployed
+        with self._use_device(), torch.no_grad():
+            return {**deployed, **self._compute_statistics(deployed)}
 
     @cached_property
     def hears_evaluations(self) -> bool:
@@ -159,8 +164,9 @@ class Stack:
             return replace(state, memory=one(self.numbers, state.memory, losses))
 
     def predict(self, deployed: Params, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits (trial, row, class) and labels (trial, row) of rows (trial, row), some rows at a time."""
-        together = self._count_rows_together(rows.shape[0])
+        """Return logits (trial, row, class) and labels (trial, row) of rows (trial, row), some rows at a time: as many
+        as the algorithm wants at once, where it does, from the first row on."""
+        together = self.algorithm.together or self._count_rows_together(rows.shape[0])
         one = self.over_trials(lambda numbers, params, x: self._with_numbers(numbers).predict(self.net, params, x))
         logits, labels = [], []
         with self._use_device(), torch.no_grad():
@@ -310,7 +316,7 @@ class Stack:
         exact = [{name: torch.as_tensor(v, dtype=torch.float64) for name, v in one.items()} for one in values]
         return {name: v.to(self.inputs.device, self.inputs.dtype) for name, v in tree.stack(exact).items()}
 
-    def _recalibrate(self, deployed: Params, most: int = 512) -> Params:
+    def _compute_statistics(self, deployed: Params, most: int = 512) -> Params:
         """Return the deployed statistics, from equal parts of the sources' training rows (at most `most` each)."""
         batch = self.protocol.batch
         count = max(1, min(most, *(len(rows) for job in self.jobs for rows in job.split.train)) // batch)
