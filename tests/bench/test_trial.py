@@ -207,3 +207,11 @@ def test_what_0_1_described_is_described_alike_but_for_its_version():
         for name, record in records.items():
             about = {**record.description, "version": VERSION}
             assert Trial.from_description(about, name, 3, None).key == make_key(about), (run, name)
+
+
+def test_a_trial_says_how_many_rows_it_predicts_at_once_where_it_is_transductive(benchmark_file, dataset):
+    trials = {t.algorithm: t for t in list_trials(benchmark_file, dataset, algorithms=["agg", "mtl", "mtl+ema"])}
+    assert "together" not in trials["agg"].description()
+    assert trials["mtl"].description()["together"] == trials["mtl+ema"].description()["together"] == 64
+    again = Trial.from_description(trials["mtl"].description(), "mtl", trials["mtl"].sources, None)
+    assert again.key == trials["mtl"].key

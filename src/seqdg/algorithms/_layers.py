@@ -70,3 +70,12 @@ def check_features(net: Net, kind: str) -> None:
             f"{kind} works on the features that enter the head, but this net learns none: "
             "give it a hidden layer below a linear head, or choose another algorithm, such as agg."
         )
+
+
+def check_head(net: Net, kind: str) -> None:
+    """Raise a UsageError where the net has no head."""
+    if not net.head_names:
+        raise UsageError(
+            f"{kind} works on the features that enter the head, but this net does not end in a linear layer: "
+            "end it in one, or choose another algorithm, such as agg."
+        )
