@@ -92,6 +92,7 @@ class Algorithm:
     inert: ClassVar[tuple[str, ...]] = ()  # settings ("beta"), or positions of one ("beta_1"), that need not act
     sums: ClassVar[bool] = False  # its loss adds up the domains where AGG takes their mean, so it wants a smaller rate
     hard_labels: ClassVar[bool] = False  # it reads labels outside the net's criterion, so they cannot be mixed
+    needs_points: ClassVar[bool] = False  # it acts between the layers of a net (`Net.with_points`)
     together: ClassVar[int] = 0  # transductive: how many rows of one domain `predict` wants at once; 0: any number
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -32,7 +32,7 @@ from seqdg.nets.dropout import (
     refuse_random_functions,
 )
 from seqdg.nets.folding import fold_layers
-from seqdg.nets.points import Point, PointFunction, apply_at_points, list_points, place_points
+from seqdg.nets.points import Point, PointFunction, apply_at_points, list_layout, list_points, place_points
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
@@ -78,7 +78,7 @@ class Net:
         self._serving = fold_layers(self._purify(module, on_batch=False)) if self.on_batch else self._training
         self._bodies = tuple(_remove_head(m, self._head) for m in (self._training, self._serving))
         self.has_dropout = find_pass(pure) is not None
-        self.points = list_points(pure)
+        self.points, self._layout = list_points(pure), list_layout(pure)
         self._functions: dict[str, PointFunction] = {}
         if not self.names and fixed:
             raise UsageError("All weights of the net are frozen (requires_grad=False): there is nothing to train.")
@@ -129,6 +129,17 @@ class Net:
         other = copy.copy(self)
         other._functions = dict(functions)
         return other
+
+    def list_names_after(self, point: str) -> tuple[str, ...]:
+        """Return the names of the trained weights that come after a point."""
+        after = self._layout[self._layout.index(point) + 1 :]
+        return tuple(name for name in after if name in self._initial)
+
+    def count_channels(self, point: str) -> int:
+        """Return how many channels pass a point: as many as the last layer with weights before it gives."""
+        before = [name for name in self._layout[: self._layout.index(point)] if name not in self.points]
+        weights = {**self._constants, **self._initial}
+        return int(weights[before[-1]].shape[0])
 
     def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
         """Logits. key: () in training, that of the minibatch; (domain,) where the rows are those of several domains."""

@@ -43,7 +43,8 @@ def check_algorithm(algorithm: Algorithm) -> None:
     """Raise a ContractError unless the algorithm, set as it is, keeps what every other part relies on.
 
     On a small MLP without and with BatchNorm, in float64, with three source domains (or the fewest more that it
-    takes), at weights away from the start, in every stage:
+    takes), at weights away from the start, in every stage (on a small convolutional net with points between its layers,
+    where the algorithm acts there):
 
     - the docstring cites the paper and explains every setting;
     - the direction equals the gradient of the loss where a loss is defined, and has the weights' shapes and types;
@@ -60,7 +61,7 @@ def check_algorithm(algorithm: Algorithm) -> None:
 
     A setting that acts only beside another (a width under one kernel) is checked by calling this with both set.
     """
-    for kind, net in build_nets().items():
+    for kind, net in build_nets(algorithm.needs_points).items():
         with _failing(algorithm, kind, "three or more source domains work"):
             case = Case(algorithm, net, find_source_count(algorithm, net))
         for title, check in CHECKS.items():

@@ -14,6 +14,7 @@ from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
 from seqdg.core import Algorithm
 from seqdg.nets.net import Net
+from seqdg.nets.points import Point
 
 INPUTS, CLASSES, BATCH = 4, 3, 6
 
@@ -22,12 +23,18 @@ class Violation(Exception):
     """What breaks the contract, in a sentence that does not name the check."""
 
 
-def build_nets() -> dict[str, Net]:
-    """Build nets in float64, smooth, so that nothing is inert by chance."""
+def build_nets(with_points: bool = False) -> dict[str, Net]:
+    """Build nets in float64, smooth, so that nothing is inert by chance; or one that has points between its layers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         plain = nn.Sequential(nn.Linear(INPUTS, 6), nn.Tanh(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, CLASSES))
         norm = nn.Sequential(nn.Linear(INPUTS, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, CLASSES))
+        maps = nn.Sequential(
+            nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2, padding=1), nn.Tanh(), Point("after1"),
+            nn.Conv2d(3, 4, 2), nn.Tanh(), Point("after2"), nn.Flatten(), nn.Linear(16, CLASSES),
+        )  # fmt: skip
+    if with_points:
+        return {"a convolutional net": Net(maps.double(), "none")}
     return {
         "an MLP": Net(plain.double(), "none"),
         "an MLP with BatchNorm": Net(norm.double(), "recalibrate"),

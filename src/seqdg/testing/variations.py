@@ -38,6 +38,8 @@ from seqdg.testing.case import (
     walk,
 )
 
+EPISODES = 12
+
 
 class Variation(NamedTuple):
     """One setting, or one position of it, changed."""
@@ -106,11 +108,13 @@ def _is_allowed(algorithm: Algorithm, settings: dict[str, Any], net: Net, source
 def check_settings_act(case: Case) -> None:
     """Each setting changes the direction of a stage, or what init, stages or deploy make of the algorithm."""
     free = list_inert(case.algorithm)
-    compute_outcome, follow = (cache(partial(how, case)) for how in (_compute_outcome, _follow))
+    # A probability need not act in each episode.
+    later = [partial(_compute_outcome, case, seed=seed) for seed in range(1, EPISODES)]
+    ways = [cache(how) for how in (partial(_compute_outcome, case), partial(_follow, case), *later)]
     for name, before, after in list_variations(case):
         if name in free:
             continue
-        if all(measure_difference(how(before), how(after))[1] <= 1e-9 for how in (compute_outcome, follow)):
+        if all(measure_difference(how(before), how(after))[1] <= 1e-9 for how in ways):
             old, new = flatten_settings(before), flatten_settings(after)
             setting = name if name in old else name.rpartition("_")[0]
             raise Violation(
@@ -125,10 +129,10 @@ def list_inert(algorithm: Algorithm) -> set[str]:
     return set(type(algorithm).inert).union(*inner)
 
 
-def _compute_outcome(case: Case, algorithm: Algorithm) -> dict[str, Tensor]:
+def _compute_outcome(case: Case, algorithm: Algorithm, seed: int = 0) -> dict[str, Tensor]:
     """Return all that is trained and served: not the losses, which nothing follows."""
     values = compute_everything(
-        algorithm, case.net, case.draw_weights(0, algorithm), case.draw_episode(), case.draw_probe()
+        algorithm, case.net, case.draw_weights(0, algorithm), case.draw_episode(seed), case.draw_probe()
     )
     shares = {f"the share of stage {k + 1}": torch.tensor(s) for k, (s, _) in enumerate(algorithm.stages())}
     return shares | {what: value for what, value in values.items() if not what.startswith("the loss")}
