@@ -46,15 +46,17 @@ which it cuts. We follow Algorithm 1. [Fidelity to the paper](fidelity.md) goes 
 not shown are the defaults.
 
 *Modern baselines* follow DomainBed's conventions: which mean, which pairs, which normalization. On the same net and
-minibatches `agg`, `coral`, `mmd`, `vrex`, `irm`, `sd`, `ib-erm`, `ib-irm` and `iga` give its gradients, as a test shows
-where `$SEQDG_DOMAINBED` names a checkout of it. Its defaults presuppose Adam at a rate of 5e-5 and thousands of steps;
-where training with momentum at a larger rate does not stand them, the default here is smaller, and the setting's line
-says so. A penalty that is weak at first (`anneal`) makes two stages, the second with a new optimizer, as there; a
-weight below 1 holds from the start.
+minibatches `agg`, `coral`, `mmd`, `vrex`, `irm`, `sd`, `ib-erm`, `ib-irm`, `iga`, `group-dro`, `cad` and, with the same
+cuts, `causirl` give its gradients, as a test shows where `$SEQDG_DOMAINBED` names a checkout of it. Its defaults
+presuppose Adam at a rate of 5e-5 and thousands of steps; where training with momentum at a larger rate does not stand
+them, the default here is smaller, and the setting's line says so. A penalty that is weak at first (`anneal`) makes two
+stages, the second with a new optimizer, as there; a weight below 1 holds from the start. The projection of DomainBed's
+CAD (`is_project`) names a variable that does not exist, and is left out here.
 
 *Which bases chain.* A penalty that is a symmetric function of the domains folds into itself: `Sequential` of `vrex`, or
 of `coral` by pairs, is the plain method times the number of domains, whatever the path. It warns, and has no name.
-Sequential learning adds something only where the past is acted on (a look-ahead) or held fixed.
+Sequential learning adds something only where the past is acted on (a look-ahead), pooled or held fixed: `s-coral`,
+`s-irm` and `s-group-dro` look ahead, and without their penalty they are FO-S-MLDG.
 """
 
 
@@ -109,20 +111,20 @@ def page() -> str:
 def title(name: str, kinds: dict[type[Algorithm], str]) -> str:
     """The first sentence of the docstring, with the paper."""
     algorithm = seqdg.build(name)
-    if isinstance(algorithm, Sequential):
-        return f"sequential learning of `{kinds[type(algorithm.base)]}` (Li et al. 2020)"
-    return paragraphs(type(algorithm))[0].replace("\n", " ").rstrip(".")
+    if kinds[base_of(algorithm)] != name:
+        return f"sequential learning of `{kinds[base_of(algorithm)]}` (Li et al. 2020)"
+    return paragraphs(base_of(algorithm))[0].replace("\n", " ").rstrip(".")
 
 
 def section(name: str, kinds: dict[type[Algorithm], str], cost: str) -> str:
     algorithm = seqdg.build(name)
     kind = base_of(algorithm)
     parts = [f"## {name}"]
-    if isinstance(algorithm, Sequential):
-        base = kinds[kind]
+    base = kinds[kind]
+    if base != name:
         parts += [f"`Sequential({kind.__name__})`, with the settings of [`{base}`](#{base}).", *body(Sequential)]
     else:
-        parts += body(kind)
+        parts += body(kind)  # of a chain too, whose base has no name
     parts.append(f"Cost of a step: {cost}.")
     if fields(kind):
         parts.append(settings_table(name, algorithm, kind))

@@ -30,6 +30,14 @@ CASES = {
     "sand-mask": ("SANDMask", {"tau": 0.3, "k": 0.02}, {"tau": 0.3, "k": 0.02}),
 }
 
+BOTTLENECK = {"is_project": False, "is_normalized": False, "is_flipped": True}
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+def test_the_direction_of_cad_is_domainbeds_gradient(conditional):
+    theirs = build_theirs("CondCAD" if conditional else "CAD", lmbda=0.3, temperature=0.5, **BOTTLENECK)
+    assert_same_gradient(build("cad", lam=0.3, temperature=0.5, conditional=conditional), theirs, draw_episode())
+
 
 @pytest.mark.parametrize("domains", [2, 3, 5])
 @pytest.mark.parametrize("name", CASES)

@@ -9,6 +9,7 @@ import pytest
 
 import seqdg
 from seqdg import Algorithm, Chainable, Sequential, UsageError, build, register
+from seqdg.core import register_chain
 from seqdg.core.registry import _factories, _origins
 
 PLUGIN = """
@@ -65,6 +66,32 @@ def test_a_chainable_class_gets_its_sequential_name_by_itself():
     assert build("toy") == Toy()
     assert build("s-toy") == Sequential(Toy())
     assert {"toy", "s-toy"} <= set(seqdg.list_algorithms())
+
+
+def test_a_base_that_folds_into_itself_gets_no_sequential_name():
+    @register("even")
+    @dataclass(frozen=True)
+    class Even(Chainable):
+        symmetric = True
+
+        def extend(self, net, past, episode, i):
+            return past
+
+    assert build("even") == Even()
+    assert "s-even" not in seqdg.list_algorithms()
+    with pytest.warns(UserWarning, match=r"Sequential\(Even\) is Even itself"):
+        Sequential(Even())
+
+
+def test_a_chain_may_have_a_name_that_its_base_has_not():
+    @register_chain("s-only")
+    @dataclass(frozen=True)
+    class Only(Chainable):
+        def extend(self, net, past, episode, i):
+            return past
+
+    assert build("s-only") == Sequential(Only())
+    assert not {"only", "s-s-only"} & set(seqdg.list_algorithms())
 
 
 def test_a_second_algorithm_of_the_same_name_is_an_error_that_names_both():

@@ -55,6 +55,31 @@ def split_last(episode: Episode) -> tuple[Episode, int]:
     return episode.part(0, last), last
 
 
+def judge(net: Net, episode: Episode, i: int) -> Loss:
+    """Return the loss on the i-th domain of the path."""
+    return lambda weights: net.loss(weights, episode.minibatch(i))
+
+
+def extend_first_order(past: Loss, new: Loss, alpha: Number, beta: Number) -> Loss:
+    """Return past(w) + beta * new(w - alpha * stop(grad past(w))), as a function of w."""
+
+    def total(weights: Params) -> Tensor:
+        step, so_far = grad_and_value(past)(weights)
+        extended: Tensor = so_far + beta * new(tree.add(weights, tree.detach(step), -alpha))
+        return extended
+
+    return total
+
+
+def advance_first_order(
+    params: Params, past: tuple[Params, Tensor], new: Loss, alpha: Number, beta: Number
+) -> tuple[Params, Tensor]:
+    """Return gradient and value of `extend_first_order`, from those of the past."""
+    direction, so_far = past
+    step, value = grad_and_value(new)(tree.add(params, direction, -alpha))
+    return tree.add(direction, step, beta), so_far + beta * value
+
+
 def differentiate_to_order(
     algorithm: LookAhead, net: Net, params: Params, episode: Episode, order: int
 ) -> tuple[Params, Tensor]:

@@ -8,10 +8,17 @@ from typing import ClassVar
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.algorithms._look_ahead import REDUCTIONS, LookAhead, combine, split_last
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Minibatch, Params
-from seqdg.core import Loss, Number, register, setting
+from seqdg.algorithms._look_ahead import (
+    REDUCTIONS,
+    LookAhead,
+    advance_first_order,
+    combine,
+    extend_first_order,
+    judge,
+    split_last,
+)
+from seqdg.base.episode import Episode, Params
+from seqdg.core import Loss, register, setting
 from seqdg.nets.net import Net
 
 
@@ -38,35 +45,17 @@ class FirstOrderMLDG(LookAhead):
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         before, last = split_last(episode)
         past: Loss = lambda weights: combine(net.losses(weights, before), self.reduction)  # noqa: E731
-        return _extend(net, past, episode.minibatch(last), *self.coefficients(1, 2))(params)
+        return extend_first_order(past, judge(net, episode, last), *self.coefficients(1, 2))(params)
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         before, last = split_last(episode)
         past = grad_and_value(lambda weights: combine(net.losses(weights, before), self.reduction))(params)
-        return _advance(net, params, past, episode.minibatch(last), *self.coefficients(1, 2))
+        return advance_first_order(params, past, judge(net, episode, last), *self.coefficients(1, 2))
 
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
-        return _extend(net, past, episode.minibatch(i), *self.coefficients(i, episode.domains))
+        return extend_first_order(past, judge(net, episode, i), *self.coefficients(i, episode.domains))
 
     def advance(
         self, net: Net, params: Params, past: tuple[Params, Tensor], episode: Episode, i: int
     ) -> tuple[Params, Tensor]:
-        return _advance(net, params, past, episode.minibatch(i), *self.coefficients(i, episode.domains))
-
-
-def _extend(net: Net, past: Loss, minibatch: Minibatch, alpha: Number, beta: Number) -> Loss:
-    def total(weights: Params) -> Tensor:
-        step, so_far = grad_and_value(past)(weights)
-        ahead = tree.add(weights, tree.detach(step), -alpha)
-        extended: Tensor = so_far + beta * net.loss(ahead, minibatch)
-        return extended
-
-    return total
-
-
-def _advance(
-    net: Net, params: Params, past: tuple[Params, Tensor], minibatch: Minibatch, alpha: Number, beta: Number
-) -> tuple[Params, Tensor]:
-    direction, so_far = past
-    new, value = grad_and_value(net.loss)(tree.add(params, direction, -alpha), minibatch)
-    return tree.add(direction, new, beta), so_far + beta * value
+        return advance_first_order(params, past, judge(net, episode, i), *self.coefficients(i, episode.domains))

@@ -50,10 +50,12 @@ def _list_algorithms() -> list[dict[str, object]]:
     from seqdg.core.wrapper import find_core
 
     entries: list[dict[str, object]] = []
-    for name in list_algorithms():
-        algorithm = build(name)
+    algorithms = {name: build(name) for name in list_algorithms()}
+    named = {type(algorithm) for algorithm in algorithms.values()}  # a chain whose base has no name is told by its own
+    for name, algorithm in algorithms.items():
         title = (type(find_core(algorithm)).__doc__ or "").strip().splitlines()[0]
-        title = f"Sequential: {title}" if isinstance(algorithm, Sequential) else title
+        chained = isinstance(algorithm, Sequential) and type(algorithm.base) in named
+        title = f"Sequential: {title}" if chained else title
         entries.append({"name": name, "title": title, "settings": format_settings(algorithm)})
     return entries
 
