@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from seqdg import Chainable, Sequential, UsageError
+from seqdg import Chainable, Sequential, UsageError, build
 from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.mldg import MLDG
 from seqdg.base import tree
@@ -92,3 +92,9 @@ def test_it_trains_with_the_optimizer_of_its_base():
     assert Sequential(Plain()).optimizer == "sgd"
     assert Sequential(MLDG()).optimizer == "momentum"
     assert Sequential(Plain(alpha=0.2)) == Sequential(Plain(alpha=0.2))
+
+
+def test_a_setting_of_the_base_by_itself_is_refused_along_a_path():
+    with pytest.raises(UsageError, match="reduction is a setting of FirstOrderMLDG by itself and means nothing along"):
+        build("fo-s-mldg", reduction="sum").check(NET, 3)
+    build("fo-mldg", reduction="sum").check(NET, 3)

@@ -40,7 +40,7 @@ class FirstOrderMLDG(LookAhead):
     """
 
     reduction: str = setting("mean", choices=REDUCTIONS, added="mean")
-    inert: ClassVar[tuple[str, ...]] = (*LookAhead.inert, "reduction")
+    alone: ClassVar[tuple[str, ...]] = ("reduction",)
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         before, last = split_last(episode)

@@ -59,7 +59,8 @@ class MLDG(LookAhead):
     order: int = setting(0, least=0)
     recompute: bool = setting(False)
     reduction: str = setting("mean", choices=REDUCTIONS, added="mean")
-    inert: ClassVar[tuple[str, ...]] = (*LookAhead.inert, "recompute", "reduction")
+    inert: ClassVar[tuple[str, ...]] = (*LookAhead.inert, "recompute")
+    alone: ClassVar[tuple[str, ...]] = ("reduction",)
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         net = self._wrap(net)

@@ -171,6 +171,8 @@ class Chainable(Algorithm):
     # Whether the chain is the base itself whatever the path, as where a penalty is a symmetric function of the domains.
     symmetric: ClassVar[bool] = False
 
+    alone: ClassVar[tuple[str, ...]] = ()  # settings that mean something only outside a `Sequential`
+
     def check_path(self, net: Net, length: int) -> None:
         """Raise a UsageError where the settings do not fit a path of that many domains."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, cast
 
 import torch
@@ -52,6 +52,12 @@ class Sequential(Algorithm):
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)
+        for f in fields(self.base):
+            if f.name in self.base.alone and getattr(self.base, f.name) != f.default:
+                raise UsageError(
+                    f"{f.name} is a setting of {type(self.base).__name__} by itself and means nothing along a path: "
+                    "leave it out."
+                )
         self.base.check_path(net, sources)
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:

@@ -13,7 +13,7 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build as build_algorithm
 from seqdg.core.registry import find_wrapper, list_algorithms, list_wrappers
-from seqdg.core.settings import flatten_settings, with_settings
+from seqdg.core.settings import describe_settings, flatten_settings, with_settings
 from seqdg.core.wrapper import Wrapper, list_layers, strip_wrappers
 from seqdg.data.augment import find_augmentation
 from seqdg.nets import (
@@ -108,7 +108,11 @@ class Recipe:
         pairs = [[to_plain(k), to_plain(v)] for k, v in weight.items()] if isinstance(weight, Mapping) else weight
         return {
             "algorithm": self.name,
-            "settings": {name: _to_json(value) for name, value in flatten_settings(self.algorithm).items()},
+            "settings": {
+                name: _to_json(value)
+                for name, value in flatten_settings(self.algorithm).items()
+                if name in describe_settings(self.algorithm)
+            },
             "hidden": list(self.hidden),
             "batchnorm": self.batchnorm,
             **{name: to_plain(getattr(self.protocol, name)) for name in TRAINING},

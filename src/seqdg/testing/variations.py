@@ -15,7 +15,7 @@ from torch.func import vmap
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.core import Algorithm
+from seqdg.core import Algorithm, Sequential
 from seqdg.core.settings import (
     collect_numbers,
     collect_rules,
@@ -126,7 +126,8 @@ def check_settings_act(case: Case) -> None:
 def list_inert(algorithm: Algorithm) -> set[str]:
     """Return the settings that need not change the direction, those of a wrapped base included."""
     inner = [list_inert(v) for f in fields(algorithm) if isinstance(v := getattr(algorithm, f.name), Algorithm)]
-    return set(type(algorithm).inert).union(*inner)
+    alone = algorithm.base.alone if isinstance(algorithm, Sequential) else ()
+    return {*type(algorithm).inert, *alone}.union(*inner)
 
 
 def _compute_outcome(case: Case, algorithm: Algorithm, seed: int = 0) -> dict[str, Tensor]:
