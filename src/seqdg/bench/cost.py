@@ -33,13 +33,13 @@ def estimate_costs(
     """
     device = torch.device(session.device)
     here = device.type == "cpu" or torch.cuda.is_available()  # the driver of a cluster may be without
-    per_step = store.pace(name_device(device))  # of one trial; stages beyond the protocol's steps count in
+    per_step = store.pace(name_device(device))  # of one training; stages beyond the protocol's steps count in
     unknown = {_name_kind(g): g for g in groups if here and _name_kind(g) not in per_step}
     for done, (kind, group) in enumerate(unknown.items()):
         progress(done, len(unknown))
         per_step[kind] = _time_step(group, session)
     seconds = {
-        g.key: per_step[_name_kind(g)] * sum(t.protocol.steps for t in g.trials)
+        g.key: per_step[_name_kind(g)] * sum(trials[0].protocol.steps for trials in g.trainings)
         for g in groups
         if per_step.get(_name_kind(g))
     }
@@ -67,7 +67,7 @@ def _name_kind(group: Group) -> tuple[str, int, str]:
 
 
 def _time_step(group: Group, session: Session) -> float:
-    """Return the seconds per step of the protocol and trial, all stages together; 0 where no stack can be tried."""
+    """Return the seconds per step of the protocol and training, all stages together; 0 where no stack can be tried."""
     if not isinstance(find_learner(group.trials[0].algorithm), StackLearner):
         return 0.0
     prepare_process()

@@ -22,7 +22,7 @@ from seqdg.bench.search import Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
 from seqdg.core.algorithm import Algorithm
-from seqdg.core.names import shorten, split_chain
+from seqdg.core.names import list_inner_names, shorten, split_chain
 from seqdg.core.registry import build, import_plugin, list_algorithms
 from seqdg.core.settings import (
     describe_settings,
@@ -120,8 +120,8 @@ class StackLearner(Learner):
         if evaluations < least:
             raise UsageError(
                 f"{trial.short_name} needs at least {least} evaluations on source validation, but there are "
-                f"{evaluations}: write --set '{trial.short_name}.evaluations={least}', or "
-                "choose +ema or +sma, which need none."
+                f"{evaluations}: write --set '{list_inner_names(trial.algorithm)[0]}.evaluations={least}', or choose "
+                "+ema or +sma, which need none."
             )
 
     def share(self, trial: Trial, task: Task) -> Hashable:
@@ -143,7 +143,9 @@ class StackLearner(Learner):
         self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
     ) -> list[Record]:
         notes = task.dataset().notes
-        return run_stack(lambda: build_stack(group, task, device), group.key, device, tick, keep, notes=notes)
+        records = run_stack(lambda: build_stack(group, task, device), group.key, device, tick, keep, notes=notes)
+        place = {trial.key: i for i, trial in enumerate(group.trials)}
+        return sorted(records, key=lambda record: place[record.key])
 
     def train_one(self, trial: Trial, task: Task, device: torch.device, stops: tuple[int, ...], watch: Watch) -> Record:
         """Train one trial with torch as the user has set it; `watch` sees the weights of every evaluation, after these

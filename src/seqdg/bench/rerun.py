@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,9 @@ from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import list_learners
 from seqdg.bench.plan import Plan
-from seqdg.bench.trial import Group, Trial
-from seqdg.core.registry import list_algorithms
+from seqdg.bench.trial import Group, Trial, join_trainings
+from seqdg.core.names import split_chain
+from seqdg.core.registry import list_algorithms, list_wrappers
 from seqdg.data import Dataset
 from seqdg.results.record import DIVERGED, FAILED, Record
 from seqdg.results.select import select_outcomes
@@ -95,15 +96,19 @@ def pick_records(records: Sequence[Record], keys: Sequence[str], sample: int, se
     return list(picked.values())
 
 
-def find_group(record: Record, records: Sequence[Record], groups: Mapping[str, str]) -> list[Record] | None:
-    """Find the records that were trained together with this one, in their order; None where not all are here.
+def find_group(
+    record: Record, records: Sequence[Record], groups: Mapping[str, str], rebuild: Callable[[Record], Trial]
+) -> Group | None:
+    """Find the trials that were trained together with this one, in their order; None where not all are here.
 
     groups: by key of a trial, the key of the group that it was trained in.
     """
     name = groups.get(record.key)
     members = [r for r in records if name and groups.get(r.key) == name]
-    whole = len(members) == record.stacked and Group.key_for([r.key for r in members]) == name
-    return members if whole else None
+    if len(members) < record.stacked:
+        return None
+    group = Group(join_trainings([rebuild(r) for r in members]))
+    return group if group.key == name else None
 
 
 def check_version(record: Record) -> None:
@@ -128,10 +133,13 @@ def rebuild_trial(
             f"{dataset.fingerprint[:12]}: these are not the same rows. Give --data the ones that it was made on."
         )
     algorithm = (names or {}).get(about["algorithm"], about["algorithm"])
-    if ":" not in algorithm and algorithm not in (*list_algorithms(), *list_learners()):
-        raise UsageError(
-            f"{algorithm} is not one of seqdg's algorithms. Say where it is: --algorithms FILE.py:{algorithm}."
-        )
+    base, *wrappers = split_chain(algorithm)
+    known = [(base, (*list_algorithms(), *list_learners())), *((w, list_wrappers()) for w in wrappers)]
+    for part, names_here in known:
+        if ":" not in part and part not in names_here:
+            what = "algorithms" if part == base else "wrappers"
+            where = "+".join(f"FILE.py:{p}" if p == part else p for p in (base, *wrappers))
+            raise UsageError(f"{part} is not one of seqdg's {what}. Say where it is: --algorithms {where}.")
     trial = Trial.from_description(about, algorithm, len(dataset.domains) - 1, weights)
     if trial.key != record.key:
         raise UsageError(f"Trial {record.key} cannot be rebuilt from its description by this version of seqdg.")
@@ -154,22 +162,24 @@ def rerun(
     """
     task = session.task
     dataset, weights = task.dataset(), task.net.weights
-    _check_weights(rebuild_trial(wanted[0], dataset, weights, names), session)
+
+    def rebuild(record: Record) -> Trial:
+        return rebuild_trial(record, dataset, weights, names)
+
+    _check_weights(rebuild(wanted[0]), session)
     device = name_device(torch.device(session.device))
     memory = Memory()
     for record in wanted:
         alike = (record.device, record.versions.get("torch")) == (device, list_versions()["torch"])
         together = alike and (record.stacked == 1 or not alone)
-        members = find_group(record, records, groups or {}) if together else None
-        if members is None and alike and record.stacked == 1:
-            members = [record]
-        if record.key not in memory.records or members is None:
-            group = Group(tuple(rebuild_trial(r, dataset, weights, names) for r in members or [record]))
-            _train(group, session, memory)
-        trial = rebuild_trial(record, dataset, weights, names)
+        group, trial = find_group(record, records, groups or {}, rebuild) if together else None, rebuild(record)
+        if group is None and alike and record.stacked == 1:
+            group = Group((trial,))
+        if record.key not in memory.records or group is None:
+            _train(group or Group((trial,)), session, memory)
         rows = len(split_rows(dataset, trial.protocol, trial.held_out, trial.seed).test[0])
-        allowed = 0.0 if members is not None else max(within, 100 / rows)
-        yield Repeat(record, memory.records[record.key], members is not None, alike, allowed)
+        allowed = 0.0 if group is not None else max(within, 100 / rows)
+        yield Repeat(record, memory.records[record.key], group is not None, alike, allowed)
 
 
 def _train(group: Group, session: Session, memory: Memory) -> None:

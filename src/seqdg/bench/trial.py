@@ -167,6 +167,11 @@ def group_trials(trials: Sequence[Trial], capacity: int, share: Callable[[Trial]
     return tuple(packed)
 
 
+def join_trainings(trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Order trials as a group has them: those that share a training next to each other."""
+    return tuple(trial for one in _collect_trainings(trials).values() for trial in one)
+
+
 def _collect_trainings(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
     """Collect trials by the key of their training."""
     trainings: dict[str, list[Trial]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 
@@ -72,13 +73,24 @@ def describe_totals(records: Sequence[Record]) -> list[str]:
     sentences = []
     for device in dict.fromkeys(r.device for r in ran):
         trials = [r for r in ran if r.device == device]
-        summed, clock = sum(r.seconds for r in trials), _measure_busy_time(trials)
-        count = len(trials)
+        shares, clock = _share_trainings(trials), _measure_busy_time(trials)
+        summed, count = sum(r.seconds * share for r, share in zip(trials, shares, strict=True)), round(sum(shares))
         pace = f": {60 * count / clock:.{0 if 60 * count > 10 * clock else 2}f} per minute" if clock else ""
         sentences.append(f"{count} trainings in {clock:.0f} s on {device}{pace}.")
         if clock < summed:
             sentences[-1] += f" Several ran at a time: their seconds add up to {summed:.0f}."
     return sentences
+
+
+def _share_trainings(records: Sequence[Record]) -> list[float]:
+    """Return how much of a training each record stands for: averages of one training have a record each.
+
+    The records of a stack have its seconds in common, and it has `stacked` trainings.
+    """
+    stacks = [(r.device, r.seconds, r.stacked) for r in records]
+    averaged = {stack for stack, r in zip(stacks, records, strict=True) if "+" in r.algorithm}
+    sizes = Counter(stacks)
+    return [min(1.0, stack[2] / sizes[stack]) if stack in averaged else 1.0 for stack in stacks]
 
 
 def _measure_busy_time(records: Sequence[Record]) -> float:
@@ -87,7 +99,9 @@ def _measure_busy_time(records: Sequence[Record]) -> float:
     Packed records say only to a second when they were finished, so where stacks overlap by less than that this is the
     sum of their times.
     """
-    summed, stacks = sum(r.seconds for r in records), sum(1 / r.stacked for r in records)
+    shares = _share_trainings(records)
+    summed = sum(r.seconds * share for r, share in zip(records, shares, strict=True))
+    stacks = sum(share / r.stacked for r, share in zip(records, shares, strict=True))
     if not all(r.finished for r in records):
         return summed
     busy, until = 0.0, 0.0

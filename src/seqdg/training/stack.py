@@ -55,6 +55,7 @@ class Job:
     seed: int
     params: Params  # all that is trained, at the start
     # One record as it is. Of a `SharedTraining`: one as it is and one for each of its averages, where they are wanted.
+    # An average is trained as a `SharedTraining`, so that what is heard of evaluations is of weights as they are.
     views: tuple[View | None, ...] = (View(),)
 
 

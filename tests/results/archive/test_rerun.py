@@ -64,25 +64,34 @@ def test_of_an_algorithm_of_one_s_own_it_asks_where_it_is(records):
     foreign = replace(records[0], description={**records[0].description, "algorithm": "mine"})
     with pytest.raises(UsageError, match=r"mine is not one of seqdg's algorithms.*--algorithms FILE.py:mine"):
         rebuild_trial(foreign, rotated_mnist.load())
+    foreign = replace(records[0], description={**records[0].description, "algorithm": "agg+mine+ema"})
+    with pytest.raises(UsageError, match=r"mine is not one of seqdg's wrappers.*--algorithms agg\+FILE.py:mine\+ema"):
+        rebuild_trial(foreign, rotated_mnist.load())
 
 
-def test_the_group_of_a_trial_is_found_in_its_order(records, groups):
+@pytest.fixture(scope="module")
+def rebuild():
+    dataset = rotated_mnist.load()
+    return lambda record: rebuild_trial(record, dataset)
+
+
+def test_the_group_of_a_trial_is_found_in_its_order(records, groups, rebuild):
     for record in records:
-        stack = find_group(record, records, groups)
+        stack = find_group(record, records, groups, rebuild)
         assert stack is not None
-        assert [r.key for r in stack] == [r.key for r in records if groups[r.key] == groups[record.key]]
-    assert find_group(records[0], records[1:], groups) is None
-    assert find_group(records[0], records, {}) is None
+        assert [t.key for t in stack.trials] == [r.key for r in records if groups[r.key] == groups[record.key]]
+    assert find_group(records[0], records[1:], groups, rebuild) is None
+    assert find_group(records[0], records, {}, rebuild) is None
 
 
-def test_a_group_of_another_size_or_order_is_not_the_one_that_was_trained(records, groups):
-    members = find_group(records[0], records, groups)
-    assert members is not None
+def test_a_group_of_another_size_or_order_is_not_the_one_that_was_trained(records, groups, rebuild):
+    members = [r for r in records if groups[r.key] == groups[records[0].key]]
     assert len(members) > 1
-    assert find_group(replace(records[0], stacked=len(members) + 1), records, groups) is None
-    assert find_group(records[0], members[::-1], groups) is None
+    assert find_group(records[0], members, groups, rebuild) is not None
+    assert find_group(replace(records[0], stacked=len(members) + 1), records, groups, rebuild) is None
+    assert find_group(records[0], members[::-1], groups, rebuild) is None
     moved = {**groups, members[-1].key: "another"}
-    assert find_group(records[0], records, moved) is None
+    assert find_group(records[0], records, moved, rebuild) is None
 
 
 def test_in_its_stack_a_trial_has_the_same_bits(file):
@@ -143,7 +152,7 @@ def test_two_of_a_group_are_trained_once(records, groups, context, monkeypatch):
         return whole(self, group, *others)
 
     monkeypatch.setattr(StackLearner, "train", train)
-    repeats = list(rerun(records, find_group(records[0], records, groups)[:2], context, groups))
+    repeats = list(rerun(records, [r for r in records if groups[r.key] == groups[records[0].key]][:2], context, groups))
     assert [r.agrees for r in repeats] == [True, True]
     assert len(trained) == 1
 

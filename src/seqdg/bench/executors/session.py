@@ -71,7 +71,7 @@ def record_failure(group: Group, session: Session, error: str) -> list[Record]:
             error=error,
             versions=list_versions(),
             device=device,
-            stacked=len(group.trials),
+            stacked=len(group.trainings),
         )
         for t in group.trials
     ]
