@@ -98,3 +98,35 @@ def test_a_setting_of_the_base_by_itself_is_refused_along_a_path():
     with pytest.raises(UsageError, match="reduction is a setting of FirstOrderMLDG by itself and means nothing along"):
         build("fo-s-mldg", reduction="sum").check(NET, 3)
     build("fo-mldg", reduction="sum").check(NET, 3)
+
+
+@dataclass(frozen=True)
+class Remembering(Telling):
+    """Counts its steps, by itself."""
+
+    def memory(self, net, params, sources):
+        return {"steps": torch.zeros((), dtype=torch.int64)}
+
+    def step(self, net, params, memory, episode):
+        direction, value = self.gradient(net, params, episode)
+        return direction, value, {"steps": memory["steps"] + 1}
+
+
+@dataclass(frozen=True)
+class Following(Remembering):
+    """Counts the domains, along a path."""
+
+    def follow(self, net, params, memory, episode):
+        direction, value = Sequential(self).gradient(net, params, episode)
+        return direction, value, {"steps": memory["steps"] + episode.domains}
+
+
+def test_a_chain_has_the_memory_of_its_base_only_where_the_base_follows_a_path():
+    for base, steps in ((Remembering(), {}), (Following(), {"steps": torch.tensor(3)})):
+        case = Case(Sequential(base), NET, 3)
+        w, episode = case.draw_weights(), case.draw_episode()
+        memory = case.algorithm.memory(NET, w, 3)
+        assert memory.keys() == steps.keys()
+        direction, value, kept = case.algorithm.step(NET, w, memory, episode)
+        assert kept == steps
+        assert_close((direction, value), case.algorithm.gradient(NET, w, episode))
