@@ -98,6 +98,16 @@ def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["fish", "fishr", "selfreg", "fishr+ema"])
+def test_what_an_algorithm_remembers_survives_an_interruption(tmp_path: Path, algorithm: str) -> None:
+    group, keep = the_group(replace(REQUEST, algorithms=[algorithm])), Keep(Folder(tmp_path), 3600.0)
+    whole = train(group)
+    with pytest.raises(KeyboardInterrupt):
+        train(group, partial(interrupt, 20), keep)
+    assert [told(r) for r in train(group, keep=keep)] == [told(r) for r in whole]
+
+
+@pytest.mark.slow
 def test_a_trial_interrupted_after_its_last_evaluation_ends_with_the_same_record(tmp_path: Path) -> None:
     group, keep = the_group(), Keep(Folder(tmp_path), 3600.0)
 
