@@ -51,7 +51,7 @@ class EQRM(Algorithm):
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         losses = net.losses(params, episode)
-        quantile = torch.as_tensor(self.quantile, dtype=losses.dtype, device=losses.device)
+        quantile = (losses.new_zeros(()) + self.quantile).to(losses.dtype)
         spread = torch.sqrt(losses.var() + TINY**2)
         if self.density == "gaussian":
             shifted: Tensor = losses.mean() + spread * torch.special.ndtri(quantile)

@@ -58,7 +58,7 @@ class RSC(Algorithm):
 def percentile(values: Tensor, share: Number) -> Tensor:
     """Return (..., 1) the value below which a share of the last axis lies, linearly interpolated."""
     last = values.shape[-1] - 1
-    position = torch.as_tensor(share * last, dtype=values.dtype, device=values.device)
+    position = (values.new_zeros(()) + share * last).to(values.dtype)
     whole = position.round()
     position = torch.where((position - whole).abs() < 1e-4, whole, position)  # else rounding decides what is equal
     weights = torch.relu(1.0 - (torch.arange(last + 1, device=values.device) - position).abs())
