@@ -10,7 +10,7 @@ import pytest
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.bench.search import Fixed, Optuna, Proposal, draw_proposals, draw_variants, make_grid
+from seqdg.bench.search import Fixed, Optuna, Proposal, draw_proposals, draw_variants, list_ranges, make_grid
 from seqdg.core.algorithm import Algorithm, Range, setting
 from seqdg.core.settings import describe_shape, flatten_settings
 
@@ -58,6 +58,12 @@ def test_what_is_fixed_or_has_no_range_is_not_searched():
     assert draw_variants(seqdg.build("agg"), 9) == (seqdg.build("agg"),)
     with pytest.raises(UsageError, match="0 candidates were asked for"):
         draw_variants(Searched(), 0)
+
+
+def test_what_means_nothing_along_a_path_is_not_searched_there():
+    assert list_ranges(seqdg.build("fishr")).keys() == {"lam", "keep", "anneal"}
+    assert list_ranges(seqdg.build("s-fishr")).keys() == {"lam", "anneal"}
+    assert list_ranges(seqdg.build("s-fishr+ema")).keys() == {"lam", "anneal", "decay"}
 
 
 def test_a_grid_has_every_combination():

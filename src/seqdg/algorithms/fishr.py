@@ -45,7 +45,7 @@ class Fishr(Chainable):
     keep: Number = setting(0.95, least=0.0, most=0.999, search=Range(0.9, 0.99, log=False))
     anneal: float = setting(0.3, least=0.0, most=0.9, static=True, search=(0.0, 0.3, 0.6))
     needs: ClassVar[int] = 2
-    inert: ClassVar[tuple[str, ...]] = ("keep",)  # in a chain
+    alone: ClassVar[tuple[str, ...]] = ("keep",)
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)

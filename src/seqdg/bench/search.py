@@ -15,6 +15,7 @@ import numpy as np
 
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm, Range
+from seqdg.core.sequential import list_alone
 from seqdg.core.settings import collect_rules, flatten_settings, with_settings
 from seqdg.training.sampler import make_stream
 
@@ -31,10 +32,10 @@ class Proposal(NamedTuple):
 
 
 def list_ranges(algorithm: Algorithm) -> dict[str, Range | tuple[Any, ...]]:
-    """List the range to search of every setting that has one."""
-    return {
-        name: rule["search"] for name, (_, rule) in collect_rules(algorithm).items() if rule.get("search") is not None
-    }
+    """List the range to search of every setting that has one and means something."""
+    ranges = {name: rule.get("search") for name, (_, rule) in collect_rules(algorithm).items()}
+    alone = list_alone(algorithm)
+    return {name: where for name, where in ranges.items() if where is not None and name not in alone}
 
 
 def draw_variants(

@@ -111,3 +111,9 @@ class Sequential(Algorithm):
 
     def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
         return self.base.predict(net, deployed, x)
+
+
+def list_alone(algorithm: Algorithm) -> set[str]:
+    """Return the settings that mean nothing along a path, of every base in it that is chained."""
+    inner = [list_alone(v) for f in fields(algorithm) if isinstance(v := getattr(algorithm, f.name), Algorithm)]
+    return set(algorithm.base.alone if isinstance(algorithm, Sequential) else ()).union(*inner)

@@ -15,7 +15,8 @@ from torch.func import vmap
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.core import Algorithm, Sequential
+from seqdg.core import Algorithm
+from seqdg.core.sequential import list_alone
 from seqdg.core.settings import (
     collect_numbers,
     collect_rules,
@@ -126,8 +127,7 @@ def check_settings_act(case: Case) -> None:
 def list_inert(algorithm: Algorithm) -> set[str]:
     """Return the settings that need not change the direction, those of a wrapped base included."""
     inner = [list_inert(v) for f in fields(algorithm) if isinstance(v := getattr(algorithm, f.name), Algorithm)]
-    alone = algorithm.base.alone if isinstance(algorithm, Sequential) else ()
-    return {*type(algorithm).inert, *alone}.union(*inner)
+    return {*type(algorithm).inert, *list_alone(algorithm)}.union(*inner)
 
 
 def _compute_outcome(case: Case, algorithm: Algorithm, seed: int = 0) -> dict[str, Tensor]:
