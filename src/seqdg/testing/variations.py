@@ -52,8 +52,11 @@ class Variation(NamedTuple):
 
 def list_variations(case: Case) -> Iterator[Variation]:
     """Yield every setting with another value that is allowed; one that may differ by position also as a tuple."""
+    alone = list_alone(case.algorithm)
     for name, (_, rule) in collect_rules(case.algorithm).items():
         value = flatten_settings(case.algorithm)[name]
+        if name in alone:  # another value is refused
+            continue
         if isinstance(value, str):
             for choice in rule.get("choices", ()):
                 if choice != value:
@@ -127,7 +130,7 @@ def check_settings_act(case: Case) -> None:
 def list_inert(algorithm: Algorithm) -> set[str]:
     """Return the settings that need not change the direction, those of a wrapped base included."""
     inner = [list_inert(v) for f in fields(algorithm) if isinstance(v := getattr(algorithm, f.name), Algorithm)]
-    return {*type(algorithm).inert, *list_alone(algorithm)}.union(*inner)
+    return set(type(algorithm).inert).union(*inner)
 
 
 def _compute_outcome(case: Case, algorithm: Algorithm, seed: int = 0) -> dict[str, Tensor]:
