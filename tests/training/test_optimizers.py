@@ -28,6 +28,7 @@ def _walk(name, rates, make, steps=7):
         ("sgd", Rates(0.1, 0.9, 0.3), lambda ps: torch.optim.SGD(ps, lr=0.1)),
         ("momentum", Rates(0.1, 0.9, 0.3), lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.3)),
         ("adam", Rates(0.1, 0.9, 0.3), lambda ps: torch.optim.AdamW(ps, lr=0.1, weight_decay=0.3)),
+        ("adam-l2", Rates(0.1, 0.9, 0.3), lambda ps: torch.optim.Adam(ps, lr=0.1, weight_decay=0.3)),
     ],
 )
 def test_updates_are_those_of_torch(name, rates, make):
