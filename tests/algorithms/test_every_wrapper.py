@@ -9,15 +9,16 @@ import torch
 from torch.testing import assert_close
 
 import seqdg
+from seqdg import UsageError
+from seqdg.algorithms.mixup import Mixup
 from seqdg.bench.learner import TRAINING
 from seqdg.core.registry import find_wrapper
 from seqdg.core.settings import collect_rules, flatten_settings
 from seqdg.core.wrapper import Averaging, list_layers
 from seqdg.testing import check_algorithm
 from seqdg.testing.case import Case, build_nets, find_source_count
-from toys import Remembers
 
-BASES = {name: seqdg.build(name) for name in ("agg", "fo-s-mldg", "metareg", "undo-bias")} | {"memory": Remembers()}
+BASES = {name: seqdg.build(name) for name in ("agg", "fo-s-mldg", "metareg", "undo-bias", "group-dro")}
 QUICK = ("agg+ema", "agg+mixup", "agg+sam", "agg+lp")
 WRAPPERS = [name for name in seqdg.list_wrappers() if find_wrapper(name).__module__.startswith("seqdg.")]
 
@@ -66,6 +67,25 @@ def test_a_wrapper_takes_over_what_its_base_declares(base, wrapper):
         assert getattr(chain, name) == getattr(inside, name)
     assert list_layers(chain)[1] is inside
     assert len(chain.stages()) == len(inside.stages()) + (wrapper == "lp")
+
+
+@pytest.mark.parametrize("name", [name for name in seqdg.list_algorithms() if not seqdg.build(name).hard_labels])
+def test_mixup_gives_every_algorithm_labels_that_it_can_use(name):
+    chain = Mixup(seqdg.build(name))
+    net = next(iter(build_nets(with_points=chain.needs_points).values()))
+    case = Case(chain, net, find_source_count(chain, net))
+    params, episode = case.draw_weights(), case.draw_episode()
+    for _, stage in chain.stages():
+        memory = chain.memory(net, params, case.sources)
+        other = episode._replace(y=(episode.y + torch.tensor([[1], *[[0]] * (case.sources - 1)])) % 3)
+        losses = [stage.step(net, params, memory, e)[1] for e in (episode, other)]
+        assert all(torch.isfinite(loss) for loss in losses)
+
+
+@pytest.mark.parametrize("name", [name for name in seqdg.list_algorithms() if seqdg.build(name).hard_labels])
+def test_mixup_refuses_what_reads_labels(name):
+    with pytest.raises(UsageError, match=r"reads the label of each row, and mixup gives a row two: drop \+mixup"):
+        seqdg.build(f"{name}+mixup").check(build_nets()["an MLP"], 3)
 
 
 @pytest.mark.parametrize("wrapper", [w for w in WRAPPERS if issubclass(find_wrapper(w), Averaging)])

@@ -42,7 +42,7 @@ def test_a_table_with_gaps_and_strange_words_gives_the_same_probabilities(fitted
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["agg", "ensemble", "undo-bias"])
+@pytest.mark.parametrize("algorithm", ["agg", "ensemble", "undo-bias", "fo-s-mldg+mixup+ema", "undo-bias+sma"])
 def test_a_matrix_of_numbers_under_any_algorithm(algorithm, tmp_path):
     draw = np.random.default_rng(2)
     x, y, domains = draw.standard_normal((60, 4)), np.arange(60) % 3, np.arange(60) // 20

@@ -21,7 +21,7 @@ class SWAD(Averaging):
     """Stochastic weight averaging, densely (Cha et al., "SWAD", NeurIPS 2021).
 
     Between two evaluations lies a segment of steps with its mean weights m_i, and l_i is the loss at its end, the mean
-    over the sources' validation rows. The mean of m_s, ..., m_e is deployed:
+    over the sources that have validation rows. The mean of m_s, ..., m_e is deployed:
 
         s: the first with l_s = min(l_s, ..., l_{s + converge - 1});   limit = (1 + ratio) * mean of these losses
         e: the last before min(l_i, ..., l_{i + tolerance - 1}) > limit, or the last of all
@@ -83,7 +83,7 @@ class SWAD(Averaging):
         valley = tree.mix(oldest, tree.under_prefix(seen, "valley."), share)
         segment = tree.under_prefix(seen, "segment.")
         queue = {name: torch.cat([w[1:], segment[name].unsqueeze(0)]) for name, w in queue.items()}
-        recent = torch.cat([recent[1:], losses.mean().to(recent).unsqueeze(0)])
+        recent = torch.cat([recent[1:], losses.nanmean().to(recent).unsqueeze(0)])
         # The valley starts where the first of the last `converge` losses is the least of them.
         window = recent[-self.converge :]
         starts = (1 - started) * (heard >= self.converge).to(heard) * (window[0] <= window.min()).to(heard)

@@ -33,7 +33,7 @@ from seqdg.core.settings import (
     parse_value,
     with_settings,
 )
-from seqdg.core.wrapper import Averaging, SharedTraining, list_layers, split_average
+from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluations, split_average
 from seqdg.nets import Net
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import average_finite
@@ -115,13 +115,20 @@ class StackLearner(Learner):
     def check(self, trial: Trial, task: Task, net: Net) -> None:
         algorithm = trial.build_algorithm()
         algorithm.check(net, len(task.dataset().domains) - len(trial.held_out))
-        least = max((a.needs_evaluations for a in list_layers(algorithm) if isinstance(a, Averaging)), default=0)
+        least = count_needed_evaluations(algorithm)
         evaluations = min(trial.protocol.evaluations, trial.protocol.steps)
         if evaluations < least:
             raise UsageError(
                 f"{trial.short_name} needs at least {least} evaluations on source validation, but there are "
-                f"{evaluations}: write --set '{list_inner_names(trial.algorithm)[0]}.evaluations={least}', or choose "
-                "+ema or +sma, which need none."
+                f"{evaluations}: raise them (--set '{list_inner_names(trial.algorithm)[0]}.evaluations={least}'), or "
+                "choose +ema or +sma, which need none."
+            )
+        if least and not any(
+            map(len, split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed).validation)
+        ):
+            raise UsageError(
+                f"{trial.short_name} reads the loss on validation rows, and no source of {task.name} has any: choose a "
+                "split that leaves some out, or +ema or +sma."
             )
 
     def share(self, trial: Trial, task: Task) -> Hashable:

@@ -56,6 +56,10 @@ def fit(
     seeds: Annotated[int, typer.Option(help="Trials of every candidate and held-out domain.")] = 3,
     steps: Annotated[int, typer.Option(help="Training steps.")] = 500,
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
+    schedule: Annotated[
+        str, typer.Option(metavar="constant|cosine|steps", help="What becomes of the learning rate.")
+    ] = "constant",
+    warmup: Annotated[float, typer.Option(help="Share of the steps over which the rate first rises.")] = 0.0,
     class_weight: Annotated[
         str | None, typer.Option(metavar="balanced", help="Weight classes so that all count the same.")
     ] = None,
@@ -86,8 +90,8 @@ def fit(
     with count_files("reading images") as progress:
         rows = read_rows(data, label, domain, options.split_names(ignore) or (), progress)
     template = DomainGeneralizer(
-        net=net, hidden=_parse_widths(hidden), steps=steps, lr=lr, criterion=criterion, class_weight=class_weight,
-        image_size=image_size, device=device, random_state=seed,
+        net=net, hidden=_parse_widths(hidden), steps=steps, lr=lr, schedule=schedule, warmup=warmup,
+        criterion=criterion, class_weight=class_weight, image_size=image_size, device=device, random_state=seed,
     )  # fmt: skip
     if choose:
         comparison = _compare(

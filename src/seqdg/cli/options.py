@@ -24,7 +24,8 @@ Algorithms = Annotated[
     str | None,
     typer.Option(
         metavar="A,B",
-        help="Names from `seqdg list algorithms`; your own as module:name or file.py:name. Default: the benchmark's.",
+        help="Names from `seqdg list algorithms`, alone or with wrappers after a plus, as in fo-s-mldg+mixup+ema; your "
+        "own as module:name or file.py:name. Default: the benchmark's.",
     ),
 ]
 HeldOut = Annotated[
@@ -46,7 +47,9 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="ALGORITHM.SETTING=VALUE",
-        help="A setting of an algorithm, for example fo-s-mldg.alpha=0.05,0.6 or agg.lr=0.1. May be repeated.",
+        help="A setting of an algorithm or of its training, for example fo-s-mldg.alpha=0.05,0.6, agg.lr=0.1 or "
+        "agg.schedule=cosine. It holds for chains such as agg+ema too, unless one is named: agg+ema.decay=0.9. May be "
+        "repeated.",
     ),
 ]
 Search = Annotated[

@@ -19,7 +19,7 @@ def split_chain(name: str) -> tuple[str, ...]:
     for token in name.split("+"):
         part = token if pending is None else f"{pending}+{token}"
         last = part.rpartition(":")[2]
-        if _SIMPLE.fullmatch(last) and not last.endswith(".py"):
+        if not part or (_SIMPLE.fullmatch(last) and not last.endswith(".py")):
             parts.append(part)
             pending = None
         else:

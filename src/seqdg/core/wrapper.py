@@ -183,6 +183,11 @@ def strip_wrappers(algorithm: Algorithm) -> Algorithm:
     return strip_wrappers(algorithm.base) if isinstance(algorithm, Wrapper) else algorithm
 
 
+def count_needed_evaluations(algorithm: Algorithm) -> int:
+    """Count the evaluations on validation rows that an algorithm needs, at least."""
+    return max((layer.needs_evaluations for layer in list_layers(algorithm) if isinstance(layer, Averaging)), default=0)
+
+
 def split_average(algorithm: Algorithm) -> tuple[Algorithm, Averaging | None]:
     """Return what trains, and the average around it where there is one, with an empty base."""
     if not isinstance(algorithm, Averaging):

@@ -30,7 +30,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     X: a data frame (columns of numbers and of words, with gaps), a matrix, images (row, channel, height, width) as
     bytes or floats in [0, 1], or arrays of any other shape for a net of your own.
 
-    algorithm: a name of `seqdg.list_algorithms()`, or what `seqdg.build` returns.   settings: its settings by name.
+    algorithm: a name of `seqdg.list_algorithms()`, alone or with wrappers ('fo-s-mldg+ema'), or what `seqdg.build`
+        returns.   settings: its settings by name.
     net: 'mlp', 'resnet18', ... or your own nn.Module, which returns a logit per class. Training starts from its
         weights; those with requires_grad=False stay as they are. None: an mlp for tables, EfficientNet-Lite0 with its
         ImageNet weights for images.   hidden: widths of the mlp.
@@ -39,6 +40,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     steps, batch: of training; a step sees `batch` rows of every domain.
     optimizer, lr, momentum, weight_decay: 'adam', 'momentum', 'sgd', or 'auto' for the algorithm's own. With Adam it
         makes no difference whether a loss is a sum or a mean over domains, so one lr serves all algorithms.
+    schedule: of the learning rate: 'constant', 'cosine' (falls to 0) or 'steps' (falls to a tenth three times).
+    warmup: share of the steps over which the rate first rises.
     validation: share of every domain's rows that is not trained on; they choose the step whose weights are kept.
         0: train on all rows and keep the last step's.   evaluations: how many steps are compared.
     criterion: what the step is chosen by: accuracy, balanced_accuracy, log_loss, calibration_error or auroc.
@@ -68,6 +71,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lr: float = 0.003,
         momentum: float = 0.9,
         weight_decay: float = 1e-3,
+        schedule: str = "constant",
+        warmup: float = 0.0,
         validation: float = 0.2,
         evaluations: int = 10,
         criterion: str = "accuracy",
@@ -89,6 +94,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.lr = lr
         self.momentum = momentum
         self.weight_decay = weight_decay
+        self.schedule = schedule
+        self.warmup = warmup
         self.validation = validation
         self.evaluations = evaluations
         self.criterion = criterion

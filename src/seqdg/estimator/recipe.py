@@ -14,7 +14,7 @@ from seqdg.core.algorithm import Algorithm
 from seqdg.core.registry import build as build_algorithm
 from seqdg.core.registry import find_wrapper, list_algorithms, list_wrappers
 from seqdg.core.settings import describe_settings, flatten_settings, with_settings
-from seqdg.core.wrapper import Wrapper, list_layers, strip_wrappers
+from seqdg.core.wrapper import Wrapper, count_needed_evaluations, list_layers, strip_wrappers
 from seqdg.data.augment import find_augmentation
 from seqdg.nets import (
     BACKBONES,
@@ -33,8 +33,8 @@ from seqdg.training.protocol import Protocol, count_steps
 from seqdg.training.sampler import make_generator
 
 AUTO = "auto"
-NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay")
-TRAINING = (*NUMBERS, "optimizer")
+NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay", "warmup")
+TRAINING = (*NUMBERS, "optimizer", "schedule")
 IMAGE_NET = "efficientnet-lite0"
 CENTERED = Normalization(
     (0.5,), (0.25,)
@@ -63,6 +63,18 @@ class Recipe:
             raise unknown("criterion", str(self.criterion), CRITERIA)
         if not 0 <= self.validation < 1:
             raise UsageError(f"validation is {self.validation}, but it must be a share from 0 to below 1.")
+        needed = count_needed_evaluations(self.algorithm)
+        evaluations = min(self.protocol.evaluations, self.protocol.steps)
+        if needed and not self.validation:
+            raise UsageError(
+                f"{self.name} reads the loss on validation rows, but validation is 0: set it to a share such as 0.2, "
+                "or choose +ema or +sma."
+            )
+        if evaluations < needed:
+            raise UsageError(
+                f"{self.name} needs at least {needed} evaluations on validation rows, but there are {evaluations}: "
+                "raise evaluations or steps, or choose +ema or +sma, which need none."
+            )
         steps = count_steps(self.algorithm, self.protocol)
         if self.stop is not None and not (isinstance(self.stop, int) and 1 <= self.stop <= steps):
             raise UsageError(f"stop is {self.stop}, but it must be a number of steps from 1 to {steps}.")

@@ -15,6 +15,7 @@ from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
 from seqdg.bench.learner import STACK
+from seqdg.core.wrapper import count_needed_evaluations
 from seqdg.data import Dataset
 from seqdg.estimator.model import Model
 from seqdg.estimator.recipe import Recipe
@@ -52,11 +53,18 @@ def fit_model(user_data: UserData, recipe: Recipe) -> Model:
     assert dataset.validation is not None
     rows = {name: int(dataset.validation[dataset.rows(name)].sum()) for name in dataset.domains}
     validates = any(rows.values())
-    protocol = recipe.protocol
-    stops = (recipe.stop,) if recipe.stop else list_evaluation_steps(recipe.algorithm, protocol)
+    protocol, needed = recipe.protocol, count_needed_evaluations(recipe.algorithm)
+    if needed and not validates:
+        raise UsageError(
+            f"{recipe.name} reads the loss on validation rows, and none are left out of the training: set validation "
+            "to a larger share, or choose +ema or +sma."
+        )
+    stops = list_evaluation_steps(recipe.algorithm, protocol)
+    if recipe.stop:
+        stops = (*(s for s in stops if s < recipe.stop and needed), recipe.stop)
     stops = stops if validates else stops[-1:]
     trial = task.make_trial(recipe.name, {}, protocol, (), recipe.seed, algorithm=recipe.algorithm)
-    best = _BestWeights(recipe.criterion, validates)
+    best = _BestWeights(recipe.criterion, validates and recipe.stop is None)
     with _set_threads(dataset.is_image):
         STACK.train_one(trial, task, torch.device(recipe.device), stops, best)
     chosen = next(e for e in best.history if e.step == best.step)
