@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import seqdg
 from seqdg import Algorithm, Episode, Net, Range, Sequential
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.bench.search import MULTIPLES
+from seqdg.core.registry import find_wrapper
 from seqdg.core.settings import collect_rules
 from seqdg.nets import mlp
 
@@ -29,6 +30,7 @@ INTRODUCTION = f"""# Algorithms
 Generated from the code by `python scripts/make_docs.py`: do not edit.
 
 `seqdg.build("NAME", setting=value)` builds one; on the command line, `--set NAME.setting=value` changes a setting.
+[Wrappers](#wrappers) go around any of them: `fo-s-mldg+mixup+ema`.
 Below, w are the weights, D_1, ..., D_N the minibatches of the source domains in the order in which a step meets them
 (the path, drawn again for every step), and l(D_i, w) the mean loss on one of them.
 
@@ -60,6 +62,37 @@ Sequential learning adds something only where the past is acted on (a look-ahead
 """
 
 
+WRAPPERS = """## Wrappers
+
+A wrapper is added to any algorithm by a `+` after its name: `agg+ema`, `fo-s-mldg+mixup+ema`, and in Python
+`seqdg.build("fo-s-mldg+mixup+ema", alpha=0.05, decay=0.99)`. A chain is read from the inside out, and it has this
+order: `mixup`, then `sam` or `sagm`, then `lp`, then `ema`, `sma` or `swad`; at most one of each kind, and anything
+else is an error that says so. Each part may come from a file of your own: `agg+./mine.py:mine+ema` ([how to write
+one](../CONTRIBUTING.md#a-wrapper)).
+
+What a benchmark's table or `--set` says of an algorithm holds for the chains around it too: `--set fo-s-mldg.lr=0.05`
+is also the rate of `fo-s-mldg+ema`. `--set 'fo-s-mldg+ema.lr=0.1'` and `[algorithms."fo-s-mldg+ema"]` come before it.
+`--search` draws the settings of a wrapper like any other.
+
+*Averages change no training.* `agg`, `agg+ema`, `agg+sma` and `agg+swad` of one plan train once and give four
+records, each as if it had been trained alone, to the bit. In an algorithm of several stages the average starts anew
+with each.
+
+*Memory.* What an algorithm carries from step to step (the weights of the domains of `group-dro`, an average) is its
+memory. No optimizer touches it. It is stacked, checkpointed and resumed with the weights.
+
+*Learning rates.* The protocol of a benchmark, or `--set agg.schedule=cosine` for one algorithm and its chains, has a
+`schedule`: `constant`, `cosine` (falls to 0), or `steps` (falls by the factor `drop`, 0.1, after every share
+`drop_every`, 0.3, of the steps). `warmup` is the share of the steps over which the rate first rises from 0. Trials
+with other schedules train in one stack. `optimizer` is `sgd`, `momentum`, `adam` (with decoupled weight decay, as
+torch's AdamW) or `adam-l2` (with weight decay in the gradient, as torch's Adam and DomainBed have it).
+
+*A sum over domains wants a smaller rate.* `undo-bias` and every sequential form sum over the domains where `agg`
+takes their mean. Under `momentum` and `sgd`, a rate that neither you nor the benchmark's table for that algorithm
+gives is therefore the protocol's divided by the number of source domains. Adam makes up for it by itself.
+"""
+
+
 def names() -> list[str]:
     """Those of this package, a base before its sequential form."""
     own = [name for name in seqdg.list_algorithms() if base_of(seqdg.build(name)).__module__.startswith("seqdg.")]
@@ -70,7 +103,7 @@ def base_of(algorithm: Algorithm) -> type[Algorithm]:
     return type(algorithm.base) if isinstance(algorithm, Sequential) else type(algorithm)
 
 
-def costs() -> dict[str, str]:
+def costs(of: Sequence[str] | None = None) -> dict[str, str]:
     """By algorithm; of one with several stages, of each."""
     net = Net(mlp(WIDTHS[0], WIDTHS[1:-1], WIDTHS[-1]), "none")
     g = torch.Generator().manual_seed(0)
@@ -82,7 +115,7 @@ def costs() -> dict[str, str]:
     )
     one = operations(lambda: grad_and_value(net.loss)(net.params(), episode.minibatch(0)))
     found = {}
-    for name in names():
+    for name in names() if of is None else of:
         algorithm = seqdg.build(name)
         params = algorithm.init(net, net.params(), SOURCES, g)
         memory = algorithm.memory(net, params, SOURCES)
@@ -105,7 +138,23 @@ def page() -> str:
     kinds = {base_of(seqdg.build(name)): name for name in reversed(names())}  # the shortest name of each class
     rows = [f"| [`{name}`](#{name}) | {title(name, kinds)} | {cost[name]} |" for name in names()]
     table = "\n".join(["| name | what | cost |", "|---|---|---|", *rows])
-    return "\n\n".join([INTRODUCTION.strip(), table, *(section(name, kinds, cost[name]) for name in names())]) + "\n"
+    sections = [section(name, kinds, cost[name]) for name in names()]
+    return "\n\n".join([INTRODUCTION.strip(), table, *sections, WRAPPERS.strip(), *wrapper_sections()]) + "\n"
+
+
+def wrapper_sections() -> list[str]:
+    """A table of all wrappers, and a section each."""
+    kinds = {name: find_wrapper(name) for name in seqdg.list_wrappers()}
+    own = {name: kind for name, kind in kinds.items() if kind.__module__.startswith("seqdg.")}
+    cost = costs([f"agg+{name}" for name in own])
+    titles = {name: paragraphs(kind)[0].replace("\n", " ").rstrip(".") for name, kind in own.items()}
+    rows = [f"| [`+{name}`](#{name}) | {titles[name]} | {cost[f'agg+{name}']} |" for name in own]
+    table = "\n".join(["| name | what | cost of `agg` with it |", "|---|---|---|", *rows])
+    sections = []
+    for name, kind in own.items():
+        parts = [f"## +{name}", *body(kind), settings_table(f"agg+{name}", kind(seqdg.build("agg")), kind)]
+        sections.append("\n\n".join(parts))
+    return [table, *sections]
 
 
 def title(name: str, kinds: dict[type[Algorithm], str]) -> str:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from importlib.resources import files
 from pathlib import Path
 
+import pytest
+
 from command import seqdg
+from seqdg.base.errors import UsageError
+from seqdg.bench.benchmark import Request, load_benchmark
 
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
@@ -64,3 +70,84 @@ def test_what_is_named_twice_is_run_once_and_a_failure_says_where_to_look(tmp_pa
     done = seqdg("bench", "--algorithms", f"{file}:pull-typo,agg", *quick)
     assert done.returncode == 1
     assert f"of pull-typo. `seqdg status {tmp_path / 'run'} --errors` shows where" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def shake(tmp_path_factory) -> Path:
+    """The wrapper that the page shows, in a file of one's own."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = (block for block in blocks if '@register("shake")' in block)
+    assert len(code.splitlines()) <= 30
+    file = tmp_path_factory.mktemp("wrapper") / "shake.py"
+    file.write_text(code)
+    return file
+
+
+@pytest.mark.slow
+def test_the_wrapper_of_the_page_keeps_the_contract_around_any_algorithm(shake):
+    for name in (f"fo-s-mldg+{shake}:shake", f"{shake}:shake", f"group-dro+{shake}:shake+ema"):
+        done = seqdg("check", name)
+        assert done.returncode == 0, done.stderr
+        assert "keeps the contract" in done.stdout
+
+
+def test_the_wrapper_of_the_page_is_run_tabled_and_trained_again(shake, tmp_path):
+    chain = f"fo-s-mldg+{shake}:shake+ema"
+    words = ["--trials", "1", "--steps", "4", "--held-out", "0", "--workers", "0", "--out", tmp_path / "run"]
+    settings = ["--set", "fo-s-mldg+shake.size=0.5", "--set", "fo-s-mldg+shake+ema.decay=0.9"]
+    done = seqdg("bench", "--algorithms", f"fo-s-mldg,{chain}", *settings, *words)
+    assert done.returncode == 0, done.stderr
+    shown = seqdg("table", tmp_path / "run").stdout
+    assert "fo-s-mldg+shake+ema" in shown
+    done = seqdg("rerun", tmp_path / "run", "--sample", "2", "--algorithms", chain, "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("same  agrees") == 2
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "settings", "words"),
+    [
+        ("agg+ema+mixup", (), "'mixup' after 'ema'"),
+        ("agg+emma", (), "There is no wrapper 'emma'. Did you mean 'ema'?"),
+        ("agg+swad", (), "agg+swad needs at least 9 evaluations on source validation, but there are 6"),
+        ("agg+ema", ("agg+ema.dacey=1",), "Did you mean 'decay'"),
+        ("agg+ema", ("agg+sma.since=0.1",), "There is no algorithm in this run 'agg+sma'"),
+        ("rsc+mixup", (), "drop +mixup"),
+        ("agg", ("agg.schedule=cosin",), "Did you mean 'cosine'"),
+        ("agg", ("agg.warmup=2",), "warmup is 2.0, but it must be a share of the steps"),
+    ],
+)
+def test_a_chain_that_cannot_train_is_one_sentence_before_anything_is_trained(algorithms, settings, words, tmp_path):
+    more = [word for text in settings for word in ("--set", text)]
+    done = seqdg("bench", "--algorithms", algorithms, *more, "--out", tmp_path / "run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_lists_show_wrappers():
+    both, wrappers = seqdg("list", "algorithms").stdout, seqdg("list", "wrappers").stdout
+    assert "Wrappers, each around any algorithm (agg+ema, fo-s-mldg+mixup+sma), in this order:" in both
+    assert both.endswith(wrappers)
+    assert [line.split()[0] for line in wrappers.splitlines() if "+shake" not in line] == [
+        "+mixup", "+sagm", "+sam", "+lp", "+ema", "+sma", "+swad",
+    ]  # fmt: skip
+    found = json.loads(seqdg("list", "wrappers", "--json").stdout)
+    assert {"name": "+ema", "settings": {"decay": "0.99"}}.items() <= next(
+        e.items() for e in found if e["name"] == "+ema"
+    )
+
+
+def test_a_benchmark_s_file_has_a_schedule_and_tables_of_chains(tmp_path):
+    text = (files("seqdg") / "benchmarks" / "rotated-mnist.toml").read_text()
+    text = text.replace("evaluations = 6", 'evaluations = 6\nschedule = "cosine"\nwarmup = 0.1')
+    file = tmp_path / "mine.toml"
+    file.write_text(text + '\n[algorithms."fo-s-mldg+ema"]\ndecay = 0.5\nlr = 0.01\n')
+    benchmark = load_benchmark(str(file))
+    choice = benchmark.make_choice(Request(algorithms=["fo-s-mldg", "fo-s-mldg+ema"]), ["0", "15", "30"])
+    plain, chain = choice.candidates
+    assert (plain.protocol.schedule, plain.protocol.warmup, plain.protocol.lr) == ("cosine", 0.1, 0.05)
+    assert (chain.protocol.lr, dict(chain.settings)["decay"], dict(chain.settings)["alpha"]) == (0.01, "0.5", "0.3")
+    file.write_text(text + '\n[algorithms."fo-s-mldg+emma"]\ndecay = 0.5\n')
+    with pytest.raises(UsageError, match="Did you mean 'ema'"):
+        load_benchmark(str(file)).make_choice(Request(algorithms=["agg"]), ["0", "15", "30"])

@@ -47,10 +47,6 @@ class HeadOnly(Wrapper):
     base: the first stage of the algorithm inside.
     """
 
-    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        direction, value = super().gradient(net, params, episode)
-        return select_head(net, direction), value
-
     def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
         direction, value, kept = super().step(net, params, memory, episode)
         return select_head(net, direction), value, kept

@@ -44,9 +44,6 @@ class Mixup(Wrapper):
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         return self.base.loss(*self._mix(net, params, episode))
 
-    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        return self.base.gradient(*self._mix(net, params, episode))
-
     def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
         mixed_net, _, mixed = self._mix(net, params, episode)
         return super().step(mixed_net, params, memory, mixed)

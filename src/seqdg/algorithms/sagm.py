@@ -32,10 +32,6 @@ class SAGM(Wrapper):
     align: Number = setting(0.001, least=0.0, search=Range(0.0002, 0.01))
     loss = Algorithm.loss  # it has none: it is a direction
 
-    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        direction, value, _ = self.step(net, params, self.memory(net, params, episode.domains), episode)
-        return direction, value
-
     def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
         direction, value, kept = super().step(net, params, memory, episode)
         worst = climb(params, direction, self.rho / norm(direction) - self.align)

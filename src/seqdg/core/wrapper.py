@@ -19,7 +19,9 @@ BASE, OWN = "base.", "own."  # prefixes in a wrapper's memory
 
 @dataclass(frozen=True)
 class Wrapper(Algorithm):
-    """An algorithm around another one. It delegates everything; a subclass changes what it is about.
+    """An algorithm around another one. It delegates everything; a subclass changes what it is about: `step` for another
+    direction, `deploy` for other weights. Where its direction is the gradient of no loss, it says `loss =
+    Algorithm.loss`.
 
     In its memory the base's entries begin with `base.`, and its own with anything else.
 
@@ -55,7 +57,8 @@ class Wrapper(Algorithm):
         return self.base.loss(net, params, episode)
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        return self.base.gradient(net, params, episode)
+        direction, value, _ = self.step(net, params, self.memory(net, params, episode.domains), episode)
+        return direction, value
 
     def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
         direction, value, kept = self.base.step(net, params, tree.under_prefix(memory, BASE), episode)
