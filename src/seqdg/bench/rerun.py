@@ -74,7 +74,7 @@ class Repeat:
 
 def pick_records(records: Sequence[Record], keys: Sequence[str], sample: int, seed: int = 0) -> list[Record]:
     """Pick the records whose keys begin so; without any, a sample of those of today's version that tables show."""
-    finished = [r for r in records if r.status != FAILED]
+    finished = [r for r in records if r.status != FAILED and (keys or not r.members)]
     if not finished:
         raise UsageError("The run holds no finished trial to train again.")
     if not keys:
@@ -127,6 +127,11 @@ def rebuild_trial(
     """Rebuild the trial that a record describes. names: where algorithms that are not registered come from."""
     about = record.description
     check_version(record)
+    if record.members:
+        raise UsageError(
+            f"Trial {record.key} is mixed of {len(record.members)} others ({about['algorithm']}): `seqdg soup` makes "
+            "it again from their weights. Name one of them."
+        )
     if about["data"] != dataset.fingerprint:
         raise UsageError(
             f"The record is of data with fingerprint {about['data'][:12]}, and {dataset.name} here has "

@@ -18,6 +18,7 @@ from seqdg.cli.report import report
 from seqdg.cli.rerun import rerun
 from seqdg.cli.salvage import salvage
 from seqdg.cli.show import show
+from seqdg.cli.soup import soup
 from seqdg.cli.status import status
 from seqdg.cli.table import table
 
@@ -36,6 +37,7 @@ app.command()(status)
 app.command()(pack)
 app.command()(rerun)
 app.command()(salvage)
+app.command()(soup)
 app.command()(analyze)
 app.command("list")(list_names)
 app.command()(check)

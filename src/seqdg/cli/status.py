@@ -38,7 +38,7 @@ def _format_status(now: Status) -> str:
         lines.append(f"  {name:<8} {getattr(now, name):>6}")
     lines += [f"  under way: {g.trials} trials of {g.algorithm}, step {g.step} of {g.steps}" for g in now.groups]
     if now.others:
-        lines.append(f"  and {now.others} trials of earlier runs with other choices")
+        lines.append(f"  and {now.others} other trials: of earlier runs with other choices, or mixed by `seqdg soup`")
     if now.error:
         lines.append(f"The last failure: {now.error} (`--errors` shows all tracebacks)")
     if now.active and now.seconds_left is not None:

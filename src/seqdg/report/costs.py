@@ -39,7 +39,7 @@ def sum_costs(records: Sequence[Record], baseline: str = "agg") -> list[Algorith
     """Return the cost of each algorithm and device, in the order of the records."""
     by_kind: dict[tuple[str, str], list[Record]] = {}
     for r in records:
-        if r.status != FAILED:
+        if r.status != FAILED and not r.members:  # mixing trials trains nothing
             by_kind.setdefault((r.algorithm, r.device), []).append(r)
     if not by_kind:
         raise UsageError("The run holds no finished trial yet, so there is no table to print.")
@@ -69,7 +69,7 @@ def _time_per_step(records: Sequence[Record]) -> float:
 
 def describe_totals(records: Sequence[Record]) -> list[str]:
     """`4160 trainings in 312 s on NVIDIA H200: 800 per minute.` for each device, and whether several ran at a time."""
-    ran = [r for r in records if r.status != FAILED]
+    ran = [r for r in records if r.status != FAILED and not r.members]
     sentences = []
     for device in dict.fromkeys(r.device for r in ran):
         trials = [r for r in ran if r.device == device]

@@ -40,6 +40,7 @@ class Sheet:
     failed: Mapping[str, int] = field(default_factory=dict)  # trials, by algorithm
     versions: Sequence[str] = ()  # sentences on trials of older versions of seqdg
     transductive: Sequence[str] = ()  # algorithms that predict many rows of the unseen domain at once
+    soups: Sequence[str] = ()  # columns that are mixed of trained models
 
     @property
     def higher(self) -> bool:
@@ -124,6 +125,11 @@ class Sheet:
         if lost:
             remarks.append(f"{lost} trial{'s' if lost > 1 else ''} diverged and count in no mean.")
         remarks += [_describe_transduction(self.transductive, self.columns)] if self.transductive else []
+        if self.soups:
+            verb = "are" if len(self.soups) > 1 else "is"
+            remarks.append(
+                f"{_join_names(self.soups)} {verb} mixed of models of this run by `seqdg soup`, on source data alone."
+            )
         return remarks
 
     @property
@@ -171,7 +177,8 @@ def build_sheet(
     tried, mixed = count_candidates(records), find_mixtures(records)
     old = describe_versions(records)
     batched = list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("together")))
-    return Sheet(cells, select, criterion, paper, tests, tried, mixed, _count_failed(records), old, batched)
+    soups = list(dict.fromkeys(o.algorithm for o in chosen if o.record.members))
+    return Sheet(cells, select, criterion, paper, tests, tried, mixed, _count_failed(records), old, batched, soups)
 
 
 def choose_baseline(algorithms: Sequence[str]) -> str:
@@ -196,11 +203,14 @@ def _count_failed(records: Sequence[Record]) -> dict[str, int]:
 
 def _describe_transduction(names: Sequence[str], columns: Sequence[str]) -> str:
     """`arm and t3a predict a batch of the unseen domain at once (transductive); the others row by row.`"""
-    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
     others = "; the others row by row" if len(names) < len(columns) else ""
-    return (
-        f"{listed} predict{'' if len(names) > 1 else 's'} a batch of the unseen domain at once (transductive){others}."
-    )
+    verb = "predict" if len(names) > 1 else "predicts"
+    return f"{_join_names(names)} {verb} a batch of the unseen domain at once (transductive){others}."
+
+
+def _join_names(names: Sequence[str]) -> str:
+    """`a, b and c`"""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _describe_choice(tried: Mapping[str, tuple[int, int]], select: str) -> str:

@@ -50,6 +50,11 @@ class Record:
         return tuple(self.description["held_out"])
 
     @property
+    def members(self) -> tuple[str, ...]:
+        """The keys of the trials that it is mixed of, where it is a soup or an ensemble."""
+        return tuple(self.description.get("soup", {}).get("members", ()))
+
+    @property
     def seed(self) -> int:
         return int(self.description["seed"])
 

@@ -45,7 +45,7 @@ def select_outcomes(records: Sequence[Record], rule: str = "source-val", criteri
 def count_candidates(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
     """Return by algorithm the least and the most settings and rates tried for a held-out domain and seed."""
     tried: dict[str, dict[tuple[str, int], int]] = {}
-    for r in _keep_tabled(records):
+    for r in (r for r in _keep_tabled(records) if not r.members):  # a soup has no settings of its own
         counts = tried.setdefault(r.algorithm, {})
         counts[r.held_out[0], r.seed] = counts.get((r.held_out[0], r.seed), 0) + 1
     return {name: (min(counts.values()), max(counts.values())) for name, counts in tried.items()}
@@ -85,7 +85,7 @@ def _select_outcome(tried: list[Record], rule: str, criterion: str, inner: _Inne
         if record.status == DIVERGED:
             continue
         last = len(record.history) - 1
-        within = inner.find(record) if rule == "leave-one-out" else []
+        within = inner.find(record) if rule == "leave-one-out" and not record.members else []
         for i in [last] if rule == "last" else range(last + 1):
             value = score(_evaluate(record, i, rule, criterion, within), criterion)
             if math.isfinite(value) and (best is None or value > best[0]):
@@ -103,7 +103,7 @@ def _evaluate(record: Record, i: int, rule: str, criterion: str, within: Sequenc
     """Return the value by which the rule compares evaluations of one algorithm, held-out domain and seed."""
     if rule == "oracle":
         return record.history[i].held_out[criterion][0]
-    if rule == "leave-one-out":
+    if rule == "leave-one-out" and not record.members:  # what is mixed of trials has none with two domains held out
         if any(pair.status == DIVERGED for pair, _ in within):
             return math.nan
         return average_finite([p.history[min(i, len(p.history) - 1)].held_out[criterion][other] for p, other in within])

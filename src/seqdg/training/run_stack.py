@@ -108,7 +108,7 @@ class _Run:
             for view, params in deployed.items()
         }
         with ThreadPoolExecutor(1 if self.device.type == "cpu" else None) as threads:
-            hashes = list(threads.map(_hash, (weights[view][i] for i, view in self.stack.outcomes)))
+            hashes = list(threads.map(hash_weights, (weights[view][i] for i, view in self.stack.outcomes)))
         return [
             self._make_record(k, curves[i], weights[view][i], hashes[k])
             for k, (i, view) in enumerate(self.stack.outcomes)
@@ -265,7 +265,8 @@ def _thin(curve: Tensor) -> list[float]:
     return [float(part.double().mean()) for part in curve.tensor_split(min(LOSS_POINTS, len(curve)))]
 
 
-def _hash(params: Params) -> str:
+def hash_weights(params: Params) -> str:
+    """Return the sha256 of weights and their names."""
     digest = hashlib.sha256()
     for name in sorted(params):
         digest.update(name.encode())

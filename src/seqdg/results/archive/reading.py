@@ -66,7 +66,8 @@ class Archive:
     @cached_property
     def _descriptions(self) -> list[dict[str, Any]]:
         columns = {name: decode(column) for name, column in self._content["description"].items()}
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        rows = (zip(columns, row, strict=True) for row in zip(*columns.values(), strict=True))
+        return [{name: value for name, value in row if value is not None} for row in rows]
 
     def records(self, criterion: str | None = None) -> list[Record]:
         c = self._columns

@@ -136,11 +136,11 @@ def _encode(entries: Sequence[_Entry], content: dict[str, Any], digits: int | No
 
 
 def _encode_descriptions(records: Sequence[Record]) -> dict[str, Any]:
-    """Write a column for every field of a trial's description."""
-    names = list(records[0].description)
-    if any(list(r.description) != names for r in records) or len(find_versions(records)) > 1:
+    """Write a column for every field of a trial's description; None where a trial has no such field."""
+    if len(find_versions(records)) > 1:
         raise UsageError("These trials were described by different versions of seqdg: pack those of one together.")
-    return {name: encode([r.description[name] for r in records]) for name in names}
+    names = dict.fromkeys(name for r in records for name in r.description)
+    return {name: encode([r.description.get(name) for r in records]) for name in names}
 
 
 def _shorten_history(record: Record) -> list[Evaluation]:

@@ -1,0 +1,307 @@
+"""Soups and ensembles of trials that a run has finished: one model of several, chosen on source data alone.
+
+A soup is the mean of the weights of candidates that started from the same weights (DiWA: Ramé et al., NeurIPS 2022;
+model soups: Wortsman et al., ICML 2022). An ensemble is the mean of the probabilities of trainings with other seeds;
+of averaged ones it is EoA (Arpit et al., NeurIPS 2022).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from seqdg.base.episode import Params
+from seqdg.base.errors import UsageError, unknown
+from seqdg.base.files import Files, Folder
+from seqdg.bench.executors.session import Session
+from seqdg.bench.learner import STACK, build_stack, find_learner
+from seqdg.bench.rerun import rebuild_trial
+from seqdg.bench.trial import Group
+from seqdg.core.names import shorten
+from seqdg.results.commands import add_command
+from seqdg.results.criteria import CRITERIA, score
+from seqdg.results.directory import lock_directory
+from seqdg.results.record import DIVERGED, DONE, Evaluation, Record, make_key
+from seqdg.results.select import average_finite
+from seqdg.results.store import Store
+from seqdg.training.provenance import find_commit, list_versions, name_device
+from seqdg.training.run_stack import DomainPredictions, Keep, hash_weights, measure_predictions, predict_domains
+from seqdg.training.stack import Stack
+
+KINDS = {"uniform": "soup", "greedy": "greedy-soup", "ensemble": "ensemble"}  # and what follows an algorithm's name
+STATISTICS = ("running_mean", "running_var")
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """What is mixed: records of one algorithm and held-out domain, and by which kind."""
+
+    kind: str
+    members: tuple[Record, ...]
+    criterion: str = "accuracy"  # of source validation, by which a greedy soup chooses
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """That of its first member, with another name and with its members."""
+        about = self.members[0].description
+        soup: dict[str, Any] = {"kind": self.kind, "members": [m.key for m in self.members]}
+        if self.kind == "greedy":
+            soup["criterion"] = self.criterion
+        return {
+            **about,
+            "algorithm": f"{about['algorithm']}({KINDS[self.kind]})",
+            "settings": {"candidates" if self.kind == "greedy" else "members": str(len(self.members))},
+            "soup": soup,
+        }
+
+    @property
+    def key(self) -> str:
+        return make_key(self.description)
+
+
+def list_mixtures(
+    records: Sequence[Record],
+    kind: str,
+    algorithms: Sequence[str] | None = None,
+    size: int = 0,
+    criterion: str = "accuracy",
+) -> list[Mixture]:
+    """List what can be mixed. A soup is of all candidates of a held-out domain and seed, the best on source validation
+    first. An ensemble is of the best candidate of each seed, `size` seeds at a time; 0: of all."""
+    if kind not in KINDS:
+        raise unknown("kind of soup", kind, KINDS)
+    if criterion not in CRITERIA:
+        raise unknown("criterion", criterion, CRITERIA)
+    if size < 0 or size == 1:
+        raise UsageError(f"An ensemble of {size} is none: give --members 2 or more, or 0 for all seeds.")
+    finished = [r for r in records if r.status == DONE and len(r.held_out) == 1 and not r.members]
+    known = list(dict.fromkeys(r.algorithm for r in finished))
+    for name in algorithms or ():
+        if name not in known:
+            raise unknown("algorithm of this run", name, known)
+    chosen = [r for r in finished if r.algorithm in (algorithms or known)]
+    parts = _collect(chosen, lambda r: (r.algorithm, r.held_out, r.seed))
+    ranked = [sorted(part, key=lambda r: -_score_record(r, criterion)) for part in parts]
+    if kind == "ensemble":
+        best = _collect([part[0] for part in ranked], lambda r: (r.algorithm, r.held_out))
+        ranked = [part[i : i + (size or len(part))] for part in best for i in range(0, len(part), size or len(part))]
+    mixtures = [Mixture(kind, tuple(part), criterion) for part in ranked if len(part) > 1]
+    if not mixtures:
+        what, how = ("two seeds", "--trials 6") if kind == "ensemble" else ("two candidates of one seed", "--search 8")
+        raise UsageError(
+            f"There is nothing to mix: no algorithm {'that was named ' if algorithms else ''}has {what} with the same "
+            f"domain held out. `seqdg bench {how} --save-weights` makes them."
+        )
+    return mixtures
+
+
+def _collect(records: Sequence[Record], key: Callable[[Record], Hashable]) -> list[list[Record]]:
+    parts: dict[Hashable, list[Record]] = {}
+    for record in records:
+        parts.setdefault(key(record), []).append(record)
+    return list(parts.values())
+
+
+def _score_record(record: Record, criterion: str) -> float:
+    """Return how good its last weights, which are the saved ones, are on source validation: more is better."""
+    return _score(record.history[-1], criterion)
+
+
+def _score(evaluation: Evaluation, criterion: str) -> float:
+    value = score(average_finite(evaluation.source[criterion]), criterion)
+    return value if math.isfinite(value) else -math.inf
+
+
+@dataclass(frozen=True)
+class Mixer:
+    """Makes mixtures of trials whose weights lie among the files that a session keeps."""
+
+    session: Session
+    names: Mapping[str, str] = field(default_factory=dict)  # where algorithms that are not registered come from
+
+    def mix(self, mixture: Mixture) -> Record:
+        """Make the model, evaluate it, keep the weights of a soup, and return its record."""
+        began, first = time.perf_counter(), mixture.members[0]
+        self._check(mixture)
+        weights = [self._read_weights(member) for member in mixture.members]
+        digest = ""
+        if mixture.kind == "ensemble":
+            evaluation = self._evaluate_ensemble(mixture, weights)
+        else:
+            evaluation, soup, kept = self._cook(mixture, weights)
+            about = {"trial": mixture.key, "description": json.dumps(mixture.description), "kept": json.dumps(kept)}
+            self._files.write(f"weights/{mixture.key}.safetensors", save(soup, about))
+            digest = hash_weights(soup)
+        losses = [*evaluation.source["log_loss"], *evaluation.held_out["log_loss"]]
+        return Record(
+            key=mixture.key,
+            description=mixture.description,
+            status=DONE if all(map(math.isfinite, losses)) else DIVERGED,
+            history=[evaluation],
+            losses=[average_finite(evaluation.source["log_loss"])],  # it has no steps of its own: on source validation
+            seconds=sum(m.seconds for m in mixture.members) + time.perf_counter() - began,
+            peak_memory=max(m.peak_memory for m in mixture.members),
+            device=name_device(torch.device(self.session.device)),
+            versions=list_versions(),
+            commit=find_commit(),
+            weights=digest,
+            notes=list(first.notes),
+        )
+
+    @property
+    def _files(self) -> Files:
+        files = self.session.keep.files
+        assert files is not None
+        return files
+
+    def _check(self, mixture: Mixture) -> None:
+        """Refuse a mean of weights that did not start alike: between them lies no good net."""
+        first = mixture.members[0]
+        for member in mixture.members[1:] if mixture.kind != "ensemble" else ():
+            if member.description["net"] != first.description["net"]:
+                raise UsageError(
+                    f"Candidates of {_name(first)} start from different weights (trials {first.key} and {member.key} "
+                    "have another net or another weight file), so their mean is no model. Mix runs of one net, each in "
+                    "a directory of its own."
+                )
+
+    def _read_weights(self, record: Record) -> Params:
+        data = self._files.read(f"weights/{record.key}.safetensors")
+        if data is None:
+            raise UsageError(
+                f"The weights of {_name(record)} (trial {record.key}) were not saved. Run `seqdg bench` with "
+                "--save-weights and another --out: trials that are done are not trained again for their weights."
+            )
+        return load(data)
+
+    def _build_stack(self, record: Record) -> Stack:
+        task = self.session.task
+        trial = rebuild_trial(record, task.dataset(), task.net.weights, self.names)
+        return build_stack(Group((trial,)), task, torch.device(self.session.device))
+
+    def _cook(self, mixture: Mixture, weights: Sequence[Params]) -> tuple[Evaluation, Params, list[str]]:
+        """Return the evaluation and the weights of a soup, and the keys of the members that are in it."""
+        stack = self._build_stack(mixture.members[0])
+
+        def evaluate(chosen: Sequence[Params]) -> tuple[Evaluation, Params]:
+            soup = stack.recalibrate({n: w[None].to(stack.inputs.device) for n, w in mean_weights(chosen).items()})
+            sources = len(stack.jobs[0].split.validation)
+            step = mixture.members[0].history[-1].step
+            evaluation = measure_predictions(predict_domains(stack, soup), sources, step)[0]
+            return evaluation, {name: w[0].cpu().contiguous() for name, w in soup.items()}
+
+        for member, its in zip(mixture.members, weights, strict=True):
+            if {n: w.shape for n, w in its.items()} != {n: w.shape for n, w in weights[0].items()}:
+                raise UsageError(
+                    f"Candidates of {_name(member)} have weights of other names or shapes (trials "
+                    f"{mixture.members[0].key} and {member.key}): give --set the setting that decides the shapes, so "
+                    "that it is not searched, and run them again."
+                )
+        if mixture.kind == "uniform":
+            return *evaluate(weights), [m.key for m in mixture.members]
+        kept, inside = [mixture.members[0].key], [weights[0]]
+        best = evaluate(inside)
+        for member, its in zip(mixture.members[1:], weights[1:], strict=True):
+            tried = evaluate([*inside, its])
+            if _score(tried[0], mixture.criterion) >= _score(best[0], mixture.criterion):
+                best, inside = tried, [*inside, its]
+                kept.append(member.key)
+        return *best, kept
+
+    def _evaluate_ensemble(self, mixture: Mixture, weights: Sequence[Params]) -> Evaluation:
+        """Evaluate the mean of the members' probabilities on the held-out rows of the first.
+
+        Validation rows of one seed are training rows of another: on them, take the mean of each member's own values.
+        """
+        each: list[list[DomainPredictions]] = []
+        split = None
+        for member, its in zip(mixture.members, weights, strict=True):
+            stack = self._build_stack(member)
+            split = split or stack.jobs[0].split._replace(validation=())
+            test = Stack(stack.net, stack.inputs, [replace(stack.jobs[0], split=split)])
+            each.append(predict_domains(test, {n: w[None].to(stack.inputs.device) for n, w in its.items()}))
+        mean = [
+            parts[0]._replace(logits=mean_probabilities([p.logits for p in parts])) for parts in zip(*each, strict=True)
+        ]
+        last = [m.history[-1] for m in mixture.members]
+        source = {
+            name: [fmean(values) for values in zip(*(e.source[name] for e in last), strict=True)]
+            for name in last[0].source
+        }
+        return replace(measure_predictions(mean, 0, max(e.step for e in last))[0], source=source)
+
+
+def mean_weights(members: Sequence[Params]) -> Params:
+    """Return the mean of weights, without the BatchNorm statistics, which belong to each member alone."""
+    names = [name for name in members[0] if not name.endswith(STATISTICS)]
+    return {name: torch.stack([m[name] for m in members]).mean(0) for name in names}
+
+
+def mean_probabilities(logits: Sequence[Tensor]) -> Tensor:
+    """Return the logarithm of the mean of the members' probabilities."""
+    return torch.stack([one.double().log_softmax(-1) for one in logits]).logsumexp(0) - math.log(len(logits))
+
+
+@dataclass(frozen=True)
+class MixtureChoice:
+    """Which mixtures of a run are wanted."""
+
+    kind: str = "uniform"
+    algorithms: Sequence[str] | None = None  # None: all
+    size: int = 0  # seeds of an ensemble; 0: all
+    criterion: str = "accuracy"
+
+
+def mix_run(
+    directory: Path,
+    choice: MixtureChoice,
+    make_session: Callable[[str, Keep, Sequence[str]], Session],
+    command: str = "",
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Record]:
+    """Add the mixtures that a run lacks to its store, and return their records.
+
+    make_session: makes a session from the benchmark's name, what to keep and the held-out domains.
+    command: what the user typed, for the report.
+    """
+    store = Store.open(directory)
+    try:
+        with lock_directory(directory):
+            names = {shorten(name): name for name in choice.algorithms or ()}
+            records = _list_trained(store.records(), names)
+            mixtures = list_mixtures(records, choice.kind, list(names) or None, choice.size, choice.criterion)
+            done = store.finished()
+            missing = [m for m in mixtures if m.key not in done]
+            say(f"{len(mixtures)} to mix, {len(mixtures) - len(missing)} of them done.")
+            new = []
+            if missing:
+                held_out = tuple(dict.fromkeys(m.members[0].held_out[0] for m in missing))
+                mixer = Mixer(make_session(store.benchmark, Keep(Folder(directory.resolve())), held_out), names)
+                new = [mixer.mix(mixture) for mixture in missing]
+                store.add(new)
+            if command:
+                add_command(store, command, [m.description for m in mixtures])
+            return new
+    finally:
+        store.close()
+
+
+def _list_trained(records: Sequence[Record], names: Mapping[str, str]) -> list[Record]:
+    """Return the records of algorithms, which have weights; not those of other learners."""
+    stacks = {a: find_learner(names.get(a, a)) is STACK for a in {r.algorithm for r in records if not r.members}}
+    return [r for r in records if stacks.get(r.algorithm, False)]
+
+
+def _name(record: Record) -> str:
+    """`agg with photo held out and seed 0`"""
+    return f"{record.algorithm} with {record.held_out[0]} held out and seed {record.seed}"
