@@ -113,7 +113,9 @@ def test_a_run_directory_of_another_benchmark_is_refused(seqdg, tmp_path):
 
 
 def test_lists_name_every_algorithm_and_benchmark(seqdg):
-    names = {entry["name"] for entry in json.loads(seqdg("list", "algorithms", "--json").stdout)}
+    entries = json.loads(seqdg("list", "algorithms", "--json").stdout)
+    assert not [entry["name"] for entry in entries if not entry["title"].endswith(".")], "a title is cut"
+    names = {entry["name"] for entry in entries}
     assert {"agg", "mldg", "fo-mldg", "s-mldg", "fo-s-mldg", "ffo-s-mldg"} <= names
     assert "rotated-mnist" in seqdg("list", "benchmarks").stdout
 

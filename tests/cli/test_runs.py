@@ -10,7 +10,10 @@ from safetensors import safe_open
 
 from command import Done
 from seqdg.bench import console
+from seqdg.cli.status import format_status
 from seqdg.results.directory import lock_directory
+from seqdg.results.run import RunningGroup
+from seqdg.results.status import Status
 from seqdg.results.store import FILE, Store
 
 QUICK = ["bench", "--algorithms", "agg", "--trials", "2", "--steps", "6", "--held-out", "0,75"]
@@ -46,6 +49,17 @@ def test_status_counts_and_speaks_to_programs(tmp_path, seqdg):
     assert found["running"] == found["left"] == found["failed"] == found["diverged"] == 0
     assert found["active"] is False
     refused(seqdg("status", tmp_path / "elsewhere"), "There are no results in")
+
+
+def test_status_says_how_far_a_single_trial_is_through_all_of_its_stages():
+    group = RunningGroup("group", "metareg", trials=1, step=700, steps=1200)
+    now = Status("digits", 1, 0, 0, 0, 1, 0, 1, True, None, (group,), "")
+    told = format_status(now).splitlines()
+    assert told[0] == "digits: 1 trial, running"
+    assert told[6:] == [
+        "  under way: 1 trial of metareg, step 700 of 1200",
+        "  and 1 other trial: of earlier runs with other choices, or mixed by `seqdg soup`",
+    ]
 
 
 def test_the_plan_is_told_beforehand_with_its_time(tmp_path, seqdg):

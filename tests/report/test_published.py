@@ -199,7 +199,7 @@ def test_under_the_papers_protocol_and_settings_no_difference_is_listed(run):
         ("protocol", {"steps": 300}, "Steps: 3000 in the paper, 300 here."),
         ("protocol", {"batch": 16}, "Not given in the paper, chosen here: minibatches of 16 per domain"),
         ("protocol", {"evaluations": 4}, "4 evaluations"),
-        ("protocol", {"precision": "bf16"}, "as its GPU has no other for this; here bf16."),
+        ("protocol", {"precision": "bf16"}, "Precision: the paper names none, presumably float32; here bf16."),
         ("protocol", {"split": "random"}, "Split: official in the paper; here random, 70 % to train on"),
         ("protocol", {"split": "random"}, "30 % of each source to validate on"),
         ("protocol", {"test": "split"}, "Split: official in the paper; here official, tested on its validation rows."),

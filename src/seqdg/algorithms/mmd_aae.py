@@ -18,7 +18,7 @@ from seqdg.base.errors import UsageError
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets.net import Net
 
-BANDWIDTHS = (1.0, 5.0, 10.0)  # of the kernels
+BANDWIDTHS = (1.0, 5.0, 10.0)  # of the kernels; as in a public re-implementation
 FIELDS = 8  # along a side of an image, over which it is averaged before it is restored
 
 
@@ -40,6 +40,9 @@ class MMDAAE(Algorithm):
     The paper's J(h) = log(1 - G(h)) (minimax) has no lower bound: where the encoder gets ahead of G, it sinks without
     end and drowns the other terms. J(h) = -log G(h) (non-saturating), the default, has the same fixed point and is
     never below 0. The paper updates G and the rest in turn; here both take their steps at once.
+
+    The weights and bandwidths are those of a public re-implementation (github.com/YuqiCui/MMD_AAE), not known to be
+    the paper's, and so are the square of the MMD and the mean over bandwidths.
 
     P and G have one hidden layer. The squared error is a mean over the numbers of an input, as it enters the net. Of
     nets that begin with a convolution, P restores only the image averaged over 8 x 8 equal fields: a decoder of whole

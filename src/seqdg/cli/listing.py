@@ -43,6 +43,11 @@ def _print_titles(entries: list[dict[str, object]]) -> None:
         typer.echo(f"{entry['name']!s:<{width}}  {entry['title']}")
 
 
+def _read_title(kind: type) -> str:
+    """Return the first paragraph of a docstring, in one line."""
+    return " ".join((kind.__doc__ or "").strip().split("\n\n")[0].split())
+
+
 def _list_algorithms() -> list[dict[str, object]]:
     from seqdg.core.registry import build, list_algorithms
     from seqdg.core.sequential import Sequential
@@ -53,7 +58,7 @@ def _list_algorithms() -> list[dict[str, object]]:
     algorithms = {name: build(name) for name in list_algorithms()}
     named = {type(algorithm) for algorithm in algorithms.values()}  # a chain whose base has no name is told by its own
     for name, algorithm in algorithms.items():
-        title = (type(find_core(algorithm)).__doc__ or "").strip().splitlines()[0]
+        title = _read_title(type(find_core(algorithm)))
         chained = isinstance(algorithm, Sequential) and type(algorithm.base) in named
         title = f"Sequential: {title}" if chained else title
         entries.append({"name": name, "title": title, "settings": format_settings(algorithm)})
@@ -69,7 +74,7 @@ def _list_wrappers() -> list[dict[str, object]]:
     return [
         {
             "name": f"+{name}",
-            "title": (kind.__doc__ or "").strip().splitlines()[0],
+            "title": _read_title(kind),
             "settings": format_settings(kind(Algorithm())),
         }
         for name, kind in kinds

@@ -24,21 +24,25 @@ def status(
     from seqdg.results.status import read_status
 
     now = read_status(directory)
-    typer.echo(json.dumps(asdict(now), indent=2) if as_json else _format_status(now))
+    typer.echo(json.dumps(asdict(now), indent=2) if as_json else format_status(now))
     if errors:
         for key, error in open_run(directory).failures():
             typer.echo(f"\ntrial {key}\n{error.strip()}")
 
 
-def _format_status(now: Status) -> str:
+def format_status(now: Status) -> str:
+    """Return the state of a run as it is printed."""
+    from seqdg.base.words import count_things
     from seqdg.results.status import format_duration
 
-    lines = [f"{now.benchmark}: {now.planned} trials, {'running' if now.active else 'not running'}"]
+    lines = [f"{now.benchmark}: {count_things(now.planned, 'trial')}, {'running' if now.active else 'not running'}"]
     for name in ("done", "running", "failed", "diverged", "left"):
         lines.append(f"  {name:<8} {getattr(now, name):>6}")
-    lines += [f"  under way: {g.trials} trials of {g.algorithm}, step {g.step} of {g.steps}" for g in now.groups]
+    for g in now.groups:
+        lines.append(f"  under way: {count_things(g.trials, 'trial')} of {g.algorithm}, step {g.step} of {g.steps}")
     if now.others:
-        lines.append(f"  and {now.others} other trials: of earlier runs with other choices, or mixed by `seqdg soup`")
+        other = count_things(now.others, "other trial")
+        lines.append(f"  and {other}: of earlier runs with other choices, or mixed by `seqdg soup`")
     if now.error:
         lines.append(f"The last failure: {now.error} (`--errors` shows all tracebacks)")
     if now.active and now.seconds_left is not None:

@@ -119,7 +119,7 @@ def _compare_steps(paper: Table, records: Sequence[Record]) -> str | None:
 
 def _compare_precision(paper: Table, records: Sequence[Record]) -> str | None:
     here = [p for p in _read(records, "protocol", "precision") if p != "float32"]
-    return f"Precision: float32 in the paper, as its GPU has no other for this; here {_join(here)}." if here else None
+    return f"Precision: the paper names none, presumably float32; here {_join(here)}." if here else None
 
 
 def _compare_optimizers(paper: Table, records: Sequence[Record]) -> str | None:
