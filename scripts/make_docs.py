@@ -17,6 +17,7 @@ from seqdg import Algorithm, Episode, Net, Range, Sequential
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.bench.search import MULTIPLES
 from seqdg.core.registry import find_wrapper
+from seqdg.core.sequential import list_alone
 from seqdg.core.settings import collect_rules
 from seqdg.nets import mlp
 
@@ -220,6 +221,7 @@ def settings_table(name: str, algorithm: Algorithm, kind: type[Algorithm]) -> st
             *(shown(t.get(n)) for t in given.values()),
         ]
         for n, (default, rule) in collect_rules(algorithm).items()
+        if n not in list_alone(algorithm)
     ]
     if any("lr" in table for table in given.values()):
         low, high = load_benchmark("pacs").lr_search

@@ -15,6 +15,7 @@ from typing import Any
 import seqdg
 from seqdg import Sequential
 from seqdg.bench.benchmark import Benchmark, load_benchmark
+from seqdg.core.sequential import list_alone
 from seqdg.core.settings import flatten_settings, format_settings
 from seqdg.report.published import find_column, load_settings, load_tables
 
@@ -119,9 +120,9 @@ def show_algorithms() -> str:
     """Name, column, file, defaults and test of every algorithm of the paper."""
     rows = []
     for name, test in ALGORITHMS.items():
-        defaults = ", ".join(
-            f"`{key}` {value.rstrip(',')}" for key, value in format_settings(seqdg.build(name)).items()
-        )
+        algorithm = seqdg.build(name)
+        settings = {k: v for k, v in format_settings(algorithm).items() if k not in list_alone(algorithm)}
+        defaults = ", ".join(f"`{key}` {value.rstrip(',')}" for key, value in settings.items())
         rows.append([f"`{name}`", find_column(name) or "", link(find_file(name)), defaults or "none", link(test)])
     head = ["algorithm", "the paper's column", "file", "settings and their defaults", "tested against its equations in"]
     return make_table(head, rows)
