@@ -215,7 +215,7 @@ def test_the_gradient_of_a_whole_net(kernels, make, policy, half):
         kernels(on)
         own, weights = net.to("cuda", dtype), {name: p.to(dtype) for name, p in params.items()}
         with torch.autocast("cuda", torch.bfloat16, enabled=half):
-            found, value = grad_and_value(own.loss)(weights, (x.to(dtype), y))
+            found, value = grad_and_value(own.loss)(weights, (x.to(dtype), y, torch.tensor(7, device="cuda")))
         return torch.cat([g.double().flatten() for g in found.values()] + [value.double().reshape(1)])
 
     exact = gradient(False, False, torch.float64)

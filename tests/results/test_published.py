@@ -120,3 +120,10 @@ def test_publishing_again_removes_what_is_no_longer_made(small, publish):
     assert stale_files(small, publish) == ["tables/old.md"]
     publish.publish(small)
     assert not stale_files(small, publish)
+
+
+def test_the_factorial_on_the_results_page_is_that_of_its_records(script):
+    factorial = script("../benchmarks/accuracy/factorial")
+    folder = ROOT / "docs" / "results"
+    runs = (factorial.Results.open(folder / name) for name in ("digits-factorial", "digits-factorial-cosine"))
+    assert factorial.format_tables(factorial.collect_cells(*runs)) in (folder / "README.md").read_text()

@@ -30,7 +30,7 @@ class IRM(Algorithm):
     anneal: share of the steps, at first, in which the weight is at most 1 (DomainBed: 500 of 5,001 steps).
     """
 
-    lam: Number = setting(0.1, least=0.0, search=Range(0.01, 100.0))
+    lam: Number = setting(1.0, least=0.0, search=Range(0.01, 100.0))
     anneal: float = anneal_setting()
 
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:

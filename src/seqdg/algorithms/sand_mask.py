@@ -34,8 +34,8 @@ class SANDMask(Algorithm):
     k: how hard the mask is.
     """
 
-    tau: Number = setting(0.5, least=0.0, most=1.0, search=Range(0.0, 0.95, log=False))
-    k: Number = setting(0.01, above=0.0, search=Range(1e-4, 10.0))
+    tau: Number = setting(0.3, least=0.0, most=1.0, search=Range(0.0, 0.95, log=False))
+    k: Number = setting(1.0, above=0.0, search=Range(1e-3, 10.0))
     needs: ClassVar[int] = 2
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
