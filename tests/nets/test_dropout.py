@@ -152,11 +152,15 @@ def test_every_algorithm_trains_with_dropout_and_in_a_stack_as_alone(name):
     stacked = Episode(*(torch.stack(parts) for parts in zip(*episodes, strict=True)))
     stack = {name: torch.stack([s[name] for s in starts]) for name in starts[0]}
     for _, stage in algorithm.stages():
-        got = vmap(lambda w, e, s=stage: s.gradient(nets[0], w, e))(stack, stacked)
+
+        def step(net, weights, episode, stage=stage):
+            return stage.step(net, weights, algorithm.memory(net, weights, SOURCES), episode)[:2]
+
+        got = vmap(lambda w, e, step=step: step(nets[0], w, e))(stack, stacked)
         for i in range(2):
-            alone = stage.gradient(nets[0], starts[i], episodes[i])
+            alone = step(nets[0], starts[i], episodes[i])
             assert_close(({n: g[i] for n, g in got[0].items()}, got[1][i]), alone)
-        plain = stage.gradient(make_net(0.0), starts[0], episodes[0])
+        plain = step(make_net(0.0), starts[0], episodes[0])
         assert not torch.allclose(plain[1], got[1][0])
 
 
