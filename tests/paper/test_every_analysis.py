@@ -19,7 +19,7 @@ ALGORITHMS = list(seqdg.list_algorithms())  # before any test registers one of i
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list_analyses())
 def test_every_algorithm_has_every_analysis_or_a_sentence(dataset, study, kind):
-    names = ALGORITHMS
+    names = [*ALGORITHMS, "agg+ema", "fo-s-mldg+mixup+sma", "undo-bias+ema"]
     made = study(dataset(), names, steps=3, points=1)
     payload = {"of": made.describe(), "numbers": find_analysis(kind).compute(made)}
     assert json.loads(json.dumps(payload)) == payload  # the store keeps it as it is
