@@ -15,6 +15,12 @@ BARE = replace(BENCHMARK, tables={})
 DOMAINS = [str(d) for d in range(0, 90, 15)]  # five to learn from
 
 
+PAPER = (
+    "agg", "mldg", "fo-mldg", "s-mldg", "fo-s-mldg", "ffo-s-mldg", "undo-bias", "s-undo-bias", "ensemble", "dann",
+    "crossgrad", "metareg", "mmd-aae",
+)  # fmt: skip
+
+
 def choose_rate(name: str, *settings: str, benchmark: Benchmark = BARE) -> float:
     request = Request(algorithms=[name], settings=settings)
     return benchmark.make_choice(request, DOMAINS).candidates[0].protocol.lr
@@ -64,8 +70,8 @@ def test_other_candidates_of_a_search_are_multiples_of_that_rate():
 
 @pytest.mark.parametrize("name", list_benchmarks())
 def test_no_rate_of_a_shipped_benchmark_follows_from_the_rule(name):
-    """What a benchmark runs, or has a table for, has the rate that its file says."""
+    """What of the paper a benchmark runs, or has a table for, has the rate that its file says."""
     benchmark = load_benchmark(name)
-    for algorithm in {*benchmark.algorithms, *benchmark.tables}:
+    for algorithm in {*benchmark.algorithms, *benchmark.tables} & set(PAPER):
         wanted = benchmark.tables.get(algorithm, {}).get("lr", benchmark.protocol.lr)
         assert choose_rate(algorithm, benchmark=benchmark) == wanted, algorithm
