@@ -10,8 +10,9 @@ from torch import nn
 from torch.testing import assert_close
 
 from seqdg import Net, UsageError, build
+from seqdg.algorithms._inputs import count_restored, flatten_input
 from seqdg.algorithms.agg import AGG
-from seqdg.algorithms.mmd_aae import count_restored, discrepancy, flatten_input
+from seqdg.algorithms.mmd_aae import discrepancy
 from seqdg.base import noise as draw
 
 ZERO = {"reconstruction": 0.0, "mmd": 0.0, "adversary": 0.0}
@@ -155,7 +156,7 @@ def test_of_images_the_means_over_8_by_8_fields_are_restored():
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
     assert count_restored(Net(module, "none").params()) == 3 * 64
     x = torch.randn(2, 4, 3, 16, 24, dtype=torch.float64)
-    got = flatten_input(x, 192).reshape(2, 4, 3, 8, 8)
+    got = flatten_input(x, 192, "MMD-AAE").reshape(2, 4, 3, 8, 8)
     for row in range(8):
         for column in range(8):
             field = x[..., 2 * row : 2 * row + 2, 3 * column : 3 * column + 3]
@@ -164,7 +165,7 @@ def test_of_images_the_means_over_8_by_8_fields_are_restored():
 
 def test_an_input_that_the_first_layer_does_not_take_whole_is_refused():
     with pytest.raises(UsageError, match="restores inputs of 7 numbers, by the net's first layer, but these have 5"):
-        flatten_input(torch.zeros(2, 3, 5), 7)
+        flatten_input(torch.zeros(2, 3, 5), 7, "MMD-AAE")
 
 
 def test_the_prior_has_the_scale_of_the_paper():

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from torch.nn.functional import softplus
 
+from seqdg.algorithms import _inputs as inputs
 from seqdg.algorithms import _layers as layers
 from seqdg.base import noise, tree
 from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets.net import Net
 
 BANDWIDTHS = (1.0, 5.0, 10.0)  # of the kernels; as in a public re-implementation
-FIELDS = 8  # along a side of an image, over which it is averaged before it is restored
 
 
 @register("mmd-aae")
@@ -71,7 +68,7 @@ class MMDAAE(Algorithm):
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head = params[net.head_names[0]]
-        code, restored = head.shape[1], count_restored(params)
+        code, restored = head.shape[1], inputs.count_restored(params)
         return {
             **params,
             **layers.two_layer_params("decoder.", code, self.hidden, restored, generator, head),
@@ -80,7 +77,7 @@ class MMDAAE(Algorithm):
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         code = net.domain_features(params, episode)
-        wanted = flatten_input(episode.x, params["decoder.output.bias"].shape[0])
+        wanted = inputs.flatten_input(episode.x, params["decoder.output.bias"].shape[0], "MMD-AAE")
         restored = layers.two_layer(params, "decoder.", code)
         prior = noise.laplace(episode.key, code.shape, code.dtype)
         real = layers.two_layer(params, "discriminator.", prior)
@@ -98,25 +95,6 @@ class MMDAAE(Algorithm):
 
     def deploy(self, params: Params, memory: Params) -> Params:
         return tree.without_prefix(tree.without_prefix(params, "decoder."), "discriminator.")
-
-
-def count_restored(params: Params) -> int:
-    """Count the numbers that are restored of an input, by the layer that it enters: all, or those of pooled images."""
-    first = next(w for name, w in params.items() if name.endswith("weight") and w.dim() > 1)
-    return math.prod([first.shape[1], *[FIELDS] * (first.dim() - 2)])
-
-
-def flatten_input(x: Tensor, width: int) -> Tensor:
-    """Return inputs (domain, batch, *input) as (domain, batch, width), images averaged over fields where that fits."""
-    flat = x.flatten(2)
-    if flat.shape[2] != width and x.dim() == 5 and x.shape[2] * FIELDS**2 == width:
-        flat = functional.adaptive_avg_pool2d(x.flatten(0, 1), FIELDS).reshape(*x.shape[:2], width)
-    if flat.shape[2] != width:
-        raise UsageError(
-            f"MMD-AAE restores inputs of {width} numbers, by the net's first layer, but these have {flat.shape[2]}: "
-            "give it a net whose first layer takes the whole input, or an image, or choose another algorithm."
-        )
-    return flat
 
 
 def discrepancy(code: Tensor, unit: Number = 1.0) -> Tensor:
