@@ -42,6 +42,8 @@ ALGORITHMS = {
     "crossgrad": "tests/algorithms/test_crossgrad.py",
     "metareg": "tests/algorithms/test_metareg.py",
     "mmd-aae": "tests/algorithms/test_mmd_aae.py",
+    "ccsa": "tests/algorithms/test_ccsa.py",
+    "fusion": "tests/algorithms/test_fusion.py",
 }
 
 

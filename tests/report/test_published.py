@@ -152,6 +152,15 @@ def test_what_the_source_has_commented_out_or_cut_is_there_and_marked(run):
     assert "but commented out, and not in this run (averages): DICA 65.7, LRE-SVM 65.8," in notes
 
 
+def test_a_method_that_the_paper_only_cites_stands_beside_its_cited_numbers(run):
+    records = _vlcs(run)
+    for r in records:
+        r.description["algorithm"] = {"agg": "agg", "s-mldg": "ccsa"}[r.algorithm]
+    found = build_sheet(records, against="paper", benchmark="vlcs").paper
+    assert found.values["Caltech101", "ccsa"] == 92.3
+    assert any("does not train CCSA" in note for note in found.notes)
+
+
 def test_the_naive_ensemble_stands_beside_the_numbers_that_are_commented_out(run):
     records = _vlcs(run)
     for r in records:
