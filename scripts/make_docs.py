@@ -49,12 +49,18 @@ which it cuts. We follow Algorithm 1. [Fidelity to the paper](fidelity.md) goes 
 not shown are the defaults.
 
 *Modern baselines* follow DomainBed's conventions: which mean, which pairs, which normalization. On the same net and
-minibatches `agg`, `coral`, `mmd`, `vrex`, `irm`, `sd`, `ib-erm`, `ib-irm`, `iga`, `group-dro`, `cad` and, with the same
-cuts, `causirl` give its gradients, as a test shows where `$SEQDG_DOMAINBED` names a checkout of it. Its defaults
-presuppose Adam at a rate of 5e-5 and thousands of steps; where training with momentum at a larger rate does not stand
-them, the default here is smaller, and the setting's line says so. A penalty that is weak at first (`anneal`) makes two
-stages, the second with a new optimizer, as there; a weight below 1 holds from the start. The projection of DomainBed's
+minibatches `agg`, `coral`, `mmd`, `vrex`, `irm`, `sd`, `ib-erm`, `ib-irm`, `iga`, `group-dro`, `and-mask`, `sand-mask`,
+`rsc`, `cad` and, with the same cuts, `causirl` give its gradients, as a test shows where `$SEQDG_DOMAINBED` names a
+checkout of it. Its defaults presuppose Adam at a rate of 5e-5 and thousands of steps; where training with momentum at a
+larger rate does not stand them, the default here is smaller, and the setting's line says so. A penalty that is weak at
+first (`anneal`) makes two stages, the second with a new optimizer, as there; a weight below 1 holds from the start.
+
+*Where DomainBed is wrong*, ours is right. Its MTL overwrites every embedding with noise. Its MLDG takes the look-ahead
+step by a new Adam each time, whose first step has the signs of the gradient and not its lengths. The projection of its
 CAD (`is_project`) names a variable that does not exist, and is left out here.
+
+*Transductive* are `arm`, `mtl` and `t3a`: they learn from the rows of the unseen domain that are predicted together,
+which no other algorithm sees. Tables and reports name them.
 
 *Which bases chain.* A penalty that is a symmetric function of the domains folds into itself: `Sequential` of `vrex`, or
 of `coral` by pairs, is the plain method times the number of domains, whatever the path. It warns, and has no name.

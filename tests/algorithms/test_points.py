@@ -140,7 +140,7 @@ def test_sagnet_trains_content_style_and_adversary_each_on_its_part():
             return h
         mean, deviation = (part[:, :, None, None] for part in measure_all(h))
         order = noise.uniform(noise.fold(noise.fold(key, 1), 0), (len(h),)).argsort()
-        return deviation * ((h - mean) / deviation)[order] + mean
+        return deviation * ((h - mean) / deviation)[order].detach() + mean  # as in the authors' program
 
     theta = {name: w.clone().requires_grad_() for name, w in params.items()}
     below, after = ("1.weight", "1.bias"), ("4.weight", "4.bias", "8.weight", "8.bias")
@@ -228,3 +228,25 @@ def test_vectors_have_the_style_of_all_their_entries():
         s = share[i] * deviation + (1 - share[i]) * other_deviation
         mixed.append(s * (row - mean) / deviation + share[i] * mean + (1 - share[i]) * other_mean)
     assert_close(loss, losses(torch.stack(mixed) @ params["3.weight"].T + params["3.bias"]))
+
+
+@pytest.mark.parametrize("name", ["mixstyle", "dsu", "sagnet"])
+def test_tokens_have_a_style_in_each_channel_over_their_positions(name):
+    """As those of a transformer, (row, position, channel): the same net with channels first gives the same."""
+
+    class Turn(nn.Module):
+        def forward(self, h):
+            return h.mT.unsqueeze(-1) if h.dim() == 3 else h.squeeze(-1).mT
+
+    def build_net(*inside):
+        torch.manual_seed(0)
+        before = (nn.Unflatten(1, (4, 1)), nn.Linear(1, 3), nn.Tanh())
+        return Net(nn.Sequential(*before, *inside, nn.Flatten(), nn.Linear(12, 3)).double(), "none")
+
+    tokens, channels = build_net(Point("after1")), build_net(Turn(), Point("after1"), Turn())
+    algorithm = build(name, **({} if name == "sagnet" else {"p": 1.0, "points": "after1"}))
+    values = [
+        algorithm.loss(net, algorithm.init(net, net.params(), 3, torch.Generator()), EPISODE)
+        for net in (tokens, channels)
+    ]
+    assert_close(*values)

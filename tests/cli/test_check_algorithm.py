@@ -110,6 +110,7 @@ def test_the_wrapper_of_the_page_is_run_tabled_and_trained_again(shake, tmp_path
         ("agg+ema+mixup", (), "'mixup' after 'ema'"),
         ("agg+emma", (), "There is no wrapper 'emma'. Did you mean 'ema'?"),
         ("agg+swad", (), "agg+swad needs at least 9 evaluations on source validation, but there are 6"),
+        ("agg+swad", ("agg.steps=5",), "5, one for each step: raise them (--steps 9), or choose +ema or +sma"),
         ("agg+ema", ("agg+ema.dacey=1",), "Did you mean 'decay'"),
         ("agg+ema", ("agg+sma.since=0.1",), "There is no algorithm in this run 'agg+sma'"),
         ("rsc+mixup", (), "drop +mixup"),

@@ -32,9 +32,9 @@ def pass_on(h: Tensor) -> Tensor:
 
 
 def measure_style(h: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and deviation over the positions of h (row, channel, ...); of vectors, which have no positions, over
-    their entries."""
-    axes = tuple(range(2, h.dim())) or (1,)
+    """Return mean and deviation over the positions of h (row, channel, ...) or, of tokens, (row, position, channel); of
+    vectors, which have no positions, over their entries."""
+    axes = tuple(range(2, h.dim())) if h.dim() > 3 else (1,)
     mean = h.mean(axes, keepdim=True)
     return mean, torch.sqrt(h.var(axes, keepdim=True) + EPSILON)
 

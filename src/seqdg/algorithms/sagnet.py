@@ -32,6 +32,7 @@ class SagNet(Algorithm):
         style: l(D_i, s(content of h' with the style of h)),   which s alone learns
         adversary * cross-entropy of the latter against the uniform distribution,   which f alone learns
 
+    As in the authors' program, the content of h' is a constant in the last two, so that f changes styles alone there.
     DomainBed's form divides below the head; the paper's inside the backbone.
 
     adversary: weight of the last (DomainBed: 0.1, searched from 0.01 to 10).
@@ -84,6 +85,6 @@ def randomize_style(key: Tensor) -> Callable[[Tensor], Tensor]:
 def randomize_content(key: Tensor) -> Callable[[Tensor], Tensor]:
     def change(h: Tensor) -> Tensor:
         swap, (mean, deviation) = styles.shuffle_rows(noise.fold(key, 0), h), styles.measure_style(h)
-        return swap((h - mean) / deviation) * deviation + mean
+        return swap(((h - mean) / deviation).detach()) * deviation + mean
 
     return change

@@ -118,10 +118,14 @@ class StackLearner(Learner):
         least = count_needed_evaluations(algorithm)
         evaluations = min(trial.protocol.evaluations, trial.protocol.steps)
         if evaluations < least:
+            short = trial.protocol.steps < least
+            more = (
+                f"--steps {least}" if short else f"--set '{list_inner_names(trial.algorithm)[0]}.evaluations={least}'"
+            )
             raise UsageError(
                 f"{trial.short_name} needs at least {least} evaluations on source validation, but there are "
-                f"{evaluations}: raise them (--set '{list_inner_names(trial.algorithm)[0]}.evaluations={least}'), or "
-                "choose +ema or +sma, which need none."
+                f"{evaluations}{', one for each step' if short else ''}: raise them ({more}), or choose +ema or +sma, "
+                "which need none."
             )
         if least and not any(
             map(len, split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed).validation)
