@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import seqdg
 from seqdg import Algorithm, Episode, Net, Range, Sequential
 from seqdg.bench.benchmark import load_benchmark
+from seqdg.bench.learner import ArrayLearner, find_learner, list_learners
 from seqdg.bench.search import MULTIPLES
 from seqdg.core.registry import find_wrapper
 from seqdg.core.sequential import list_alone
@@ -100,6 +101,14 @@ gives is therefore the protocol's divided by the number of source domains. Adam 
 """
 
 
+LEARNERS = """## Learners
+
+Methods that are no neural nets: estimators of scikit-learn's kind, fitted once to rows of numbers. `seqdg bench
+--algorithms agg,NAME` sets them beside the nets, on the same splits and seeds, and `--set NAME.setting=value` changes a
+setting. They know no steps and no wrappers, and refuse images. `seqdg fit` and `seqdg.compare` do not take them.
+[How to write one](../CONTRIBUTING.md#a-learner-that-is-no-neural-net)."""
+
+
 def names() -> list[str]:
     """Those of this package, a base before its sequential form."""
     own = [name for name in seqdg.list_algorithms() if base_of(seqdg.build(name)).__module__.startswith("seqdg.")]
@@ -146,7 +155,12 @@ def page() -> str:
     rows = [f"| [`{name}`](#{name}) | {title(name, kinds)} | {cost[name]} |" for name in names()]
     table = "\n".join(["| name | what | cost |", "|---|---|---|", *rows])
     sections = [section(name, kinds, cost[name]) for name in names()]
-    return "\n\n".join([INTRODUCTION.strip(), table, *sections, WRAPPERS.strip(), *wrapper_sections()]) + "\n"
+    return (
+        "\n\n".join(
+            [INTRODUCTION.strip(), table, *sections, WRAPPERS.strip(), *wrapper_sections(), *learner_sections()]
+        )
+        + "\n"
+    )
 
 
 def wrapper_sections() -> list[str]:
@@ -162,6 +176,26 @@ def wrapper_sections() -> list[str]:
         parts = [f"## +{name}", *body(kind), settings_table(f"agg+{name}", kind(seqdg.build("agg")), kind)]
         sections.append("\n\n".join(parts))
     return [table, *sections]
+
+
+def learner_sections() -> list[str]:
+    """A section for each learner of this package: what its class says, and the class of its estimator."""
+    sections = [LEARNERS]
+    for name in list_learners():
+        learner = find_learner(name)
+        if not isinstance(learner, ArrayLearner) or not type(learner).__module__.startswith("seqdg."):
+            continue
+        kinds = [type(learner), learner.estimator]
+        texts = [text for kind in kinds if kind is not None for text in paragraphs(kind)]
+        meanings = {n: m for text in texts for n, m in explained(learner.settings, text).items()}
+        missing = [n for n in learner.settings if n not in meanings]
+        if missing:
+            raise SystemExit(f"A docstring of {name} needs a line `{missing[0]}: what it means`, after a blank line.")
+        rows = [f"| `{n}` | {meanings[n]} | {shown(default)} |" for n, default in learner.settings.items()]
+        table = "\n".join(["| setting | meaning | default |", "|---|---|---|", *rows])
+        said = [text for text in texts if not explained(learner.settings, text)]
+        sections.append("\n\n".join([f"### {name}", *said, table]))
+    return sections
 
 
 def title(name: str, kinds: dict[type[Algorithm], str]) -> str:
@@ -187,18 +221,18 @@ def section(name: str, kinds: dict[type[Algorithm], str], cost: str) -> str:
     return "\n\n".join(parts)
 
 
-def paragraphs(kind: type[Algorithm]) -> list[str]:
+def paragraphs(kind: type) -> list[str]:
     return inspect.cleandoc(kind.__doc__ or "").split("\n\n")
 
 
 def body(kind: type[Algorithm]) -> list[str]:
     """The docstring without what it says of single settings; indented equations are code blocks as they stand."""
-    return [text for text in paragraphs(kind) if not explained(kind, text)]
+    return [text for text in paragraphs(kind) if not explained([f.name for f in fields(kind)], text)]
 
 
-def explained(kind: type[Algorithm], text: str) -> dict[str, str]:
+def explained(settings: Iterable[str], text: str) -> dict[str, str]:
     """What a paragraph says of settings: lines `name: what it means`, which may go on below."""
-    known, found, current = [f.name for f in fields(kind)], dict[str, str](), ""
+    known, found, current = list(settings), dict[str, str](), ""
     for line in text.splitlines():
         start, colon, rest = line.partition(":")
         if colon and start in known:
@@ -209,7 +243,7 @@ def explained(kind: type[Algorithm], text: str) -> dict[str, str]:
 
 
 def settings_table(name: str, algorithm: Algorithm, kind: type[Algorithm]) -> str:
-    meanings = {n: m for text in paragraphs(kind) for n, m in explained(kind, text).items()}
+    meanings = {n: m for text in paragraphs(kind) for n, m in explained([f.name for f in fields(kind)], text).items()}
     missing = [n for n in collect_rules(algorithm) if n not in meanings]
     if missing:
         raise SystemExit(

@@ -15,6 +15,7 @@ from typing import Any
 import seqdg
 from seqdg import Sequential
 from seqdg.bench.benchmark import Benchmark, load_benchmark
+from seqdg.bench.learner import ArrayLearner, find_learner
 from seqdg.core.sequential import list_alone
 from seqdg.core.settings import flatten_settings, format_settings
 from seqdg.report.published import find_column, load_settings, load_tables
@@ -46,6 +47,11 @@ ALGORITHMS = {
     "fusion": "tests/algorithms/test_fusion.py",
 }
 
+
+# Likewise, for methods that are no neural nets, whose columns the paper's source alone has.
+LEARNERS = {
+    "dica": "tests/bench/learners/test_dica.py",
+}
 
 # What the paper says of its protocols.
 PROTOCOL = {
@@ -126,6 +132,12 @@ def show_algorithms() -> str:
         settings = {k: v for k, v in format_settings(algorithm).items() if k not in list_alone(algorithm)}
         defaults = ", ".join(f"`{key}` {value.rstrip(',')}" for key, value in settings.items())
         rows.append([f"`{name}`", find_column(name) or "", link(find_file(name)), defaults or "none", link(test)])
+    for name, test in LEARNERS.items():
+        learner = find_learner(name)
+        assert isinstance(learner, ArrayLearner)
+        defaults = ", ".join(f"`{key}` {format_value(value)}" for key, value in learner.settings.items())
+        file = Path(inspect.getfile(type(learner))).resolve().relative_to(ROOT.resolve()).as_posix()
+        rows.append([f"`{name}`", find_column(name) or "", link(file), defaults, link(test)])
     head = ["algorithm", "the paper's column", "file", "settings and their defaults", "tested against its equations in"]
     return make_table(head, rows)
 
@@ -187,7 +199,7 @@ def format_value(value: Any) -> str:
 def show_columns() -> str:
     """Every column of the paper's tables: printed or not, and which of our algorithms it is."""
     ours: dict[str, list[str]] = {}
-    for name in ALGORITHMS:
+    for name in (*ALGORITHMS, *LEARNERS):
         ours.setdefault(find_column(name) or "", []).append(f"`{name}`")
     rows: dict[str, list[str]] = {}
     for table in load_tables().values():

@@ -6,6 +6,7 @@ import pytest
 
 import seqdg
 from seqdg.bench.benchmark import load_benchmark
+from seqdg.bench.learner import find_learner, list_learners
 from seqdg.core.sequential import list_alone
 from seqdg.core.settings import collect_rules
 
@@ -42,6 +43,14 @@ def test_the_page_names_every_algorithm_with_the_settings_that_it_takes(make_doc
     refused = list_alone(seqdg.build(name))
     for setting in collect_rules(seqdg.build(name)):
         assert (f"\n| `{setting}` | " in own) is (setting not in refused)
+
+
+def test_the_page_names_every_learner_with_its_settings(make_docs):
+    learners = [name for name in list_learners() if type(find_learner(name)).__module__.startswith("seqdg.")]
+    assert "dica" in learners
+    for name in learners:
+        own = make_docs.PAGE.read_text().partition(f"\n### {name}\n")[2].partition("\n### ")[0]
+        assert all(f"\n| `{setting}` | " in own for setting in find_learner(name).settings)
 
 
 def test_costs_are_counted_and_not_written_down(make_docs):

@@ -162,6 +162,11 @@ def test_importing_the_package_and_listing_its_algorithms_imports_nothing_heavy(
     assert new & set(HEAVY) == set()
 
 
+def test_a_learner_of_this_package_is_imported_when_it_is_asked_for():
+    code = "from seqdg.bench.learner import find_learner, list_learners\nassert 'dica' in list_learners()\n"
+    assert "sklearn" not in imported(code + "find_learner('agg')") - imported("import torch")
+
+
 def imported(code: str) -> set[str]:
     """The packages that a new process has imported after running the code."""
     path = str(ROOT.parent)

@@ -161,6 +161,16 @@ def test_a_method_that_the_paper_only_cites_stands_beside_its_cited_numbers(run)
     assert any("does not train CCSA" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(("name", "number"), [("dica", 79.7)])
+def test_a_shallow_method_stands_beside_its_numbers(run, name, number):
+    records = _vlcs(run)
+    for r in records:
+        r.description["algorithm"] = {"agg": "agg", "s-mldg": name}[r.algorithm]
+    found = build_sheet(records, against="paper", benchmark="vlcs").paper
+    assert found.values["Caltech101", name] == number
+    assert any("commented out" in note and found.columns[name] in note for note in found.notes)
+
+
 def test_the_naive_ensemble_stands_beside_the_numbers_that_are_commented_out(run):
     records = _vlcs(run)
     for r in records:

@@ -1,16 +1,21 @@
 """Learners: what turns a group of trials into records. Everything above treats them alike.
 
 `StackLearner` trains our algorithms as one stack. `ArrayLearner` is for what is fitted once to arrays and then
-predicts, such as an estimator of scikit-learn: a subclass says how. `@register_learner("name")` names a learner.
+predicts, such as an estimator of scikit-learn: a subclass says how. `@register_learner("name")` names a learner. Those
+of this package are in `learners/`, each in the file of its name, which is imported when the learner is first asked for.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -253,11 +258,19 @@ def share_trainings(group: Group) -> list[tuple[Algorithm, tuple[View | None, ..
 class ArrayLearner(Learner):
     """What is fitted once to arrays and then predicts probabilities. A subclass has `settings` and `fit`."""
 
-    settings: Mapping[str, bool | int | float | str] = {}  # the defaults, by name
+    settings: ClassVar[Mapping[str, Any]] = {}  # the defaults, by name
+    estimator: ClassVar[type | None] = None  # the class that does the work, whose docstring has the equations
+    rules: ClassVar[
+        Mapping[str, Mapping[str, Any]]
+    ] = {}  # what is allowed, by name: {"least": 0, "above": 0, "most": 1}
 
     @abstractmethod
     def fit(self, x: Arrays, y: Arrays, domain: Arrays, classes: int, seed: int, **settings: Any) -> Predict:
         """Fit rows (row, input) with their classes and source domains (numbers from 0), and return what predicts."""
+
+    def describe_fit(self, rows: int, **settings: Any) -> list[str]:
+        """Say in sentences what a reader of the results should know of a fit to so many rows."""
+        return []
 
     def propose(self, draft: Draft) -> list[Candidate]:
         _check_names(draft, self.settings)
@@ -312,12 +325,15 @@ class ArrayLearner(Learner):
             device=name_device(cpu),
             versions=list_versions(),
             commit=find_commit(),
-            notes=list(dataset.notes),
+            notes=[*dataset.notes, *self.describe_fit(len(y), **settings)],
         )
 
     def _parse(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Read settings from text, each as the type of its default."""
-        return {name: parse_value(name, default, texts[name]) for name, default in self.settings.items()}
+        return {
+            name: parse_value(name, default, texts[name], self.rules.get(name))
+            for name, default in self.settings.items()
+        }
 
 
 def _check_names(draft: Draft, known: Mapping[str, Any]) -> None:
@@ -337,6 +353,7 @@ def register_learner(name: str) -> Callable[[Kind], Kind]:
     def register(kind: Kind) -> Kind:
         if name in list_algorithms():
             raise UsageError(f"'{name}' is the name of an algorithm. Give the learner {kind.__qualname__} another.")
+        _load_learner(name)
         other = type(_learners[name]) if name in _learners else kind
         if (other.__module__, other.__qualname__) != (kind.__module__, kind.__qualname__):
             raise UsageError(f"Two learners are named '{name}'. Rename one.")
@@ -352,9 +369,24 @@ def find_learner(name: str) -> Learner:
     place, _, short = first.rpartition(":")
     if place:
         import_plugin(place)
+    _load_learner(short)
     return _learners.get(short, STACK)
 
 
 def list_learners() -> tuple[str, ...]:
     """List the names of learners that are not algorithms."""
-    return tuple(sorted(_learners))
+    return tuple(sorted({*_learners, *_list_files()}))
+
+
+@cache
+def _list_files() -> dict[str, str]:
+    """Return the modules of the learners of this package, by name; none is imported."""
+    found = pkgutil.iter_modules([str(Path(__file__).with_name("learners"))])
+    names = (module.name for module in found if not module.name.startswith("_"))
+    return {name.replace("_", "-"): f"seqdg.bench.learners.{name}" for name in names}
+
+
+def _load_learner(name: str) -> None:
+    """Import the file of one of this package's learners."""
+    if name in _list_files():
+        importlib.import_module(_list_files()[name])

@@ -49,9 +49,10 @@ def _read_title(kind: type) -> str:
 
 
 def _list_algorithms() -> list[dict[str, object]]:
+    from seqdg.bench.learner import ArrayLearner, find_learner, list_learners
     from seqdg.core.registry import build, list_algorithms
     from seqdg.core.sequential import Sequential
-    from seqdg.core.settings import format_settings
+    from seqdg.core.settings import format_settings, format_value
     from seqdg.core.wrapper import find_core
 
     entries: list[dict[str, object]] = []
@@ -62,6 +63,11 @@ def _list_algorithms() -> list[dict[str, object]]:
         chained = isinstance(algorithm, Sequential) and type(algorithm.base) in named
         title = f"Sequential: {title}" if chained else title
         entries.append({"name": name, "title": title, "settings": format_settings(algorithm)})
+    for name in list_learners():
+        learner = find_learner(name)
+        settings = learner.settings if isinstance(learner, ArrayLearner) else {}
+        texts = {setting: format_value(value) for setting, value in settings.items()}
+        entries.append({"name": name, "title": f"No neural net: {_read_title(type(learner))}", "settings": texts})
     return entries
 
 
