@@ -56,3 +56,13 @@ def test_a_net_that_is_nothing_but_a_head_is_refused():
     net = Net(nn.Sequential(nn.Linear(3, 3)).double(), "none")
     with pytest.raises(UsageError, match=r"this net has nothing but a head, or none: drop \+lp"):
         build("agg+lp").check(net, 3)
+
+
+@pytest.mark.parametrize("name", ["arm", "selfreg"])
+def test_what_an_algorithm_adds_learns_whole_even_where_some_of_it_is_named_like_the_body(name, episode_of):
+    body = (nn.Linear(3, 4), nn.Tanh(), nn.Tanh(), nn.Linear(4, 4), nn.Tanh())
+    net = Net(nn.Sequential(*body, nn.Linear(4, 3)).double(), "none")  # 0, 3 and 5
+    chain = build(f"{name}+lp")
+    params = chain.init(net, net.params(), 3, torch.Generator().manual_seed(0))
+    direction, _, _ = chain.stages()[0][1].step(net, params, chain.memory(net, params, 3), episode_of(3))
+    assert set(params) - set(direction) == {"0.weight", "0.bias", "3.weight", "3.bias"}

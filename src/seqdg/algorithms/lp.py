@@ -53,6 +53,12 @@ class HeadOnly(Wrapper):
 
 
 def select_head(net: Net, direction: Params) -> Params:
-    """Return the direction without the weights of the net below its head, and without an algorithm's copies of them."""
-    body = set(net.names) - set(net.head_names)
-    return {name: d for name, d in direction.items() if name not in body and name.partition(".")[2] not in body}
+    """Return the direction without the weights of the net below its head, and without an algorithm's copies of them:
+    what has a prefix, behind which there are names of the net alone."""
+    body, parts = set(net.names) - set(net.head_names), {name: name.partition(".") for name in direction}
+    added = {prefix for name, (prefix, _, inner) in parts.items() if name not in net.names and inner not in net.names}
+    return {
+        name: d
+        for name, d in direction.items()
+        if name not in body and (name in net.names or parts[name][0] in added or parts[name][2] not in body)
+    }
