@@ -16,7 +16,8 @@ from seqdg.algorithms.agg import AGG
 from seqdg.base import tree
 from seqdg.bench.benchmark import TRAINING
 from seqdg.core.settings import collect_rules
-from seqdg.nets import resnet18
+from seqdg.nets import Point, resnet18
+from seqdg.testing.case import Case, build_nets
 
 LEFT_OUT = ("mldg", "s-mldg", "eqrm", "rdm")  # of a ResNet: the former are slow, the latter follow the worst domain
 RATES = {"ffo-s-mldg": 1.0}  # of plain steps, where they are not 0.1
@@ -37,11 +38,16 @@ def as_one_net(algorithm, net, params):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_direction_is_not_that_of_aggregation(name, net, weights, episode_of):
-    algorithm, episode = build(name), episode_of(3)
+    settings = {"p": 1.0} if "p" in collect_rules(build(name)) else {}
+    algorithm, episode = build(name, **settings), episode_of(3)
+    if algorithm.needs_points:
+        case = Case(algorithm, *build_nets(with_points=True).values(), 3)
+        net, weights, episode = case.net, case.net.params(), case.draw_episode()
     episode = episode._replace(y=(episode.y[:1] + torch.arange(3).unsqueeze(1)) % 3)  # so that gradients conflict
-    params = moved(algorithm.init(net, weights, 3, torch.Generator().manual_seed(0)))
+    start = algorithm.init(net, weights, 3, torch.Generator().manual_seed(0))
+    params = moved(start)
     stage = algorithm.stages()[-1][1]
-    direction, *_ = stage.step(net, params, algorithm.memory(net, params, 3), episode)
+    direction, *_ = stage.step(net, params, algorithm.memory(net, start, 3), episode)
     still = {n: torch.zeros_like(w) for n, w in params.items()}
     flat, _ = as_one_net(algorithm, net, {**still, **direction})
     _, at = as_one_net(algorithm, net, params)
@@ -70,8 +76,8 @@ def images(sources, size, seed=0):
 def convolutional():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        body = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
-        return nn.Sequential(*body, nn.Linear(16, 5))
+        body = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), Point("after1"), nn.AdaptiveAvgPool2d(2))
+        return nn.Sequential(*body, Point("after2"), nn.Flatten(), nn.Linear(16, 5))
 
 
 @pytest.mark.parametrize("policy", ["frozen", "recalibrate"])

@@ -25,7 +25,7 @@ def rows():
 @pytest.fixture(scope="module")
 def model(rows):
     x, y, domains = rows
-    return seqdg.DomainGeneralizer("mtl", steps=20, hidden=(8,)).fit(x, y, domains=domains)
+    return seqdg.DomainGeneralizer("mtl", steps=20, hidden=(8,), device="cpu").fit(x, y, domains=domains)
 
 
 def test_rows_are_predicted_in_whole_batches_of_the_rows_given(model, rows):

@@ -188,9 +188,11 @@ def test_stacked_gradients_are_those_of_ordinary_training(name: str, policy: str
     x = torch.randn(2, 4, *shape, generator=generator, dtype=torch.float64)
     y = torch.arange(8).reshape(2, 4) % 3
     net = Net(module, batchnorm=policy)
-    stacked = vmap(grad(lambda p, x, y: net.loss(p, (x, y))), in_dims=(None, 0, 0))
+    stacked = vmap(grad(lambda p, x, y: net.criterion(net(p, x), y)), in_dims=(None, 0, 0))
     got = stacked(net.params(), x, y)
     module.train(policy == "recalibrate")
+    for layer in module.modules():
+        layer.train(layer.training and not isinstance(layer, nn.Dropout))
     for i in range(2):
         module.zero_grad()
         cross_entropy(module(x[i]), y[i]).backward()
@@ -228,8 +230,8 @@ def test_a_gradient_can_be_taken_through_a_gradient(name: str):
 
     def ahead(t: Tensor) -> Tensor:
         moved = {n: p + t * direction[n] for n, p in params.items()}
-        step = grad(lambda p: net.loss(p, (x[:2], y[:2])))(moved)
-        return net.loss({n: p - 1e-2 * step[n] for n, p in moved.items()}, (x[2:], y[2:]))
+        step = grad(lambda p: net.criterion(net(p, x[:2]), y[:2]))(moved)
+        return net.criterion(net({n: p - 1e-2 * step[n] for n, p in moved.items()}, x[2:]), y[2:])
 
     zero, eps = torch.zeros((), dtype=torch.float64), 1e-7  # so near that no ReLU changes sides on the way
     difference = (ahead(zero + eps) - ahead(zero - eps)) / (2 * eps)

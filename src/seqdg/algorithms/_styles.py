@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -33,8 +34,10 @@ def pass_on(h: Tensor) -> Tensor:
 
 def measure_style(h: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and deviation over the positions of h (row, channel, ...) or, of tokens, (row, position, channel); of
-    vectors, which have no positions, over their entries."""
+    vectors, or where there is only one position, over their entries."""
     axes = tuple(range(2, h.dim())) if h.dim() > 3 else (1,)
+    if math.prod(h.shape[axis] for axis in axes) == 1:
+        axes = tuple(range(1, h.dim()))
     mean = h.mean(axes, keepdim=True)
     return mean, torch.sqrt(h.var(axes, keepdim=True) + EPSILON)
 

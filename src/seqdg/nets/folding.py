@@ -48,6 +48,24 @@ def fold_layers(module: nn.Module) -> nn.Module:
     return fx.GraphModule(module, graph)
 
 
+def list_layout(module: nn.Module) -> tuple[str, ...]:
+    """Return the names of a module's weights and points in the order in which a pass meets them; in the order in which
+    the module lists them, where it cannot be traced."""
+    try:
+        targets = [str(n.target) for n in _Tracer().trace(module).nodes if n.op in ("call_module", "get_attr")]
+    except Exception:  # whatever a module's forward pass raises when its input is a proxy
+        targets = [name for name, layer in module.named_modules() if not list(layer.children())]
+    layers, weights = dict(module.named_modules()), dict(module.named_parameters())
+    layout: dict[str, None] = {}
+    for target in targets:
+        layer = layers.get(target)
+        if isinstance(layer, Point):
+            layout[layer.name] = None
+        names = (f"{target}.{name}" for name, _ in layer.named_parameters()) if layer is not None else (target,)
+        layout |= dict.fromkeys(name for name in names if name in weights)
+    return tuple(layout)
+
+
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, (PureBatchNorm, PureDropout, Point, SameConv2d)) or super().is_leaf_module(

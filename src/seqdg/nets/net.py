@@ -31,8 +31,8 @@ from seqdg.nets.dropout import (
     purify_dropout,
     refuse_random_functions,
 )
-from seqdg.nets.folding import fold_layers
-from seqdg.nets.points import Point, PointFunction, apply_at_points, list_layout, list_points, place_points
+from seqdg.nets.folding import fold_layers, list_layout
+from seqdg.nets.points import Point, PointFunction, apply_at_points, list_points, place_points
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 

@@ -62,16 +62,6 @@ def list_points(module: nn.Module) -> tuple[str, ...]:
     return tuple(dict.fromkeys(layer.name for layer in module.modules() if isinstance(layer, Point)))
 
 
-def list_layout(module: nn.Module) -> tuple[str, ...]:
-    """Return the names of a module's weights and points, in the order in which it lists its layers."""
-    layout = []
-    for prefix, layer in module.named_modules():
-        if isinstance(layer, Point):
-            layout.append(layer.name)
-        layout += [f"{prefix}.{name}" if prefix else name for name, _ in layer.named_parameters(recurse=False)]
-    return tuple(layout)
-
-
 @contextmanager
 def apply_at_points(module: nn.Module, functions: Mapping[str, PointFunction]) -> Iterator[None]:
     """Let points pass on what these functions return."""
