@@ -36,6 +36,15 @@ def compute_kernel(rows: Tensor) -> Tensor:
     return kernel
 
 
+def compute_discrepancy(z: Tensor) -> Tensor:
+    """Return the mean over pairs of domains of the squared MMD between their features (domain, batch, feature)."""
+    domains, batch = z.shape[:2]
+    kernel = compute_kernel(z.flatten(0, 1)).reshape(domains, batch, domains, batch).mean((1, 3))
+    inside = kernel.diagonal().sum()
+    across = kernel.sum() - inside
+    return 2.0 * (inside / domains - across / (domains * (domains - 1)))
+
+
 def check_rows(episode: Episode, kind: str) -> None:
     """Raise a UsageError where a minibatch has a single row, which has no variance and no halves."""
     if episode.y.shape[1] < 2:

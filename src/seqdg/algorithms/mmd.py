@@ -37,9 +37,4 @@ class MMD(Algorithm):
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         z = net.domain_features(params, episode)
-        domains, batch = z.shape[:2]
-        kernel = distances.compute_kernel(z.flatten(0, 1)).reshape(domains, batch, domains, batch).mean((1, 3))
-        inside = kernel.diagonal().sum()
-        across = kernel.sum() - inside
-        discrepancy = 2.0 * (inside / domains - across / (domains * (domains - 1)))
-        return layers.label_loss(net, params, z, episode.y) + self.gamma * discrepancy
+        return layers.label_loss(net, params, z, episode.y) + self.gamma * distances.compute_discrepancy(z)
