@@ -90,7 +90,9 @@ def factor(weight: Tensor, sources: int, rank: float, generator: torch.Generator
 
 def multiply(factors: Params, slices: Tensor) -> Tensor:
     """Return (row, *weight) the core times rows (row, rank) along the axis of domains and its matrices along others."""
-    product = torch.tensordot(factors["core"], slices, ([0], [1]))  # takes the first axis off, puts the new one last
+    product: Tensor = torch.tensordot(
+        factors["core"], slices, ([0], [1])
+    )  # takes the first axis off, puts the new one last
     for axis in range(1, len(factors) - 1):
         product = torch.tensordot(product, factors[str(axis)], ([0], [1]))
     return product if len(factors) > 2 else product.movedim(-1, 0)
