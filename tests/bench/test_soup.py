@@ -18,8 +18,8 @@ from digits import TASK
 from seqdg.base.errors import UsageError
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.bench.executors.session import Session
-from seqdg.bench.soup import MixtureChoice, list_mixtures, mean_probabilities, mean_weights, mix_run
-from seqdg.results.record import make_key
+from seqdg.bench.soup import MixtureChoice, is_finite, list_mixtures, mean_probabilities, mean_weights, mix_run
+from seqdg.results.record import Evaluation, make_key
 from seqdg.results.store import Store
 from seqdg.training.protocol import split_rows
 
@@ -233,3 +233,22 @@ def test_one_candidate_alone_is_nothing_to_mix(run):
         list_mixtures(records[:1], "uniform")
     with pytest.raises(UsageError, match="There is nothing to mix: no algorithm that was named has two seeds"):
         list_mixtures(records, "ensemble", ["agg"])
+
+
+def test_a_source_without_validation_rows_makes_no_soup_diverge_but_chooses_none(run):
+    nan = float("nan")
+
+    def losses(*values):
+        return Evaluation(1, {"log_loss": list(values)}, {"log_loss": [0.5]})
+
+    assert is_finite(losses(nan, 0.3), losses(nan, 0.4))
+    assert not is_finite(losses(0.3, nan), losses(0.3, 0.4))
+    records = list_candidates(run, "agg", 0)
+    blind = [
+        replace(r, history=[replace(e, source={name: [nan] * len(v) for name, v in e.source.items()})])
+        for r in records
+        for e in r.history[-1:]
+    ]
+    assert list_mixtures(blind, "uniform")
+    with pytest.raises(UsageError, match=r"chosen on validation rows of the sources, and agg with 45 .* has none"):
+        list_mixtures(blind, "greedy")

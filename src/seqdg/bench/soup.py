@@ -91,6 +91,11 @@ def list_mixtures(
             raise unknown("algorithm of this run", name, known)
     chosen = [r for r in finished if r.algorithm in (algorithms or known)]
     parts = _collect(chosen, lambda r: (r.algorithm, r.held_out, r.seed))
+    if kind == "greedy" and (blind := [r for r in chosen if _score_record(r, criterion) == -math.inf]):
+        raise UsageError(
+            f"A greedy soup is chosen on validation rows of the sources, and {_name(blind[0])} has none: choose --kind "
+            "uniform, or a split that leaves some out."
+        )
     ranked = [sorted(part, key=lambda r: -_score_record(r, criterion)) for part in parts]
     if kind == "ensemble":
         best = _collect([part[0] for part in ranked], lambda r: (r.algorithm, r.held_out))
@@ -142,11 +147,10 @@ class Mixer:
             about = {"trial": mixture.key, "description": json.dumps(mixture.description), "kept": json.dumps(kept)}
             self._files.write(f"weights/{mixture.key}.safetensors", save(soup, about))
             digest = hash_weights(soup)
-        losses = [*evaluation.source["log_loss"], *evaluation.held_out["log_loss"]]
         return Record(
             key=mixture.key,
             description=mixture.description,
-            status=DONE if all(map(math.isfinite, losses)) else DIVERGED,
+            status=DONE if is_finite(evaluation, first.history[-1]) else DIVERGED,
             history=[evaluation],
             losses=[average_finite(evaluation.source["log_loss"])],  # it has no steps of its own: on source validation
             seconds=sum(m.seconds for m in mixture.members) + time.perf_counter() - began,
@@ -239,6 +243,12 @@ class Mixer:
             for name in last[0].source
         }
         return replace(measure_predictions(mean, 0, max(e.step for e in last))[0], source=source)
+
+
+def is_finite(evaluation: Evaluation, of_member: Evaluation) -> bool:
+    """Say whether all losses are finite, but where a member that trained well has none: on a domain without rows."""
+    mixed, its = ([*e.source["log_loss"], *e.held_out["log_loss"]] for e in (evaluation, of_member))
+    return all(math.isfinite(loss) for loss, member in zip(mixed, its, strict=True) if math.isfinite(member))
 
 
 def mean_weights(members: Sequence[Params]) -> Params:
