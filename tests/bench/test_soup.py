@@ -217,6 +217,14 @@ def test_weights_that_were_not_saved_are_missed_in_a_sentence(run):
     assert not any(r.members for r in read_records(run).values())
 
 
+def test_what_was_mixed_before_an_error_stays(run):
+    (run / "weights" / f"{list_candidates(run, 'agg+sma', 1)[0].key}.safetensors").unlink()
+    with pytest.raises(UsageError, match=r"The weights of agg\+sma with 45 held out and seed 1 .* were not saved"):
+        mix(run, "uniform")
+    kept = {r.algorithm for r in read_records(run).values() if r.members}
+    assert "agg(soup)" in kept
+
+
 def test_candidates_that_start_differently_are_refused(run):
     store = Store.create(run, "rotated-mnist")
     odd = list_candidates(run, "agg", 0)[0]

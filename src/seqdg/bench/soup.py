@@ -293,12 +293,13 @@ def mix_run(
             done = store.finished()
             missing = [m for m in mixtures if m.key not in done]
             say(f"{len(mixtures)} to mix, {len(mixtures) - len(missing)} of them done.")
-            new = []
+            new: list[Record] = []
             if missing:
                 held_out = tuple(dict.fromkeys(m.members[0].held_out[0] for m in missing))
                 mixer = Mixer(make_session(store.benchmark, Keep(Folder(directory.resolve())), held_out), names)
-                new = [mixer.mix(mixture) for mixture in missing]
-                store.add(new)
+                for mixture in missing:
+                    new.append(mixer.mix(mixture))
+                    store.add(new[-1:])  # at once: what an interruption or an error leaves is not made again
             if command:
                 add_command(store, command, [m.description for m in mixtures])
             return new
