@@ -53,6 +53,7 @@ ALGORITHMS = {
 # Likewise, for methods that are no neural nets, whose columns the paper's source alone has.
 LEARNERS = {
     "dica": "tests/bench/learners/test_dica.py",
+    "lre-svm": "tests/bench/learners/test_lre_svm.py",
 }
 
 # What the paper says of its protocols.

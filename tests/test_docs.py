@@ -47,7 +47,7 @@ def test_the_page_names_every_algorithm_with_the_settings_that_it_takes(make_doc
 
 def test_the_page_names_every_learner_with_its_settings(make_docs):
     learners = [name for name in list_learners() if type(find_learner(name)).__module__.startswith("seqdg.")]
-    assert "dica" in learners
+    assert {"dica", "lre-svm"} <= set(learners)
     for name in learners:
         own = make_docs.PAGE.read_text().partition(f"\n### {name}\n")[2].partition("\n### ")[0]
         assert all(f"\n| `{setting}` | " in own for setting in find_learner(name).settings)
