@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -38,10 +38,11 @@ from seqdg.core.settings import (
     parse_value,
     with_settings,
 )
-from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluations, split_average
+from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluations, list_layers, split_average
 from seqdg.nets import Net
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import average_finite
+from seqdg.testing import ContractError, check_memory
 from seqdg.training.metrics import compute_metrics
 from seqdg.training.protocol import Protocol, choose_optimizer, count_steps, end_stages, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
@@ -120,6 +121,8 @@ class StackLearner(Learner):
     def check(self, trial: Trial, task: Task, net: Net) -> None:
         algorithm = trial.build_algorithm()
         algorithm.check(net, len(task.dataset().domains) - len(trial.held_out))
+        if not all(type(layer).__module__.startswith("seqdg.") for layer in list_layers(algorithm)):
+            _check_memory(algorithm)  # that of seqdg's own is known to be right
         least = count_needed_evaluations(algorithm)
         evaluations = min(trial.protocol.evaluations, trial.protocol.steps)
         if evaluations < least:
@@ -224,6 +227,15 @@ def _make_job(
     algorithm.check(net, len(split.train))
     params = algorithm.init(net, weights, len(split.train), make_generator(trial.seed, "extra"))
     return Job(algorithm, trial.protocol, split, trial.seed, params, views)
+
+
+@lru_cache(maxsize=256)
+def _check_memory(algorithm: Algorithm) -> None:
+    """Refuse a memory that changes its shape or that nothing reads, before training."""
+    try:
+        check_memory(algorithm)
+    except ContractError as error:
+        raise UsageError(str(error)) from None
 
 
 def share_trainings(group: Group) -> list[tuple[Algorithm, tuple[View | None, ...]]]:

@@ -8,13 +8,13 @@ check_algorithm(MyAlgorithm(strength=0.3))
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from seqdg.core import Algorithm
 from seqdg.testing import directions, variations
 from seqdg.testing.case import Case, Violation, build_nets, find_source_count, format_algorithm
 
-__all__ = ["ContractError", "check_algorithm"]
+__all__ = ["ContractError", "check_algorithm", "check_memory"]
 
 CHECKS: dict[str, Callable[[Case], None]] = {
     "the docstring names the paper and every setting": variations.check_documented,
@@ -67,6 +67,22 @@ def check_algorithm(algorithm: Algorithm) -> None:
         for title, check in CHECKS.items():
             with _failing(algorithm, kind, title):
                 check(case)
+
+
+def check_memory(algorithm: Algorithm) -> None:
+    """Raise a ContractError where what the algorithm remembers changes its names, shapes or types, or is not read.
+
+    An algorithm that cannot be tried on the small nets of the contract passes.
+    """
+    for net in build_nets(algorithm.needs_points).values():
+        with suppress(Violation):
+            sources = find_source_count(algorithm, net)
+            try:
+                directions.check_memory(Case(algorithm, net, sources))
+            except Violation as violation:
+                raise ContractError(f"{format_algorithm(algorithm)}: {violation}") from None
+            except Exception:  # it may want other inputs
+                continue
 
 
 @contextmanager
