@@ -44,6 +44,7 @@ ALGORITHMS = {
     "metareg": "tests/algorithms/test_metareg.py",
     "mmd-aae": "tests/algorithms/test_mmd_aae.py",
     "ccsa": "tests/algorithms/test_ccsa.py",
+    "d-mtae": "tests/algorithms/test_d_mtae.py",
     "dsn": "tests/algorithms/test_dsn.py",
     "tf-cnn": "tests/algorithms/test_tf_cnn.py",
     "fusion": "tests/algorithms/test_fusion.py",
