@@ -27,9 +27,9 @@ class CCSA(Algorithm):
         L_SA = mean over pairs of one class of d^2 / 2
         L_S = mean over pairs of different classes of max(0, margin - d)^2 / 2
 
-    All such pairs of an episode take part; where a step has no pair of a kind, its term is 0. The paper sums over
-    pairs, and the authors' code (github.com/samotiian/CCSA) draws pairs, at most three of different classes for each of
-    one class, and takes one mean over both without the halves; two means weigh both kinds alike.
+    All such pairs of an episode take part; where a step has no pair of a kind, its term is 0. The authors' code
+    (github.com/samotiian/CCSA) draws pairs and takes one mean over both kinds without the halves; two means weigh both
+    kinds alike.
 
     gamma: weight of the pairs, 0.25 in the authors' code; with 0 this is AGG.
     margin: distance from which rows of different classes are left alone, 1 in the authors' code.

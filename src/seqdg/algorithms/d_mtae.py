@@ -34,18 +34,17 @@ class DMTAE(Algorithm):
 
         L(Q, head) = 1/N * sum over i of l(D_i, Q, head)
 
-    The paper draws a partner x' for each row; here all rows of the class in the step take part, which is the mean over
-    such draws. A row without a partner in a domain restores nothing there. The squared error is a mean over the numbers
-    of an input. The paper has one hidden layer and an SVM on its code; here the net's own layers encode, and its head
-    is the classifier. The decoder has no nonlinearity, as inputs need not lie between 0 and 1. Of nets that begin with
-    a convolution only the image averaged over 8 x 8 equal fields is restored. The lengths of both stages and all
-    defaults are ours. The paper's code is fixed; on the rotated digits, after 300 steps of the first stage, a fixed
-    code reaches 67 to 75 % on the sources' validation rows at weight 50, a tuned one 86 to 87 % at weight 10.
+    All rows of the class in the step take part as x'. A row without a partner in a domain restores nothing there. The
+    squared error is a mean over the numbers of an input. The net's own layers encode, and its head is the classifier.
+    The decoder has no nonlinearity, as inputs need not lie between 0 and 1. Of nets that begin with a convolution only
+    the image averaged over 8 x 8 equal fields is restored. The lengths of both stages and all defaults are ours. As
+    published, the code is fixed; on the rotated digits, after 300 steps of the first stage, a fixed code reaches 67 to
+    75 % on the sources' validation rows at weight 50, a tuned one 86 to 87 % at weight 10.
 
     corruption: chance of a number to be set to 0.
     weight: of the squared error, which sets the pace of the first stage.
     share: steps of the first stage, in units of the second's.
-    code: in the second stage, tuned together with the head, or fixed as in the paper.
+    code: in the second stage, tuned together with the head, or fixed.
     """
 
     corruption: Number = setting(0.3, least=0.0, most=0.99, search=Range(0.05, 0.7))

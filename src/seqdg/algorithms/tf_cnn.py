@@ -34,8 +34,8 @@ class TFCNN(Algorithm):
     what ties them is V_0, which learns from all. Vectors, such as biases, are factored along the axis of domains only.
 
     The start is ours: V_0 is the net's own weight, projected on the leading singular vectors along each axis, and V_i
-    is 0. So are the ranks and the default, to factor the head alone. Where all layers are factored, a step of the core
-    and of the matrices add up, and the learning rate must be lower: on the rotated digits 0.2 diverges, 0.02 trains.
+    is 0. So are the ranks and the default, to factor the head alone. Where all layers are factored, the
+    learning rate must be lower: on the rotated digits 0.2 diverges, 0.02 trains.
 
     rank: of every axis, as a share of its length (that of domains: at least 2).
     branches: which weights are factored: all, those of the head, or those whose name matches.
