@@ -5,17 +5,20 @@ READY := .venv/.ready
 # Two test processes of one thread each use two cores better than one process of two threads.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -rs
 
-.PHONY: demo test check lint
+.PHONY: demo test check soak lint
 
 demo: $(READY)  ## run the bundled benchmark, print its table, write its report and print where it is
 	$(BIN)/seqdg bench
 	$(BIN)/seqdg report runs/rotated-mnist
 
-test: lint  ## everything; tests that need what is not here skip and say so
-	$(PYTEST)
+test: lint  ## all tests, in about 20 minutes on two cores; those that need what is not here skip and say so
+	$(PYTEST) -m "not soak"
 
-check: lint  ## the quick tests, in under two minutes: before every commit
-	$(PYTEST) -m "not slow and not ray and not gpu"
+check: lint  ## the quick tests, in about two minutes: before every commit
+	$(PYTEST) -m "not slow and not soak and not ray and not gpu"
+
+soak: lint  ## all tests, and the same again for many more cases: before a release
+	$(PYTEST)
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -110,3 +110,14 @@ def failure(algorithm: Algorithm) -> str:
     assert message.startswith(f"{type(algorithm).__name__} on an MLP"), message
     assert "\n" not in message, message
     return message
+
+
+PAPER = (
+    "agg", "mldg", "fo-mldg", "s-mldg", "fo-s-mldg", "ffo-s-mldg", "undo-bias", "s-undo-bias", "ensemble", "dann",
+    "crossgrad", "metareg", "mmd-aae",
+)  # fmt: skip
+
+
+def mark_others(names, mark):
+    """Return names as parameters of a test, those of algorithms that are not the paper's with this mark."""
+    return [pytest.param(name, marks=() if name in PAPER else mark) for name in names]

@@ -18,9 +18,11 @@ from seqdg.bench.benchmark import TRAINING
 from seqdg.core.settings import collect_rules
 from seqdg.nets import Point, resnet18
 from seqdg.testing.case import Case, build_nets
+from toys import mark_others
 
 LEFT_OUT = ("mldg", "s-mldg", "eqrm", "rdm")  # of a ResNet: the former are slow, the latter follow the worst domain
 RATES = {"ffo-s-mldg": 1.0}  # of plain steps, where they are not 0.1
+IMAGES = [name for name in seqdg.list_algorithms() if name not in LEFT_OUT]
 OTHERS = [name for name in seqdg.list_algorithms() if name not in ("agg", "t3a", "d-mtae")]  # whose last stage is AGG's
 
 
@@ -100,7 +102,9 @@ def test_a_net_of_images_trains_in_a_stack_as_it_does_alone(name, policy, convol
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in seqdg.list_algorithms() if name not in LEFT_OUT])
+@pytest.mark.parametrize(
+    "name", mark_others([n for n in seqdg.list_algorithms() if n not in LEFT_OUT], pytest.mark.soak)
+)
 def test_a_resnet_18_learns_its_minibatches(name):
     with torch.random.fork_rng():
         torch.manual_seed(0)

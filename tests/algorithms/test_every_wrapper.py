@@ -20,12 +20,16 @@ from seqdg.testing.case import Case, build_nets, find_source_count
 
 BASES = {name: seqdg.build(name) for name in ("agg", "fo-s-mldg", "metareg", "undo-bias", "group-dro")}
 QUICK = ("agg+ema", "agg+mixup", "agg+sam", "agg+lp")
+SLOW = ("fo-s-mldg+mixup", "fo-s-mldg+sam", "metareg+sma", "undo-bias+lp", "group-dro+ema", "group-dro+swad")
 WRAPPERS = [name for name in seqdg.list_wrappers() if find_wrapper(name).__module__.startswith("seqdg.")]
 
 
 def list_chains():
-    chains = [(base, wrapper) for base in BASES for wrapper in WRAPPERS]
-    return [pytest.param(*c, marks=() if "+".join(c) in QUICK else pytest.mark.slow, id="+".join(c)) for c in chains]
+    chains = {f"{base}+{wrapper}": (base, wrapper) for base in BASES for wrapper in WRAPPERS}
+    quick = dict.fromkeys(QUICK, ())
+    slow = dict.fromkeys([name for name in chains if name.startswith("agg+") or name in SLOW], pytest.mark.slow)
+    marks = {**dict.fromkeys(chains, pytest.mark.soak), **slow, **quick}
+    return [pytest.param(*chain, marks=marks[name], id=name) for name, chain in chains.items()]
 
 
 @pytest.mark.parametrize(("base", "wrapper"), list_chains())

@@ -104,7 +104,7 @@ def test_the_ugly_tables_were_of_both_kinds():
     assert {"said", "fitted"} <= set(OUTCOMES)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @settings(max_examples=500, suppress_health_check=PATIENT)
 @given(tables())
 def test_many_more_ugly_data_frames_fit_or_say_why_not(table):

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import pytest
+from _pytest.mark import ParameterSet
 
 import seqdg
 from seqdg.core.settings import collect_rules, flatten_settings, with_settings
 from seqdg.testing import CHECKS, check_algorithm
 from seqdg.testing.case import Case, build_nets, find_source_count
 from seqdg.testing.variations import check_settings_act, find_longest
+from toys import PAPER, mark_others
 
 
-@pytest.mark.parametrize("name", seqdg.list_algorithms())
+@pytest.mark.parametrize("name", mark_others(seqdg.list_algorithms(), pytest.mark.slow))
 def test_every_registered_algorithm_keeps_the_contract(name):
     check_algorithm(seqdg.build(name))
 
@@ -31,8 +33,8 @@ def test_the_contract_is_kept_with_another_value_at_each_position(name):
     check_algorithm(algorithm)
 
 
-def _choices() -> list[tuple[str, str, str | bool]]:
-    found: list[tuple[str, str, str | bool]] = []
+def _choices() -> list[ParameterSet]:
+    found = []
     for name in seqdg.list_algorithms():
         algorithm = seqdg.build(name)
         unused = algorithm.base.alone if isinstance(algorithm, seqdg.Sequential) else ()
@@ -40,11 +42,11 @@ def _choices() -> list[tuple[str, str, str | bool]]:
             if setting in unused:
                 continue
             others = (not default,) if isinstance(default, bool) else rule.get("choices", ())
-            found.extend((name, setting, other) for other in others if other != default)
+            mark = pytest.mark.slow if name in PAPER else pytest.mark.soak
+            found += [pytest.param(name, setting, other, marks=mark) for other in others if other != default]
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "setting", "choice"), _choices())
 def test_the_contract_is_kept_under_every_choice(name, setting, choice):
     algorithm = seqdg.build(name, **{setting: choice})
