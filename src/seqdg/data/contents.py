@@ -13,6 +13,7 @@ from seqdg.base.words import count_things, list_some
 from seqdg.data import checks
 from seqdg.data.checks import Labels, Problem
 from seqdg.data.labels import encode_labels
+from seqdg.data.parts import TRAIN, divide_rows, encode_groups
 from seqdg.data.spec import DataSpec
 
 Matrix = NDArray[np.float32]  # (row, feature)
@@ -27,6 +28,9 @@ class Contents:
     y: Labels  # (row,)
     domain: Labels  # (row,)
     validation: NDArray[np.bool_] | None = None  # (row,)
+    group: Labels | None = None  # (row,) index into groups
+    groups: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()  # of each domain, where a split column fixes it
     x: Any = None  # (row, *input); None where it could not be made
     content: str = ""  # hash of x
     problems: list[Problem] = field(default_factory=list)
@@ -36,11 +40,17 @@ class Contents:
         """Values (row, ...) of each domain."""
         return {name: values[self.domain == i] for i, name in enumerate(self.domains)}
 
+    def find_part(self, domain: str) -> str:
+        """The part of a domain in a fixed split; every domain is trained on where there is none."""
+        return self.parts[self.domains.index(domain)] if self.parts else TRAIN
+
     def hash(self) -> str:
         """The fingerprint of a data set: the same data give the same one."""
         digest = hashlib.sha256(repr((self.content, self.domains, self.classes)).encode())
         for values in (self.y, self.domain, self.validation):
             digest.update(b"-" if values is None else np.ascontiguousarray(values).tobytes())
+        if self.group is not None:  # no part of the hash where there are none, as before there were groups
+            digest.update(repr(self.groups).encode() + np.ascontiguousarray(self.group).tobytes())
         return digest.hexdigest()
 
 
@@ -50,6 +60,13 @@ class DomainRows(NamedTuple):
     x: Matrix
     y: NDArray[Any]  # (row,) numbers or text
     validation: NDArray[np.bool_] | None = None  # (row,)
+    group: NDArray[Any] | None = None  # (row,) numbers or text
+    split: NDArray[Any] | None = None  # (row,) the words of a split column: train, validation, test, id_val, id_test
+
+    def keep(self, rows: NDArray[np.bool_]) -> DomainRows:
+        """Return these rows alone."""
+        others = (self.validation, self.group, self.split)
+        return DomainRows(self.x[rows], self.y[rows], *(None if values is None else values[rows] for values in others))
 
 
 class RowsByDomain(NamedTuple):
@@ -62,17 +79,18 @@ class RowsByDomain(NamedTuple):
 
 def collect_rows(spec: DataSpec, read: RowsByDomain) -> Contents:
     """One matrix of all domains: encode the labels, leave out rows of other classes if asked, check the features."""
+    problems, notes = list(read.problems), list(read.notes)
+    rows, parts = _divide_rows(read.rows, problems, notes)
     encoded = encode_labels(
-        {d: r.y for d, r in read.rows.items()}, spec.classes, spec.label_base, not spec.drop_other_labels
+        {d: r.y for d, r in rows.items()}, spec.classes, spec.label_base, not spec.drop_other_labels
     )
-    problems, notes = read.problems + encoded.problems, list(read.notes)
-    rows, y = dict(read.rows), dict(encoded.y)
+    problems += encoded.problems
+    y = dict(encoded.y)
     for domain, labels in encoded.y.items() if spec.drop_other_labels else ():
         keep = labels >= 0
         if not keep.all():
             notes.append(f"{domain}: {count_things(int((~keep).sum()), 'row')} of other classes left out.")
-        valid = rows[domain].validation
-        rows[domain] = DomainRows(rows[domain].x[keep], rows[domain].y[keep], None if valid is None else valid[keep])
+        rows[domain] = rows[domain].keep(keep)
         y[domain] = labels[keep]
     x = {domain: r.x for domain, r in rows.items()}
     uneven = checks.check_widths(x)
@@ -83,13 +101,38 @@ def collect_rows(spec: DataSpec, read: RowsByDomain) -> Contents:
         y=np.concatenate([*y.values(), np.empty(0, np.int64)]),
         domain=np.repeat(np.arange(len(rows)), [len(labels) for labels in y.values()]),
         validation=_join_validation(rows, problems),
+        parts=parts,
         problems=problems,
         notes=notes,
     )
+    groups = [r.group for r in rows.values() if r.group is not None]
+    if groups:
+        contents.groups, contents.group, lacking = encode_groups(np.concatenate(groups))
+        problems += lacking
     if rows and not uneven:
         contents.x = normalize_rows(np.concatenate(list(x.values())), spec.normalize)
         contents.content = hashlib.sha256(repr(contents.x.shape).encode() + contents.x.tobytes()).hexdigest()
     return contents
+
+
+def _divide_rows(
+    rows: dict[str, DomainRows], problems: list[Problem], notes: list[str]
+) -> tuple[dict[str, DomainRows], tuple[str, ...]]:
+    """Give each domain its part where there is a split column. Its `id_val` rows are the official validation set."""
+    splits = [r.split for r in rows.values() if r.split is not None]
+    if not splits:
+        return dict(rows), ()
+    counts = [len(r.y) for r in rows.values()]
+    division = divide_rows(np.concatenate(splits), np.repeat(np.arange(len(rows)), counts), tuple(rows))
+    problems += division.problems
+    notes += division.notes
+    ends = np.cumsum(counts)[:-1]
+    validates = [None] * len(rows) if division.validation is None else np.split(division.validation, ends)
+    kept = {
+        domain: (r._replace(validation=valid) if valid is not None else r).keep(keep)
+        for (domain, r), keep, valid in zip(rows.items(), np.split(division.keep, ends), validates, strict=True)
+    }
+    return kept, division.parts
 
 
 def _join_validation(rows: dict[str, DomainRows], problems: list[Problem]) -> NDArray[np.bool_] | None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from seqdg.data import checks
 from seqdg.data.contents import Contents
+from seqdg.data.parts import TRAIN
 from seqdg.data.spec import DataSpec
 
 
@@ -67,12 +68,14 @@ def check_contents(
     """List everything that is wrong. held_out: the domains that will be held out in turn, None for every one."""
     labels = contents.split(contents.y)
     held = contents.domains if held_out is None else held_out
+    held = () if contents.parts else held  # a fixed split holds none out in turn
     problems, notes = list(contents.problems), list(contents.notes)
     validation: dict[str, NDArray[Any]] = {}
     if contents.validation is not None:
         validation = {d: np.flatnonzero(v) for d, v in contents.split(contents.validation).items()}
         problems += checks.check_counts(validation, spec.validation_counts, "validation row")
-        problems += checks.check_split(labels, validation)
+        trained = {d: v for d, v in validation.items() if contents.find_part(d) == TRAIN}
+        problems += checks.check_split(labels, trained, may_lack=bool(contents.parts))
     problems += checks.find_empty_domains(labels)
     if len(contents.y):
         problems += checks.check_counts(labels, spec.counts)

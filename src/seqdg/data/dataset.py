@@ -27,6 +27,9 @@ class Dataset:
     fingerprint: str  # hash of the content: the same data give the same one
     validation: Tensor | None = None  # (row,) bool, the official split where there is one
     notes: tuple[str, ...] = ()  # what a record should carry: partial counts, classes that some domains lack
+    group: Tensor | None = None  # (row,) int64, index into groups: what else divides the rows, such as a region
+    groups: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()  # of each domain, where a split column fixes it: train, validation or test
 
     def __post_init__(self) -> None:
         n = len(self.y)
@@ -34,6 +37,8 @@ class Dataset:
             raise UsageError(f"{self.name}: x, y and domain have {len(self.x)}, {n} and {len(self.domain)} rows.")
         if self.validation is not None and len(self.validation) != n:
             raise UsageError(f"{self.name}: the official split names {len(self.validation)} of {n} rows.")
+        if self.group is not None and len(self.group) != n:
+            raise UsageError(f"{self.name}: {len(self.group)} of {n} rows have a group.")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -28,14 +28,22 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
-    roles = [name for name in (spec.domain_column, spec.label_column, spec.validation_column) if name]
+    named = (spec.domain_column, spec.label_column, spec.validation_column, spec.group_column, spec.split_column)
+    roles = list(dict.fromkeys(name for name in named if name))
     columns = read_columns(path, roles, spec.ignore)
     problems = _find_empty_cells(columns, (spec.domain_column, spec.label_column))
-    problems += _find_inexact(columns, (spec.domain_column, spec.label_column))
+    exact = [name for name in (spec.domain_column, spec.label_column, spec.group_column) if name]
+    problems += _find_inexact(columns, exact)
     features = {name: values for name, values in columns.items() if name not in roles}
     x = stack_columns(features, len(columns[spec.label_column]), path.name, problems)
-    valid = columns[spec.validation_column] == 1 if spec.validation_column else None
-    rows = split_by_domain(x, columns[spec.label_column], columns[spec.domain_column], spec, str(path), valid)
+    whole = DomainRows(
+        x,
+        columns[spec.label_column],
+        columns[spec.validation_column] == 1 if spec.validation_column else None,
+        columns[spec.group_column] if spec.group_column else None,
+        columns[spec.split_column] if spec.split_column else None,
+    )
+    rows = split_by_domain(whole, columns[spec.domain_column], spec, str(path))
     return collect_rows(spec, RowsByDomain(rows.rows, problems + rows.problems, rows.notes))
 
 
@@ -56,20 +64,13 @@ def _to_plain(values: Column) -> NDArray[Any]:
     return values if values.dtype != object else np.array(["" if v is None else v for v in values], dtype=str)
 
 
-def split_by_domain(
-    x: Matrix,
-    y: NDArray[Any],
-    domain: NDArray[Any],
-    spec: DataSpec,
-    place: str,
-    valid: NDArray[np.bool_] | None = None,
-) -> RowsByDomain:
+def split_by_domain(whole: DomainRows, domain: NDArray[Any], spec: DataSpec, place: str) -> RowsByDomain:
+    """Split rows of all domains. domain: (row,) the domain of each."""
     there = {to_word(value): value for value in np.unique(domain)}
     rows = {}
     for name in spec.domains or there:
         if name in there:
-            mine = domain == there[name]
-            rows[name] = DomainRows(x[mine], y[mine], None if valid is None else valid[mine])
+            rows[name] = whole.keep(domain == there[name])
     others = [name for name in there if name not in rows]
     left_out = sum(int((domain == there[name]).sum()) for name in others)
     notes = [f"{count_things(left_out, 'row')} of other domains left out: {list_some(others)}."] if others else []

@@ -12,7 +12,7 @@ import torch
 from seqdg.base.errors import UsageError
 from seqdg.data import rotated_mnist
 from seqdg.data.checks import Problem
-from seqdg.data.contents import Contents, collect_rows
+from seqdg.data.contents import Contents, DomainRows, collect_rows
 from seqdg.data.data_check import DataCheck, check_contents
 from seqdg.data.dataset import Dataset
 from seqdg.data.domain_table import split_by_domain
@@ -75,7 +75,7 @@ def make_dataset(
     if matrix.ndim != 2 or labels.shape != matrix.shape[:1] or domains.shape != matrix.shape[:1]:
         shapes = f"{list(matrix.shape)}, {list(labels.shape)} and {list(domains.shape)}"
         raise UsageError(f"x, y and domain have shapes {shapes}: they must be [rows, features], [rows] and [rows].")
-    contents = collect_rows(spec, split_by_domain(matrix, labels, domains, spec, "The domain array"))
+    contents = collect_rows(spec, split_by_domain(DomainRows(matrix, labels), domains, spec, "The domain array"))
     return _make(spec.name, contents, check_contents(spec, contents, False, held_out))
 
 
@@ -92,6 +92,9 @@ def _make(name: str, contents: Contents, check: DataCheck) -> Dataset:
         fingerprint=contents.hash(),
         validation=None if contents.validation is None else torch.from_numpy(contents.validation),
         notes=check.notes,
+        group=None if contents.group is None else torch.from_numpy(contents.group),
+        groups=contents.groups,
+        parts=contents.parts,
     )
 
 

@@ -46,6 +46,8 @@ class DataSpec:
     domain_column: str = "domain"
     label_column: str = "label"
     validation_column: str = ""
+    group_column: str = ""  # divides the rows in another way than the domain: results are also judged by group
+    split_column: str = ""  # the part of a fixed split: train, validation, test; id_val for rows of train domains
     ignore: tuple[str, ...] = ()  # columns of a table that are no features
 
     def __post_init__(self) -> None:
@@ -64,6 +66,11 @@ class DataSpec:
                 raise UsageError(
                     f"{self.name}: files has '{template}', in which only {{domain}} may stand for something else."
                 ) from None
+        if self.split_column and self.validation_column:
+            raise UsageError(
+                f"{self.name}: split_column and validation_column both say which rows validate. Keep one: in a split "
+                "column, rows that validate within a train domain are called id_val."
+            )
         for key, names in (("domains", self.domains), ("classes", self.classes)):
             if len(set(names)) < len(names):
                 raise UsageError(f"{self.name}: {key} names one of them twice: {', '.join(names)}.")
