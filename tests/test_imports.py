@@ -7,12 +7,15 @@ import pydoc
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import seqdg
+from seqdg.results.record import DONE, Evaluation, Record
+from seqdg.results.store import Store
 
 ROOT = Path(seqdg.__file__).parent
 
@@ -148,6 +151,21 @@ def test_results_are_read_without_torch():
     assert imported(f"import seqdg, {names}") & {"torch", *HEAVY} == set()
 
 
+@pytest.mark.parametrize("words", [["--help"], ["status"], ["table"]], ids=" ".join)
+def test_help_and_what_a_run_has_come_to_are_shown_without_torch_and_numpy(words, tmp_path):
+    """They start at once. (A table with paired tests does import numpy and scipy.)"""
+    record = Record("key", {"algorithm": "agg", "held_out": ["b"], "seed": 0, "settings": {}, "protocol": {}}, DONE)
+    evaluation = Evaluation(10, {"accuracy": [0.5]}, {"accuracy": [0.6]})
+    Store.create(tmp_path, "bench").add([replace(record, history=[evaluation])])
+    command = ["seqdg", *words] + ([] if "--help" in words else [str(tmp_path)])
+    code = (
+        f"import sys\nsys.argv = {command!r}\nfrom seqdg.cli import main\ntry:\n    main()\nexcept SystemExit as end:"
+    )
+    new = imported(f"{code}\n    assert not end.code")
+    assert "typer" in new
+    assert new & {"torch", "numpy", "jinja2", *HEAVY} == {"typer"}
+
+
 def test_every_public_name_is_there_and_shown():
     assert set(dir(seqdg)) == {*seqdg.__all__, "__version__"}
     for name in seqdg.__all__:
@@ -174,4 +192,4 @@ def imported(code: str) -> set[str]:
         f"import sys; sys.path.insert(0, {path!r})\n{code}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(run.stdout.split())
+    return set(run.stdout.splitlines()[-1].split())

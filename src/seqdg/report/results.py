@@ -11,7 +11,6 @@ from typing import Any
 
 from seqdg.base.errors import UsageError
 from seqdg.report.contents import read_contents
-from seqdg.report.page import build_page, render_page
 from seqdg.report.section import Page
 from seqdg.report.sheet import build_sheet, choose_baseline
 from seqdg.report.table import PairedTests, ResultTable
@@ -139,6 +138,8 @@ class Results:
         path = Path(out) if out is not None else self.path.parent if self.path.is_file() else self.path
         if path.suffix != ".html" or path.is_dir():
             path /= "report.html"
+        from seqdg.report.page import render_page  # it and its figures are imported when a report is made
+
         page = render_page(self.page(select, criterion, baseline))
         try:
             path.write_text(page, encoding="utf-8")
@@ -149,6 +150,8 @@ class Results:
 
     def page(self, select: str = "source-val", criterion: str = "accuracy", baseline: str | None = None) -> Page:
         """Return the contents of the report: its sections, tables and figures."""
+        from seqdg.report.page import build_page
+
         return build_page(read_contents(self._source), select, criterion, baseline)
 
     def close(self) -> None:

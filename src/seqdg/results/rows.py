@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+import sys
 import time
+from array import array
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-
-import numpy as np
 
 from seqdg.results.record import Evaluation, Record
 
@@ -21,11 +21,18 @@ _Slices = list[tuple[str, int, int]]  # criterion, start, stop
 
 
 def pack_numbers(numbers: Iterable[float]) -> bytes:
-    return np.fromiter(numbers, dtype="<f8").tobytes()
+    """Return doubles with the lowest byte first."""
+    return _swap_bytes(array("d", numbers)).tobytes()
 
 
 def unpack_numbers(data: bytes) -> list[float]:
-    numbers: list[float] = np.frombuffer(data, dtype="<f8").tolist()
+    return _swap_bytes(array("d", data)).tolist()
+
+
+def _swap_bytes(numbers: array[float]) -> array[float]:
+    """Turn between the order of bytes in a file and that of this machine, where they differ."""
+    if sys.byteorder == "big":
+        numbers.byteswap()
     return numbers
 
 

@@ -11,13 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from seqdg.base.errors import unknown
 from seqdg.results.select import Outcome
 from seqdg.results.summary import is_known
+
+if TYPE_CHECKING:  # numpy and scipy are imported where they are used: that takes longer than printing a table
+    import numpy as np
+    from numpy.typing import NDArray
 
 LEVEL = 0.05
 EXACT = 16  # up to this many pairs, test all 2^n sign patterns
@@ -114,7 +116,7 @@ def _correct(differences: list[PairedDifference]) -> list[PairedDifference]:
 
 def estimate_interval(differences: Sequence[float], level: float = LEVEL) -> tuple[float | None, float | None]:
     """Return Student's confidence interval of the mean; none for fewer than two values."""
-    from scipy.special import stdtrit  # imported here: it takes longer than printing a table
+    from scipy.special import stdtrit
 
     n = len(differences)
     if n < 2:
@@ -129,6 +131,8 @@ def sign_flip_test(differences: Sequence[float], seed: int = 0) -> float:
     It is the share of sign patterns whose sum is at least as far from 0 as the observed one, among all patterns where
     there are few, else among random ones and the observed one.
     """
+    import numpy as np
+
     d = np.asarray(differences, dtype=np.float64)
     observed = abs(d.sum())
     least = observed - 1e-9 * np.abs(d).sum()  # rounding must not break ties
@@ -143,6 +147,8 @@ def sign_flip_test(differences: Sequence[float], seed: int = 0) -> float:
 
 
 def _sum_all_signs(d: NDArray[np.float64]) -> NDArray[np.float64]:
+    import numpy as np
+
     sums = np.zeros(1)
     for value in d:
         sums = np.concatenate([sums + value, sums - value])

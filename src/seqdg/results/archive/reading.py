@@ -96,11 +96,19 @@ class Archive:
             if criterion in (None, name.partition(".")[0])
         }
 
-        def take(part: str, counts: list[tuple[str, int]]) -> dict[str, list[float]]:
-            return {c: list(islice(numbers[f"{c}.{part}"], n)) for c, n in counts if criterion in (None, c)}
+        def locate(part: str, counts: list[tuple[str, int]]) -> list[tuple[str, Iterator[float], int]]:
+            return [(c, numbers[f"{c}.{part}"], n) for c, n in counts if criterion in (None, c)]
 
+        places: dict[int, Any] = {}  # by the identity of the shape: most records have the same
         for shape in decode(self._content["history"]["shape"]):
-            yield [Evaluation(step, take("source", inside), take("held_out", out)) for step, inside, out in shape]
+            if id(shape) not in places:
+                places[id(shape)] = [(s, locate("source", inside), locate("held_out", out)) for s, inside, out in shape]
+            yield [
+                Evaluation(
+                    step, {c: list(islice(x, n)) for c, x, n in inside}, {c: list(islice(x, n)) for c, x, n in out}
+                )
+                for step, inside, out in places[id(shape)]
+            ]
 
     def meta(self, name: str) -> str | None:
         return json.dumps(self._content["commands"]) if name == "commands" else None
