@@ -179,3 +179,21 @@ def test_the_constants_of_sources_are_learned_once(monkeypatch: pytest.MonkeyPat
     first = task_module._find_constants(dataset, (DOMAINS[0],), 2)
     monkeypatch.setattr(task_module, "learn_scaling", lambda x: pytest.fail("it is learned again"))
     assert task_module._find_constants(dataset, (DOMAINS[0],), 2) is first
+
+
+def test_a_file_that_says_scale_gives_each_trial_constants_of_its_own_sources(files: RowsOnDisk) -> None:
+    with np.load(files.root / "set" / "art.npz") as arrays:  # a gap in one row
+        x, y = arrays["x"].copy(), arrays["y"]
+    x[0, 1] = np.nan
+    np.savez(files.root / "set" / "art.npz", x=x, y=y)
+    rows = RowsOnDisk("three", {"path": "set", "scale": True}, files.root)
+    task, by_hand = make_task(rows), make_task(rows, numbers=4)
+    trials = list_trials(task, range(1))
+    every = torch.arange(60)
+    for trial in trials:
+        inputs, same = (t.make_inputs([trial], t.build_net(trial), CPU) for t in (task, by_hand))
+        served = inputs.serve(every[None])[0][0]
+        assert torch.equal(served, same.serve(every[None])[0][0])
+        assert torch.isfinite(served).all()
+        sources = torch.cat([task.dataset().rows(name) for name in DOMAINS if name not in trial.held_out])
+        torch.testing.assert_close(served[sources].mean(0), torch.zeros(4, dtype=torch.float64), atol=1e-6, rtol=0)

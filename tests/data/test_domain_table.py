@@ -97,7 +97,8 @@ def test_text_among_the_features_is_wrong(tmp_path):
     write(tmp_path / "t.csv", columns() | {"note": np.array(["x"] * 12)})
     said = problems(tmp_path, ignore=())
     assert said == (
-        "t.csv has columns that are not numbers: name, note; make numbers of them, or name them in `ignore`."
+        "t.csv has columns that are not numbers: name, note; name them in `categories`, `text` or `ignore`, or make "
+        "numbers of them."
     )
 
 

@@ -19,6 +19,7 @@ _WORDS = {
     "tuple[int, ...]": "a list of whole numbers",
     "tuple[float, ...]": "a list of numbers",
     "Mapping[str, int]": "a table of whole numbers",
+    "Mapping[str, str]": "a table of texts",
     "table": "a table",
 }
 
@@ -48,7 +49,8 @@ def read_value(value: Any, kind: str, what: str) -> Any:
         if isinstance(items, list | tuple) and all(_is_of_kind(item, each) for item in items):
             return tuple(items)
     elif plain.startswith("Mapping"):
-        if isinstance(value, Mapping) and all(_is_of_kind(v, "int") for v in value.values()):
+        each = plain.rpartition(" ")[2].removesuffix("]")
+        if isinstance(value, Mapping) and all(_is_of_kind(v, each) for v in value.values()):
             return dict(value)
     elif plain == "Path":
         if isinstance(value, str | Path):

@@ -82,7 +82,7 @@ class Task:
     """What is learned, from which rows, by which net.
 
     numbers: of a table that is not scaled yet, how many of its first inputs are numbers; every trial scales them by
-    constants of its own sources. None: rows enter the net as they are.
+    constants of its own sources. None: as the data set says, or else rows enter the net as they are.
     """
 
     name: str
@@ -157,9 +157,12 @@ class Task:
         if dataset.is_image:
             transform = ImageTransform(first.size, net.normalization, find_augmentation(first.augment))
             return Inputs(x, dataset.y, device, dtype, transform)
-        if self.numbers is None:
+        if self._count_numbers() is None:
             return Inputs(x, dataset.y, device, dtype)
         return self._scale_inputs(x, dataset, [trial.held_out for trial in trials], device, dtype)
+
+    def _count_numbers(self) -> int | None:
+        return self.dataset().numbers if self.numbers is None else self.numbers
 
     def _move_rows(self, dataset: Dataset, device: torch.device) -> Any:
         """Keep all rows on the device where they fit. This is decided once per process: later there is less room."""
@@ -175,7 +178,7 @@ class Task:
     ) -> Inputs:
         """Scale the numbers of every trial by its own sources: beforehand where that fits into memory."""
         kinds = list(dict.fromkeys(held_out))  # trials with the same domains held out have the same constants
-        each = [_find_constants(dataset, out, self.numbers or 0) for out in kinds]
+        each = [_find_constants(dataset, out, self._count_numbers() or 0) for out in kinds]
         scaling = Scaling(*(torch.stack(c).to(device, dtype) for c in zip(*each, strict=True)))
         kind = torch.tensor([kinds.index(out) for out in held_out], device=device)
         if len(kinds) * x.numel() <= READY:
@@ -199,6 +202,6 @@ def _learn_constants(dataset: Dataset, held_out: tuple[str, ...], numbers: int) 
     rows = torch.cat([dataset.rows(name) for name in list_sources(dataset, held_out)])
     x = dataset.x[rows]
     fill, mean, factor = learn_scaling(x[:, :numbers])
-    words = (x[:, numbers:].amax(0) > 0).double()
+    words = (x[:, numbers:] != 0).any(0).double()
     nothing = torch.zeros_like(words)
     return Scaling(torch.cat([fill, nothing]), torch.cat([mean, nothing]), torch.cat([factor, words]))

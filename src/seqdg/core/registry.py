@@ -19,7 +19,7 @@ from dataclasses import fields
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.core.algorithm import Algorithm, Chainable
@@ -202,19 +202,19 @@ def _load() -> None:
         entry.load()
 
 
-def import_plugin(place: str) -> ModuleType:
-    """Import a user's module or file, once."""
+def import_plugin(place: str, what: str = "algorithms") -> ModuleType:
+    """Import a user's module or file, once. what: the kind of thing that it should hold, for errors."""
     path = Path(place)
     if path.suffix != ".py":
         sys.path.insert(0, str(Path.cwd()))
         try:
             return importlib.import_module(place)
         except ModuleNotFoundError as error:
-            raise UsageError(f"There is no module '{place}' to import algorithms from ({error}).") from None
+            raise UsageError(f"There is no module '{place}' to import {what} from ({error}).") from None
         finally:
             sys.path.pop(0)
     if not path.is_file():
-        raise UsageError(f"There is no file '{place}' to read algorithms from.")
+        raise UsageError(f"There is no file '{place}' to read {what} from.")
     tag = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
     name = f"seqdg_plugin_{path.stem}_{tag}"
     if name in sys.modules:
@@ -233,6 +233,23 @@ def import_plugin(place: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def import_function(place: str, key: str) -> Callable[..., Any]:
+    """Import the user's function that a key of a benchmark file names, as package:function or file.py:function."""
+    where, colon, name = place.rpartition(":")
+    if not colon or not where or not name:
+        raise UsageError(f"{key} is '{place}'. Give a function of yours as package:function or file.py:function.")
+    try:
+        module = import_plugin(where, f"the function of {key}")
+    except UsageError:
+        raise
+    except Exception as error:
+        raise _explain_failed_import(where, error) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise UsageError(f"{key} is '{place}', but {where} has no function '{name}'.")
+    return cast(Callable[..., Any], function)
 
 
 def _explain_failed_import(place: str, error: Exception) -> UsageError:

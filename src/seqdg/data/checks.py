@@ -88,15 +88,16 @@ def check_split(
     return problems
 
 
-def check_finite(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
+def check_finite(x: Mapping[str, NDArray[Any]], may_have_gaps: bool = False) -> list[Problem]:
     problems = []
     for domain, rows in x.items():
-        wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        wrong = np.flatnonzero((np.isinf(rows) if may_have_gaps else ~np.isfinite(rows)).any(axis=1))
         if len(wrong):
-            what = (
-                f"{len(wrong)} of {len(rows)} rows with NaN or infinite features (counted from 0: {list_some(wrong)})"
-            )
-            problems.append(Problem(f"{domain} has {what}: fill them in or leave these rows out."))
+            kind = "infinite" if may_have_gaps else "NaN or infinite"
+            what = f"{len(wrong)} of {len(rows)} rows with {kind} features (counted from 0: {list_some(wrong)})"
+            cure = "fill them in or leave these rows out"
+            fill = "" if may_have_gaps or np.isinf(rows).any() else "; `scale = true` fills gaps"
+            problems.append(Problem(f"{domain} has {what}: {cure}{fill}."))
     return problems
 
 

@@ -6,8 +6,9 @@ import hashlib
 import os
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -53,13 +54,23 @@ def is_junk(parts: tuple[str, ...]) -> bool:
 
 
 class FolderContainer:
-    def __init__(self, path: Path) -> None:
+    """The files below a folder: all of them, or those of `names` that are there."""
+
+    def __init__(self, path: Path, names: Iterable[str] | None = None) -> None:
         self.path, self.place = path, str(path)
         self.files: list[File] = []
         self.folders: set[tuple[str, ...]] = set()
         self.problems: list[Problem] = []
         self._stats: dict[str, os.stat_result] = {}
-        self._list(path, ())
+        if names is None:
+            self._list(path, ())
+        for name in names or ():
+            with suppress(OSError, ValueError):
+                self._add(name, (path / name).stat())
+
+    def _add(self, name: str, stat: os.stat_result) -> None:
+        self.files.append(File(name, stat.st_size))
+        self._stats[name] = stat
 
     def _list(self, folder: Path, parts: tuple[str, ...]) -> None:
         try:
@@ -78,9 +89,7 @@ class FolderContainer:
             elif not item.is_file():
                 self.problems.append(Problem(f"{self.place}: '{'/'.join(here)}' is no file: a link to nothing?"))
             else:
-                stat = item.stat()
-                self.files.append(File("/".join(here), stat.st_size))
-                self._stats[self.files[-1].name] = stat
+                self._add("/".join(here), item.stat())
 
     def read(self, file: File) -> bytes:
         return (self.path / file.name).read_bytes()

@@ -33,6 +33,7 @@ class Contents:
     parts: tuple[str, ...] = ()  # of each domain, where a split column fixes it
     x: Any = None  # (row, *input); None where it could not be made
     content: str = ""  # hash of x
+    numbers: int | None = None  # of rows that every trial scales by itself, how many of the first inputs are numbers
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -75,6 +76,7 @@ class RowsByDomain(NamedTuple):
     rows: dict[str, DomainRows]
     problems: list[Problem]
     notes: list[str]
+    numbers: int | None = None  # how many of the first features are numbers, and not words or text; None: all
 
 
 def collect_rows(spec: DataSpec, read: RowsByDomain) -> Contents:
@@ -94,7 +96,7 @@ def collect_rows(spec: DataSpec, read: RowsByDomain) -> Contents:
         y[domain] = labels[keep]
     x = {domain: r.x for domain, r in rows.items()}
     uneven = checks.check_widths(x)
-    problems += uneven + checks.check_finite(x)
+    problems += uneven + checks.check_finite(x, spec.scale)
     contents = Contents(
         domains=tuple(rows),
         classes=encoded.classes,
@@ -112,6 +114,9 @@ def collect_rows(spec: DataSpec, read: RowsByDomain) -> Contents:
     if rows and not uneven:
         contents.x = normalize_rows(np.concatenate(list(x.values())), spec.normalize)
         contents.content = hashlib.sha256(repr(contents.x.shape).encode() + contents.x.tobytes()).hexdigest()
+        if spec.scale:
+            contents.numbers = contents.x.shape[1] if read.numbers is None else read.numbers
+            contents.content += f" scaled {contents.numbers}"
     return contents
 
 

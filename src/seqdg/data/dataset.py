@@ -26,6 +26,7 @@ class Dataset:
     domain: Tensor  # (row,) int64, index into domains
     fingerprint: str  # hash of the content: the same data give the same one
     validation: Tensor | None = None  # (row,) bool, the official split where there is one
+    numbers: int | None = None  # how many of the first inputs are numbers that every trial scales by its own sources
     notes: tuple[str, ...] = ()  # what a record should carry: partial counts, classes that some domains lack
     group: Tensor | None = None  # (row,) int64, index into groups: what else divides the rows, such as a region
     groups: tuple[str, ...] = ()

@@ -1,22 +1,29 @@
-"""A data set from one table: a column for the domain, one for the label, and numbers in all others."""
+"""A data set from one table: a column for the domain, one for the label, and features in all others.
+
+A feature is a number; a word of `categories`, a column of 0 and 1 for each word; or free text, which is encoded. The
+numbers come first, then the categories, then the text.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import unknown
+from seqdg.base.errors import UsageError, unknown
 from seqdg.base.words import count_things, list_some
-from seqdg.data.cells import Column, parse_truth, to_word
+from seqdg.data.cells import Column, parse_truth, to_word, to_words
 from seqdg.data.checks import Problem, find_missing_domains
 from seqdg.data.contents import Contents, DomainRows, Matrix, RowsByDomain, collect_rows
 from seqdg.data.readers import ProgressCallback
 from seqdg.data.spec import DataSpec
-from seqdg.data.tables import is_table, open_table
+from seqdg.data.tables import TableFormat, is_table, open_table
+from seqdg.data.text import encode_text
 
 EXACT = 2.0**53  # above it, whole numbers of a column can no longer be told apart
 
@@ -30,34 +37,67 @@ def recognizes(path: Path) -> bool:
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
     named = (spec.domain_column, spec.label_column, spec.validation_column, spec.group_column, spec.split_column)
     roles = list(dict.fromkeys(name for name in named if name))
-    columns = read_columns(path, roles, spec.ignore)
+    words = (*spec.categories, *spec.text)
+    columns = read_columns(path, (*roles, *words), spec.ignore, get_table_format(spec), spec.text)
+    notes = _drop_unlabelled(columns, spec)
     problems = _find_empty_cells(columns, (spec.domain_column, spec.label_column))
     exact = [name for name in (spec.domain_column, spec.label_column, spec.group_column) if name]
     problems += _find_inexact(columns, exact)
-    features = {name: values for name, values in columns.items() if name not in roles}
-    x = stack_columns(features, len(columns[spec.label_column]), path.name, problems)
+    if spec.cuts:
+        columns[spec.label_column], classes = cut_labels(columns[spec.label_column], spec)
+        spec = replace(spec, classes=classes)
+    features = {name: values for name, values in columns.items() if name not in (*roles, *words)}
+    x = stack_columns(features, len(columns[spec.label_column]), path.name, problems, may_be_empty=bool(words))
     whole = DomainRows(
-        x,
+        _add_words(x, columns, spec),
         columns[spec.label_column],
         columns[spec.validation_column] == 1 if spec.validation_column else None,
         columns[spec.group_column] if spec.group_column else None,
         columns[spec.split_column] if spec.split_column else None,
     )
     rows = split_by_domain(whole, columns[spec.domain_column], spec, str(path))
-    return collect_rows(spec, RowsByDomain(rows.rows, problems + rows.problems, rows.notes))
+    return collect_rows(spec, RowsByDomain(rows.rows, problems + rows.problems, notes + rows.notes, x.shape[1]))
 
 
-def read_columns(path: Path, roles: Sequence[str] = (), ignore: Sequence[str] = ()) -> Columns:
+def _add_words(x: Matrix, columns: Columns, spec: DataSpec) -> Matrix:
+    """The numbers, and beside them the categories and the text as numbers."""
+    parts = [x, *(split_words(columns[name]) for name in spec.categories)]
+    if spec.text:
+        texts = [" ".join(cells) for cells in zip(*(columns[name] for name in spec.text), strict=True)]
+        parts.append(encode_text(texts, spec.encode, spec.hash_size, (spec.ngrams[0], spec.ngrams[1])))
+    return np.concatenate(parts, axis=1) if len(parts) > 1 else x
+
+
+def get_table_format(spec: DataSpec) -> TableFormat:
+    return TableFormat(spec.separator, spec.na, spec.columns)
+
+
+def read_columns(
+    path: Path,
+    roles: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    form: TableFormat | None = None,
+    text: Sequence[str] = (),
+) -> Columns:
     """The columns of a table that may lack a header. A gap is NaN among numbers and '' among words; true is 1.
 
     roles: columns that must be there and are no features, so that they may hold dates.   ignore: columns to leave out.
+    text: columns whose cells stay text, whatever they look like.
     """
-    table = open_table(path, may_lack_header=True)
+    table = open_table(path, may_lack_header=True, form=form)
     for name in (*roles, *ignore):
         if name not in table.names:
             raise unknown(f"column of {path.name}", name, table.names)
     frame = table.read(but=set(ignore) - set(roles), dates_as_words=roles)
-    return {name: _to_plain(parse_truth(values)) for name, values in zip(frame.names, frame.columns, strict=True)}
+    by_name = dict(zip(frame.names, frame.columns, strict=True))
+    return {
+        name: _to_text(values) if name in text else _to_plain(parse_truth(values)) for name, values in by_name.items()
+    }
+
+
+def _to_text(values: Column) -> NDArray[Any]:
+    """Words as objects: an array of numpy's own would give every text the room of the longest."""
+    return np.array(["" if v is None else v for v in to_words(values)], dtype=object)
 
 
 def _to_plain(values: Column) -> NDArray[Any]:
@@ -77,23 +117,60 @@ def split_by_domain(whole: DomainRows, domain: NDArray[Any], spec: DataSpec, pla
     return RowsByDomain(rows, find_missing_domains(spec.domains, there, place), notes)
 
 
-def stack_columns(columns: Mapping[str, NDArray[Any]], rows: int, place: str, problems: list[Problem]) -> Matrix:
+def stack_columns(
+    columns: Mapping[str, NDArray[Any]], rows: int, place: str, problems: list[Problem], may_be_empty: bool = False
+) -> Matrix:
     """The columns of numbers side by side; columns of words are added to the problems."""
     text = [name for name, values in columns.items() if values.dtype.kind not in "iufb"]
     if text:
-        cure = "make numbers of them, or name them in `ignore`"
+        cure = "name them in `categories`, `text` or `ignore`, or make numbers of them"
         problems.append(Problem(f"{place} has columns that are not numbers: {list_some(text)}; {cure}."))
     numbers = [values.astype(np.float32) for name, values in columns.items() if name not in text]
+    if not numbers and may_be_empty:
+        return np.empty((rows, 0), np.float32)
     if not numbers:
         problems.append(Problem(f"{place} has no column of features."))
         return np.empty((rows, 0), np.float32)
     return np.stack(numbers, axis=1)
 
 
+def split_words(values: NDArray[Any]) -> Matrix:
+    """A column of 0 and 1 for each word, in the order of the alphabet; a gap is 0 in all of them."""
+    words, number = np.unique(values.astype(str) if values.dtype.kind != "f" else values, return_inverse=True)
+    named = [i for i, word in enumerate(words) if str(word) not in ("", "nan")]
+    result: Matrix = (number[:, None] == np.array(named, dtype=np.int64)).astype(np.float32)
+    return result
+
+
+def cut_labels(values: NDArray[Any], spec: DataSpec) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Class k is the measurements above cut k - 1, up to and including cut k; and the names of the classes."""
+    if values.dtype.kind != "f":
+        raise UsageError(f"cuts makes classes of numbers, but the column '{spec.label_column}' holds words.")
+    cuts = [f"{cut:g}" for cut in spec.cuts]
+    between = [f"{low} to {high}" for low, high in pairwise(cuts)]
+    names = spec.classes or (f"up to {cuts[0]}", *between, f"above {cuts[-1]}")
+    return np.array(names)[np.digitize(values, spec.cuts, right=True)], tuple(names)
+
+
+def _drop_unlabelled(columns: Columns, spec: DataSpec) -> list[str]:
+    """Leave out rows without a label, where the benchmark leaves out those of other classes."""
+    keep = ~find_gaps(columns[spec.label_column])
+    if not spec.drop_other_labels or keep.all():
+        return []
+    for name, values in columns.items():
+        columns[name] = values[keep]
+    return [f"{count_things(int((~keep).sum()), 'row')} without a label left out."]
+
+
+def find_gaps(values: NDArray[Any]) -> NDArray[np.bool_]:
+    gaps: NDArray[np.bool_] = np.isnan(values) if values.dtype.kind == "f" else values == ""
+    return gaps
+
+
 def _find_empty_cells(columns: Columns, names: Sequence[str]) -> list[Problem]:
     problems = []
     for name in names:
-        empty = np.isnan(columns[name]) if columns[name].dtype.kind == "f" else columns[name] == ""
+        empty = find_gaps(columns[name])
         if empty.any():
             problems.append(
                 Problem(f"The column '{name}' has {count_things(int(empty.sum()), 'empty cell')}: fill in every one.")

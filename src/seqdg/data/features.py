@@ -1,4 +1,4 @@
-"""Feature files, one per domain (`.mat`, `.npz`, `.csv`, `.parquet`), or one `.npz` with `<domain>_x`, `<domain>_y`.
+"""Feature files, one per domain (`.mat`, `.npz` or a table), or one `.npz` with `<domain>_x`, `<domain>_y`.
 
 Published layouts that need nothing said: Office-Caltech10 SURF (`fts`, `labels`), VLCS DeCAF6 (`data`, whose last
 column is the label), IXMAS dense trajectories (`desc` with a column per video, `labels`).
@@ -19,14 +19,13 @@ from seqdg.base.errors import UsageError
 from seqdg.base.words import list_some
 from seqdg.data.checks import Problem, find_missing_domains
 from seqdg.data.contents import Contents, DomainRows, Matrix, RowsByDomain, collect_rows
-from seqdg.data.domain_table import read_columns, stack_columns
+from seqdg.data.domain_table import get_table_format, read_columns, stack_columns
 from seqdg.data.mat import Arrays, read_mat, refuse_objects
 from seqdg.data.readers import ProgressCallback
 from seqdg.data.spec import DataSpec
-from seqdg.data.tables import SUFFIXES as TABLES
-from seqdg.data.tables import is_table
+from seqdg.data.tables import TableFormat, is_table
 
-SUFFIXES = (".mat", ".npz", *TABLES)
+ARRAYS = (".mat", ".npz")
 X_NAMES = ("x", "fts", "features", "feature", "feats", "feat", "fea", "desc", "data")
 Y_NAMES = ("y", "labels", "label", "gnd", "class", "classes", "target", "targets")
 LAST_COLUMN = "last-column"
@@ -36,7 +35,16 @@ def recognizes(path: Path) -> bool:
     """An .npz file, or a folder with feature files at its top or one folder below."""
     if path.is_file():
         return path.suffix.lower() == ".npz"
-    return any(item.suffix.lower() in SUFFIXES for pattern in ("*", "*/*") for item in path.glob(pattern))
+    return any(is_feature_file(item) for pattern in ("*", "*/*") for item in path.glob(pattern))
+
+
+def is_feature_file(path: Path) -> bool:
+    return path.suffix.lower() in ARRAYS or is_table(path)
+
+
+def _get_stem(path: Path) -> str:
+    """The name of the domain that a file is named after: `north` of `north.csv` and of `north.csv.gz`."""
+    return Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
 
 
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
@@ -50,7 +58,7 @@ def read_domains(path: Path, spec: DataSpec) -> RowsByDomain:
     files = {d: _find_files(path, d, spec.files) for d in spec.domains} if spec.domains else _find_domains(path)
     there = {d for d in files if files[d]}
     used = {file for names in files.values() for file in names}
-    there |= {p.stem for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p not in used}
+    there |= {_get_stem(p) for p in path.iterdir() if is_feature_file(p) and p not in used}
     problems = find_missing_domains(list(files), there, str(path))
     if not files:
         problems.append(Problem(f"{path} holds no feature files: expected <domain>.mat, .npz, .csv or .parquet."))
@@ -59,7 +67,7 @@ def read_domains(path: Path, spec: DataSpec) -> RowsByDomain:
         parts = []
         for file in names:
             try:
-                parts.append(read_file(file, spec.x_key, spec.y_key))
+                parts.append(read_file(file, spec.x_key, spec.y_key, get_table_format(spec)))
             except UsageError as error:
                 problems.append(Problem(str(error)))
         if len(parts) == len(names) and parts:
@@ -67,10 +75,10 @@ def read_domains(path: Path, spec: DataSpec) -> RowsByDomain:
     return RowsByDomain(rows, problems, [])
 
 
-def read_file(path: Path, x_key: str = "", y_key: str = "") -> DomainRows:
+def read_file(path: Path, x_key: str = "", y_key: str = "", form: TableFormat | None = None) -> DomainRows:
     suffix = path.suffix.lower()
     if is_table(path):
-        return _read_columns(path, y_key)
+        return _read_columns(path, y_key, form)
     # With both keys given nothing else in the file is touched.
     keys = [key for key in (x_key, y_key) if key != LAST_COLUMN] if x_key and y_key else []
     arrays = read_mat(path, keys) if suffix == ".mat" else read_npz(path, keys)
@@ -129,8 +137,8 @@ def pick_arrays(arrays: Arrays, x_key: str, y_key: str, place: str) -> tuple[Mat
     return x.astype(np.float32), y
 
 
-def _read_columns(path: Path, y_key: str) -> DomainRows:
-    columns = read_columns(path)
+def _read_columns(path: Path, y_key: str, form: TableFormat | None) -> DomainRows:
+    columns = read_columns(path, form=form)
     y_key = y_key if y_key != LAST_COLUMN else list(columns)[-1]
     y_key = y_key or next((n for n in columns if n.lower() in Y_NAMES), list(columns)[-1])
     if y_key not in columns:
@@ -175,7 +183,7 @@ def _find_files(folder: Path, domain: str, templates: Sequence[str]) -> list[Pat
         return named if all(path.is_file() for path in named) else []
     name = glob.escape(domain)
     for pattern in (f"{name}.*", f"{name}[_.-]*", f"{name}/*", f"*/{name}.*"):
-        files = sorted(path for path in folder.glob(pattern) if path.suffix.lower() in SUFFIXES)
+        files = sorted(path for path in folder.glob(pattern) if is_feature_file(path))
         if len(files) > 1 and "/" not in pattern:
             names = list_some(path.name for path in files)
             raise UsageError(f"{folder} has several files that may be the domain '{domain}': {names}. Say `files`.")
@@ -186,9 +194,9 @@ def _find_files(folder: Path, domain: str, templates: Sequence[str]) -> list[Pat
 
 def _find_domains(folder: Path) -> dict[str, list[Path]]:
     """Every feature file is a domain, or else every folder that has some."""
-    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    files = sorted(path for path in folder.iterdir() if is_feature_file(path))
     if files:
-        return {path.stem: [path] for path in files}
+        return {_get_stem(path): [path] for path in files}
     return {
         d.name: files for d in sorted(folder.iterdir()) if d.is_dir() and (files := _find_files(folder, d.name, ()))
     }

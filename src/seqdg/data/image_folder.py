@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,26 +43,42 @@ class Pictures:
 
 
 def list_pictures(
-    container: Container, domains: Sequence[str], classes: Sequence[str], drop_others: bool = False
+    container: Container,
+    domains: Sequence[str],
+    classes: Sequence[str],
+    drop_others: bool = False,
+    aliases: Mapping[str, str] | None = None,
+    exclude: Collection[str] = (),
 ) -> Pictures:
-    """The pictures of `domains` (all that are found, if none is named), by class folder."""
-    top = _find_top(container, domains)
-    below = {f[len(top)] for f in container.folders if len(f) == len(top) + 1 and f[: len(top)] == top}
+    """The pictures of `domains` (all that are found, if none is named), by class folder.
+
+    aliases: other names of folders, and the domain or class that each means.
+    exclude: `domain/class/file` to leave out.
+    """
+    aliases, excluded = aliases or {}, set(exclude)
+    top = _find_top(container, (*domains, *(other for other, name in aliases.items() if name in domains)))
+    folders = {f[len(top)] for f in container.folders if len(f) == len(top) + 1 and f[: len(top)] == top}
+    below = {aliases.get(name, name) for name in folders}
     problems = list(container.problems)
     if not container.files and not problems:
         problems.append(Problem(f"{container.place} holds no files: expected {LAYOUT}."))
     if domains:
         problems += find_missing_domains(domains, below, container.place)
     present = tuple(d for d in domains if d in below) or tuple(
-        sorted(d for d in below if _may_be_domain(container, (*top, d)))
+        sorted({aliases.get(d, d) for d in folders if _may_be_domain(container, (*top, d))})
     )
-    pictures = []
+    pictures, left_out = [], set()
     for file in container.files:
         inside = file.parts[len(top) :]
-        if file.parts[: len(top)] != top or inside[0] not in present:
+        if file.parts[: len(top)] != top or aliases.get(inside[0], inside[0]) not in present:
             continue
         if len(inside) == 3:
-            pictures.append(PictureFile(inside[0], inside[1], file))
+            domain, label = (aliases.get(name, name) for name in inside[:2])
+            spellings = {"/".join(inside), f"{domain}/{label}/{inside[2]}"}
+            if spellings & excluded:
+                left_out |= spellings
+            else:
+                pictures.append(PictureFile(domain, label, file))
         elif file.name.lower().endswith(SUFFIXES):
             problems.append(Problem(f"{container.place}: '{file.name}' does not lie in <domain>/<class>/."))
     if not pictures and not problems:
@@ -70,6 +86,12 @@ def list_pictures(
     pictures.sort(key=lambda p: (p.domain, p.label, p.file.stem, p.file.name))
     result = Pictures(present, tuple(classes) or tuple(sorted({p.label for p in pictures})), pictures, problems)
     _set_others_apart(result, container.place, drop_others)
+    if exclude:
+        here = [name for name in exclude if name.partition("/")[0] in (*present, *folders)]
+        absent = len([name for name in here if name not in left_out])
+        gone = f" {absent} of it are not there." if absent else ""
+        left = count_things(len(set(here) & left_out), "picture")
+        result.notes.append(f"{left} of the exclude list left out.{gone}")
     return result
 
 

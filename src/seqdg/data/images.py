@@ -23,7 +23,10 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
     if path.is_file() and path.suffix.lower() != ".zip":
         raise UsageError(f"{path} is neither a folder nor a .zip of pictures.")
     container = open_container(path)
-    listing = list_pictures(container, spec.domains, spec.classes, spec.drop_other_labels)
+    exclude = [name for place in spec.exclude for name in _read_names(root / place)]
+    listing = list_pictures(
+        container, spec.domains, spec.classes, spec.drop_other_labels, spec.aliases, dict.fromkeys(exclude)
+    )
     contents = Contents(
         listing.domains,
         listing.classes,
@@ -41,3 +44,11 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
         contents.content = "" if contents.x is None else f"{content} {contents.x.shape}"
         contents.problems += broken
     return contents
+
+
+def _read_names(path: Path) -> list[str]:
+    """The lines of an exclude list, `domain/class/file`."""
+    if not path.is_file():
+        raise UsageError(f"There is no file {path}, which `exclude` names as a list of pictures to leave out.")
+    lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    return [line.strip().removeprefix("./") for line in lines if line.strip() and not line.startswith("#")]

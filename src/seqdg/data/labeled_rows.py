@@ -33,7 +33,9 @@ def read_rows(
 ) -> LabeledRows:
     """A table with columns for label and domain, or pictures in <domain>/<class>/."""
     if not path.exists():
-        raise UsageError(f"There is no {path}. Give a .csv or .parquet file, or a folder or .zip of images.")
+        raise UsageError(
+            f"There is no {path}. Give a table, such as a .csv or .parquet file, or a folder or .zip of images."
+        )
     if is_table(path):
         return _read_table(path, label, domain, ignore)
     if guess_format(path) != "images":

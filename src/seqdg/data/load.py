@@ -91,6 +91,7 @@ def _make(name: str, contents: Contents, check: DataCheck) -> Dataset:
         domain=torch.from_numpy(contents.domain),
         fingerprint=contents.hash(),
         validation=None if contents.validation is None else torch.from_numpy(contents.validation),
+        numbers=contents.numbers,
         notes=check.notes,
         group=None if contents.group is None else torch.from_numpy(contents.group),
         groups=contents.groups,

@@ -12,6 +12,7 @@ from seqdg.base.toml_table import read_fields
 # The module that reads each format; it is imported when it is first used. The last that recognizes a path reads it.
 READERS = {
     "images": "seqdg.data.images",
+    "list": "seqdg.data.image_list",
     "features": "seqdg.data.features",
     "table": "seqdg.data.domain_table",
 }
@@ -36,6 +37,12 @@ class DataSpec:
     # images
     size: int | None = None  # side of the stored square; None: the largest side found, at most 256
     splits: str = ""  # folder below the root with the official {domain}_{train,crossval}_kfold.txt
+    aliases: Mapping[str, str] = field(default_factory=dict, hash=False)  # another name of a folder -> domain or class
+    exclude: tuple[str, ...] = ()  # text files below the root, each of whose lines names a picture to leave out
+    # lists of image files
+    file: str = "{file}"  # where a picture lies below `images`: columns of the list in braces, {row} for its number
+    prepare: str = ""  # "package:function" of the list and its folder, which adds columns or leaves rows out
+    images: str = ""  # folder or .zip below the root; empty: the folder of the list
     # features and tables
     files: tuple[str, ...] = ()  # a domain's files, such as "{domain}_SURF_L10.mat"; empty: found by name
     x_key: str = ""
@@ -43,12 +50,23 @@ class DataSpec:
     label_base: int | None = None  # the number of the first class; None: told from the labels
     drop_other_labels: bool = False  # leave out rows of other classes, instead of calling them wrong
     normalize: str = "none"  # of each row by itself: by its sum, its length, or to mean 0 and deviation 1
+    scale: bool = False  # fill gaps and scale numbers, in every trial by constants of its own sources
+    # tables and lists
     domain_column: str = "domain"
     label_column: str = "label"
     validation_column: str = ""
     group_column: str = ""  # divides the rows in another way than the domain: results are also judged by group
     split_column: str = ""  # the part of a fixed split: train, validation, test; id_val for rows of train domains
     ignore: tuple[str, ...] = ()  # columns of a table that are no features
+    separator: str = ""  # between columns, " " for any number of blanks; empty: told from the file
+    na: tuple[str, ...] = ()  # words that stand for a gap
+    columns: tuple[str, ...] = ()  # names of the columns, where the file does not begin with them
+    cuts: tuple[float, ...] = ()  # where one class of a label that is measured ends, and the next begins
+    categories: tuple[str, ...] = ()  # columns of words, each of which becomes a column of 0 and 1
+    text: tuple[str, ...] = ()  # columns of free text, which `encode` makes numbers of
+    encode: str = "hash"  # hashed n-grams, or the user's "package:function" or "file.py:function"
+    hash_size: int = 2048  # columns of hashed n-grams
+    ngrams: tuple[int, ...] = (1, 2)  # shortest and longest, in words
 
     def __post_init__(self) -> None:
         if self.format and self.format not in READERS:
@@ -59,6 +77,23 @@ class DataSpec:
             raise UsageError(f"{self.name}: label_base is {self.label_base}. Give 0 or 1, or leave it out to find it.")
         if self.size is not None and self.size < 1:
             raise UsageError(f"{self.name}: size is {self.size}. Give the side of the stored images in pixels.")
+        if self.scale and self.normalize != "none":
+            raise UsageError(f"{self.name}: scale and normalize are two ways to one end. Leave one of them out.")
+        if self.cuts and list(self.cuts) != sorted(set(self.cuts)):
+            raise UsageError(f"{self.name}: cuts is {list(self.cuts)}. Give numbers that rise.")
+        if self.cuts and self.classes and len(self.classes) != len(self.cuts) + 1:
+            raise UsageError(
+                f"{self.name}: {len(self.cuts)} cuts make {len(self.cuts) + 1} classes, but "
+                f"{len(self.classes)} are named."
+            )
+        if self.hash_size < 2:
+            raise UsageError(f"{self.name}: hash_size is {self.hash_size}, but at least 2 columns are needed.")
+        if len(self.ngrams) != 2 or not 1 <= self.ngrams[0] <= self.ngrams[1]:
+            raise UsageError(
+                f"{self.name}: ngrams is {list(self.ngrams)}. Give the shortest and the longest, as [1, 2]."
+            )
+        if self.encode != "hash" and not self.text:
+            raise UsageError(f"{self.name}: encode is '{self.encode}', but `text` names no column to encode.")
         for template in self.files:
             try:
                 template.format(domain="")

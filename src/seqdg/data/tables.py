@@ -1,13 +1,15 @@
-"""Tables in files, `.csv` or `.parquet`: opened, read whole or in batches, and written in batches.
+"""Tables in files: opened, read whole or in batches; `.csv` and `.parquet` are also written, in batches.
 
-A CSV is UTF-8 with commas between columns and points in numbers; its first line names the columns. `seqdg.data.cells`
-says what is a number, a word and a gap.
+A text table is UTF-8 with points in numbers, whole or compressed (`.gz`). Its first line names the columns, unless
+`TableFormat` does. pyarrow reads `.csv`, `.tsv` and `.parquet`; pandas reads `.data` and Excel, scipy reads ARFF.
+`seqdg.data.cells` says what is a number, a word and a gap.
 """
 
 from __future__ import annotations
 
 import csv
 import datetime
+import gzip
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -20,11 +22,22 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.files import replace_file
+from seqdg.base.words import count_things
+from seqdg.data import foreign_tables
 from seqdg.data.cells import Column, parse_column
 from seqdg.data.frame import Frame, make_column
 from seqdg.data.readers import ProgressCallback
 
-SUFFIXES = (".csv", ".parquet")
+SEPARATED = {
+    ".csv": ",",
+    ".tsv": "\t",
+    ".tab": "\t",
+    ".data": "",
+}  # what stands between columns; "": told from the file
+EXCEL = (".xlsx", ".xls", ".ods")
+WRITTEN = (".csv", ".parquet")
+SUFFIXES = (*SEPARATED, ".parquet", ".arff", *EXCEL)
+BLANKS = " "  # a separator: any number of blanks and tabs
 BLOCK = 2**21  # bytes of a CSV that become one batch; some more are read ahead
 BATCH = 2**16  # rows of a Parquet file that are read at once
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # what some programs write instead of commas
@@ -33,7 +46,28 @@ Cells = dict[str, Any]  # a batch of rows as pyarrow arrays by column; all cells
 
 
 def is_table(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES
+    return get_kind(path) in SUFFIXES
+
+
+def get_kind(path: Path) -> str:
+    """The ending that says what a file is: `.csv` for `rows.csv` and for `rows.csv.gz`."""
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """What a file does not say about itself."""
+
+    separator: str = ""  # between columns; " " for any number of blanks; empty: told from the ending or the first line
+    na: tuple[str, ...] = ()  # words that stand for a gap, besides those of `cells.GAPS`
+    columns: tuple[str, ...] = ()  # names of all columns, where the first line of the file is a row already
+
+    def __post_init__(self) -> None:
+        if len(self.separator) > 1:
+            raise UsageError(
+                f"separator is '{self.separator}', but it must be one character, or ' ' for any number of blanks."
+            )
 
 
 @dataclass(frozen=True)
@@ -42,11 +76,9 @@ class TableFile:
 
     path: Path
     names: tuple[str, ...]
-    has_header: bool = True  # False: the first line of the CSV is a row already, and the names are made up
-
-    @property
-    def is_parquet(self) -> bool:
-        return self.path.suffix.lower() == ".parquet"
+    has_header: bool = True  # False: the first line is a row already, and the names are the user's or made up
+    separator: str = ","
+    na: tuple[str, ...] = ()
 
     def read(self, but: Collection[str] = (), dates_as_words: Collection[str] = ()) -> Frame:
         """All rows, without the columns `but`. Dates are refused, except in the columns `dates_as_words`."""
@@ -74,7 +106,14 @@ class TableFile:
         self, names: Sequence[str], progress: ProgressCallback = lambda done, total: None
     ) -> Iterator[Cells]:
         with _explain_errors(self.path):
-            yield from (self._read_parquet if self.is_parquet else self._read_csv)(names, progress)
+            kind = get_kind(self.path)
+            if kind == ".parquet":
+                yield from self._read_parquet(names, progress)
+            elif kind in (".csv", ".tsv", ".tab") and self.separator != BLANKS:
+                yield from self._read_csv(names, progress)
+            else:
+                yield self._read_whole(names)
+                progress(1, 1)
 
     def _read_csv(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Cells]:
         import pyarrow as pa
@@ -86,12 +125,13 @@ class TableFile:
             include_columns=list(names),
             strings_can_be_null=True,
             quoted_strings_can_be_null=True,
-            null_values=[""],
+            null_values=["", *self.na],
         )
-        parse = arrow_csv.ParseOptions(newlines_in_values=True)
+        parse = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=self.separator)
         header = None if self.has_header else list(self.names)
         options = arrow_csv.ReadOptions(block_size=BLOCK, column_names=header)
-        with pa.OSFile(str(self.path), "rb") as file:  # threads of pyarrow read ahead and must not need the interpreter
+        # Threads of pyarrow read ahead and must not need the interpreter. This one unpacks a .gz.
+        with pa.input_stream(str(self.path)) as file:
             try:
                 reader = arrow_csv.open_csv(file, read_options=options, parse_options=parse, convert_options=convert)
             except pa.ArrowInvalid as error:
@@ -103,57 +143,105 @@ class TableFile:
                 progress(min(i * BLOCK, total), total)  # not how far the file was read, which is far ahead
             progress(total, total)
 
+    def _read_whole(self, names: Sequence[str]) -> Cells:
+        """All rows at once, from formats that pyarrow does not read."""
+        import pyarrow as pa
+
+        kind = get_kind(self.path)
+        if kind == ".arff":
+            frame = foreign_tables.read_arff(self.path)
+        elif kind in EXCEL:
+            frame = foreign_tables.read_excel(self.path)
+        else:
+            frame = foreign_tables.read_separated(self.path, self.separator, self.names, self.has_header)
+        frame.columns = self.names
+        return {name: pa.array(foreign_tables.make_cells(frame[name].tolist(), self.na)) for name in names}
+
     def _read_parquet(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Cells]:
         from pyarrow import parquet
 
         with parquet.ParquetFile(self.path) as file:
             done, total = 0, file.metadata.num_rows
             for batch in file.iter_batches(batch_size=BATCH, columns=list(names)):
-                yield {name: batch.column(name) for name in names}
+                yield {name: _null_words(batch.column(name), self.na) for name in names}
                 done += batch.num_rows
                 progress(done, total)
 
 
-def open_table(path: Path, may_lack_header: bool = False) -> TableFile:
+def open_table(path: Path, may_lack_header: bool = False, form: TableFormat | None = None) -> TableFile:
     """Read the names of the columns and check them.
 
     may_lack_header: a first line of numbers is a row, unless it counts 0, 1, 2, ...; the columns are called f0, f1, ...
     """
     _need_pyarrow()
+    form = form or TableFormat()
     if not path.is_file():
         raise UsageError(f"There is no file {path}.")
-    names = _read_parquet_names(path) if path.suffix.lower() == ".parquet" else _read_header(path)
+    kind = get_kind(path)
+    if kind not in SEPARATED:
+        names = _read_names(path, kind)
+        _check_names(path, names, form)
+        return TableFile(path, tuple(names), na=form.na)
+    names, separator = _read_header(path, form.separator or SEPARATED[kind])
+    if form.columns and tuple(names) != form.columns:
+        if len(names) != len(form.columns):
+            many = count_things(len(names), "column")
+            raise UsageError(f"{path} has {many}, but `columns` names {len(form.columns)}: name every one, in order.")
+        _check_names(path, form.columns, TableFormat())
+        return TableFile(path, form.columns, has_header=False, separator=separator, na=form.na)
     if may_lack_header and _is_row(names):
-        return TableFile(path, tuple(f"f{i}" for i in range(len(names))), has_header=False)
+        made_up = tuple(f"f{i}" for i in range(len(names)))
+        return TableFile(path, made_up, has_header=False, separator=separator, na=form.na)
     if len(names) == 1:
         for mark, word in SEPARATORS.items():
             if mark in names[0]:
                 raise UsageError(
                     f"{path} has one column, '{names[0]}': its columns seem to be separated by {word}. Save it with "
-                    "commas between columns and points in numbers."
+                    "commas between columns and points in numbers, or say `separator` in [data]."
                 )
+    _check_names(path, names, TableFormat())
+    return TableFile(path, tuple(names), separator=separator, na=form.na)
+
+
+def _check_names(path: Path, names: Sequence[str], form: TableFormat) -> None:
+    for key, value in (("columns", form.columns), ("separator", form.separator)):
+        if value:
+            raise UsageError(f"{path.name} names its columns and keeps them apart by itself: leave {key} out.")
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
         raise UsageError(f"{path} has two columns '{twice[0]}': rename one.")
-    return TableFile(path, tuple(names))
 
 
-def _read_parquet_names(path: Path) -> list[str]:
+def _read_names(path: Path, kind: str) -> list[str]:
+    """The names of the columns of a format that always has them."""
+    if kind == ".arff":
+        return [str(name) for name in foreign_tables.read_arff(path).columns]
+    if kind in EXCEL:
+        return [str(name) for name in foreign_tables.read_excel(path, rows=0).columns]
     from pyarrow import parquet
 
     with _explain_errors(path):
         return list(parquet.read_schema(path).names)
 
 
-def _read_header(path: Path) -> list[str]:
+def _read_header(path: Path, separator: str) -> tuple[list[str], str]:
+    """The cells of the first line, and what separates them: the mark in it, where `separator` is empty."""
+    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file), [])
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            if not separator:
+                line = next((line for line in file if line.strip()), "")
+                separator = next((mark for mark in (",", "\t", ";", "|") if mark in line), BLANKS)
+                file.seek(0)
+            if separator == BLANKS:
+                names: list[str] = next((line.split() for line in file if line.strip()), [])
+            else:
+                names = next((cells for cells in csv.reader(file, delimiter=separator) if cells), [])
+    except (OSError, UnicodeDecodeError, EOFError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read as a table of text in UTF-8 ({error}).") from None
     if not names:
         raise UsageError(f"{path} is empty: its first line must name the columns.")
-    return names
+    return [name.strip() for name in names] if get_kind(path) == ".data" else names, separator
 
 
 def _is_row(names: Sequence[str]) -> bool:
@@ -163,6 +251,16 @@ def _is_row(names: Sequence[str]) -> bool:
     except ValueError:
         return False
     return numbers != list(range(len(numbers)))
+
+
+def _null_words(array: Any, na: Sequence[str]) -> Any:
+    """The array with nulls for the words `na`."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if not na or not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return array
+    return compute.if_else(compute.is_in(array, pa.array(na, array.type)), pa.scalar(None, array.type), array)
 
 
 def _join(name: str, parts: Sequence[Any], dates_as_words: bool) -> Column:
@@ -206,7 +304,7 @@ class TableWriter:
 
     def __init__(self, path: Path) -> None:
         _need_pyarrow()
-        if not is_table(path):
+        if path.suffix.lower() not in WRITTEN:
             raise UsageError(f"Predictions are written to a .csv or a .parquet file, and not to {path.name}.")
         self.path = path
         self._stack = ExitStack()
@@ -261,7 +359,7 @@ def _explain_errors(path: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         first = str(error).splitlines()[0]
-        raise UsageError(f"{path} cannot be read as a {path.suffix} table ({first}).") from error
+        raise UsageError(f"{path} cannot be read as a {get_kind(path)} table ({first}).") from error
 
 
 def _need_pyarrow() -> None:

@@ -1,0 +1,261 @@
+"""A data set from a list of image files with a label and a domain for each: a table, or JSON.
+
+JSON is a list of records, a table of columns, or the format of camera traps (COCO): `images`, `annotations` and
+`categories`, which become a row for every picture and kind of animal in it. Its columns are those of `images` and
+`category`, the name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Formatter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqdg.base.errors import UsageError, unknown
+from seqdg.base.words import count_things, list_some
+from seqdg.core.registry import import_function
+from seqdg.data import cache
+from seqdg.data.cells import is_missing, to_word, to_words
+from seqdg.data.checks import Problem, find_missing_domains
+from seqdg.data.container import Container, FolderContainer, ZipContainer
+from seqdg.data.contents import Contents
+from seqdg.data.domain_table import get_table_format
+from seqdg.data.image_folder import PictureFile
+from seqdg.data.labels import encode_labels
+from seqdg.data.parts import ID_TEST, divide_rows, encode_groups
+from seqdg.data.readers import ProgressCallback
+from seqdg.data.spec import DataSpec
+from seqdg.data.tables import is_table, open_table
+
+Words = NDArray[Any]  # (row,) text, '' for a gap
+
+
+def recognizes(path: Path) -> bool:
+    """A .json file. Tables may be anything: `format = "list"` says that they are lists of pictures."""
+    return path.is_file() and path.suffix.lower() == ".json"
+
+
+def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
+    rows, problems, notes = _describe_rows(path, spec)
+    container = _open_images(path, spec, root, rows.file)
+    files = {file.name: file for file in container.files}
+    absent = [name for name in rows.file if name not in files]
+    if absent:
+        many = f"{count_things(len(absent), 'file')} of the list not there: {list_some(dict.fromkeys(absent))}"
+        problems.append(Problem(f"{container.place} has {many}.", partial=True))
+        rows = rows.take(np.array([name in files for name in rows.file]))
+    domains = spec.domains or tuple(sorted(set(rows.domain), key=_sort_key))
+    place = {name: i for i, name in enumerate(domains)}
+    encoded = encode_labels({"the list": _to_numbers(rows.label)}, spec.classes, spec.label_base, True)
+    contents = Contents(
+        domains=domains,
+        classes=encoded.classes,
+        y=encoded.y["the list"],
+        domain=np.array([place[name] for name in rows.domain], dtype=np.int64),
+        validation=rows.validation,
+        problems=[*problems, *encoded.problems],
+        notes=notes,
+    )
+    if rows.split is not None:
+        division = divide_rows(rows.split, contents.domain, domains)
+        contents.parts, contents.validation = division.parts, division.validation
+        contents.problems += division.problems
+    if rows.group is not None:
+        contents.groups, contents.group, lacking = encode_groups(rows.group)
+        contents.problems += lacking
+    if len(rows.file) and not encoded.problems:
+        labels = [encoded.classes[y] for y in contents.y]
+        pictures = [
+            PictureFile(domain, label, files[name])
+            for domain, label, name in zip(rows.domain, labels, rows.file, strict=True)
+        ]
+        content = cache.hash_pictures(container, pictures, cache.find_cache_folder())
+        contents.x, broken = cache.open_pictures(container, pictures, content, spec.size, progress)
+        contents.content = "" if contents.x is None else f"{content} {contents.x.shape}"
+        contents.problems += broken
+    return contents
+
+
+class Rows(NamedTuple):
+    """What the list says of every picture."""
+
+    file: Words
+    label: Words
+    domain: Words
+    validation: NDArray[np.bool_] | None
+    group: Words | None
+    split: Words | None
+
+    def take(self, keep: NDArray[np.bool_]) -> Rows:
+        return Rows(*(None if values is None else values[keep] for values in self))  # type: ignore[arg-type]
+
+
+def _describe_rows(path: Path, spec: DataSpec) -> tuple[Rows, list[Problem], list[str]]:
+    """The rows of the domains and classes that are wanted; what is wrong with the list; what was left out."""
+    frame = read_list(path, spec)
+    label, domain = (fill_template(frame, name, path) for name in (spec.label_column, spec.domain_column))
+    label, domain = (_rename(words, spec.aliases) for words in (label, domain))
+    valid = None
+    if spec.validation_column:
+        marks = fill_template(frame, spec.validation_column, path)
+        valid = np.array([word.strip().lower() in ("1", "1.0", "true") for word in marks], dtype=bool)
+    group, split = (
+        fill_template(frame, name, path) if name else None for name in (spec.group_column, spec.split_column)
+    )
+    rows = Rows(fill_template(frame, spec.file, path), label, domain, valid, group, split)
+    problems, notes = [], []
+    for name, words in (("label", label), ("domain", domain), ("file", rows.file)):
+        gaps = int((words == "").sum())
+        if gaps and not (name == "label" and spec.drop_other_labels):
+            problems.append(Problem(f"{path.name} names no {name} in {count_things(gaps, 'row')}: fill in every one."))
+    problems += find_missing_domains(spec.domains, sorted(set(domain)), path.name)
+    wanted = np.array([not spec.domains or name in spec.domains for name in domain], dtype=bool)
+    if not wanted.all():
+        others = list_some(sorted(set(domain[~wanted])))
+        notes.append(f"{count_things(int((~wanted).sum()), 'row')} of other domains left out: {others}.")
+    if spec.drop_other_labels:
+        known = np.array([not spec.classes or name in spec.classes for name in label]) & (label != "")
+        if not known[wanted].all():
+            left = count_things(int((wanted & ~known).sum()), "row")
+            notes.append(f"{left} of other classes left out.")
+        wanted &= known
+    if split is not None:  # rows that serve nothing here: their pictures need not be read
+        tested = wanted & np.array([word.strip().lower() == ID_TEST for word in split])
+        if tested.any():
+            notes.append(f"{count_things(int(tested.sum()), 'row')} called {ID_TEST} left out.")
+        wanted &= ~tested
+    return rows.take(wanted), problems, notes
+
+
+def read_list(path: Path, spec: DataSpec) -> Any:
+    """The list as a data frame of words, with '' for a gap: of one file, or of several in a folder."""
+    pandas = _need_pandas()
+    lists = [path / name for name in spec.files] if path.is_dir() else [path]
+    if not lists:
+        raise UsageError(f"{path} is a folder: name the lists in it with `files`.")
+    frames = [_read_json(one) if one.suffix.lower() == ".json" else _read_table(one, spec) for one in lists]
+    frame = frames[0] if len(frames) == 1 else _join(frames)
+    if spec.prepare:
+        folder = path if path.is_dir() else path.parent
+        function = import_function(spec.prepare, "prepare")
+        try:
+            frame = function(frame, folder)
+        except UsageError:
+            raise
+        except Exception as error:  # it is the user's code
+            raise UsageError(f"'{spec.prepare}' failed ({type(error).__name__}: {error}).") from error
+        if not isinstance(frame, pandas.DataFrame):
+            raise UsageError(f"'{spec.prepare}' returned a {type(frame).__name__}, where a data frame is needed.")
+    if not len(frame):
+        raise UsageError(f"{path} lists no pictures.")
+    return frame.reset_index(drop=True)
+
+
+def _join(frames: Sequence[Any]) -> Any:
+    return _need_pandas().concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
+
+
+def _read_table(path: Path, spec: DataSpec) -> Any:
+    if not is_table(path):
+        raise UsageError(f"{path} is no list of pictures: give a table, such as a .csv, or a .json file.")
+    table = open_table(path, form=get_table_format(spec))
+    parts = list(table.read_batches(table.names, ()))
+    columns = {
+        name: np.concatenate([_to_text(part.columns[i]) for part in parts]) if parts else np.empty(0, dtype=object)
+        for i, name in enumerate(table.names)
+    }
+    return _need_pandas().DataFrame(columns)
+
+
+def _read_json(path: Path) -> Any:
+    pandas = _need_pandas()
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as JSON ({error}).") from None
+    if isinstance(content, Mapping) and {"images", "annotations", "categories"} <= set(content):
+        return _join_annotations(path, content)
+    try:
+        frame = pandas.DataFrame(content)
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"{path} is no list of records, no table of columns and no file of camera traps ({error})."
+        ) from None
+    return pandas.DataFrame({str(name): _to_text(frame[name].to_numpy(dtype=object)) for name in frame.columns})
+
+
+def _join_annotations(path: Path, content: Mapping[str, Any]) -> Any:
+    """A row for every picture and every category that it is annotated with."""
+    pandas = _need_pandas()
+    images, notes, kinds = (pandas.DataFrame(content[name]) for name in ("images", "annotations", "categories"))
+    for part, frame, needed in (
+        ("images", images, ("id",)),
+        ("annotations", notes, ("image_id", "category_id")),
+        ("categories", kinds, ("id", "name")),
+    ):
+        for name in needed:
+            if name not in frame.columns:
+                raise UsageError(f"{path.name} has no '{name}' in its {part}: it is no file of camera traps.")
+    seen = notes[["image_id", "category_id"]].drop_duplicates()
+    named = seen.merge(
+        kinds[["id", "name"]].rename(columns={"id": "category_id", "name": "category"}), on="category_id"
+    )
+    joined = images.merge(named[["image_id", "category"]], left_on="id", right_on="image_id").drop(columns="image_id")
+    return pandas.DataFrame({name: _to_text(joined[name].to_numpy(dtype=object)) for name in joined.columns})
+
+
+def fill_template(frame: Any, template: str, path: Path) -> Words:
+    """A column by its name, or text with columns in braces, such as `{patient}_{node}`; {row} is the row's number."""
+    if template in frame.columns:
+        return np.asarray(frame[template], dtype=object)
+    try:
+        names = list(dict.fromkeys(name for _, name, _, _ in Formatter().parse(template) if name is not None))
+    except ValueError as error:
+        raise UsageError(f"'{template}' is no column and no text with columns in braces ({error}).") from None
+    for name in names or [template]:
+        if name != "row" and name not in frame.columns:
+            raise unknown(f"column of {path.name}", name, [str(column) for column in frame.columns])
+    columns = {name: range(len(frame)) if name == "row" else frame[name] for name in names}
+    rows = zip(*columns.values(), strict=True)
+    return np.array([template.format(**dict(zip(names, row, strict=True))) for row in rows], dtype=object)
+
+
+def _open_images(path: Path, spec: DataSpec, root: Path, names: Words) -> Container:
+    place = root / spec.images if spec.images else path if path.is_dir() else path.parent
+    if not place.exists():
+        raise UsageError(f"There is no {place}, where the pictures of {path.name} should be.")
+    return FolderContainer(place, dict.fromkeys(names)) if place.is_dir() else ZipContainer(place)
+
+
+def _rename(words: Words, aliases: Mapping[str, str]) -> Words:
+    return np.array([aliases.get(word, word) for word in words], dtype=object) if aliases else words
+
+
+def _to_text(values: NDArray[Any]) -> Words:
+    words = to_words(values) if values.dtype != object else values
+    return np.array(["" if is_missing(v) else to_word(v) for v in words], dtype=object)
+
+
+def _to_numbers(words: Words) -> NDArray[Any]:
+    """Labels as whole numbers, where all of them are."""
+    if all(word.isdigit() for word in words):
+        return np.array([int(word) for word in words], dtype=np.int64)
+    return words.astype(str)
+
+
+def _sort_key(name: str) -> tuple[int, float, str]:
+    """Numbers by size, before words by the alphabet."""
+    return (0, float(name), "") if name.isdigit() else (1, 0.0, name)
+
+
+def _need_pandas() -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise UsageError("A list of pictures needs pandas: pip install 'seqdg[tables]'.") from None
+    return pandas
