@@ -99,8 +99,8 @@ class Benchmark:
             title=self.title,
         )
 
-    def make_choice(self, request: Request, domains: Sequence[str]) -> Choice:
-        """Choose what a request asks for, of a data set with these domains."""
+    def make_choice(self, request: Request, domains: Sequence[str], shape: tuple[int, ...] = ()) -> Choice:
+        """Choose what a request asks for, of a data set with these domains and inputs of this shape."""
         names = tuple(self.algorithms if request.algorithms is None else request.algorithms)
         trials = self.trials if request.trials is None else request.trials
         if trials < 1:
@@ -110,7 +110,7 @@ class Benchmark:
         self._check_tables(names)
         settings = split_settings(request.settings, names)
         candidates = [
-            c for name in names for c in self._propose(name, settings[shorten(name)], request, len(domains) - 1)
+            c for name in names for c in self._propose(name, settings[shorten(name)], request, len(domains) - 1, shape)
         ]
         held_out = tuple(request.held_out or self.held_out or domains)
         return Choice(
@@ -123,9 +123,12 @@ class Benchmark:
         """Plan what a request asks for; trials with these keys are finished."""
         dataset = task.dataset()
         list_sources(dataset, tuple(request.held_out or self.held_out))  # raises where one is unknown
-        return plan(task, self.make_choice(request, dataset.domains), device, finished)
+        shape = (dataset.shape[0], self.size, self.size) if dataset.is_image and self.size else dataset.shape
+        return plan(task, self.make_choice(request, dataset.domains, shape), device, finished)
 
-    def _propose(self, name: str, settings: Mapping[str, str], request: Request, sources: int) -> list[Candidate]:
+    def _propose(
+        self, name: str, settings: Mapping[str, str], request: Request, sources: int, shape: tuple[int, ...]
+    ) -> list[Candidate]:
         """Propose candidates, the same for every held-out domain and seed: the first as it is, of the others settings
         and learning rate are drawn, unless the user fixed them."""
         # A chain has the tables of all that it wraps, and one of its own comes before those.
@@ -139,7 +142,7 @@ class Benchmark:
         if request.precision is not None:
             protocol = replace(protocol, precision=request.precision)
         multiples = (self.lr_search[0], self.lr_search[1])
-        return learner.propose(Draft(name, protocol, table, settings, request.search, multiples, sources))
+        return learner.propose(Draft(name, protocol, table, settings, request.search, multiples, sources, shape))
 
     def _check_tables(self, names: Sequence[str]) -> None:
         """Refuse settings of an algorithm that does not exist, even where it is not run."""

@@ -39,7 +39,7 @@ from seqdg.core.settings import (
     with_settings,
 )
 from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluations, list_layers, split_average
-from seqdg.nets import Net
+from seqdg.nets import Net, NetSpec
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import average_finite
 from seqdg.testing import ContractError, check_memory
@@ -66,6 +66,7 @@ class Candidate:
     name: str
     settings: tuple[tuple[str, str], ...]  # every one, as text
     protocol: Protocol
+    net: NetSpec | None = None  # where it is not the task's: a learner that builds its own says so
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Draft:
     count: int = 1  # of candidates
     multiples: tuple[float, float] = (1.0, 1.0)  # of the learning rate, between which others are drawn
     sources: int = 0  # domains to learn from; 0: not known
+    shape: tuple[int, ...] = ()  # of one input; (): not known
 
 
 class Learner(ABC):
@@ -90,6 +92,9 @@ class Learner(ABC):
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:  # noqa: B027  most have nothing to check
         """Raise a UsageError where the trial cannot be trained on this task and net."""
+
+    def check_device(self, trial: Trial, device: str) -> None:  # noqa: B027  most train anywhere
+        """Raise a UsageError where the trial cannot be trained on this kind of device."""
 
     def share(self, trial: Trial, task: Task) -> Hashable:
         """Return what trials must have in common to be trained together; by default each is trained alone."""
@@ -355,6 +360,10 @@ def _check_names(draft: Draft, known: Mapping[str, Any]) -> None:
 
 
 STACK = StackLearner()
+# Learners of other projects, by the prefix of their names. Their modules stand above this package, so they are named
+# here and imported when such a name is first asked for. That works in every process, also in a worker, where no command
+# has registered anything.
+FAMILIES = {"domainbed": "seqdg.interop.domainbed.learner"}
 _learners: dict[str, Learner] = {}
 Kind = TypeVar("Kind", bound=type[Learner])
 
@@ -378,6 +387,10 @@ def register_learner(name: str) -> Callable[[Kind], Kind]:
 def find_learner(name: str) -> Learner:
     """Find what trains an algorithm: a registered learner of that name, or the stack that trains all algorithms."""
     first = split_chain(name)[0]
+    prefix = first.partition(":")[0]
+    if prefix in FAMILIES:
+        member: Learner = importlib.import_module(FAMILIES[prefix]).make_learner(name)
+        return member
     place, _, short = first.rpartition(":")
     if place:
         import_plugin(place)

@@ -50,7 +50,7 @@ def plan(task: Task, choice: Choice, device: str = "cpu", finished: Iterable[str
         task.make_trial(first.name, dict(first.settings), first.protocol, choice.held_out[0], choice.seeds[0])
     )
     trials = [
-        task.make_trial(c.name, dict(c.settings), c.protocol, held_out, seed, weights=built.weights_sha256)
+        task.make_trial(c.name, dict(c.settings), c.protocol, held_out, seed, weights=built.weights_sha256, net=c.net)
         for c in choice.candidates
         for held_out in choice.held_out
         for seed in choice.seeds
@@ -63,7 +63,7 @@ def plan_trials(
 ) -> Plan:
     """Check trials and pack them into groups; a trial that is asked for twice is run once."""
     unique = tuple({trial.key: trial for trial in trials}.values())
-    check_trials(task, unique, net)
+    check_trials(task, unique, net, device)
     parameters = sum(p.numel() for p in net.params().values())
     wide = any(trial.protocol.precision == "float64" for trial in unique)
     capacity = count_together(2 * parameters if wide else parameters, task.dataset(), device)
@@ -73,11 +73,13 @@ def plan_trials(
     return Plan(unique, groups, tuple(Group(trials) for trials in left if trials), parameters)
 
 
-def check_trials(task: Task, trials: Sequence[Trial], net: Net) -> None:
-    """Raise a UsageError where an algorithm cannot train this net on so many domains."""
+def check_trials(task: Task, trials: Sequence[Trial], net: Net, device: str = "cpu") -> None:
+    """Raise a UsageError where an algorithm cannot train this net on so many domains, or not on this kind of device."""
     cases = {(trial.algorithm, trial.settings, len(trial.held_out)): trial for trial in reversed(trials)}
     for trial in reversed(cases.values()):
-        find_learner(trial.algorithm).check(trial, task, net)
+        learner = find_learner(trial.algorithm)
+        learner.check_device(trial, device)
+        learner.check(trial, task, net)
 
 
 def count_together(parameters: int, dataset: Dataset, device: str) -> int:

@@ -110,17 +110,19 @@ class Task:
         seed: int,
         weights: str | None = None,
         algorithm: Algorithm | None = None,
+        net: NetSpec | None = None,
     ) -> Trial:
         """Describe one trial of this task; settings are text, for a path through all domains but one.
 
         weights: sha256 of the file that the net starts from.   algorithm: itself, where no name builds it.
+        net: where it is not the task's but one of its own, with BatchNorm as that has it.
         """
         dataset = self.dataset()
         return Trial(
             data=dataset.fingerprint,
-            net=self.net,
-            batchnorm=self.batchnorm,
-            weights=weights,
+            net=net or self.net,
+            batchnorm="own" if net else self.batchnorm,
+            weights=None if net else weights,
             algorithm=name,
             settings=tuple(sorted(settings.items())),
             protocol=protocol,

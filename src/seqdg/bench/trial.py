@@ -109,7 +109,7 @@ class Trial:
     @cached_property
     def training(self) -> Trial:
         """The trial whose training gives this one's weights: the same without the average around the algorithm."""
-        if self.instance is None and "+" not in self.algorithm:
+        if self.instance is None and len(split_chain(self.algorithm)) == 1:
             return self
         algorithm = self.build_algorithm()
         if not isinstance(algorithm, Averaging):

@@ -35,6 +35,7 @@ def bench(
     select: options.Select = "source-val",
     weights: options.Weights = None,
     allow_partial: options.AllowPartial = False,
+    domainbed: options.DomainBed = None,
 ) -> None:
     """Compare algorithms: run the trials that are missing, and print the table.
 
@@ -57,7 +58,7 @@ def bench(
                 steps=steps, seed=seed, settings=settings or (), search=search, select=select, precision=precision,
                 data=data, out=directory, device=device, executor=executor, workers=workers,
                 gpus_per_worker=gpus_per_worker, address=address, checkpoint=checkpoint, save_weights=save_weights,
-                weights=weights, allow_partial=allow_partial, command=quote_command(),
+                weights=weights, allow_partial=allow_partial, domainbed=domainbed, command=quote_command(),
             )  # fmt: skip
     except KeyboardInterrupt:
         _say_interrupted(directory)

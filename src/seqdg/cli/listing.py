@@ -8,14 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
+from seqdg.cli import options
+
 
 def list_names(
     kind: Annotated[str, typer.Argument(metavar="algorithms|wrappers|benchmarks|datasets", help="What to list.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    domainbed: options.DomainBed = None,
 ) -> None:
     """List the algorithms, the wrappers around them (`agg+ema`), the benchmarks or the data sets to choose from."""
     from seqdg.base.errors import unknown
+    from seqdg.base.places import DOMAINBED, set_place
 
+    set_place(DOMAINBED, domainbed)
     kinds: dict[str, Callable[[], list[dict[str, object]]]] = {
         "algorithms": _list_algorithms,
         "wrappers": _list_wrappers,
@@ -25,6 +30,10 @@ def list_names(
     if kind not in kinds:
         raise unknown("list", kind, kinds)
     entries = kinds[kind]()
+    if domainbed is not None and kind == "algorithms":
+        from seqdg.interop.domainbed.learner import describe_classes
+
+        entries += describe_classes()
     if as_json:
         typer.echo(json.dumps(entries, indent=2))
         return

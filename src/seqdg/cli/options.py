@@ -86,6 +86,15 @@ AllowPartial = Annotated[
         "--allow-partial", help="Continue if the data differ from the published counts, and note it in the record."
     ),
 ]
+DomainBed = Annotated[
+    Path | None,
+    typer.Option(
+        "--domainbed",
+        metavar="DIR",
+        help="A checkout of DomainBed, for algorithms such as domainbed:CORAL. Default: the environment variable "
+        "SEQDG_DOMAINBED, or else an importable domainbed.",
+    ),
+]
 Executor = Annotated[
     str,
     typer.Option("--executor", metavar="local|ray", help="Where workers run: on this machine, or on a Ray cluster."),

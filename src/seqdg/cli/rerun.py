@@ -51,6 +51,7 @@ def rerun(
     algorithms: Algorithms = None,
     weights: options.Weights = None,
     allow_partial: options.AllowPartial = False,
+    domainbed: options.DomainBed = None,
 ) -> None:
     """Train recorded trials again from their descriptions alone, and check that the accuracy is the same.
 
@@ -62,6 +63,7 @@ def rerun(
 
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
     """
+    from seqdg.base.places import DOMAINBED, set_place
     from seqdg.bench.benchmark import load_benchmark
     from seqdg.bench.executors.session import Session
     from seqdg.bench.rerun import pick_records
@@ -70,6 +72,7 @@ def rerun(
     from seqdg.results.archive.reading import open_run
     from seqdg.training.device import choose_device
 
+    set_place(DOMAINBED, domainbed)
     results = open_run(directory)
     records, groups, name = results.records(), results.groups(), benchmark or results.benchmark
     results.close()

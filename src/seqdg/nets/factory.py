@@ -69,13 +69,14 @@ BACKBONES = {
     ),
 }
 NET_NAMES = ("mlp", "convnet", *BACKBONES)
+FOREIGN = ("domainbed",)  # nets that another project builds, with settings of its own
 
 
 @dataclass(frozen=True)
 class NetSpec:
     """What a benchmark file says about its net.
 
-    name: one of `NET_NAMES`, or `timm:` and the name of a timm model.
+    name: one of `NET_NAMES`, or `timm:` and the name of a timm model; `domainbed` where a class of DomainBed builds it.
     hidden, batchnorm: widths of the hidden layers of an mlp, and whether each is followed by BatchNorm.
     pretrained: start from ImageNet weights: those in `weights`, or else the installed ones.
     weights: a weight file of this net; its head may be for another number of classes.
@@ -93,7 +94,7 @@ class NetSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
         object.__setattr__(self, "weights", None if self.weights is None else Path(self.weights))
-        if self.name not in NET_NAMES and not self.name.startswith(timm_models.PREFIX):
+        if self.name not in (*NET_NAMES, *FOREIGN) and not self.name.startswith(timm_models.PREFIX):
             raise unknown("net", self.name, (*NET_NAMES, f"{timm_models.PREFIX}NAME"))
         if self.name != "mlp" and (self.hidden or self.batchnorm):
             raise UsageError(
@@ -126,6 +127,11 @@ class BuiltNet:
 
 def build_net(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generator: torch.Generator) -> BuiltNet:
     """Build the net and its first weights: from a file if the spec says so, the rest drawn from the generator."""
+    if spec.name in FOREIGN:
+        raise UsageError(
+            f"A class of {spec.name} builds its net itself, so it cannot be the net of a benchmark. Choose one of: "
+            f"{', '.join(NET_NAMES)}, {timm_models.PREFIX}NAME."
+        )
     if spec.name.startswith(timm_models.PREFIX):
         return _build_timm(spec, input_shape, classes, generator)
     if spec.name == "mlp":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.base.places import DOMAINBED, set_place
 from seqdg.bench.benchmark import Request, load_benchmark
 from seqdg.bench.executors.choice import ExecutorChoice
 from seqdg.bench.run import Where, run_benchmark
@@ -40,6 +41,7 @@ def run(
     save_weights: bool = False,
     weights: str | Path | None = None,
     allow_partial: bool = False,
+    domainbed: str | Path | None = None,
     progress: bool = True,
     command: str | None = None,
 ) -> Results:
@@ -60,6 +62,7 @@ def run(
     data: root folder of the data.   out: run directory; None: runs/BENCHMARK.
     workers: processes; 0: this one; None: one for each core or GPU. A script that asks for more than this process needs
         `if __name__ == "__main__":`.
+    domainbed: a checkout of DomainBed, whose classes run as "domainbed:CORAL"; None: where SEQDG_DOMAINBED says.
     progress: say on the console how far the run is.   command: what the report says made the run.
     The other arguments are the options of `seqdg bench`.
     """
@@ -68,6 +71,7 @@ def run(
     for argument, names in (("algorithms", algorithms), ("held_out", held_out)):
         if isinstance(names, str):
             raise UsageError(f"{argument} is '{names}', but it must be a list of names, such as ['{names}'].")
+    set_place(DOMAINBED, domainbed)
     chosen = load_benchmark(benchmark).with_weights(None if weights is None else Path(weights))
     request = Request(
         algorithms=algorithms, held_out=held_out, trials=trials, steps=steps, seed=seed,

@@ -63,7 +63,7 @@ def decode_snapshot(data: bytes, device: torch.device) -> Snapshot:
         stored = load(data)
     except SafetensorError as error:
         raise ValueError(f"not a checkpoint: {error}") from None
-    tensors = {name: _place(stored[name], stride, device) for name, stride in header["tensors"].items()}
+    tensors = {name: place_tensor(stored[name], stride, device) for name, stride in header["tensors"].items()}
     slots: Slots = {slot: _select_prefix(f"slots/{slot}/", tensors) for slot in header["slots"]}
     losses = [tensors["losses"]] if "losses" in tensors else []
     state = State(header["step"], header["stage"], _select_prefix("params/", tensors), slots, losses)
@@ -82,7 +82,7 @@ def read_header(data: bytes) -> dict[str, Any]:
     return header
 
 
-def _place(value: Tensor, stride: Sequence[int], device: torch.device) -> Tensor:
+def place_tensor(value: Tensor, stride: Sequence[int], device: torch.device) -> Tensor:
     """Copy a tensor to the device in the memory layout that it had, as the choice of a kernel may depend on it."""
     if any(s == 0 for s in stride):  # an expanded axis: its rows are one and the same memory
         return value.to(device)

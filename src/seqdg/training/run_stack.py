@@ -190,7 +190,7 @@ class _Run:
             description=dict(view.description),
             status=DONE if _stayed_finite(curve, self.now.evaluations[k], job) else DIVERGED,
             history=self.now.evaluations[k],
-            losses=_thin(curve),
+            losses=thin_curve(curve),
             seconds=self.now.seconds / size,
             peak_memory=measure_peak_memory(self.device),
             stacked=size,
@@ -260,7 +260,7 @@ def _stayed_finite(curve: Tensor, history: list[Evaluation], job: Job) -> bool:
     )
 
 
-def _thin(curve: Tensor) -> list[float]:
+def thin_curve(curve: Tensor) -> list[float]:
     """Take means over equal stretches of the training."""
     return [float(part.double().mean()) for part in curve.tensor_split(min(LOSS_POINTS, len(curve)))]
 

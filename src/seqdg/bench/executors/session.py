@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 
+from seqdg.base.places import adopt_places, collect_places
 from seqdg.bench.executors.process import prepare_process
 from seqdg.bench.learner import find_learner
 from seqdg.bench.task import Task
@@ -28,6 +29,7 @@ class Session:
     task: Task
     device: str = "cpu"
     keep: Keep = field(default=Keep())
+    places: Mapping[str, str] = field(default_factory=collect_places)  # of other projects' checkouts
 
 
 class Executor(Protocol):
@@ -45,6 +47,7 @@ def train_group(group: Group, session: Session, tick: Callable[[int], None]) -> 
     A group that the device's memory cannot hold is run in halves.
     """
     prepare_process()
+    adopt_places(session.places)
     try:
         learner = find_learner(group.trials[0].algorithm)
         return learner.train(group, session.task, torch.device(session.device), tick, session.keep)

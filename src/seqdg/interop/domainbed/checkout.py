@@ -1,0 +1,199 @@
+"""A checkout of DomainBed: where it is, its modules, its classes and their settings. Nothing of it is changed."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from seqdg.base.errors import UsageError, unknown
+from seqdg.base.places import DOMAINBED
+from seqdg.core.registry import import_plugin
+
+PREFIX = "domainbed:"
+MARK = Path("domainbed") / "algorithms.py"  # what a checkout has
+# Its net for vectors asks for these, which its registry defines for DANN alone, with these values.
+VECTOR_SETTINGS = {"mlp_width": 256, "mlp_depth": 3, "mlp_dropout": 0.0}
+SMALL, LARGE = "RotatedMNIST", "PACS"  # its data sets whose settings are used: nets from scratch, and pretrained ones
+
+
+def find_checkout() -> Path | None:
+    """Return the folder that holds its package; None where the package is to be importable as it is."""
+    text = os.environ.get(DOMAINBED, "")
+    if not text:
+        return None
+    for folder in (Path(text), Path(text).parent):  # the second: the package itself was named
+        if (folder / MARK).is_file():
+            return folder.resolve()
+    raise UsageError(
+        f"'{text}' is no checkout of DomainBed: there is no {MARK} in it. Give the folder into which "
+        "github.com/facebookresearch/DomainBed was cloned, with --domainbed DIR or as SEQDG_DOMAINBED."
+    )
+
+
+def import_module(name: str) -> ModuleType:
+    """Import one of its modules, such as `algorithms` or `lib.misc`."""
+    folder = find_checkout()
+    _check_origin(folder)
+    if folder is not None:
+        sys.path.insert(0, str(folder))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is older than some rules of Python and torch
+            return importlib.import_module(f"domainbed.{name}")
+    except ModuleNotFoundError as error:
+        raise _explain_missing(error, folder) from None
+    except Exception as error:  # its imports run code of other packages, which fails in many ways
+        raise UsageError(
+            f"DomainBed in {folder or 'the Python path'} cannot be imported ({type(error).__name__}: {error}). Mend "
+            "that package, or install the ones that its domainbed/requirements.txt names."
+        ) from error
+    finally:
+        if folder is not None:
+            sys.path.remove(str(folder))
+
+
+def _check_origin(folder: Path | None) -> None:
+    """Refuse a second checkout: a process imports a package once."""
+    package = sys.modules.get("domainbed")
+    if package is None or folder is None:
+        return
+    places = [Path(place).resolve() for place in package.__path__]
+    if folder / "domainbed" not in places:
+        raise UsageError(
+            f"This process has imported DomainBed from {places[0].parent} already, so {folder} cannot be used too. "
+            "Start a new one."
+        )
+
+
+def _explain_missing(error: ModuleNotFoundError, folder: Path | None) -> UsageError:
+    missing = str(error.name)
+    if missing == "domainbed":
+        return UsageError(
+            "Where is DomainBed? No package 'domainbed' can be imported. Clone github.com/facebookresearch/DomainBed "
+            "and give its folder with --domainbed DIR, or as SEQDG_DOMAINBED."
+        )
+    if missing.startswith("domainbed."):
+        return UsageError(f"The checkout of DomainBed in {folder} is not whole: it has no module {missing}.")
+    package = missing.partition(".")[0]
+    use = {"torchvision": ", which has its ResNets and image transforms", "timm": ", which has one of its ResNets"}
+    return UsageError(
+        f"DomainBed needs the package '{package}'{use.get(package, '')}, and it is not installed: "
+        f"`pip install {package}` installs it."
+    )
+
+
+def list_classes() -> tuple[str, ...]:
+    """List the names of its algorithms."""
+    return tuple(import_module("algorithms").ALGORITHMS)
+
+
+_files: dict[str, str] = {}  # by the name of a class of the user's, the file that it comes from
+
+
+def find_class(name: str) -> type:
+    """Find a class by `domainbed:CORAL`, or one of the user's by `domainbed:path/to/file.py:Mine`."""
+    place, _, short = name.removeprefix(PREFIX).rpartition(":")
+    algorithms = import_module("algorithms")
+    if not place:
+        if short.endswith(".py"):
+            raise UsageError(f"Which class of {short}? Give its name after a colon, as in {PREFIX}{short}:NAME.")
+        kind = getattr(algorithms, short, None)
+        if not _is_class(kind):
+            files = f"{PREFIX}FILE.py:{short}"
+            known = (*algorithms.ALGORITHMS, f"{files} for a class of your own")
+            raise unknown("class of DomainBed", short, known)
+        assert isinstance(kind, type)
+        return kind
+    module = _import_file(place)
+    kind = getattr(module, short, None)
+    if not _is_class(kind):
+        raise unknown(f"class with update and predict in {place}", short, _list_own(module) or ["(it has none)"])
+    assert isinstance(kind, type)
+    _claim(short, str(Path(place).resolve()), algorithms)
+    return kind
+
+
+def _import_file(place: str) -> ModuleType:
+    folder = find_checkout()
+    if folder is not None:
+        sys.path.insert(0, str(folder))  # the file may import more of DomainBed
+    try:
+        return import_plugin(place)
+    finally:
+        if folder is not None:
+            sys.path.remove(str(folder))
+
+
+def _is_class(kind: Any) -> bool:
+    return (
+        isinstance(kind, type) and callable(getattr(kind, "update", None)) and callable(getattr(kind, "predict", None))
+    )
+
+
+def _list_own(module: ModuleType) -> list[str]:
+    return [n for n, k in vars(module).items() if _is_class(k) and k.__module__ == module.__name__]
+
+
+def _claim(short: str, file: str, algorithms: ModuleType) -> None:
+    """Refuse two classes of one name: records tell them apart by it."""
+    other = "DomainBed itself" if short in algorithms.ALGORITHMS else _files.setdefault(short, file)
+    if other != file:
+        raise UsageError(f"{file} has a class {short}, and so has {other}: rename yours, as records go by the name.")
+
+
+def read_defaults(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return the settings of a class, by its registry; for vectors with those that its net of these needs."""
+    registry = import_module("hparams_registry")
+    short = name.rpartition(":")[2]
+    return _complete(registry.default_hparams(short, choose_dataset(shape)), shape)
+
+
+def draw_settings(name: str, shape: tuple[int, ...], number: int) -> dict[str, Any]:
+    """Draw settings as its sweep draws those with this number (`hparams_seed`) for its first trial."""
+    registry, misc = import_module("hparams_registry"), import_module("lib.misc")
+    short = name.rpartition(":")[2]
+    return _complete(registry.random_hparams(short, choose_dataset(shape), misc.seed_hash(number, 0)), shape)
+
+
+def choose_dataset(shape: tuple[int, ...]) -> str:
+    """Name the data set of its registry whose settings fit: they differ for nets from scratch and pretrained ones."""
+    return LARGE if is_large(shape) else SMALL
+
+
+def is_large(shape: tuple[int, ...]) -> bool:
+    """Say whether inputs are images for a pretrained net."""
+    return len(shape) == 3 and shape[-1] >= 224
+
+
+def _complete(hparams: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+    extra = VECTOR_SETTINGS if len(shape) == 1 else {}
+    return {**extra, **{name: _to_plain(value) for name, value in hparams.items()}}
+
+
+def _to_plain(value: Any) -> Any:
+    """Return numpy's numbers as Python's."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def asks_for_cuda(kind: type) -> bool:
+    """Say whether the code of a class moves something to a GPU whatever the device of its inputs."""
+    return any(".cuda(" in _read_source(k) for k in kind.__mro__ if not k.__module__.startswith(("torch.", "builtins")))
+
+
+def _read_source(kind: type) -> str:
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):
+        return ""
+
+
+def read_title(kind: type) -> str:
+    """Return the first paragraph of a class's docstring, in one line."""
+    return " ".join((kind.__doc__ or "").strip().split("\n\n")[0].split())

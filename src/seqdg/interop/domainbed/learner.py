@@ -1,0 +1,267 @@
+"""DomainBed's classes, unmodified, in our runner: on our splits and minibatches, resumable, in one table with ours.
+
+    seqdg bench --algorithms domainbed:CORAL,domainbed:./mine.py:Mine,agg --domainbed DIR
+
+A class is built as its train.py builds it, `cls(input_shape, num_classes, num_domains, hparams)`, and gets
+`update([(x_i, y_i), ...], None)` with the domains in the order of the sources. It builds its own net and steps its own
+optimizer; `predict` gives the logits. Its settings are its hparams. Three of these are the protocol's: `lr` and
+`weight_decay`, by default its own, and `batch_size`, which is our batch, as all methods of a table see the same rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from seqdg.base.errors import UsageError, unknown
+from seqdg.bench.learner import Candidate, Draft, Learner, Tick
+from seqdg.bench.task import Task
+from seqdg.bench.trial import Group, Trial
+from seqdg.core.names import shorten, split_chain
+from seqdg.core.settings import format_value
+from seqdg.interop.domainbed import checkout
+from seqdg.interop.domainbed.checkout import is_large
+from seqdg.interop.domainbed.randomness import Randomness
+from seqdg.interop.domainbed.training import Training, load_minibatches
+from seqdg.nets import IMAGENET, BuiltNet, Net, NetSpec, Normalization
+from seqdg.results.record import Record
+from seqdg.training.protocol import Protocol, split_rows
+from seqdg.training.run_stack import Keep
+from seqdg.training.stack import set_precision
+
+NET = NetSpec("domainbed")
+PROTOCOL = {"lr": "lr", "weight_decay": "weight_decay", "batch": "batch_size"}  # fields of the protocol, as hparams
+TRAINING = ("steps", "evaluations", "precision", *PROTOCOL)  # what can be set of the training
+PRECISIONS = ("float32", "tf32", "float64")
+
+
+def make_learner(name: str) -> DomainBedClass:
+    """Return what trains `domainbed:CORAL`."""
+    first, *wrappers = split_chain(name)
+    if wrappers:
+        raise UsageError(
+            f"{shorten(first)} takes no wrapper, and '{name}' has '{wrappers[0]}': a class of DomainBed steps its own "
+            "weights, which nothing of ours stands around. Leave it out."
+        )
+    return DomainBedClass(first)
+
+
+class DomainBedClass(Learner):
+    """One class of DomainBed, or of the user's written like these."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.short = name, shorten(name)
+        self.is_own = ":" in name.removeprefix(checkout.PREFIX)  # from a file of the user's
+
+    @cached_property
+    def kind(self) -> Any:
+        return checkout.find_class(self.name)
+
+    def propose(self, draft: Draft) -> list[Candidate]:
+        checkout.find_class(self.name)  # raises where there is no such class
+        if draft.count < 1:
+            raise UsageError(f"{draft.count} candidates were asked for, but at least 1 is needed.")
+        defaults = checkout.read_defaults(self.short, draft.shape)
+        given = {**{k: format_value(v) for k, v in draft.table.items()}, **draft.settings}
+        self._check_names(given, defaults)
+        drawn = [checkout.draw_settings(self.short, draft.shape, i) for i in range(1, draft.count)]
+        return [self._make_candidate(draft, defaults, values, given) for values in (defaults, *drawn)]
+
+    def _make_candidate(
+        self, draft: Draft, defaults: Mapping[str, Any], values: Mapping[str, Any], given: Mapping[str, str]
+    ) -> Candidate:
+        texts = {**{k: format_value(v) for k, v in values.items()}, **given}
+        settings = {
+            name: format_value(parse_setting(name, defaults.get(name), text))
+            for name, text in texts.items()
+            if name not in (*TRAINING, *PROTOCOL.values())
+        }
+        own = {field: float(values[field]) for field in ("lr", "weight_decay") if field not in given}
+        # Its optimizer and what that does are its own: nothing of the benchmark's is recorded that does not act.
+        plain = {name: getattr(Protocol(), name) for name in ("momentum", "schedule", "warmup", "drop_every", "drop")}
+        protocol = replace(draft.protocol, **{**plain, **own}, optimizer="auto")
+        return Candidate(draft.name, tuple(sorted(settings.items())), protocol, NET)
+
+    def _check_names(self, given: Mapping[str, str], defaults: Mapping[str, Any]) -> None:
+        for name in given:
+            known = [k for k in defaults if k not in PROTOCOL.values()]
+            if name in PROTOCOL.values() and name not in PROTOCOL:
+                raise UsageError(
+                    f"{self.short} takes its minibatches from the protocol, as all methods of a table do: set "
+                    f"{self.short}.batch in place of {name}."
+                )
+            if name in vars(Protocol()) and name not in (*TRAINING, *defaults):
+                raise UsageError(
+                    f"{self.short} steps its own optimizer, so its {name} cannot be set. Of its training, these can: "
+                    f"{', '.join(TRAINING)}."
+                )
+            if name not in (*known, *TRAINING) and not self.is_own:
+                raise unknown(f"setting of {self.short}", name, (*known, *TRAINING))
+
+    def check_device(self, trial: Trial, device: str) -> None:
+        if not device.startswith("cuda") and checkout.asks_for_cuda(self.kind):
+            raise UsageError(
+                f"{self.short} asks for CUDA in its code (.cuda()), and the device here is {device}: run it where "
+                "there is a GPU, or leave it out."
+            )
+
+    def check(self, trial: Trial, task: Task, net: Net) -> None:
+        if trial.protocol.precision not in PRECISIONS:
+            raise UsageError(
+                f"{self.short} trains in {', '.join(PRECISIONS)}, and the precision is {trial.protocol.precision}. "
+                f"Choose one of these with --set {self.short}.precision=float32."
+            )
+        if checkout.asks_for_cuda(self.kind) and not torch.cuda.is_available():
+            return  # a worker has the GPU on which it can be built
+        with Randomness(trial.seed), redirect_stdout(sys.stderr):  # some print what they do, where tables go
+            algorithm = self.build(trial, task)
+            if not is_large(find_shape(trial, task)):  # a step of a large net may take as long as a training of others
+                self._try_step(algorithm, trial, task)
+
+    def _try_step(self, algorithm: nn.Module, trial: Trial, task: Task) -> None:
+        """Take one step, as some errors come no sooner: a wrong version of a package, a net for other inputs."""
+        cpu, dtype = torch.device("cpu"), torch.get_default_dtype()
+        split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
+        inputs = task.make_inputs([trial], choose_inputs(trial, task), cpu)
+        minibatches = next(load_minibatches(trial, split, inputs, 0, 1))
+        torch.set_default_dtype(trial.protocol.dtype)
+        try:
+            algorithm.to(trial.protocol.dtype).update(minibatches, None)  # type: ignore[operator]
+        except Exception as error:  # code of others
+            raise self._explain(error, "trained on", find_shape(trial, task)) from error
+        finally:
+            torch.set_default_dtype(dtype)
+
+    def _explain(self, error: Exception, what: str, shape: tuple[int, ...]) -> UsageError:
+        if isinstance(error, KeyError):
+            return UsageError(
+                f"{self.short} asks for the setting {error}, which DomainBed's hparams_registry does not define for "
+                f"it: give it with --set {self.short}.{error.args[0]}=VALUE, or define it there."
+            )
+        message = next(iter(str(error).splitlines()), "no message").rstrip(".")
+        backpack = " Fishr's code is for BackPACK 1.3." if "grad_batch" in message or "backpack" in message else ""
+        return UsageError(
+            f"{self.short} cannot be {what} inputs of shape {shape} ({type(error).__name__}: {message}).{backpack} "
+            "Mend that, or leave it out."
+        )
+
+    def build(self, trial: Trial, task: Task) -> nn.Module:
+        """Build the class for a trial, from the random state of this process."""
+        shape, dataset = find_shape(trial, task), task.dataset()
+        if len(shape) == 3 and shape[1:] not in ((28, 28), (32, 32), (224, 224)) and not self.is_own:
+            raise UsageError(
+                "DomainBed has nets for vectors and for images of 28, 32 or 224 pixels a side, and those of "
+                f"{task.name} have {shape[1]} by {shape[2]}: set size in [net] of a benchmark file of your own."
+            )
+        hparams = self.read_hparams(trial, shape)
+        try:
+            built: nn.Module = self.kind(
+                shape, len(dataset.classes), len(dataset.domains) - len(trial.held_out), hparams
+            )
+        except Exception as error:  # code of others, on a net of theirs: whatever is wrong, it is so before training
+            raise self._explain(error, "built for", shape) from error
+        return built
+
+    def read_hparams(self, trial: Trial, shape: tuple[int, ...]) -> dict[str, Any]:
+        """Return the settings as the class wants them, with what the protocol says of them."""
+        defaults = checkout.read_defaults(self.short, shape)
+        settings = {name: parse_setting(name, defaults.get(name), text) for name, text in trial.settings}
+        return {**settings, **{hparam: getattr(trial.protocol, field) for field, hparam in PROTOCOL.items()}}
+
+    def train(
+        self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
+    ) -> list[Record]:
+        return [self._train(trial, task, device, tick, keep or Keep()) for trial in group.trials]
+
+    def _train(self, trial: Trial, task: Task, device: torch.device, tick: Tick, keep: Keep) -> Record:
+        self.check_device(trial, device.type)
+        set_precision(trial.protocol.precision)
+        split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
+        inputs = task.make_inputs([trial], choose_inputs(trial, task), device)
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(trial.protocol.dtype)
+        try:
+            training = Training(
+                name=Group((trial,)).key,
+                trial=trial,
+                build=lambda: self.build(trial, task).to(device),
+                split=split,
+                inputs=inputs,
+                device=device,
+                tick=tick,
+                keep=keep,
+                made_by={"domainbed": self.fingerprint},
+                notes=task.dataset().notes,
+            )
+            with redirect_stdout(sys.stderr):
+                return training.finish()
+        finally:
+            torch.set_default_dtype(default)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the files that its code is in: whoever repeats a record wants the same."""
+        modules = [checkout.import_module(name) for name in ("algorithms", "networks", "lib.misc")]
+        files = [inspect.getsourcefile(part) for part in (*modules, self.kind)]
+        digest = hashlib.sha256()
+        for file in dict.fromkeys(file for file in files if file):
+            digest.update(Path(file).read_bytes())
+        return digest.hexdigest()[:12]
+
+
+def find_shape(trial: Trial, task: Task) -> tuple[int, ...]:
+    """Return the shape of one input of a trial."""
+    dataset = task.dataset()
+    return (dataset.shape[0], trial.size, trial.size) if dataset.is_image else tuple(dataset.shape)
+
+
+def choose_inputs(trial: Trial, task: Task) -> BuiltNet:
+    """Say how pixels are scaled: for ImageNet's nets as these want them, and from 0 to 1 for small nets, as DomainBed
+    has both."""
+    scale = IMAGENET if is_large(find_shape(trial, task)) else Normalization()
+    return BuiltNet(nn.Identity(), task.normalization or scale)
+
+
+def parse_setting(name: str, default: Any, text: str) -> Any:
+    """Read a setting as the type of its default; a whole number may become a fraction, as its own searches draw one.
+    Without a default, as what it looks like."""
+    if isinstance(default, str):
+        return text
+    if text.lower() in ("true", "false") and (default is None or isinstance(default, bool)):
+        return text.lower() == "true"
+    try:
+        number = float(text)
+    except ValueError:
+        if default is None:
+            return text
+        raise UsageError(
+            f"{name} is '{text}', but it must be {'true or false' if isinstance(default, bool) else 'a number'}."
+        ) from None
+    if isinstance(default, bool):
+        raise UsageError(f"{name} is '{text}', but it must be true or false.")
+    if not math.isfinite(number):
+        raise UsageError(f"{name} is '{text}', but it must be finite.")
+    is_whole = isinstance(default, int) or (default is None and not set(text) & set(".eE"))
+    return int(number) if is_whole and number == int(number) else number
+
+
+def describe_classes() -> list[dict[str, object]]:
+    """List its classes with titles and settings, for `seqdg list`."""
+    found: list[dict[str, object]] = []
+    for name in checkout.list_classes():
+        kind = checkout.find_class(f"{checkout.PREFIX}{name}")
+        defaults = checkout.read_defaults(name, (1,))
+        settings = {k: format_value(v) for k, v in defaults.items() if k != PROTOCOL["batch"]}
+        found.append({"name": f"{checkout.PREFIX}{name}", "title": checkout.read_title(kind), "settings": settings})
+    return found

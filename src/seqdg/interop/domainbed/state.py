@@ -1,0 +1,235 @@
+"""What a live object holds, as a tree of plain values and tensors, and back into an object that was built the same way.
+
+A class of DomainBed keeps its state where it likes: in buffers, optimizers, dictionaries of tensors, objects of its
+own. `save_state` walks all of it. `restore_state` puts the values back in place, so that an optimizer still holds the
+weights that it steps. No class is named in the tree and none is made from it: reading it runs no foreign code. What the
+object made only while it trained (an inner copy of a net) has no place in a new one: `restore_state` says which places
+are missing, the caller lets the object train a step, and restores again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Tree = dict[str, Any]
+CONSTANTS = (
+    FunctionType, MethodType, BuiltinFunctionType, ModuleType, type, torch.device, torch.dtype, torch.Size,
+    torch.memory_format, range,
+)  # fmt: skip
+_MODULE = frozenset(vars(nn.Module())) - {"training", "_parameters", "_buffers", "_modules"}  # torch's own hooks
+
+
+class Unstorable(ValueError):
+    """An object holds something that cannot be written down."""
+
+
+def save_state(value: Any) -> tuple[Tree, list[Tensor]]:
+    """Return the tree of all that a value holds, and the tensors that it points to by number."""
+    saver = _Saver()
+    return saver.save(value, ""), saver.tensors
+
+
+def restore_state(value: Any, saved: Tree, tensors: list[Tensor], device: torch.device | str = "cpu") -> list[str]:
+    """Put saved values back into an object; return the places of those for which it has no room yet.
+
+    device: for tensors that were not on the CPU.
+    """
+    restorer = _Restorer(tensors, torch.device(device))
+    restorer.restore(saved, value, "")
+    return restorer.missing
+
+
+class _Saver:
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self._seen: dict[int, int] = {}
+        self._alive: list[Any] = []  # so that no id is used twice
+
+    def save(self, value: Any, place: str) -> Tree:
+        if value is None or isinstance(value, bool | int | float | str):
+            if isinstance(value, np.generic):
+                value = value.item()
+            return {"kind": "plain", "value": value}
+        if isinstance(value, CONSTANTS):
+            return {"kind": "constant"}
+        if id(value) in self._seen:
+            return {"kind": "same", "number": self._seen[id(value)]}
+        number = len(self._seen)
+        self._seen[id(value)] = number
+        self._alive.append(value)
+        return {"number": number, **self._save_object(value, place)}
+
+    def _save_object(self, value: Any, place: str) -> Tree:
+        if isinstance(value, Tensor):
+            return self._save_tensor(value)
+        if isinstance(value, np.ndarray):
+            if value.dtype.kind not in "biuf":
+                raise Unstorable(f"{place} is an array of {value.dtype}")
+            return {"kind": "array", "tensor": self._put(torch.from_numpy(np.array(value)))}
+        if isinstance(value, np.generic):
+            return {"kind": "scalar", "value": value.item()}
+        if isinstance(value, torch.Generator):
+            return {"kind": "generator", "tensor": self._put(value.get_state())}
+        if isinstance(value, nn.Module):
+            return {"kind": "object", "parts": self._save_dict(_read_module(value), place)}
+        if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
+            return {"kind": "stateful", "state": self.save(value.state_dict(), f"{place} (its state)")}
+        if isinstance(value, dict):
+            return {"kind": "dict", "parts": self._save_dict(value, place)}
+        if isinstance(value, list | tuple | deque):
+            kind = next(k for k in _SEQUENCES if isinstance(value, _SEQUENCES[k]))
+            return {"kind": kind, "parts": [self.save(v, f"{place}[{i}]") for i, v in enumerate(value)]}
+        if isinstance(value, set | frozenset):
+            return {"kind": "set", "parts": [self.save(v, place) for v in sorted(value, key=repr)]}
+        if hasattr(value, "__dict__"):
+            return {"kind": "object", "parts": self._save_dict(vars(value), place)}
+        raise Unstorable(f"{place} is of type {type(value).__name__}")
+
+    def _save_tensor(self, value: Tensor) -> Tree:
+        saved = {"kind": "tensor", "tensor": self._put(value), "leaf": value.is_leaf and value.requires_grad}
+        saved["on_cpu"] = value.device.type == "cpu"  # an optimizer counts its steps there, whatever the device
+        if value.is_leaf and value.grad is not None:
+            saved["grad"] = self._put(value.grad)
+        return saved
+
+    def _save_dict(self, values: dict[Any, Any], place: str) -> list[tuple[Tree, Tree]]:
+        return [(self.save(k, place), self.save(v, f"{place}.{k}" if place else str(k))) for k, v in values.items()]
+
+    def _put(self, value: Tensor) -> int:
+        self.tensors.append(value.detach())
+        return len(self.tensors) - 1
+
+
+class _Restorer:
+    def __init__(self, tensors: list[Tensor], device: torch.device) -> None:
+        self.tensors, self.device, self.missing = tensors, device, list[str]()
+        self._known: dict[int, Any] = {}
+
+    def restore(self, saved: Tree, now: Any, place: str) -> Any:
+        """Return the saved value: `now` itself, filled, where it can be filled; what belongs elsewhere stays as is."""
+        kind = saved["kind"]
+        if kind in ("plain", "scalar"):
+            return saved["value"]
+        if kind == "constant":
+            return now
+        if kind == "same":
+            return self._known.get(saved["number"], now)
+        self._known[saved["number"]] = now  # a thing may hold itself
+        value = _RESTORE[kind](self, saved, now, place)
+        self._known[saved["number"]] = value
+        return value
+
+    def _restore_tensor(self, saved: Tree, now: Any, place: str) -> Any:
+        value = self.tensors[saved["tensor"]]
+        if not isinstance(now, nn.Parameter):
+            return value.to("cpu" if saved["on_cpu"] else self.device, copy=True).requires_grad_(bool(saved["leaf"]))
+        if now.shape != value.shape:
+            self.missing.append(place)
+            return now
+        with torch.no_grad():
+            now.copy_(value)
+        now.grad = self.tensors[saved["grad"]].to(now.device, copy=True) if "grad" in saved else None
+        return now
+
+    def _restore_array(self, saved: Tree, now: Any, place: str) -> Any:
+        return self.tensors[saved["tensor"]].numpy().copy()
+
+    def _restore_generator(self, saved: Tree, now: Any, place: str) -> Any:
+        if isinstance(now, torch.Generator):
+            now.set_state(self.tensors[saved["tensor"]])
+        else:
+            self.missing.append(place)
+        return now
+
+    def _restore_stateful(self, saved: Tree, now: Any, place: str) -> Any:
+        if not callable(getattr(now, "load_state_dict", None)):
+            self.missing.append(place)
+            return now
+        try:
+            now.load_state_dict(self.restore(saved["state"], None, place))
+        except (ValueError, KeyError, RuntimeError):  # it is of another shape yet
+            self.missing.append(place)
+        return now
+
+    def _restore_dict(self, saved: Tree, now: Any, place: str) -> Any:
+        values = now if isinstance(now, dict) else {}
+        self._fill(values, saved, place)
+        return values
+
+    def _restore_object(self, saved: Tree, now: Any, place: str) -> Any:
+        if now is None or not hasattr(now, "__dict__"):
+            self.missing.append(place)
+            return now
+        if isinstance(now, nn.Module):
+            parts = _read_module(now)
+            self._fill(parts, saved, place)
+            own = {name: value for name, value in vars(now).items() if name in _MODULE}
+            vars(now).clear()
+            vars(now).update(own | parts)
+        else:
+            self._fill(vars(now), saved, place)
+        return now
+
+    def _fill(self, values: dict[Any, Any], saved: Tree, place: str) -> None:
+        """Fill a dictionary in place, in the saved order."""
+        before = dict(values)
+        values.clear()
+        for key, part in saved["parts"]:
+            name = self.restore(key, None, place)
+            there = f"{place}.{name}" if place else str(name)
+            missing = len(self.missing)
+            value = self.restore(part, before.get(name), there)
+            if value is None and name not in before and len(self.missing) > missing:
+                continue
+            values[name] = value
+
+    def _restore_list(self, saved: Tree, now: Any, place: str) -> Any:
+        parts = self._restore_parts(saved, now, place)
+        if isinstance(now, list):
+            now[:] = parts
+            return now
+        return parts
+
+    def _restore_tuple(self, saved: Tree, now: Any, place: str) -> Any:
+        return tuple(self._restore_parts(saved, now, place))
+
+    def _restore_deque(self, saved: Tree, now: Any, place: str) -> Any:
+        return deque(self._restore_parts(saved, now, place), now.maxlen if isinstance(now, deque) else None)
+
+    def _restore_set(self, saved: Tree, now: Any, place: str) -> Any:
+        return set(self._restore_parts(saved, None, place))
+
+    def _restore_parts(self, saved: Tree, now: Any, place: str) -> list[Any]:
+        before = list(now) if isinstance(now, list | tuple | deque) else []
+        before += [None] * (len(saved["parts"]) - len(before))
+        return [
+            self.restore(part, b, f"{place}[{i}]")
+            for i, (part, b) in enumerate(zip(saved["parts"], before, strict=False))
+        ]
+
+
+_SEQUENCES: dict[str, type] = {"list": list, "tuple": tuple, "deque": deque}
+_RESTORE: dict[str, Callable[[_Restorer, Tree, Any, str], Any]] = {
+    "tensor": _Restorer._restore_tensor,
+    "array": _Restorer._restore_array,
+    "generator": _Restorer._restore_generator,
+    "stateful": _Restorer._restore_stateful,
+    "dict": _Restorer._restore_dict,
+    "object": _Restorer._restore_object,
+    "list": _Restorer._restore_list,
+    "tuple": _Restorer._restore_tuple,
+    "deque": _Restorer._restore_deque,
+    "set": _Restorer._restore_set,
+}
+
+
+def _read_module(module: nn.Module) -> dict[str, Any]:
+    """Return what a module holds beside torch's own hooks."""
+    return {name: value for name, value in vars(module).items() if name not in _MODULE}
