@@ -40,13 +40,12 @@ from seqdg.core.settings import (
 )
 from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluations, list_layers, split_average
 from seqdg.nets import Net, NetSpec
-from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
+from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.select import average_finite
 from seqdg.testing import ContractError, check_memory
-from seqdg.training.metrics import compute_metrics
 from seqdg.training.protocol import Protocol, choose_optimizer, count_steps, end_stages, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
-from seqdg.training.run_stack import Keep, Watch, run_stack
+from seqdg.training.run_stack import DomainPredictions, Keep, Watch, mark_fifth, measure_predictions, run_stack
 from seqdg.training.sampler import make_generator
 from seqdg.training.stack import Job, Stack, View, set_precision
 
@@ -312,24 +311,20 @@ class ArrayLearner(Learner):
         domain = np.repeat(np.arange(len(split.train)), [len(rows) for rows in split.train])
         settings = self._parse(dict(trial.settings))
         predict = self.fit(x, y, domain, len(dataset.classes), trial.seed, **settings)
-        steps = trial.protocol.steps
+        steps, sources = trial.protocol.steps, len(split.validation)
         tick(steps)
         parts = []
-        for rows in (*split.validation, *split.test):
+        for rows, fifth in zip(
+            (*split.validation, *split.test), (*[()] * sources, *([f] for f in split.fifth)), strict=True
+        ):
             entering, labels = inputs.serve(rows[None])
             log_p = torch.from_numpy(np.log(np.clip(predict(entering[0].numpy()), 1e-12, 1.0)))[None]
             mask = torch.ones(1, len(rows), dtype=torch.bool)
-            parts.append({name: float(value) for name, value in compute_metrics(log_p, labels, mask).items()})
-        sources = len(split.validation)
-        evaluation = Evaluation(
-            step=steps,
-            source={name: [part[name] for part in parts[:sources]] for name in parts[0]},
-            held_out={name: [part[name] for part in parts[sources:]] for name in parts[0]},
-        )
+            parts.append(DomainPredictions(log_p, labels, mask, rows[None], mark_fifth(rows[None], fifth, cpu)))
+        evaluation = measure_predictions(parts, sources, steps)[0]
+        losses = (*evaluation.source["log_loss"], *evaluation.held_out["log_loss"])
         finite = all(
-            np.isfinite(part["log_loss"])
-            for part, rows in zip(parts, (*split.validation, *split.test), strict=True)
-            if len(rows)
+            np.isfinite(loss) for loss, rows in zip(losses, (*split.validation, *split.test), strict=True) if len(rows)
         )
         return Record(
             key=trial.key,

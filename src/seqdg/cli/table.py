@@ -22,6 +22,15 @@ Cost = Annotated[
     typer.Option("--cost", help="Show the time and memory of every algorithm instead, from its records."),
 ]
 
+Spread = Annotated[
+    str,
+    typer.Option(
+        metavar="stderr|stderr-ddof0",
+        help="What ± means: the standard error over n trials, its squares divided by n - 1, or by n (ddof 0), as "
+        "DomainBed's tables have it.",
+    ),
+]
+
 
 def table(
     directory: options.Results,
@@ -31,6 +40,7 @@ def table(
     against: Against = None,
     baseline: Baseline = None,
     cost: Cost = False,
+    spread: Spread = "stderr",
 ) -> None:
     """Print the table of a run: mean ± standard error over trials, with the best of every held-out domain marked.
 
@@ -44,5 +54,5 @@ def table(
 
         typer.echo(render_costs(results.records(criterion), form, baseline or "agg"), nl=False)
     else:
-        typer.echo(results.table(select, criterion, baseline, form, against))
+        typer.echo(results.table(select, criterion, baseline, form, against, spread))
     results.close()

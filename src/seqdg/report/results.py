@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class Results:
         print(results.table(baseline="agg"))
         results.frame()
 
-    A run that goes on is read anew by every call. Only the rule `oracle` looks at the held-out domain to select.
+    A run that goes on is read anew by every call. Only `oracle` and `oracle-split` look at the held-out domain.
     """
 
     def __init__(self, path: Path, source: RecordSource, trials: Sequence[str] | None = None) -> None:
@@ -88,7 +89,10 @@ class Results:
         else:
             for outcome in select_outcomes(self.records(), select, criterion):
                 selected = [e for e in outcome.record.history if e.step == outcome.step and outcome.value is not None]
-                rows.append(_make_row(outcome.record, selected[0] if selected else None, 0))
+                evaluation = selected[0] if selected else None
+                if evaluation is not None and select == "oracle-split":
+                    evaluation = replace(evaluation, held_out=evaluation.held_out_rest)
+                rows.append(_make_row(outcome.record, evaluation, 0))
         known = {name for row in rows for name in row}
         return pandas.DataFrame(rows, columns=[name for name in _COLUMNS if name in known])
 
@@ -99,15 +103,18 @@ class Results:
         baseline: str | None = None,
         format: str = "text",
         against: str | None = None,
+        spread: str = "stderr",
     ) -> ResultTable:
         """Return the table of means and standard errors over trials.
 
-        select: how the step and the settings are chosen: source-val, last, leave-one-out or oracle.
+        select: how the step and the settings are chosen: source-val, last, leave-one-out, oracle or oracle-split.
         baseline: the algorithm that the others are tested against.   against: "paper" adds the paper's numbers.
         format: of the printed table, one of `seqdg.report.table.FORMATS`: text, markdown, latex, ...
+        spread: what ± means: "stderr" divides the squares by n - 1 trials, "stderr-ddof0" by n, as DomainBed's tables.
         """
         with pause_garbage_collection():  # the records are needed to the end
-            sheet = build_sheet(self.records(criterion), select, criterion, baseline, against, self.benchmark)
+            records = self.records(criterion)
+            sheet = build_sheet(records, select, criterion, baseline, against, self.benchmark, spread=spread)
             return ResultTable(sheet, format)
 
     def compare(

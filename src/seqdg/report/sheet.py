@@ -23,6 +23,10 @@ PAIRING = (
 )
 
 
+_LOOKS = {  # what a rule sees of the held-out domain
+    "oracle": ", an upper bound: the rows that are reported choose themselves",
+    "oracle-split": ": the other fifth chose the settings, at the last step",
+}
 DIFFERENCES = ("algorithm", "difference", "95 % interval", "p (Holm)", "pairs", "domains ahead", "verdict")
 
 
@@ -41,6 +45,7 @@ class Sheet:
     versions: Sequence[str] = ()  # sentences on trials of older versions of seqdg
     transductive: Sequence[str] = ()  # algorithms that predict many rows of the unseen domain at once
     soups: Sequence[str] = ()  # columns that are mixed of trained models
+    spread: str = "stderr"  # what ± means, one of `SPREADS`
 
     @property
     def higher(self) -> bool:
@@ -103,8 +108,10 @@ class Sheet:
             spread = "one trial each, so there are no error bars"
         else:
             trials = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-            spread = f"mean ± standard error over {trials} trials"
-        return f"{self.unit.title} on the held-out domain: {spread}, selected by {self.select}."
+            divisor = ", its deviation by n and not n - 1 (ddof 0)," if self.spread == "stderr-ddof0" else ""
+            spread = f"mean ± standard error{divisor} over {trials} trials"
+        where = "four fifths of the held-out domain" if self.select == "oracle-split" else "the held-out domain"
+        return f"{self.unit.title} on {where}: {spread}, selected by {self.select}{_LOOKS.get(self.select, '')}."
 
     @property
     def searched(self) -> bool:
@@ -157,11 +164,12 @@ def build_sheet(
     against: str | None = None,
     benchmark: str = "",
     outcomes: Sequence[Outcome] | None = None,
+    spread: str = "stderr",
 ) -> Sheet:
     """Build the table of some records.
 
     baseline: the algorithm that the others are tested against.   against: "paper" adds the paper's numbers.
-    outcomes: what this rule and criterion select, where that is known already.
+    outcomes: what this rule and criterion select, where that is known already.   spread: what ± means.
     """
     chosen = select_outcomes(records, select, criterion) if outcomes is None else outcomes
     if not chosen:
@@ -171,14 +179,15 @@ def build_sheet(
     if against and criterion != "accuracy":
         raise UsageError(f"The paper gives accuracy alone, so there is no {criterion} to set beside ours.")
     unit = CRITERIA[criterion]
-    cells = summarize(chosen, unit.factor, unit.higher_is_better)
+    cells = summarize(chosen, unit.factor, unit.higher_is_better, spread)
     tests = compare_pairs(chosen, baseline, unit.factor, unit.higher_is_better) if baseline else []
     paper = set_beside(cells, records, benchmark, select) if against else None
     tried, mixed = count_candidates(records), find_mixtures(records)
     old = describe_versions(records)
     batched = list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("together")))
     soups = list(dict.fromkeys(o.algorithm for o in chosen if o.record.members))
-    return Sheet(cells, select, criterion, paper, tests, tried, mixed, _count_failed(records), old, batched, soups)
+    failed = _count_failed(records)
+    return Sheet(cells, select, criterion, paper, tests, tried, mixed, failed, old, batched, soups, spread)
 
 
 def choose_baseline(algorithms: Sequence[str]) -> str:
@@ -218,6 +227,7 @@ def _describe_choice(tried: Mapping[str, tuple[int, int]], select: str) -> str:
     by = {
         "last": "source validation at the last step",
         "oracle": "the held-out domain itself",
+        "oracle-split": "a fifth of the held-out rows at the last step",
         "source-val": "source validation",
         "leave-one-out": "leave-one-out within the sources",
     }[select]

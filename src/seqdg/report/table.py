@@ -105,6 +105,8 @@ def _list_entries(sheet: Sheet) -> list[dict[str, object]]:
             "trials": cell.trials,
             "select": sheet.select,
         }
+        if sheet.spread != "stderr":
+            entry["spread"] = sheet.spread
         if sheet.searched:
             entry["candidates"] = sheet.candidates[cell.algorithm][1]
         if cell.diverged:

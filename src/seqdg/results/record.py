@@ -14,11 +14,14 @@ DONE, DIVERGED, FAILED = "done", "diverged", "failed"
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """The metrics after some number of steps: by criterion, a value for each source (validation rows) and each held-out
-    domain."""
+    domain. The rows of a held-out domain are also measured in two parts, a fifth and the rest, for the rule
+    `oracle-split`; older records have neither."""
 
     step: int
     source: dict[str, list[float]]
     held_out: dict[str, list[float]]
+    held_out_fifth: dict[str, list[float]] = field(default_factory=dict)
+    held_out_rest: dict[str, list[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

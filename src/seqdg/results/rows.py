@@ -40,8 +40,9 @@ def pack_history(history: Iterable[Evaluation]) -> tuple[str, bytes]:
     """Return the shape of a history as JSON, the same for most records of a run, and its numbers as bytes."""
     shape, numbers = [], []
     for e in history:
-        shape.append((e.step, *([(c, len(v)) for c, v in part.items()] for part in (e.source, e.held_out))))
-        numbers += [x for part in (e.source, e.held_out) for values in part.values() for x in values]
+        parts = [e.source, e.held_out, *([e.held_out_fifth, e.held_out_rest] if e.held_out_rest else [])]
+        shape.append((e.step, *([(c, len(v)) for c, v in part.items()] for part in parts)))
+        numbers += [x for part in parts for values in part.values() for x in values]
     return json.dumps(shape), pack_numbers(numbers)
 
 
@@ -49,17 +50,13 @@ def unpack_history(shape: str, data: bytes, criterion: str | None = None) -> lis
     """Return the history; with a criterion, only the values of that criterion."""
     numbers = unpack_numbers(data)
     return [
-        Evaluation(
-            step,
-            {name: numbers[start:stop] for name, start, stop in source},
-            {name: numbers[start:stop] for name, start, stop in held_out},
-        )
-        for step, source, held_out in _locate(shape, criterion)
+        Evaluation(step, *({name: numbers[start:stop] for name, start, stop in part} for part in parts))
+        for step, parts in _locate(shape, criterion)
     ]
 
 
 @lru_cache(maxsize=256)
-def _locate(shape: str, criterion: str | None) -> list[tuple[int, _Slices, _Slices]]:
+def _locate(shape: str, criterion: str | None) -> list[tuple[int, list[_Slices]]]:
     """Return for each evaluation its step, and where the numbers of its criteria are."""
     place, evaluations = 0, []
     for step, *parts in json.loads(shape):
@@ -70,7 +67,7 @@ def _locate(shape: str, criterion: str | None) -> list[tuple[int, _Slices, _Slic
                 if criterion in (None, name):
                     slices[-1].append((name, place, place + count))
                 place += count
-        evaluations.append((step, slices[0], slices[1]))
+        evaluations.append((step, slices))
     return evaluations
 
 

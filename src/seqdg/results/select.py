@@ -1,4 +1,4 @@
-"""Selection: which evaluation of which candidate counts. No rule but the oracle looks at the held-out domain."""
+"""Selection: which evaluation of which candidate counts. No rule but the two oracles looks at the held-out domain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.results.criteria import CRITERIA, score
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 
-RULES = ("source-val", "last", "leave-one-out", "oracle")
+RULES = ("source-val", "last", "leave-one-out", "oracle", "oracle-split")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,10 @@ def select_outcomes(records: Sequence[Record], rule: str = "source-val", criteri
     candidates: dict[tuple[str, str, int], list[Record]] = {}
     for record in _keep_tabled(records):
         candidates.setdefault((record.algorithm, record.held_out[0], record.seed), []).append(record)
-    _check_criterion([r for tried in candidates.values() for r in tried], criterion)
+    tabled = [r for tried in candidates.values() for r in tried]
+    _check_criterion(tabled, criterion)
+    if rule == "oracle-split":
+        _check_split(tabled)
     inner = _InnerTrials(records if rule == "leave-one-out" else ())
     return [_select_outcome(tried, rule, criterion, inner) for tried in candidates.values()]
 
@@ -79,6 +82,18 @@ def _check_criterion(records: Sequence[Record], criterion: str) -> None:
         raise UsageError(f"This run has no {criterion}: {why}. Choose one of: {others}.")
 
 
+def _check_split(records: Sequence[Record]) -> None:
+    """Refuse records that do not have the held-out domain in two parts."""
+    lacking = [r for r in records if r.status != DIVERGED and not (r.history and r.history[-1].held_out_rest)]
+    if lacking:
+        raise UsageError(
+            "The rule oracle-split chooses by a fifth of the held-out rows and reports the rest, and "
+            f"{len(lacking)} of {len(records)} trials, such as {lacking[0].algorithm} with {lacking[0].held_out[0]} "
+            "held out, were recorded without these two parts. Train them again in another directory, or choose "
+            "another rule."
+        )
+
+
 def _select_outcome(tried: list[Record], rule: str, criterion: str, inner: _InnerTrials) -> Outcome:
     best: tuple[float, Record, int] | None = None
     for record in tried:
@@ -86,7 +101,7 @@ def _select_outcome(tried: list[Record], rule: str, criterion: str, inner: _Inne
             continue
         last = len(record.history) - 1
         within = inner.find(record) if rule == "leave-one-out" and not record.members else []
-        for i in [last] if rule == "last" else range(last + 1):
+        for i in [last] if rule in ("last", "oracle-split") else range(last + 1):
             value = score(_evaluate(record, i, rule, criterion, within), criterion)
             if math.isfinite(value) and (best is None or value > best[0]):
                 best = (value, record, i)
@@ -95,7 +110,7 @@ def _select_outcome(tried: list[Record], rule: str, criterion: str, inner: _Inne
         return Outcome(first.algorithm, first.held_out[0], first.seed, None, 0, first)
     _, record, i = best
     evaluation = record.history[i]
-    reached = evaluation.held_out[criterion][0]
+    reached = (evaluation.held_out_rest if rule == "oracle-split" else evaluation.held_out)[criterion][0]
     return Outcome(record.algorithm, record.held_out[0], record.seed, reached, evaluation.step, record)
 
 
@@ -103,6 +118,8 @@ def _evaluate(record: Record, i: int, rule: str, criterion: str, within: Sequenc
     """Return the value by which the rule compares evaluations of one algorithm, held-out domain and seed."""
     if rule == "oracle":
         return record.history[i].held_out[criterion][0]
+    if rule == "oracle-split":
+        return record.history[i].held_out_fifth[criterion][0]
     if rule == "leave-one-out" and not record.members:  # what is mixed of trials has none with two domains held out
         if any(pair.status == DIVERGED for pair, _ in within):
             return math.nan

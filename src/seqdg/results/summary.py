@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, pstdev, stdev
 from typing import TypeGuard
 
+from seqdg.base.errors import unknown
 from seqdg.results.select import Outcome
 
 AVERAGE, WORST = "average", "worst"
+SPREADS = {"stderr": 1, "stderr-ddof0": 0}  # n trials: the deviation divides by n less this; DomainBed's tables by n
 
 
 @dataclass(frozen=True)
@@ -36,17 +38,24 @@ def format_cell(cell: Cell | None, digits: int, plus_minus: str = "±") -> str:
     return f"{cell.mean:.{digits}f}{error}{diverged}"
 
 
-def summarize(outcomes: Sequence[Outcome], factor: float = 100.0, higher: bool = True) -> list[Cell]:
-    """Return a cell for each held-out domain, their average (taken within each seed) and the worst of them."""
+def summarize(
+    outcomes: Sequence[Outcome], factor: float = 100.0, higher: bool = True, spread: str = "stderr"
+) -> list[Cell]:
+    """Return a cell for each held-out domain, their average (taken within each seed) and the worst of them.
+
+    spread: what ± means, one of `SPREADS`.
+    """
+    if spread not in SPREADS:
+        raise unknown("meaning of ±", spread, SPREADS)
     algorithms = list(dict.fromkeys(o.algorithm for o in outcomes))
     domains = list(dict.fromkeys(o.held_out for o in outcomes))
     cells = []
     for algorithm in algorithms:
         results = [o for o in outcomes if o.algorithm == algorithm]
         by_domain = {d: [o for o in results if o.held_out == d] for d in domains}
-        rows = [_make_cell(algorithm, name_row(d), tried, factor) for d, tried in by_domain.items() if tried]
+        rows = [_make_cell(algorithm, name_row(d), tried, factor, spread) for d, tried in by_domain.items() if tried]
         cells += rows
-        cells.append(_make_average(algorithm, results, domains, factor))
+        cells.append(_make_average(algorithm, results, domains, factor, spread))
         cells.append(_make_worst(algorithm, rows, len(domains), higher))
     return cells
 
@@ -61,12 +70,15 @@ def is_known(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
-def _make_cell(algorithm: str, held_out: str, outcomes: Sequence[Outcome], factor: float) -> Cell:
+def _make_cell(algorithm: str, held_out: str, outcomes: Sequence[Outcome], factor: float, spread: str) -> Cell:
     values = [factor * o.value for o in outcomes if is_known(o.value)]
-    return Cell(algorithm, held_out, *mean_and_error(values), len(values), sum(o.value is None for o in outcomes))
+    lost = sum(o.value is None for o in outcomes)
+    return Cell(algorithm, held_out, *mean_and_error(values, SPREADS[spread]), len(values), lost)
 
 
-def _make_average(algorithm: str, outcomes: Sequence[Outcome], domains: Sequence[str], factor: float) -> Cell:
+def _make_average(
+    algorithm: str, outcomes: Sequence[Outcome], domains: Sequence[str], factor: float, spread: str
+) -> Cell:
     """Average over the seeds for which every domain has a value."""
     by_seed: dict[int, list[float]] = {}
     for o in outcomes:
@@ -74,7 +86,7 @@ def _make_average(algorithm: str, outcomes: Sequence[Outcome], domains: Sequence
             by_seed.setdefault(o.seed, []).append(factor * o.value)
     whole = [fmean(values) for values in by_seed.values() if len(values) == len(domains)]
     diverged = sum(o.value is None for o in outcomes)
-    return Cell(algorithm, AVERAGE, *mean_and_error(whole), len(whole), diverged)
+    return Cell(algorithm, AVERAGE, *mean_and_error(whole, SPREADS[spread]), len(whole), diverged)
 
 
 def _make_worst(algorithm: str, rows: Sequence[Cell], domains: int, higher: bool) -> Cell:
@@ -86,8 +98,9 @@ def _make_worst(algorithm: str, rows: Sequence[Cell], domains: int, higher: bool
     return Cell(algorithm, WORST, low.mean, low.stderr, low.trials, low.diverged)
 
 
-def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the mean and its standard error."""
+def mean_and_error(values: Sequence[float], ddof: int = 1) -> tuple[float | None, float | None]:
+    """Return the mean m of n values and its standard error,  sqrt(sum (x - m)^2 / (n - ddof)) / sqrt(n)."""
     if not values:
         return None, None
-    return fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    deviation = stdev if ddof else pstdev
+    return fmean(values), deviation(values) / math.sqrt(len(values)) if len(values) > 1 else None

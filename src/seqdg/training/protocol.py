@@ -147,6 +147,7 @@ class Split(NamedTuple):
     train: tuple[Tensor, ...]  # of every source
     validation: tuple[Tensor, ...]  # of every source
     test: tuple[Tensor, ...]  # of every held-out domain
+    fifth: tuple[Tensor, ...] = ()  # of the test rows, by which the rule `oracle-split` chooses settings
 
 
 def list_sources(dataset: Dataset, held_out: tuple[str, ...]) -> tuple[str, ...]:
@@ -161,11 +162,20 @@ def split_rows(dataset: Dataset, protocol: Protocol, held_out: tuple[str, ...], 
     parts = {name: _split_domain(dataset, protocol, name, seed) for name in dataset.domains}
     chosen = list_sources(dataset, held_out)
     whole = protocol.test == "whole"
+    test = tuple(dataset.rows(name) if whole else parts[name][1] for name in held_out)
     return Split(
         train=tuple(parts[name][0] for name in chosen),
         validation=tuple(parts[name][1] for name in chosen),
-        test=tuple(dataset.rows(name) if whole else parts[name][1] for name in held_out),
+        test=test,
+        fifth=tuple(draw_fifth(rows, name, seed) for rows, name in zip(test, held_out, strict=True)),
     )
+
+
+def draw_fifth(rows: Tensor, domain: str, seed: int) -> Tensor:
+    """Draw a fifth of a held-out domain's test rows, the same for every algorithm and all settings of a seed."""
+    count = min(max(1, round(0.2 * len(rows))), len(rows) - 1) if len(rows) > 1 else 0
+    order = torch.from_numpy(make_stream(seed, "fifth", domain).permutation(len(rows)))
+    return rows[order[:count]].sort().values
 
 
 def _split_domain(dataset: Dataset, protocol: Protocol, domain: str, seed: int) -> tuple[Tensor, Tensor]:

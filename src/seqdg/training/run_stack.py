@@ -208,6 +208,8 @@ class DomainPredictions(NamedTuple):
     logits: Tensor  # (trial, row, class)
     y: Tensor  # (trial, row)
     mask: Tensor  # (trial, row) bool
+    rows: Tensor | None = None  # (trial, row) their numbers in the data set
+    fifth: Tensor | None = None  # (trial, row) bool, of a held-out domain: whether `oracle-split` chooses by the row
 
 
 def evaluate_stack(stack: Stack, state: State, deployed: Params) -> list[Evaluation]:
@@ -231,24 +233,52 @@ def predict_domains(stack: Stack, deployed: Params) -> list[DomainPredictions]:
         logits, y = stack.predict(deployed, rows)
     else:  # a net of the user's own may not take 0 rows
         logits, y = torch.zeros(*rows.shape, 2), rows
-    parts = []
-    for k, (part, labels) in enumerate(zip(torch.split(logits, counts, 1), torch.split(y, counts, 1), strict=True)):
+    parts, sources = [], len(stack.jobs[0].split.validation)
+    for k, (part, labels, numbers) in enumerate(
+        zip(*(torch.split(values, counts, 1) for values in (logits, y, rows)), strict=True)
+    ):
         lengths = torch.tensor([len(c[k]) for c in columns], device=y.device)
-        parts.append(DomainPredictions(part, labels, torch.arange(counts[k], device=y.device) < lengths[:, None]))
+        mask = torch.arange(counts[k], device=y.device) < lengths[:, None]
+        fifths = [job.split.fifth[k - sources] for job in stack.jobs if k >= sources and job.split.fifth]
+        parts.append(DomainPredictions(part, labels, mask, numbers, mark_fifth(numbers, fifths, y.device)))
     return parts
+
+
+def mark_fifth(rows: Tensor, fifths: Sequence[Tensor], device: torch.device) -> Tensor | None:
+    """Return (trial, row) whether each row is in the fifth of its trial; None where the trials have none.
+
+    rows: (trial, row) their numbers in the data set.   fifths: of every trial, row numbers.
+    """
+    if not fifths:
+        return None
+    return torch.stack([torch.isin(r, f) for r, f in zip(rows, fifths, strict=True)]).to(device)
 
 
 def measure_predictions(predictions: Sequence[DomainPredictions], sources: int, step: int) -> list[Evaluation]:
     """Measure the predictions of every trial; the first `sources` domains are sources, the others held out."""
-    parts = [{name: v.tolist() for name, v in compute_metrics(*domain).items()} for domain in predictions]
+    held_out = predictions[sources:]
+    whole = [_measure(p, p.mask) for p in predictions]
+    fifth = [_measure(p, p.mask & p.fifth) for p in held_out if p.fifth is not None]
+    rest = [_measure(p, p.mask & ~p.fifth) for p in held_out if p.fifth is not None]
+
+    def pick(parts: Sequence[dict[str, list[float]]], i: int) -> dict[str, list[float]]:
+        return {name: [part[name][i] for part in parts] for name in whole[0]}
+
     return [
         Evaluation(
             step=step,
-            source={name: [part[name][i] for part in parts[:sources]] for name in parts[0]},
-            held_out={name: [part[name][i] for part in parts[sources:]] for name in parts[0]},
+            source=pick(whole[:sources], i),
+            held_out=pick(whole[sources:], i),
+            held_out_fifth=pick(fifth, i) if fifth else {},
+            held_out_rest=pick(rest, i) if rest else {},
         )
         for i in range(len(predictions[0].y))
     ]
+
+
+def _measure(predictions: DomainPredictions, mask: Tensor) -> dict[str, list[float]]:
+    """Return by criterion a value for each trial, over the rows that the mask keeps."""
+    return {name: v.tolist() for name, v in compute_metrics(predictions.logits, predictions.y, mask).items()}
 
 
 def _stayed_finite(curve: Tensor, history: list[Evaluation], job: Job) -> bool:

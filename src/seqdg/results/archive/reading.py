@@ -20,6 +20,7 @@ from seqdg.results.store import Store
 FILE = "records.json.xz"
 FORMAT, VERSION = "seqdg records", 1
 PLAIN = ("status", "seconds", "peak_memory", "stacked", "device", "versions", "commit", "weights", "notes", "finished")
+PARTS = ("held_out", "held_out_fifth", "held_out_rest")  # of a held-out domain
 _MAGIC = b"\xfd7zXZ\x00"
 
 
@@ -99,15 +100,18 @@ class Archive:
         def locate(part: str, counts: list[tuple[str, int]]) -> list[tuple[str, Iterator[float], int]]:
             return [(c, numbers[f"{c}.{part}"], n) for c, n in counts if criterion in (None, c)]
 
-        places: dict[int, Any] = {}  # by the identity of the shape: most records have the same
-        for shape in decode(self._content["history"]["shape"]):
-            if id(shape) not in places:
-                places[id(shape)] = [(s, locate("source", inside), locate("held_out", out)) for s, inside, out in shape]
+        places: dict[tuple[int, int], Any] = {}  # by the identity of the shape: most records have the same
+        shapes = decode(self._content["history"]["shape"])
+        split = decode(self._content["history"]["split"]) if "split" in self._content["history"] else [[]] * len(shapes)
+        for shape, has_parts in zip(shapes, split, strict=True):
+            if (id(shape), id(has_parts)) not in places:
+                places[id(shape), id(has_parts)] = [
+                    (step, [locate("source", inside), *(locate(part, out) for part in PARTS[: 3 if has else 1])])
+                    for (step, inside, out), has in zip(shape, has_parts or [False] * len(shape), strict=True)
+                ]
             yield [
-                Evaluation(
-                    step, {c: list(islice(x, n)) for c, x, n in inside}, {c: list(islice(x, n)) for c, x, n in out}
-                )
-                for step, inside, out in places[id(shape)]
+                Evaluation(step, *({c: list(islice(x, n)) for c, x, n in part} for part in parts))
+                for step, parts in places[id(shape), id(has_parts)]
             ]
 
     def meta(self, name: str) -> str | None:

@@ -153,17 +153,22 @@ def _shorten_history(record: Record) -> list[Evaluation]:
             c: v if c == "accuracy" else [average_finite(v)] for c, v in source.items() if c == "accuracy" or not inner
         }
 
-    return [Evaluation(e.step, shorten(e.source), e.held_out) for e in record.history]
+    return [replace(e, source=shorten(e.source)) for e in record.history]
 
 
 def _encode_histories(histories: Sequence[Sequence[Evaluation]], digits: int | None) -> dict[str, Any]:
-    """Write the shapes, the same for most, and for each criterion its numbers on sources and on held-out domains."""
+    """Write the shapes, the same for most, and for each criterion its numbers on sources and on held-out domains.
+
+    The two parts of a held-out domain have the shape of the whole; `split` says which evaluations have them.
+    """
     shapes, numbers = [], dict[str, list[float]]()
     for history in histories:
         shape = []
         for e in history:
             parts = {"source": e.source, "held_out": e.held_out}
             shape.append([e.step, *([[c, len(v)] for c, v in part.items()] for part in parts.values())])
+            if e.held_out_rest:
+                parts |= {"held_out_fifth": e.held_out_fifth, "held_out_rest": e.held_out_rest}
             for name, part in parts.items():
                 for criterion, values in part.items():
                     numbers.setdefault(f"{criterion}.{name}", []).extend(values)
@@ -172,7 +177,8 @@ def _encode_histories(histories: Sequence[Sequence[Evaluation]], digits: int | N
         name: encode_shares(values) if name.startswith("accuracy.") else encode_numbers(values, digits)
         for name, values in numbers.items()
     }
-    return {"shape": encode(shapes), "numbers": columns}
+    split = [[bool(e.held_out_rest) for e in history] for history in histories]
+    return {"shape": encode(shapes), "numbers": columns, **({"split": encode(split)} if any(map(any, split)) else {})}
 
 
 def _list_printed(records: Sequence[Record]) -> list[tuple[object, ...]]:
