@@ -145,7 +145,7 @@ def test_a_paced_and_scheduled_training_is_a_loop_in_plain_torch(dataset, name):
     optimizer = MAKERS[name](groups)
     module = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2)).double()
     split, rates = split_rows(dataset, protocol, ("a",), 0), [g["lr"] for g in groups]
-    for step, rows in enumerate(Sampler(0, split.train, 5).draw(0, 12).rows):
+    for step, rows in enumerate(Sampler([0], [split.train], 5).draw(0, 12).rows):
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             half = 0.5 * (1 + torch.cos(torch.tensor(torch.pi * (step - 3) / 9, dtype=torch.float64)))
             group["lr"] = rate * ((step + 1) / 4 if step < 3 else float(half))

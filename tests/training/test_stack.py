@@ -137,7 +137,7 @@ def test_training_is_what_a_loop_in_plain_torch_does(dataset):
     weights = {k: v.clone().requires_grad_() for k, v in job.params.items()}
     module = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
     optimizer = torch.optim.SGD(list(weights.values()), lr=0.1, momentum=0.9, weight_decay=5e-5)
-    draws = Sampler(job.seed, job.split.train, 5).draw(0, 6)
+    draws = Sampler([job.seed], [job.split.train], 5).draw(0, 6)
     for rows in draws.rows:
         logits = torch.func.functional_call(module, weights, dataset.x[rows.flatten()])
         optimizer.zero_grad()
@@ -152,7 +152,7 @@ def test_ffo_by_default_takes_the_paper_s_update_without_momentum_or_decay(datas
     stack = stack_of(dataset, [job])
     state = stack.start()
     after = stack.advance(state, 1).params
-    rows = Sampler(job.seed, job.split.train, 5).draw(0, 1).rows[0]
+    rows = Sampler([job.seed], [job.split.train], 5).draw(0, 1).rows[0, 0]
     weights, net = job.params, stack.net
     for r in rows:
         step = torch.func.grad(net.loss)(weights, (dataset.x[r], dataset.y[r]))
@@ -233,7 +233,7 @@ def test_running_batchnorm_is_torchs_running_average_of_the_sources_minibatches(
         module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, momentum=None), nn.Tanh(), nn.Linear(6, 3)).double()
         module.load_state_dict({name: p[i] for name, p in state.params.items()}, strict=False)
         module.train()
-        for rows in Sampler(job.seed, job.split.train, 7).draw(0, 3).rows.flatten(0, 1):  # of 24 rows a source
+        for rows in Sampler([job.seed], [job.split.train], 7).draw(0, 3).rows.flatten(0, 2):  # of 24 rows a source
             module(moved.x[rows])
         assert module[1].num_batches_tracked == 9
         torch.testing.assert_close(served["1.running_mean"][i], module[1].running_mean)
@@ -250,7 +250,7 @@ def test_deployed_batchnorm_has_the_statistics_of_the_source_rows(dataset):
     state = stack.advance(stack.start(), 2)
     served = stack.deploy(state)
     count = min(len(r) for r in job.split.train) // 3
-    rows = Sampler(job.seed, job.split.train, 3).draw(0, count).rows.flatten()
+    rows = Sampler([job.seed], [job.split.train], 3).draw(0, count).rows.flatten()
     hidden = dataset.x[rows] @ state.params["0.weight"][0].T + state.params["0.bias"][0]
     torch.testing.assert_close(served["1.running_mean"][0], hidden.mean(0))
     torch.testing.assert_close(served["1.running_var"][0], hidden.var(0, unbiased=False))

@@ -28,6 +28,11 @@ def _encrypt(key: Tensor, counter: Tensor) -> tuple[Tensor, Tensor]:
     return low, high
 
 
+def bits(key: Tensor, counter: Tensor) -> Tensor:
+    """Return 32 random bits for every counter, as a number from 0 on."""
+    return _encrypt(key, counter)[0]
+
+
 def uniform(key: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
     """Draw numbers uniformly from [0, 1): 24 random bits each, so float32 and float64 hold the same numbers."""
     counter = torch.arange(math.prod(shape), device=key.device)

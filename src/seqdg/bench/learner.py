@@ -51,7 +51,7 @@ from seqdg.training.stack import Job, Stack, View, set_precision
 
 TRAINING = (
     "steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision",
-    "schedule", "warmup", "drop_every", "drop",
+    "schedule", "warmup", "drop_every", "drop", "domains_per_step",
 )  # fmt: skip
 Tick = Callable[[int], None]  # hears how many steps have been taken
 Arrays = NDArray[Any]
@@ -156,6 +156,7 @@ class StackLearner(Learner):
             trial.data, trial.net, trial.batchnorm, trial.weights, trial.size, trial.augment, len(trial.held_out),
             training.algorithm, describe_shape(algorithm), tuple(end_stages(algorithm, p.steps)),
             choose_optimizer(algorithm, p), p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
+            p.domains_per_step,
             None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
         )  # fmt: skip
 

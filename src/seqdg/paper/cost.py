@@ -118,12 +118,12 @@ def count_gradients(stack: Stack, state: State) -> float:
     plain, step = _without_graphs(stack), FlopCounterMode(display=False)
     with step:
         plain.advance(state, state.step + 1)
-    draws = stack.upcoming.samplers[0].draw(0, 1)
-    x, y = stack.inputs.serve(draws.rows[0, 0].to(stack.inputs.device))
+    draws = stack.upcoming.sampler.draw(0, 1)
+    x, y = stack.inputs.serve(draws.rows[0, 0, 0])
     weights = {name: w.to(stack.inputs.device) for name, w in stack.net.params().items()}
     one = FlopCounterMode(display=False)
     with one:
-        grad(stack.net.loss)(weights, Minibatch(x, y, draws.key[0].to(stack.inputs.device)))
+        grad(stack.net.loss)(weights, Minibatch(x, y, draws.key[0, 0]))
     return float(step.get_total_flops() / one.get_total_flops() / len(stack.jobs))
 
 

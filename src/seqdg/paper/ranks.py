@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -33,8 +33,10 @@ ELSEWHERE = 7919  # added to a seed: episodes of their own
 class PlacedSampler(Sampler):
     """The same paths with one source moved to a fixed place, all others in the order in which they were drawn."""
 
-    def __init__(self, seed: int, rows: Sequence[Tensor], batch: int, source: int, place: int) -> None:
-        super().__init__(seed, rows, batch)
+    def __init__(self, stack: Stack, source: int, place: int, shift: int = 0) -> None:
+        jobs, protocol = stack.jobs, stack.protocol
+        seeds, rows = [job.seed + shift for job in jobs], [job.split.train for job in jobs]
+        super().__init__(seeds, rows, protocol.batch, device=stack.inputs.device)
         self.source, self.place = source, place
 
     def draw(self, start: int, stop: int) -> Draws:
@@ -43,12 +45,11 @@ class PlacedSampler(Sampler):
 
 
 def move_source(domain: Tensor, rows: Tensor, source: int, place: int) -> tuple[Tensor, Tensor]:
-    """Return domain (step, place) and rows (step, place, batch) with the source at the place."""
-    steps, count = domain.shape
-    here = (domain == source).nonzero()[:, 1:]
-    others = (domain != source).nonzero()[:, 1].reshape(steps, count - 1)
-    order = torch.cat([others[:, :place], here, others[:, place:]], 1)
-    return domain.gather(1, order), rows.gather(1, order[:, :, None].expand_as(rows))
+    """Return domain (step, trial, place) and rows (step, trial, place, batch) with the source at the place."""
+    here = (domain == source).int().argmax(-1, keepdim=True)
+    others = (domain == source).int().argsort(dim=-1, stable=True)[..., :-1]
+    order = torch.cat([others[..., :place], here, others[..., place:]], -1)
+    return domain.gather(-1, order), rows.gather(-2, order.unsqueeze(-1).expand_as(rows))
 
 
 def compute(study: Study) -> Numbers:
@@ -93,10 +94,8 @@ def _classify(algorithm: Algorithm) -> str | None:
 def _trace_curve(study: Study, name: str, source: int, place: int) -> Numbers:
     """Train with the domain at its place, and judge it on other episodes that have it there too."""
     stack = study.build_stack(name)
-    samplers = [PlacedSampler(j.seed, j.split.train, j.protocol.batch, source, place) for j in stack.jobs]
-    stack = Stack(stack.net, stack.inputs, stack.jobs, samplers=samplers)
-    fresh = [PlacedSampler(j.seed + ELSEWHERE, j.split.train, j.protocol.batch, source, place) for j in stack.jobs]
-    drawn = [sampler.draw(0, EPISODES) for sampler in fresh]
+    drawn = PlacedSampler(stack, source, place, shift=ELSEWHERE).draw(0, EPISODES)
+    stack = Stack(stack.net, stack.inputs, stack.jobs, sampler=PlacedSampler(stack, source, place))
     steps, losses = [], []
     for state in walk(stack, name, study.points, study.tick):
         steps.append(state.step)
@@ -105,7 +104,7 @@ def _trace_curve(study: Study, name: str, source: int, place: int) -> Numbers:
     return {"at": steps, "mean": mean, "spread": spread}
 
 
-def _judge(stack: Stack, params: Params, drawn: Sequence[Draws], place: int) -> Tensor:
+def _judge(stack: Stack, params: Params, drawn: Draws, place: int) -> Tensor:
     """Return (trial,) the mean over the episodes."""
     losses = []
     progress = torch.zeros(len(stack.jobs), dtype=stack.inputs.dtype, device=stack.inputs.device)
@@ -116,11 +115,9 @@ def _judge(stack: Stack, params: Params, drawn: Sequence[Draws], place: int) -> 
         )
 
     for i in range(EPISODES):
-        rows = torch.stack([d.rows[i] for d in drawn]).to(stack.inputs.device)
-        domain = torch.stack([d.domain[i] for d in drawn]).to(stack.inputs.device)
-        key = torch.stack([d.key[i] for d in drawn]).to(stack.inputs.device)
-        x, y = stack.inputs.serve(rows)
-        losses.append(stack.over_trials(judge)(stack.numbers, params, Episode(x, y, domain, progress, key)).detach())
+        x, y = stack.inputs.serve(drawn.rows[i])
+        episode = Episode(x, y, drawn.domain[i], progress, drawn.key[i])
+        losses.append(stack.over_trials(judge)(stack.numbers, params, episode).detach())
     return torch.stack(losses).mean(0)
 
 

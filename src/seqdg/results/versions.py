@@ -18,11 +18,12 @@ class Release(NamedTuple):
     """What wrote the descriptions of a version, and what gives other numbers since."""
 
     name: str
+    draws: bool  # whether a seed draws other episodes since, so that all trials give other numbers
     algorithms: tuple[str, ...]
     nets: tuple[str, ...]  # that have their dropout since
 
 
-RELEASES = {1: Release("0.1", ("mmd-aae", "metareg", "crossgrad"), ("alexnet", "efficientnet-lite0"))}
+RELEASES = {1: Release("0.1", True, ("mmd-aae", "metareg", "crossgrad"), ("alexnet", "efficientnet-lite0"))}
 
 
 def read_version(record: Record) -> int:
@@ -74,6 +75,7 @@ def _describe_changes(version: int, descriptions: Sequence[dict[str, Any]]) -> s
     nets = dict.fromkeys(str(d["net"]["name"]) for d in descriptions)
     changed = [name for name in algorithms if name in release.algorithms]
     dropping = [name for name in nets if name in release.nets]
-    parts = [f"since then {list_some(changed)} changed"] if changed else []
-    parts += [f"since then {list_some(dropping)} is trained with its dropout"] if dropping else []
-    return ", and ".join(parts) or "no method in them is known to have changed"
+    parts = ["a seed draws other paths and minibatches, so that every method gives other numbers"] * release.draws
+    parts += [f"{list_some(changed)} changed"] if changed else []
+    parts += [f"{list_some(dropping)} is trained with its dropout"] if dropping else []
+    return f"since then {', and '.join(parts)}" if parts else "no method in them is known to have changed"

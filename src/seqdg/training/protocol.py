@@ -49,6 +49,7 @@ class Protocol:
     warmup: float = added_field(0.0)  # share of the steps over which the rate first rises from 0, linearly
     drop_every: float = added_field(0.3)  # share of the steps
     drop: float = added_field(0.1)
+    domains_per_step: int = added_field(0)  # how many of the sources a step meets, drawn at random; 0: all
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -64,6 +65,10 @@ class Protocol:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise UsageError(f"{name} is {value}, but at least 1 is needed.")
+        if not isinstance(self.domains_per_step, int) or self.domains_per_step < 0:
+            raise UsageError(
+                f"domains_per_step is {self.domains_per_step}, but it must be a number of domains, or 0 for all."
+            )
         for name in ("lr", "momentum", "weight_decay"):
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0:
@@ -90,6 +95,11 @@ class Protocol:
         """Whether the learning rate changes from step to step."""
         return self.schedule != "constant" or self.warmup > 0
 
+    @property
+    def schedule_fields(self) -> tuple[object, ...]:
+        """All that `scale_rate` depends on, but for the step and the total."""
+        return self.steps, self.schedule, self.warmup, self.drop_every, self.drop
+
     def scale_rate(self, step: int, total: int) -> float:
         """Return what the schedule makes of the learning rate at a step (from 0) of a training of `total` steps.
 
@@ -105,6 +115,15 @@ class Protocol:
             return self.drop ** math.floor(share / self.drop_every + 1e-9)
         rest = (share - self.warmup) / (1 - self.warmup)
         return 0.5 * (1 + math.cos(math.pi * rest)) if self.schedule == "cosine" else 1.0
+
+    def count_domains(self, sources: int) -> int:
+        """Count the domains of a step, of so many sources."""
+        if self.domains_per_step > sources:
+            raise UsageError(
+                f"A step is to meet {self.domains_per_step} domains (domains_per_step), but there are {sources} to "
+                f"learn from: ask for {sources} or fewer, or for 0, which means all."
+            )
+        return self.domains_per_step or sources
 
     @property
     def dtype(self) -> torch.dtype:

@@ -1,19 +1,27 @@
-"""Everything random of a trial, drawn from its own seed before the device sees it.
+"""Everything random of a trial, drawn from its own seed: the same integers alone, in a stack, on any device.
 
-Any stretch of steps can be drawn without those before it, so a resumed trial meets the same episodes.
+Paths, minibatches and keys are functions of the seed and the number of the step (`seqdg.base.noise`), computed for all
+trials of a stack and many steps at once, on its device. Any stretch of steps can be drawn without those before it, so a
+resumed trial meets the same episodes.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+
+from seqdg.base import noise
+from seqdg.base.shuffle import shuffle
+
+AHEAD = 64, 256  # steps drawn at once: at least, and at most where that many are one block
+BLOCK = 2**16  # row numbers computed at once on a CPU, so that they stay in its cache
+STEPS, CHOICES, ROWS = range(3)  # what random numbers are for
+_Places = tuple[tuple[int, int], ...]  # where the rows of every source begin, and how many there are
 
 
 def make_stream(seed: int, *purpose: str | int) -> np.random.Generator:
@@ -28,58 +36,98 @@ def make_generator(seed: int, *purpose: str | int) -> torch.Generator:
 
 
 class Draws(NamedTuple):
-    """A stretch of steps of one trial."""
+    """A stretch of steps."""
 
-    domain: Tensor  # (step, domain) which source is met first, second, ...: the path p
-    rows: Tensor  # (step, domain, batch) row numbers of the data set, in the order of the path
-    key: Tensor  # (step,)
+    domain: Tensor  # (step, trial, domain) which source is met first, second, ...: the path p
+    rows: Tensor  # (step, trial, domain, batch) row numbers of the data set, in the order of the path
+    key: Tensor  # (step, trial)
 
 
 class Sampler:
-    """Paths, minibatches and keys of one trial. A domain is drawn in reshuffled epochs that wrap."""
+    """Paths, minibatches and keys of the trials of a stack.
 
-    def __init__(self, seed: int, rows: Sequence[Tensor], batch: int) -> None:
-        self.seed, self.batch = seed, batch
-        self.rows = [r.numpy() for r in rows]  # the training rows of every source
-        self._places = _Series(lambda: make_stream(seed, "order"), lambda g, count: g.random((count, len(rows))))
-        self._keys = _Series(lambda: make_stream(seed, "key"), lambda g, count: g.integers(2**62, size=count))
-        self._epochs: list[dict[int, NDArray[np.int64]]] = [{} for _ in rows]  # the last ones used
+    A source is drawn in reshuffled epochs that wrap. Where a step has k of M sources, they are drawn in rounds of
+    M // k steps: in a round no source is met twice, and M % k of them, drawn at random, are not met.
 
-    @cached_property
-    def identity(self) -> tuple[object, ...]:
-        """Samplers with the same identity draw the same."""
-        return self.seed, self.batch, *(rows.tobytes() for rows in self.rows)
+    seeds: of every trial.
+    rows: the training rows of every source of every trial.
+    batch: rows of a minibatch.
+    domains: how many sources a step has; 0: all.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        rows: Sequence[Sequence[Tensor]],
+        batch: int,
+        domains: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.batch, self.sources, self.device = batch, len(rows[0]), torch.device(device)
+        self.domains = domains or self.sources
+        self.round = self.sources // self.domains
+        table, places = _concatenate(rows)
+        which: dict[tuple[int, _Places], int] = {}  # trials that differ in settings alone see the same
+        self._which = torch.tensor([which.setdefault(pair, len(which)) for pair in zip(seeds, places, strict=True)])
+        roots = {seed: int(make_stream(seed, "episodes").integers(2**62)) for seed in dict.fromkeys(seeds)}
+        root = torch.tensor([[roots[seed]] for seed, _ in which])  # (trial, 1)
+        first, length = torch.tensor([place for _, place in which]).unbind(-1)  # (trial, source)
+        self._epochs = 2 + (batch - 2) // int(length.min())  # a minibatch meets at most so many
+        source_key = noise.fold(noise.fold(root, ROWS), torch.arange(self.sources))
+        places_of_sources = (t.to(torch.int32) for t in (first, length, _take_root(length)))
+        self._of_source = [t.flatten().to(device) for t in (*places_of_sources, source_key)]
+        self._first_source = (torch.arange(len(which)) * self.sources).unsqueeze(1).to(device)
+        self._step_key, self._choice_key = (noise.fold(root, purpose).to(device) for purpose in (STEPS, CHOICES))
+        self._table, self._which = table.to(device), self._which.to(device)
+        self._block = max(1, BLOCK // (len(which) * self.domains * batch))  # steps
+        self.ahead = max(AHEAD[0], min(AHEAD[1], self._block))
 
     def draw(self, start: int, stop: int) -> Draws:
-        """Draw steps start, ..., stop - 1; this is fastest where the last stretch ended at `start`."""
-        order = np.argsort(self._places(start, stop), axis=1)
-        by_source = np.stack([self._draw_minibatches(d, start, stop) for d in range(len(self.rows))], axis=1)
-        rows = np.take_along_axis(by_source, order[:, :, None], axis=1)
-        return Draws(torch.from_numpy(order), torch.from_numpy(rows), torch.from_numpy(self._keys(start, stop)))
+        """Draw steps start, ..., stop - 1."""
+        step = torch.arange(start, stop, device=self.device).reshape(-1, 1, 1)
+        key, order = self._draw_keys(step)
+        domain = order if self.domains == self.sources else self._choose_domains(step, order)
+        block = self._block if self.device.type == "cpu" else max(1, stop - start)
+        parts = map(self._draw_rows, torch.split(step, block), torch.split(domain, block))
+        drawn = Draws(domain, torch.cat(list(parts)), key)
+        if len(self._which) == len(self._first_source):
+            return drawn
+        return Draws(*(t.index_select(1, self._which) for t in drawn))
 
-    def _draw_minibatches(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        rows, first, last = self.rows[source], start * self.batch, stop * self.batch
-        epochs = range(first // len(rows), (last - 1) // len(rows) + 1)
-        old = self._epochs[source]
-        self._epochs[source] = {e: old[e] if e in old else self._shuffle(source, e) for e in epochs}
-        skip = first - epochs[0] * len(rows)
-        drawn: NDArray[np.int64] = np.concatenate(list(self._epochs[source].values()))[skip : skip + last - first]
-        return drawn.reshape(stop - start, self.batch)
+    def _draw_keys(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the key (step, trial) and an order (step, trial, domain) of as many numbers as a step has domains:
+        that of random bits; equal ones, which are rare, as they come."""
+        count = torch.arange(self.domains + 1, device=self.device)
+        key = noise.fold(self._step_key, step * len(count) + count)
+        return key[..., 0], (key[..., 1:] >> 32).sort(dim=-1, stable=True).indices
 
-    def _shuffle(self, source: int, epoch: int) -> NDArray[np.int64]:
-        rows = self.rows[source]
-        return rows[make_stream(self.seed, "epoch", source, epoch).permutation(len(rows))]
+    def _choose_domains(self, step: Tensor, order: Tensor) -> Tensor:
+        """Return the sources (step, trial, domain) that are met, in this order."""
+        number = step.div(self.round, rounding_mode="floor")
+        place = order + (step - number * self.round) * self.domains
+        n = torch.tensor(self.sources, dtype=torch.int32, device=self.device)
+        key = noise.fold(self._choice_key, number).expand(place.shape)
+        return shuffle(place.to(torch.int32), n, _take_root(n), key).long()
+
+    def _draw_rows(self, step: Tensor, domain: Tensor) -> Tensor:
+        """Return rows (step, trial, domain, batch) of domains (step, trial, domain)."""
+        source = (domain + self._first_source).flatten()
+        first, n, width, key = (t.index_select(0, source).reshape(*domain.shape, 1) for t in self._of_source)
+        before = (step.div(self.round, rounding_mode="floor") * self.batch).unsqueeze(-1)  # rows drawn in rounds before
+        epoch = before.div(n, rounding_mode="floor")
+        place = (before - epoch * n).to(torch.int32) + torch.arange(self.batch, dtype=torch.int32, device=self.device)
+        begun = place.div(n, rounding_mode="floor")  # epochs, in this minibatch
+        keys = noise.fold(key, epoch + torch.arange(self._epochs, device=self.device))
+        number = shuffle(place.sub_(begun * n), n, width, keys.gather(-1, begun.long()))
+        return self._table.index_select(0, number.add_(first).flatten()).reshape(number.shape).long()
 
 
 class Upcoming:
     """What the next steps of a stack of trials will see, (step, trial, ...), drawn before it is needed."""
 
-    def __init__(self, samplers: Sequence[Sampler]) -> None:
-        self.samplers = samplers
-        same: dict[tuple[object, ...], int] = {}  # trials that differ in settings alone see the same
-        self._which = [same.setdefault(s.identity, len(same)) for s in samplers]
-        self._distinct = list({s.identity: s for s in samplers}.values())
-        self._start, self._drawn = 0, self._draw(0, 0)
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler = sampler
+        self._start, self._drawn = 0, sampler.draw(0, 0)
 
     def take(self, first: int, last: int) -> Draws:
         """Return the draws of steps first, ..., last - 1."""
@@ -87,38 +135,35 @@ class Upcoming:
         return Draws(*(d[first - self._start : last - self._start] for d in self._drawn))
 
     def prepare(self, first: int, last: int) -> None:
-        """Draw those of these steps that are not drawn yet, and forget the steps before them."""
+        """Draw those of these steps that are not drawn yet, with some that follow, and forget the steps before."""
         end = self._start + len(self._drawn.key)
         if not self._start <= first <= end:
             self._start, end = first, first
-            self._drawn = self._draw(first, first)
+            self._drawn = self.sampler.draw(first, first)
         if last > end:
-            new = self._draw(end, last)
+            new = self.sampler.draw(end, max(last, end + self.sampler.ahead))
             kept = (d[first - self._start :] for d in self._drawn)
             self._start, self._drawn = first, Draws(*(torch.cat(pair) for pair in zip(kept, new, strict=True)))
 
-    def _draw(self, start: int, stop: int) -> Draws:
-        if start == stop:
-            sources, batch = len(self.samplers[0].rows), self.samplers[0].batch
-            shapes = ((sources,), (sources, batch), ())
-            return Draws(*(torch.empty((0, len(self.samplers), *shape), dtype=torch.int64) for shape in shapes))
-        each = [sampler.draw(start, stop) for sampler in self._distinct]
-        which = torch.tensor(self._which)
-        return Draws(*(torch.stack(column, 1).index_select(1, which) for column in zip(*each, strict=True)))
+
+def _concatenate(rows: Sequence[Sequence[Tensor]]) -> tuple[Tensor, list[_Places]]:
+    """Return all row numbers one after the other, and where those of each source of each trial are: sources with the
+    same rows share them."""
+    begins: dict[bytes, int] = {}
+    parts, places, end = [torch.empty(0, dtype=torch.int32)], [], 0
+    for sources in rows:
+        place = []
+        for numbers in sources:
+            name = numbers.numpy().tobytes()
+            if name not in begins:
+                begins[name] = end
+                parts.append(numbers.to(torch.int32))
+                end += len(numbers)
+            place.append((begins[name], len(numbers)))
+        places.append(tuple(place))
+    return torch.cat(parts), places
 
 
-class _Series:
-    """The numbers of one stream. Any stretch can be drawn; one that follows the last is the fastest."""
-
-    def __init__(
-        self, begin: Callable[[], np.random.Generator], draw: Callable[[np.random.Generator, int], NDArray[Any]]
-    ) -> None:
-        self._begin, self._draw = begin, draw
-        self._generator, self._at = begin(), 0
-
-    def __call__(self, start: int, stop: int) -> NDArray[Any]:
-        if start < self._at:
-            self._generator, self._at = self._begin(), 0
-        self._draw(self._generator, start - self._at)
-        self._at = stop
-        return self._draw(self._generator, stop - start)
+def _take_root(n: Tensor) -> Tensor:
+    """Return floor(sqrt(n)) of numbers below 2^52: float64 is exact enough for it."""
+    return n.double().sqrt().to(n.dtype)

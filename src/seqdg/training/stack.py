@@ -80,13 +80,15 @@ class Stack:
         inputs: Inputs,
         jobs: Sequence[Job],
         capture: bool = True,
-        samplers: Sequence[Sampler] | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
         self.net, self.inputs, self.jobs = net, inputs, jobs
         self.algorithm, self.protocol = jobs[0].algorithm, jobs[0].protocol
         self.alone = len(jobs) == 1
         self.optimizer = OPTIMIZERS[choose_optimizer(self.algorithm, self.protocol)]
-        self.upcoming = Upcoming(samplers or [Sampler(job.seed, job.split.train, job.protocol.batch) for job in jobs])
+        seeds, rows = [job.seed for job in jobs], [job.split.train for job in jobs]
+        domains = self.protocol.count_domains(len(rows[0]))
+        self.upcoming = Upcoming(sampler or Sampler(seeds, rows, self.protocol.batch, domains, inputs.device))
         # One trial alone keeps plain numbers: arithmetic with them needs one kernel less than with tensors.
         self.numbers = {} if self.alone else self._stack_numbers([collect_numbers(job.algorithm) for job in jobs])
         rates = [Rates(*(getattr(job.protocol, name) for name in Rates._fields)) for job in jobs]
@@ -203,14 +205,17 @@ class Stack:
         """Draw what every trial sees in these steps, (step, trial, ...), on the device."""
         device, start = self.inputs.device, self.bounds[stage - 1] if stage else 0
         domain, rows, key = self.upcoming.take(first, last)
-        share = (torch.arange(first, last) - start).double() / (self.bounds[stage] - start)
+        share = (torch.arange(first, last, device=device) - start).double() / (self.bounds[stage] - start)
         progress = share.to(self.inputs.dtype)[:, None].expand(last - first, len(self.jobs))
         data = {"domain": domain, "rows": rows, "key": key, "progress": progress}
         if any(job.protocol.has_schedule for job in self.jobs):
-            steps = range(first, last)
-            factors = [[job.protocol.scale_rate(step, self.bounds[-1]) for job in self.jobs] for step in steps]
-            data["rate"] = torch.tensor(factors, dtype=torch.float64).to(self.inputs.dtype)
-        return {name: value.to(device) for name, value in data.items()}
+            schedules = {job.protocol.schedule_fields: job.protocol for job in self.jobs}
+            which = {fields: i for i, fields in enumerate(schedules)}
+            factors = [[p.scale_rate(step, self.bounds[-1]) for p in schedules.values()] for step in range(first, last)]
+            of_trial = torch.tensor([which[job.protocol.schedule_fields] for job in self.jobs])
+            rates = torch.tensor(factors, dtype=torch.float64).to(self.inputs.dtype).index_select(1, of_trial)
+            data["rate"] = rates.to(device, non_blocking=True)
+        return data
 
     def _run_eagerly(self, state: State, draws: StepData) -> Tensor:
         step, losses = self._watch(self.over_trials(self._make_step(state.stage))), []
@@ -322,8 +327,10 @@ class Stack:
         batch = self.protocol.batch
         count = max(1, min(most, *(len(rows) for job in self.jobs for rows in job.split.train)) // batch)
         one = self.over_trials(lambda numbers, params, x: self._with_numbers(numbers).statistics(self.net, params, x))
-        drawn = Upcoming(self.upcoming.samplers).take(0, count).rows.to(self.inputs.device)
-        parts = drawn.transpose(1, 2).flatten(0, 1)  # (step x source, trial, batch)
+        sampler = self.upcoming.sampler
+        parts = (
+            sampler.draw(0, count * sampler.round).rows.transpose(1, 2).flatten(0, 1)
+        )  # (step x source, trial, batch)
         return self.net.pool_statistics([one(self.numbers, deployed, self.inputs.serve(rows)[0]) for rows in parts])
 
     def _count_rows_together(self, trials: int) -> int:

@@ -252,10 +252,9 @@ class Training:
 def draw_rows(trial: Trial, split: Split, first: int, last: int) -> tuple[Tensor, Tensor]:
     """Return the rows (step, source, batch) that a trial sees in these steps, in the order of the sources, and the keys
     (step,) of their augmentation: those that our algorithms see with the same seed."""
-    draws = Sampler(trial.seed, split.train, trial.protocol.batch).draw(first, last)
-    place = draws.domain.argsort(1)  # where in the path each source is
-    rows = draws.rows.gather(1, place[:, :, None].expand_as(draws.rows))
-    return rows, draws.key
+    domain, rows, key = (d[:, 0] for d in Sampler([trial.seed], [split.train], trial.protocol.batch).draw(first, last))
+    place = domain.argsort(1)  # where in the path each source is
+    return rows.gather(1, place[:, :, None].expand_as(rows)), key
 
 
 def load_minibatches(
