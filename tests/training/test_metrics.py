@@ -5,12 +5,20 @@ import json
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, roc_auc_score
+from sklearn.metrics import (
+    accuracy_score,
+    balanced_accuracy_score,
+    f1_score,
+    log_loss,
+    recall_score,
+    roc_auc_score,
+    top_k_accuracy_score,
+)
 
 from command import seqdg
 from seqdg.results.criteria import CRITERIA, Unit
 from seqdg.results.store import Store
-from seqdg.training.metrics import METRICS, compute_metrics
+from seqdg.training.metrics import METRICS, Groups, compute_metrics
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -27,6 +35,11 @@ def test_metrics_are_those_of_scikit_learn_on_the_rows_that_the_mask_keeps(class
         assert found["accuracy"][t].item() == pytest.approx(accuracy_score(truth, guess))
         assert found["balanced_accuracy"][t].item() == pytest.approx(balanced_accuracy_score(truth, guess))
         assert found["log_loss"][t].item() == pytest.approx(log_loss(truth, p, labels=range(classes)))
+        occurring = np.unique(truth)  # as WILDS: a class that is only guessed costs others their precision alone
+        f1 = f1_score(truth, guess, labels=occurring, average="macro", zero_division=0)
+        assert found["macro_f1"][t].item() == pytest.approx(f1)
+        recalls = recall_score(truth, guess, labels=occurring, average=None)
+        assert found["worst_class"][t].item() == pytest.approx(min(recalls))
         if classes == 2:
             assert found["auroc"][t].item() == pytest.approx(roc_auc_score(truth, p[:, 1]))
     assert ("auroc" in found) == (classes == 2)
@@ -46,6 +59,82 @@ def test_calibration_error_is_the_mean_gap_between_confidence_and_accuracy_over_
             right = (guess == y[0]).numpy()[inside].mean()
             want += inside.mean() * abs(right - confidence.numpy()[inside].mean())
     assert found == pytest.approx(want)
+
+
+@pytest.mark.parametrize("classes", [4, 5, 6, 9])
+def test_top5_is_that_of_scikit_learn_and_defined_above_five_classes(classes):
+    generator = torch.Generator().manual_seed(classes)
+    logits = torch.randn(2, 40, classes, generator=generator, dtype=torch.float64)
+    y = torch.randint(0, classes, (2, 40), generator=generator)
+    mask = torch.arange(40) < torch.tensor([40, 17])[:, None]
+    found = compute_metrics(logits, y, mask)
+    assert ("top5" in found) == (classes > 5)
+    for t, n in enumerate([40, 17]) if classes > 5 else ():
+        want = top_k_accuracy_score(y[t, :n].numpy(), logits[t, :n].numpy(), k=5, labels=range(classes))
+        assert found["top5"][t].item() == pytest.approx(want)
+
+
+def test_a_true_class_that_ties_for_the_fifth_place_is_among_the_five_and_one_that_is_no_number_is_not():
+    logits = torch.tensor([[[9.0, 8, 7, 6, 1, 1, 1], [9.0, 8, 7, 6, 5, 1, 1], [float("nan")] * 7]])
+    found = compute_metrics(logits, torch.tensor([[6, 6, 0]]), torch.ones(1, 3, dtype=torch.bool))
+    assert found["top5"].item() == pytest.approx(1 / 3)
+
+
+def _draw_groups(seed, trials=3, rows=60, classes=3, groups=7):
+    """Draw predictions of rows in groups, of which the last never occurs."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(trials, rows, classes, generator=generator)
+    y = torch.randint(0, classes, (trials, rows), generator=generator)
+    index = torch.randint(0, groups - 1, (trials, rows), generator=generator)
+    mask = torch.arange(rows) < torch.tensor([rows, 25, 4])[:trials, None]
+    return logits, y, mask, Groups(index, groups)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_worst_group_and_tenth_percentile_are_over_the_groups_that_have_rows(seed):
+    logits, y, mask, groups = _draw_groups(seed)
+    found = compute_metrics(logits, y, mask, groups)
+    for t in range(3):
+        accuracies = []
+        for g in range(groups.total):
+            right = [
+                float(logits[t, i].argmax() == y[t, i])
+                for i in range(60)
+                if mask[t, i] and groups.number[t, i] == g
+            ]  # fmt: skip
+            if right:
+                accuracies.append(sum(right) / len(right))
+        assert found["worst_group"][t].item() == pytest.approx(min(accuracies))
+        assert found["group_p10"][t].item() == pytest.approx(np.percentile(accuracies, 10))
+
+
+def test_one_group_makes_its_metrics_the_accuracy_and_groups_change_no_other_metric():
+    logits, y, mask, groups = _draw_groups(0)
+    plain = compute_metrics(logits, y, mask)
+    found = compute_metrics(logits, y, mask, Groups(torch.zeros_like(groups.number), 1))
+    assert set(found) - set(plain) == {"worst_group", "group_p10"}
+    assert found["worst_group"].tolist() == found["group_p10"].tolist() == pytest.approx(plain["accuracy"].tolist())
+    assert {name: found[name].tolist() for name in plain} == {name: v.tolist() for name, v in plain.items()}
+
+
+def test_the_labels_of_each_class_as_groups_make_the_worst_group_the_worst_class():
+    logits, y, mask, _ = _draw_groups(1)
+    found = compute_metrics(logits, y, mask, Groups(y, 3))
+    assert found["worst_group"].tolist() == found["worst_class"].tolist()
+
+
+def test_metrics_of_no_rows_are_not_numbers():
+    logits, y, _, groups = _draw_groups(2)
+    found = compute_metrics(logits, y, torch.zeros_like(y, dtype=torch.bool), groups)
+    for name in ("macro_f1", "worst_class", "worst_group", "group_p10"):
+        assert torch.isnan(found[name]).all()
+
+
+def test_a_class_that_is_guessed_and_never_true_counts_in_no_mean_but_lowers_no_other_recall():
+    logits = torch.tensor([[[2.0, 0, 0], [0, 0, 2.0], [0, 2.0, 0]]])
+    found = compute_metrics(logits, torch.tensor([[0, 0, 1]]), torch.ones(1, 3, dtype=torch.bool))
+    assert found["macro_f1"].item() == pytest.approx((2 / 3 + 1) / 2)
+    assert found["worst_class"].item() == pytest.approx(1 / 2)
 
 
 def test_one_kind_of_label_has_no_auroc_and_an_absent_class_does_not_count_as_missed():
@@ -103,6 +192,16 @@ def test_a_criterion_that_is_defined_from_four_classes_on_is_refused_where_there
 )
 def test_the_numbers_of_classes_of_a_criterion_are_said_in_words(least, most, words):
     assert Unit("Some", least_classes=least, most_classes=most).scope == words
+
+
+def test_a_criterion_by_group_is_refused_where_there_are_none(tmp_path):
+    (tmp_path / "table.csv").write_text(
+        "p,kind,site\n" + "".join(f"{i % 7},{'ab'[i % 2]},{i % 3}\n" for i in range(24))
+    )
+    words = ["--label", "kind", "--domain", "site", "--steps", 2, "--criterion", "worst_group"]
+    done = seqdg("fit", tmp_path / "table.csv", *words, "--out", tmp_path / "model")
+    assert done.returncode == 2
+    assert "worst_group is defined for data with groups (group_column in [data]), and here are none" in done.stderr
 
 
 def test_every_criterion_has_a_metric_and_every_metric_a_criterion():

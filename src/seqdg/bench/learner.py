@@ -321,7 +321,8 @@ class ArrayLearner(Learner):
             entering, labels = inputs.serve(rows[None])
             log_p = torch.from_numpy(np.log(np.clip(predict(entering[0].numpy()), 1e-12, 1.0)))[None]
             mask = torch.ones(1, len(rows), dtype=torch.bool)
-            parts.append(DomainPredictions(log_p, labels, mask, rows[None], mark_fifth(rows[None], fifth, cpu)))
+            groups, marked = inputs.find_groups(rows[None]), mark_fifth(rows[None], fifth, cpu)
+            parts.append(DomainPredictions(log_p, labels, mask, rows[None], marked, groups))
         evaluation = measure_predictions(parts, sources, steps)[0]
         losses = (*evaluation.source["log_loss"], *evaluation.held_out["log_loss"])
         finite = all(

@@ -24,6 +24,7 @@ from seqdg.nets import BuiltNet, Criterion, NetSpec, build_net
 from seqdg.nets.normalization import Normalization
 from seqdg.training.inputs import Inputs
 from seqdg.training.loss import make_loss
+from seqdg.training.metrics import Groups
 from seqdg.training.prefetch import fits_on, move_to_device
 from seqdg.training.protocol import Protocol as TrainingProtocol
 from seqdg.training.protocol import list_sources, split_rows
@@ -155,12 +156,12 @@ class Task:
     def make_inputs(self, trials: Sequence[Trial], net: BuiltNet, device: torch.device) -> Inputs:
         """Make the inputs of a stack of trials."""
         dataset, first = self.dataset(), trials[0]
-        x, dtype = self._move_rows(dataset, device), first.protocol.dtype
+        x, dtype, groups = self._move_rows(dataset, device), first.protocol.dtype, _find_groups(dataset)
         if dataset.is_image:
             transform = ImageTransform(first.size, net.normalization, find_augmentation(first.augment))
-            return Inputs(x, dataset.y, device, dtype, transform)
+            return Inputs(x, dataset.y, device, dtype, transform, groups=groups)
         if self._count_numbers() is None:
-            return Inputs(x, dataset.y, device, dtype)
+            return Inputs(x, dataset.y, device, dtype, groups=groups)
         return self._scale_inputs(x, dataset, [trial.held_out for trial in trials], device, dtype)
 
     def _count_numbers(self) -> int | None:
@@ -179,15 +180,21 @@ class Task:
         self, x: Tensor, dataset: Dataset, held_out: Sequence[tuple[str, ...]], device: torch.device, dtype: torch.dtype
     ) -> Inputs:
         """Scale the numbers of every trial by its own sources: beforehand where that fits into memory."""
+        groups = _find_groups(dataset)
         kinds = list(dict.fromkeys(held_out))  # trials with the same domains held out have the same constants
         each = [_find_constants(dataset, out, self._count_numbers() or 0) for out in kinds]
         scaling = Scaling(*(torch.stack(c).to(device, dtype) for c in zip(*each, strict=True)))
         kind = torch.tensor([kinds.index(out) for out in held_out], device=device)
         if len(kinds) * x.numel() <= READY:
             versions = scaling(x.to(dtype).expand(len(kinds), *x.shape))  # (kind, row, input)
-            return Inputs(versions.flatten(0, 1), dataset.y, device, dtype, first_row=kind * len(x))
+            first_row = kind * len(x)
+            return Inputs(versions.flatten(0, 1), dataset.y, device, dtype, first_row=first_row, groups=groups)
         per_trial = Scaling(*(c.index_select(0, kind) for c in scaling))
-        return Inputs(x, dataset.y, device, dtype, scaling=per_trial)
+        return Inputs(x, dataset.y, device, dtype, scaling=per_trial, groups=groups)
+
+
+def _find_groups(dataset: Dataset) -> Groups | None:
+    return None if dataset.group is None else Groups(dataset.group, len(dataset.groups))
 
 
 def _find_constants(dataset: Dataset, held_out: tuple[str, ...], numbers: int) -> Scaling:

@@ -44,7 +44,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     warmup: share of the steps over which the rate first rises.
     validation: share of every domain's rows that is not trained on; they choose the step whose weights are kept.
         0: train on all rows and keep the last step's.   evaluations: how many steps are compared.
-    criterion: what the step is chosen by: accuracy, balanced_accuracy, log_loss, calibration_error or auroc.
+    criterion: what the step is chosen by: accuracy, balanced_accuracy, log_loss, calibration_error, auroc (of two
+        classes), macro_f1, worst_class or top5 (above five classes).
     stop: keep the weights after this many steps, whatever the validation says. The steps of a stage that comes on top
         of `steps`, as MetaReg's first does, count.
     class_weight: None, 'balanced', or a weight by class.

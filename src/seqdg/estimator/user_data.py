@@ -90,9 +90,8 @@ def make_user_data(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: 
         raise UsageError(f"There is only one class, {classes[0]}: at least two are needed to learn to tell them apart.")
     unit = CRITERIA[recipe.criterion]
     if not unit.is_defined(len(classes)):
-        raise UsageError(
-            f"{recipe.criterion} is defined for {unit.scope}, and there are {len(classes)}: choose another criterion."
-        )
+        here = "here are none" if unit.by_group else f"there are {len(classes)}"
+        raise UsageError(f"{recipe.criterion} is defined for {unit.scope}, and {here}: choose another criterion.")
     names, domain = _read_domains(domains, len(y))
     rows, read = _read_rows(x, recipe, gaps)
     if not len(rows) == len(codes) == len(domain):

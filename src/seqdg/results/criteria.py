@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Unit:
-    """How values of a criterion are compared and printed, and for how many classes it is defined."""
+    """How values of a criterion are compared and printed, and for which data it is defined."""
 
     title: str
     higher_is_better: bool = True
@@ -16,14 +16,19 @@ class Unit:
     points: str = "points"  # the unit of a difference
     least_classes: int = 2
     most_classes: int | None = None  # None: any number
+    by_group: bool = False  # whether it judges groups of rows, which not all data have
 
-    def is_defined(self, classes: int) -> bool:
-        """Whether there is a value for this number of classes."""
+    def is_defined(self, classes: int, groups: int = 0) -> bool:
+        """Whether there is a value for this number of classes, and of groups of rows."""
+        if self.by_group and not groups:
+            return False
         return self.least_classes <= classes and (self.most_classes is None or classes <= self.most_classes)
 
     @property
     def scope(self) -> str:
-        """The numbers of classes for which it is defined, in words; empty for every number."""
+        """The data for which it is defined, in words; empty for all."""
+        if self.by_group:
+            return "data with groups (group_column in [data])"
         if self.most_classes is None:
             return f"{self.least_classes} or more classes" if self.least_classes > 2 else ""
         if self.least_classes == self.most_classes:
@@ -37,6 +42,11 @@ CRITERIA = {
     "log_loss": Unit("Log-loss", higher_is_better=False, factor=1.0, digits=3, points=""),
     "calibration_error": Unit("Expected calibration error in %", higher_is_better=False),
     "auroc": Unit("Area under the ROC curve in %", most_classes=2),
+    "macro_f1": Unit("Macro-F1 in %"),
+    "worst_class": Unit("Accuracy on the worst class in %"),
+    "top5": Unit("Top-5 accuracy in %", least_classes=6),
+    "worst_group": Unit("Accuracy on the worst group in %", by_group=True),
+    "group_p10": Unit("10th percentile of the accuracy over groups in %", by_group=True),
 }
 DECIMALS = 9  # to which values are compared
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from seqdg.data.pixels import scale_to_unit
 from seqdg.data.scaling import Scaling
+from seqdg.training.metrics import Groups
 from seqdg.training.prefetch import gather_rows, prefetch
 
 
@@ -26,6 +27,7 @@ class Inputs:
 
     scaling: constants of every trial of a stack, (trial, input), for rows whose numbers are not scaled yet.
     first_row: (trial,) where the rows of each trial begin, if x holds several versions of them one after the other.
+    groups: of all rows, where the data have them.
     """
 
     def __init__(
@@ -37,11 +39,13 @@ class Inputs:
         transform: Transform | None = None,
         scaling: Scaling | None = None,
         first_row: Tensor | None = None,
+        groups: Groups | None = None,
     ) -> None:
         self.device, self.dtype, self.transform = device, dtype, transform
         self._scaling = None if scaling is None else Scaling(*(c.to(device, dtype) for c in scaling))
         self._first_row = None if first_row is None else first_row.to(device)
         self.y = y.to(device)
+        self._groups = None if groups is None else groups._replace(number=groups.number.to(device))
         self._x = x.to(device, dtype if x.is_floating_point() else None) if isinstance(x, Tensor) else x
 
     @property
@@ -76,6 +80,13 @@ class Inputs:
         if self.transform is not None:
             x = self.transform.serve(self._widen(x))
         return x, self._gather_labels(rows)
+
+    def find_groups(self, rows: Tensor) -> Groups | None:
+        """Return the groups of rows, where the data have them."""
+        if self._groups is None:
+            return None
+        number = self._groups.number.index_select(0, rows.flatten().to(self.device))
+        return self._groups._replace(number=number.reshape(rows.shape))
 
     def _augment(self, x: Tensor, key: Tensor) -> Tensor:
         if self.transform is None:

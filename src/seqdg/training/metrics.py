@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +13,15 @@ from torch import Tensor
 from seqdg.results.criteria import CRITERIA
 
 BINS = 15
+TOP = 5
+QUANTILE = 0.1  # of the accuracies of groups
+
+
+class Groups(NamedTuple):
+    """The group of each row, where the data have groups beside their domains."""
+
+    number: Tensor  # (trial, row) from 0, or (row,) of a whole data set
+    total: int  # of groups in the whole data set
 
 
 @dataclass(frozen=True)
@@ -21,6 +31,7 @@ class Predictions:
     log_p: Tensor  # (trial, row, class) float64
     y: Tensor  # (trial, row)
     mask: Tensor  # (trial, row) bool
+    groups: Groups | None = None
 
     @cached_property
     def weight(self) -> Tensor:
@@ -30,7 +41,38 @@ class Predictions:
     @cached_property
     def correct(self) -> Tensor:
         """(trial, row) 1 where a row counts and its most probable class is the true one."""
-        return (self.log_p.max(-1).indices == self.y).double() * self.weight
+        return (self.guess == self.y).double() * self.weight
+
+    @cached_property
+    def most_probable(self) -> tuple[Tensor, Tensor]:
+        """(trial, row) the log-probability of the most probable class, and which one it is."""
+        highest = self.log_p.max(-1)
+        return highest.values, highest.indices
+
+    @property
+    def guess(self) -> Tensor:
+        """(trial, row) the most probable class."""
+        return self.most_probable[1]
+
+    @cached_property
+    def by_class(self) -> tuple[Tensor, Tensor]:
+        """(trial, class) the rows of each class, and those of them that are predicted right."""
+        classes = self.log_p.shape[-1]
+        return self.count(self.y, self.weight, classes), self.count(self.y, self.correct, classes)
+
+    @cached_property
+    def group_accuracy(self) -> Tensor:
+        """(trial, group) the accuracy on each group that has rows, ascending; infinite in the places of the others."""
+        if self.groups is None:
+            raise ValueError("These rows have no groups.")
+        number, groups = self.groups
+        total, hit = self.count(number, self.weight, groups), self.count(number, self.correct, groups)
+        return _divide_present(hit, total).sort(1).values
+
+    def count(self, kind: Tensor, weight: Tensor, kinds: int) -> Tensor:
+        """Sum the weights (trial, row) of the rows of each kind: (trial, kind). They are 0 or 1, and their sums
+        exact in any order, so that a GPU gives the same every time."""
+        return weight.new_zeros(len(weight), kinds).scatter_add(1, kind, weight)
 
 
 Metric = Callable[[Predictions], Tensor]  # (trial,)
@@ -43,14 +85,16 @@ def metric(function: Metric) -> Metric:
     return function
 
 
-def compute_metrics(logits: Tensor, y: Tensor, mask: Tensor) -> dict[str, Tensor]:
+def compute_metrics(logits: Tensor, y: Tensor, mask: Tensor, groups: Groups | None = None) -> dict[str, Tensor]:
     """Return (trial,) by criterion, over the rows that the mask keeps; of the criteria defined for so many classes.
 
-    logits: (trial, row, class)   y: (trial, row)   mask: (trial, row) bool
+    logits: (trial, row, class)   y: (trial, row)   mask: (trial, row) bool   groups: where the data have them
     """
-    predictions = Predictions(logits.double().log_softmax(-1), y, mask)
-    classes = logits.shape[-1]
-    return {name: function(predictions) for name, function in METRICS.items() if CRITERIA[name].is_defined(classes)}
+    predictions = Predictions(logits.double().log_softmax(-1), y, mask, groups)
+    classes, count = logits.shape[-1], 0 if groups is None else groups.total
+    return {
+        name: function(predictions) for name, function in METRICS.items() if CRITERIA[name].is_defined(classes, count)
+    }
 
 
 @metric
@@ -62,8 +106,7 @@ def accuracy(p: Predictions) -> Tensor:
 @metric
 def balanced_accuracy(p: Predictions) -> Tensor:
     """Mean of the accuracy on each class, over the classes that occur."""
-    zeros = p.correct.new_zeros(len(p.y), p.log_p.shape[-1])
-    total, hit = zeros.scatter_add(1, p.y, p.weight), zeros.scatter_add(1, p.y, p.correct)
+    total, hit = p.by_class
     present = (total > 0).double()
     return (hit / total.clamp(min=1) * present).sum(1) / present.sum(1)
 
@@ -77,7 +120,7 @@ def log_loss(p: Predictions) -> Tensor:
 @metric
 def calibration_error(p: Predictions) -> Tensor:
     """Expected calibration error over 15 equal bins (Guo et al. 2017)."""
-    confidence = p.log_p.max(-1).values.exp()
+    confidence = p.most_probable[0].exp()
     place = (confidence * BINS).long().clamp(0, BINS - 1)
     excess = confidence * p.weight - p.correct
     # Bin by bin, not by scatter_add: a GPU adds up what is scattered in another order every time.
@@ -99,3 +142,54 @@ def auroc(p: Predictions) -> Tensor:
     unknown = (pairs == 0) | (score.isnan() & (positive | negative)).any(1)
     share = (below.double() * positive).sum(1) / 2 / pairs.clamp(min=1)
     return share.masked_fill(unknown, float("nan"))
+
+
+@metric
+def macro_f1(p: Predictions) -> Tensor:
+    """Mean over the classes that occur of F1, 2 tp / (2 tp + fp + fn), as WILDS computes it (Koh et al., 2021)."""
+    total, hit = p.by_class
+    guessed = p.count(p.guess, p.weight, p.log_p.shape[-1])
+    present = (total > 0).double()
+    return (2 * hit / (total + guessed).clamp(min=1) * present).sum(1) / present.sum(1)
+
+
+@metric
+def worst_class(p: Predictions) -> Tensor:
+    """Accuracy on the class where it is lowest, of the classes that occur."""
+    total, hit = p.by_class
+    return _set_unknown(_divide_present(hit, total).amin(1))
+
+
+@metric
+def top5(p: Predictions) -> Tensor:
+    """Share of rows for which fewer than five classes are more probable than the true one."""
+    own = p.log_p.gather(-1, p.y.unsqueeze(-1))
+    known = own.squeeze(-1) == own.squeeze(-1)  # a score that is not a number is wrong
+    return (((p.log_p > own).sum(-1) < TOP) & known & p.mask).double().sum(1) / p.weight.sum(1)
+
+
+@metric
+def worst_group(p: Predictions) -> Tensor:
+    """Accuracy on the group of rows where it is lowest, of the groups that occur."""
+    return _set_unknown(p.group_accuracy[:, 0])
+
+
+@metric
+def group_p10(p: Predictions) -> Tensor:
+    """The 10th percentile of the accuracies of the groups that occur, linear between two of them."""
+    accuracy = p.group_accuracy
+    last = (accuracy.isfinite().sum(1, keepdim=True) - 1).clamp(min=0)
+    place = QUANTILE * last
+    low = place.floor().long()
+    below, above = accuracy.gather(1, low), accuracy.gather(1, torch.minimum(low + 1, last))
+    return _set_unknown((below + (place - low) * (above - below)).squeeze(1))
+
+
+def _divide_present(hit: Tensor, total: Tensor) -> Tensor:
+    """Return the share that is right of each kind; infinite for kinds without rows, so that none of these is worst."""
+    return (hit / total.clamp(min=1)).masked_fill(total == 0, float("inf"))
+
+
+def _set_unknown(worst: Tensor) -> Tensor:
+    """Return nan where no kind has rows."""
+    return worst.masked_fill(~worst.isfinite(), float("nan"))

@@ -23,7 +23,7 @@ from seqdg.base.files import Files
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
-from seqdg.training.metrics import compute_metrics
+from seqdg.training.metrics import Groups, compute_metrics
 from seqdg.training.protocol import list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
 from seqdg.training.stack import DRAWN_AHEAD, Job, Stack, State, View
@@ -210,6 +210,7 @@ class DomainPredictions(NamedTuple):
     mask: Tensor  # (trial, row) bool
     rows: Tensor | None = None  # (trial, row) their numbers in the data set
     fifth: Tensor | None = None  # (trial, row) bool, of a held-out domain: whether `oracle-split` chooses by the row
+    groups: Groups | None = None  # where the data have them
 
 
 def evaluate_stack(stack: Stack, state: State, deployed: Params) -> list[Evaluation]:
@@ -240,7 +241,8 @@ def predict_domains(stack: Stack, deployed: Params) -> list[DomainPredictions]:
         lengths = torch.tensor([len(c[k]) for c in columns], device=y.device)
         mask = torch.arange(counts[k], device=y.device) < lengths[:, None]
         fifths = [job.split.fifth[k - sources] for job in stack.jobs if k >= sources and job.split.fifth]
-        parts.append(DomainPredictions(part, labels, mask, numbers, mark_fifth(numbers, fifths, y.device)))
+        marked, groups = mark_fifth(numbers, fifths, y.device), stack.inputs.find_groups(numbers)
+        parts.append(DomainPredictions(part, labels, mask, numbers, marked, groups))
     return parts
 
 
@@ -278,7 +280,8 @@ def measure_predictions(predictions: Sequence[DomainPredictions], sources: int, 
 
 def _measure(predictions: DomainPredictions, mask: Tensor) -> dict[str, list[float]]:
     """Return by criterion a value for each trial, over the rows that the mask keeps."""
-    return {name: v.tolist() for name, v in compute_metrics(predictions.logits, predictions.y, mask).items()}
+    values = compute_metrics(predictions.logits, predictions.y, mask, predictions.groups)
+    return {name: v.tolist() for name, v in values.items()}
 
 
 def _stayed_finite(curve: Tensor, history: list[Evaluation], job: Job) -> bool:
