@@ -20,7 +20,7 @@ Baseline = Annotated[
 
 
 def report(
-    directories: options.SeveralResults,
+    directory: options.Results,
     select: options.Select = "source-val",
     criterion: options.Criterion = "accuracy",
     baseline: Baseline = None,
@@ -32,7 +32,7 @@ def report(
     """
     from seqdg.report.results import Results
 
-    results = Results.open(*directories)
+    results = Results.open(directory)
     typer.echo(results.report(None, select, criterion, baseline))
     if figures is not None:
         from seqdg.report.draw.files import write_figures

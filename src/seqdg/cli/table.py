@@ -33,7 +33,7 @@ Spread = Annotated[
 
 
 def table(
-    directories: options.SeveralResults,
+    directory: options.Results,
     form: options.Format = "text",
     select: options.Select = "source-val",
     criterion: options.Criterion = "accuracy",
@@ -48,7 +48,7 @@ def table(
     """
     from seqdg.report.results import Results
 
-    results = Results.open(*directories)
+    results = Results.open(directory)
     if cost:
         from seqdg.report.costs import render_costs
 

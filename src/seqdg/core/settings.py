@@ -139,7 +139,7 @@ def collect_numbers(algorithm: Algorithm) -> dict[str, Number]:
 
 
 def with_numbers(algorithm: Algorithm, values: Mapping[str, Number]) -> Algorithm:
-    """Return the same algorithm with these numbers in their places: the inverse of `collect_numbers`."""
+    """Return the same algorithm with these numbers in their places, by the paths of `collect_numbers`."""
     changes: dict[str, Any] = {}
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
@@ -151,8 +151,8 @@ def with_numbers(algorithm: Algorithm, values: Mapping[str, Number]) -> Algorith
             )
         elif f.name in values:
             changes[f.name] = values[f.name]
-        elif isinstance(value, tuple) and f"{f.name}.0" in values:
-            changes[f.name] = tuple(values[f"{f.name}.{i}"] for i in range(len(value)))
+        elif isinstance(value, tuple) and _select_under(values, f.name):
+            changes[f.name] = tuple(values.get(f"{f.name}.{i}", v) for i, v in enumerate(value))
     return replace(algorithm, **changes) if changes else algorithm
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import TransformType
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import conv2d, relu, relu6
 
 Geometry = tuple[Any, Any, Any, int]  # stride, padding, dilation, groups
@@ -153,11 +154,11 @@ def add_and_activate(x: Tensor, rest: Tensor | None, act: str) -> Tensor:
 
 
 def can_run_kernels(x: Tensor) -> bool:
-    """Whether Triton is installed and at most one gradient is taken.
+    """Whether Triton is installed, at most one gradient is taken and no compiler is tracing.
 
     The kernels have no second derivative and do not work on stacks (`vmap`).
     """
-    if not x.is_cuda or x.numel() >= 2**31 or not _has_triton():
+    if not x.is_cuda or x.numel() >= 2**31 or isinstance(x, FakeTensor) or not _has_triton():
         return False
     levels: list[Any] = [level.key() for level in retrieve_all_functorch_interpreters()]
     return levels in ([], [TransformType.Grad])

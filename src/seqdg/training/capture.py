@@ -20,7 +20,7 @@ from seqdg.base.episode import Params
 WARM_UP = 3  # steps outside the graph, in which libraries choose their kernels and workspaces
 StepData = dict[str, Tensor]  # what steps see: domain, rows, key and progress, each (step, trial, ...)
 Carried = dict[str, Params]  # what a step takes over from the one before: weights, memory and slots
-Step = Callable[[Carried, StepData], tuple[Carried, Tensor]]  # of the draws of one step
+Step = Callable[[Carried, StepData], Tensor]  # takes the step of these draws in place and returns the loss
 
 
 class CapturedStep:
@@ -28,7 +28,7 @@ class CapturedStep:
 
     def __init__(self, step: Step, carried: Carried, draws: StepData, ahead: int) -> None:
         self._step = step
-        self._carried = {kind: {name: t.clone() for name, t in of.items()} for kind, of in carried.items()}
+        self._carried = copy_carried(carried)
         self._draws = {name: d.new_zeros((ahead, *d.shape[1:])) for name, d in draws.items()}
         first = next(iter(draws.values()))
         self._counter = torch.zeros(1, dtype=torch.int64, device=first.device)
@@ -41,8 +41,7 @@ class CapturedStep:
         steps = self._load(carried, draws)
         for _ in range(steps):
             self._graph.replay()
-        new = {kind: {name: t.clone() for name, t in of.items()} for kind, of in self._carried.items()}
-        return new, self._losses[:steps].clone()
+        return copy_carried(self._carried), self._losses[:steps].clone()
 
     def _load(self, carried: Carried, draws: StepData) -> int:
         for kind, of in carried.items():
@@ -54,17 +53,9 @@ class CapturedStep:
         return len(next(iter(draws.values())))
 
     def _take_step(self) -> None:
-        """Take one step in place: new values of weights, memory, slots, loss and counter go to where the old were."""
+        """Take one step: new values of weights, memory, slots, loss and counter go to where the old were."""
         now = {name: d.index_select(0, self._counter).squeeze(0) for name, d in self._draws.items()}
-        carried, loss = self._step(self._carried, now)
-        old = [t for of in self._carried.values() for t in of.values()]
-        new = [carried[kind][name] for kind, of in self._carried.items() for name in of]
-        held = {t.untyped_storage().data_ptr() for t in old}  # a memory may hold the old weights themselves
-        new = [
-            n.clone() if n is not o and n.untyped_storage().data_ptr() in held else n
-            for o, n in zip(old, new, strict=True)
-        ]
-        torch._foreach_copy_(old, new)
+        loss = self._step(self._carried, now)
         self._losses.index_copy_(0, self._counter, loss.detach().to(self._losses.dtype).unsqueeze(0))
         self._counter.add_(1).remainder_(len(self._losses))
 
@@ -79,6 +70,10 @@ class CapturedStep:
         with _pause_garbage_collection(), _restore_stream(), torch.cuda.graph(graph, stream=aside):
             self._take_step()
         return graph
+
+
+def copy_carried(carried: Carried) -> Carried:
+    return {kind: {name: t.clone() for name, t in of.items()} for kind, of in carried.items()}
 
 
 @cache

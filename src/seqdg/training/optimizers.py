@@ -1,37 +1,75 @@
-"""Optimizers as pure functions of weights, direction and slots. A name absent from the direction is left alone."""
+"""Optimizers. A name absent from the direction is left alone.
+
+`update` is the definition: a pure function of one trial's weights, direction and slots. `update_in_place` does the same
+to all trials of a stack at once, where they lie, and passes over memory as few times as there is a kernel for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from seqdg.base import tree
 from seqdg.base.episode import Params
+from seqdg.kernels import can_run_kernels
 
 Slots = dict[str, Params]
 
 
 class Rates(NamedTuple):
-    """Learning rate, momentum and weight decay; 0-d tensors where trials of a stack have their own."""
+    """Learning rate, momentum and weight decay.
+
+    Of one trial: numbers, or 0-d tensors. Of a stack: numbers where all trials have the same, else all three (trial,).
+    With a schedule the learning rate is a tensor, 0-d where all trials have the same.
+    """
 
     lr: float | Tensor
     momentum: float | Tensor
     weight_decay: float | Tensor
 
+    @property
+    def vary(self) -> bool:
+        """Whether the trials of a stack have their own."""
+        return isinstance(self.momentum, Tensor)
+
 
 class Optimizer(NamedTuple):
-    """Two functions: one makes the first slots, the other returns new weights and slots."""
+    """How one trial's slots begin, what an update is, and the same for a stack: fused(weights, direction, slots)."""
 
     init: Callable[[Params], Slots]
     update: Callable[[Params, Params, Slots, Rates], tuple[Params, Slots]]
+    fused: Callable[[Params, Params, Slots, Rates], None]
+
+    def update_in_place(self, params: Params, direction: Params, slots: Slots, rates: Rates) -> None:
+        """Write the new weights and slots of all trials over the old ones; all tensors have a first axis of trials."""
+        if not direction:
+            return
+        weights = {name: params[name] for name in direction}
+        held = {slot: {name: values[name] for name in direction} for slot, values in slots.items()}
+        if rates.vary and not can_run_kernels(next(iter(weights.values()))):
+            new, after = vmap(self.update)(weights, direction, held, rates)
+            _write({"": weights, **held}, {"": new, **after})
+        else:
+            steps = {name: _lay_out_as(weights[name], d) for name, d in direction.items()}
+            self.fused(weights, steps, held, rates)
 
 
 def _update_sgd(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
     """w - lr * d, and nothing else: with FFO-S-MLDG's direction this is Algorithm 2 of the paper to the letter."""
     return {**params, **tree.add({name: params[name] for name in direction}, direction, -rates.lr)}, slots
+
+
+def _fuse_sgd(params: Params, direction: Params, slots: Slots, rates: Rates) -> None:
+    weights, steps = list(params.values()), list(direction.values())
+    if not isinstance(rates.lr, Tensor):
+        torch._foreach_add_(weights, steps, alpha=-rates.lr)
+        return
+    for w, d in zip(weights, steps, strict=True):
+        w.addcmul_(d, -rates.lr.reshape(-1, *[1] * (w.dim() - 1)))
 
 
 def _update_momentum(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
@@ -41,6 +79,22 @@ def _update_momentum(params: Params, direction: Params, slots: Slots, rates: Rat
     return {**params, **tree.add(moved, velocity, -rates.lr)}, {"velocity": {**slots["velocity"], **velocity}}
 
 
+def _fuse_momentum(params: Params, direction: Params, slots: Slots, rates: Rates) -> None:
+    velocity = slots["velocity"]
+    own: Any = rates
+    if rates.vary:
+        from seqdg.kernels.triton_update import step_with_momentum
+
+        for name, w in params.items():
+            step_with_momentum(w, velocity[name], direction[name], *own)
+        return
+    torch._fused_sgd_(
+        list(params.values()), list(direction.values()), list(velocity.values()) if rates.momentum else [],
+        weight_decay=own.weight_decay, momentum=own.momentum, lr=own.lr,
+        dampening=0.0, nesterov=False, maximize=False, is_first_step=False,
+    )  # fmt: skip
+
+
 def _update_adam(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
     """Adam (Kingma and Ba, 2015) with decoupled weight decay; `momentum` is its first decay rate."""
     new = dict(params)
@@ -48,11 +102,12 @@ def _update_adam(params: Params, direction: Params, slots: Slots, rates: Rates) 
     kept = 1 - rates.lr * rates.weight_decay
     for name, d in direction.items():
         count[name] = count[name] + 1
+        taken = count[name].to(d.dtype)
         first[name] = (rates.momentum * first[name]).add_((1 - rates.momentum) * d)
         second[name] = (0.999 * second[name]).add_((0.001 * d).mul_(d))
         # The corrections for starting from zero are one number each: they need not pass over all weights.
-        spread = (1 - 0.999 ** count[name]).sqrt()
-        length = rates.lr * spread / (1 - rates.momentum ** count[name])
+        spread = (1 - 0.999**taken).sqrt()
+        length = rates.lr * spread / (1 - rates.momentum**taken)
         step = (length * first[name]).div_(second[name].sqrt().add_(1e-8 * spread))
         new[name] = (kept * params[name]).sub_(step)
     return new, {"first": first, "second": second, "count": count}
@@ -64,12 +119,49 @@ def _update_adam_l2(params: Params, direction: Params, slots: Slots, rates: Rate
     return _update_adam(params, decayed, slots, rates._replace(weight_decay=0.0))
 
 
+def _fuse_adam(params: Params, direction: Params, slots: Slots, rates: Rates, coupled: bool = False) -> None:
+    first, second, count = slots["first"], slots["second"], slots["count"]
+    torch._foreach_add_(list(count.values()), 1.0)
+    own: Any = rates
+    if rates.vary:
+        from seqdg.kernels.triton_update import step_with_adam
+
+        for name, w in params.items():
+            step_with_adam(coupled, w, first[name], second[name], direction[name], count[name], *own)
+        return
+    update: Any = torch._fused_adam_ if coupled else torch._fused_adamw_
+    update(
+        list(params.values()), list(direction.values()), list(first.values()), list(second.values()), [],
+        [c.select(0, 0) for c in count.values()],  # all trials of a stack have taken as many steps
+        lr=rates.lr, beta1=rates.momentum, beta2=0.999, weight_decay=rates.weight_decay, eps=1e-8,
+        amsgrad=False, maximize=False,
+    )  # fmt: skip
+
+
+def _fuse_adam_l2(params: Params, direction: Params, slots: Slots, rates: Rates) -> None:
+    _fuse_adam(params, direction, slots, rates, coupled=True)
+
+
+def _lay_out_as(w: Tensor, d: Tensor) -> Tensor:
+    """Return a direction in the memory order of its weights."""
+    if all(s == t or size == 1 for s, t, size in zip(w.stride(), d.stride(), w.shape, strict=True)):
+        return d if d.stride() == w.stride() else d.as_strided(w.shape, w.stride())
+    return torch.empty_like(w).copy_(d)
+
+
+def _write(old: Slots, new: Slots) -> None:
+    """Write new values over old ones."""
+    for slot, values in old.items():
+        for name, value in values.items():
+            value.copy_(new[slot][name])
+
+
 def _make_zeros(params: Params) -> Params:
     return {name: torch.zeros_like(w) for name, w in params.items()}
 
 
 def _make_counts(params: Params) -> Params:
-    return {name: w.new_zeros(()) for name, w in params.items()}
+    return {name: w.new_zeros((), dtype=torch.float32) for name, w in params.items()}
 
 
 def _init_adam(params: Params) -> Slots:
@@ -77,8 +169,8 @@ def _init_adam(params: Params) -> Slots:
 
 
 OPTIMIZERS = {
-    "sgd": Optimizer(lambda params: {}, _update_sgd),
-    "momentum": Optimizer(lambda params: {"velocity": _make_zeros(params)}, _update_momentum),
-    "adam": Optimizer(_init_adam, _update_adam),
-    "adam-l2": Optimizer(_init_adam, _update_adam_l2),
+    "sgd": Optimizer(lambda params: {}, _update_sgd, _fuse_sgd),
+    "momentum": Optimizer(lambda params: {"velocity": _make_zeros(params)}, _update_momentum, _fuse_momentum),
+    "adam": Optimizer(_init_adam, _update_adam, _fuse_adam),
+    "adam-l2": Optimizer(_init_adam, _update_adam_l2, _fuse_adam_l2),
 }

@@ -27,7 +27,8 @@ from seqdg.core.algorithm import Algorithm, Number
 from seqdg.core.settings import collect_numbers, with_numbers
 from seqdg.core.wrapper import SharedTraining
 from seqdg.nets.net import Net
-from seqdg.training.capture import CapturedStep, Carried, StepData
+from seqdg.training.capture import CapturedStep, Carried, StepData, copy_carried
+from seqdg.training.compilation import compile_at_first_call
 from seqdg.training.inputs import Inputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.training.protocol import Protocol, Split, choose_optimizer, end_stages
@@ -35,6 +36,7 @@ from seqdg.training.sampler import Sampler, Upcoming
 
 DRAWN_AHEAD = 64  # steps
 log = logging.getLogger("seqdg")
+Step = Callable[[Carried, Episode, Tensor | None], Tensor]  # takes a step of all trials in place, returns their losses
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Stack:
         jobs: Sequence[Job],
         capture: bool = True,
         sampler: Sampler | None = None,
+        compiles: bool = False,
     ) -> None:
         self.net, self.inputs, self.jobs = net, inputs, jobs
         self.algorithm, self.protocol = jobs[0].algorithm, jobs[0].protocol
@@ -89,13 +92,14 @@ class Stack:
         seeds, rows = [job.seed for job in jobs], [job.split.train for job in jobs]
         domains = self.protocol.count_domains(len(rows[0]))
         self.upcoming = Upcoming(sampler or Sampler(seeds, rows, self.protocol.batch, domains, inputs.device))
-        # One trial alone keeps plain numbers: arithmetic with them needs one kernel less than with tensors.
-        self.numbers = {} if self.alone else self._stack_numbers([collect_numbers(job.algorithm) for job in jobs])
-        rates = [Rates(*(getattr(job.protocol, name) for name in Rates._fields)) for job in jobs]
-        self.rates = rates[0] if self.alone else Rates(**self._stack_numbers([r._asdict() for r in rates]))
+        # What all trials have the same stays a plain number: arithmetic with it needs less than with a tensor.
+        self.numbers = self._stack_numbers([collect_numbers(job.algorithm) for job in jobs])
+        self.rates = self._stack_rates()
         self.outcomes = [(i, v) for i, job in enumerate(jobs) for v, view in enumerate(job.views) if view is not None]
         self.bounds = end_stages(self.algorithm, self.protocol.steps)
         self.captures = capture and inputs.device.type == "cuda" and inputs.is_resident
+        self.compiles = compiles
+        self._steps: dict[int, Step] = {}  # by stage
         self._graphs: dict[int, CapturedStep] = {}
 
     def start(self) -> State:
@@ -197,6 +201,7 @@ class Stack:
             _put_back(state, carried)
             self.upcoming.prepare(last, min(last + DRAWN_AHEAD, self.bounds[-1]))  # while the device is at work
         else:
+            _put_back(state, copy_carried(_carry(state)))  # what others hold of the state before stays as it is
             losses = self._run_eagerly(state, draws)
         state.losses.append(losses)
         state.step = last
@@ -218,25 +223,21 @@ class Stack:
         return data
 
     def _run_eagerly(self, state: State, draws: StepData) -> Tensor:
-        step, losses = self._watch(self.over_trials(self._make_step(state.stage))), []
+        """Take the steps in place: of tensors that nobody else holds."""
+        take, carried, losses = self._find_step(state.stage), _carry(state), []
         for i, (x, y) in enumerate(self.inputs.load_steps(draws["rows"], draws["key"])):
             episode = Episode(x, y, draws["domain"][i], draws["progress"][i], draws["key"][i])
-            rate = draws["rate"][i] if "rate" in draws else None
-            carried, loss = step(_carry(state), self.numbers, self._scale_rates(rate), episode)
-            _put_back(state, carried)
-            losses.append(loss)
+            losses.append(take(carried, episode, draws["rate"][i] if "rate" in draws else None))
         return torch.stack(losses)
 
     def _find_graph(self, state: State, draws: StepData) -> CapturedStep | None:
         """Return the step of the state's stage as a graph, which is recorded at its first use; None without graphs."""
         if self.captures and state.stage not in self._graphs:
-            step = self._watch(self.over_trials(self._make_step(state.stage)))
+            take = self._find_step(state.stage)
 
-            def whole(carried: Carried, now: StepData) -> tuple[Carried, Tensor]:
+            def whole(carried: Carried, now: StepData) -> Tensor:
                 x, y = self.inputs.load_step(now["rows"], now["key"])
-                episode = Episode(x, y, now["domain"], now["progress"], now["key"])
-                taken: tuple[Carried, Tensor] = step(carried, self.numbers, self._scale_rates(now.get("rate")), episode)
-                return taken
+                return take(carried, Episode(x, y, now["domain"], now["progress"], now["key"]), now.get("rate"))
 
             before = sys.exc_info()[1]
             try:
@@ -248,52 +249,95 @@ class Stack:
                 )
         return self._graphs.get(state.stage)
 
-    def _scale_rates(self, factor: Tensor | None) -> Rates:
-        """Return the learning rates of one step. factor: (trial,) what the schedules make of them."""
-        if factor is None:
-            return self.rates
-        return self.rates._replace(lr=self.rates.lr * factor)
+    def _find_step(self, stage: int) -> Step:
+        """Return the step of a stage, which is made at its first use."""
+        if stage not in self._steps:
+            self._steps[stage] = self._make_compiled_step(stage) if self.compiles else self._make_step(stage)
+        return self._steps[stage]
 
-    def _make_step(self, stage: int) -> Callable[..., tuple[Carried, Tensor]]:
-        """Make the function that takes one step of one trial."""
+    def _make_step(self, stage: int) -> Step:
+        """Make the step. Its last argument is what schedules make of the learning rates, (trial,), if there are any."""
+        direct = self._watch(self.over_trials(self._make_direction(stage)))
+
+        def take(carried: Carried, episode: Episode, factor: Tensor | None) -> Tensor:
+            params, memory, slots = carried["params"], carried["memory"], _select_slots(carried)
+            loss: Tensor
+            direction, loss, new = direct(params, memory, self.numbers, episode)
+            _overwrite(memory, new, params)
+            for pace, part in _split_by_pace(self._with_numbers(self.numbers).stages()[stage][1], direction):
+                self.optimizer.update_in_place(params, part, slots, self._scale_rates(factor, pace))
+            return loss
+
+        return take
+
+    def _make_direction(self, stage: int) -> Callable[..., tuple[Params, Tensor, Params]]:
+        """Make the function that returns one trial's direction, loss and new memory."""
         kind, half = self.inputs.device.type, self.protocol.precision == "bf16"
 
-        def step(carried: Carried, numbers: Params, rates: Rates, episode: Episode) -> tuple[Carried, Tensor]:
-            slots = {name: values for name, values in carried.items() if name not in ("params", "memory")}
+        def direct(params: Params, memory: Params, numbers: Params, episode: Episode) -> Any:
             algorithm = self._with_numbers(numbers).stages()[stage][1]
             with torch.autocast(kind, torch.bfloat16, enabled=half, cache_enabled=False), _fix_order_of_sums():
-                direction, loss, memory = algorithm.step(self.net, carried["params"], carried["memory"], episode)
-            params, slots = self.optimizer.update(carried["params"], direction, slots, rates)
-            params = _change_pace(algorithm, direction, carried["params"], params)
+                return algorithm.step(self.net, params, memory, episode)
+
+        return direct
+
+    def _make_compiled_step(self, stage: int) -> Step:
+        """Make the same function of the whole step compiled, by its definition: the compiler finds what to fuse."""
+        direct, vary = self._make_direction(stage), self.rates.vary
+
+        def one(carried: Carried, numbers: Params, rates: Any, factor: Any, episode: Episode) -> tuple[Carried, Tensor]:
+            params, slots = carried["params"], _select_slots(carried)
+            direction, loss, memory = direct(params, carried["memory"], numbers, episode)
+            algorithm, own = self._with_numbers(numbers).stages()[stage][1], Rates(*rates) if vary else self.rates
+            lr = own.lr * factor[0] if factor else own.lr
+            for pace, part in _split_by_pace(algorithm, direction):
+                params, slots = self.optimizer.update(params, part, slots, own._replace(lr=lr * pace))
             return {"params": params, "memory": memory, **slots}, loss
 
-        return step
+        stacked = self.over_trials(one)
 
-    def _watch(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the same step, which raises an error where the algorithm changes its weights or its memory in place,
+        def take(carried: Carried, episode: Episode, factor: Tensor | None) -> Tensor:
+            rates, factors = tuple(self.rates) if vary else (), () if factor is None else (factor,)
+            new, loss = stacked(carried, self.numbers, rates, factors, episode)
+            for kind, of in carried.items():
+                for name, old in of.items():
+                    old.copy_(new[kind][name])
+            taken: Tensor = loss
+            return taken
+
+        return compile_at_first_call(take)
+
+    def _scale_rates(self, factor: Tensor | None, pace: Number) -> Rates:
+        """Return the rates of one step. factor: (trial,) what the schedules make of them."""
+        lr, momentum, weight_decay = self.rates
+        if factor is not None:
+            lr = lr * (factor if self.rates.vary else factor[0])
+        if isinstance(pace, Tensor) and pace.dim() and not self.rates.vary:  # trials differ in nothing else
+            momentum, weight_decay = (torch.zeros_like(pace) + rate for rate in (momentum, weight_decay))
+        return Rates(lr if isinstance(pace, float) and pace == 1.0 else lr * pace, momentum, weight_decay)
+
+    def _watch(self, direct: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the same function, which raises an error where the algorithm changes weights or memory in place,
         or returns another kind of memory than it was given."""
         kind = type(self.algorithm).__name__
 
-        def watched(carried: Carried, *others: Any) -> Any:
-            parts = {"weights": carried["params"], "memory": carried["memory"]}
+        def watched(params: Params, memory: Params, *others: Any) -> Any:
+            parts = {"weights": params, "memory": memory}
             held = [(part, name, t, t._version) for part, of in parts.items() for name, t in of.items()]
-            taken = step(carried, *others)
+            direction, loss, remembered = direct(params, memory, *others)
             for part, name, t, version in held:
                 if t._version != version:
                     raise UsageError(
                         f"{kind} changes the {part} that it is given ('{name}') in place: let it make new ones."
                     )
-            old, new = (
-                {name: (tuple(t.shape), t.dtype) for name, t in memory.items()}
-                for memory in (carried["memory"], taken[0]["memory"])
-            )
+            old, new = ({name: (tuple(t.shape), t.dtype) for name, t in m.items()} for m in (memory, remembered))
             if old != new:
                 name = min(n for n in {**old, **new} if old.get(n) != new.get(n))
                 raise UsageError(
                     f"{kind} is given '{name}' in its memory as {old.get(name)} and returns it as {new.get(name)} "
                     "(shape over all trials, type): a memory keeps its names, shapes and types."
                 )
-            return taken
+            return direction, loss, remembered
 
         return watched
 
@@ -319,8 +363,21 @@ class Stack:
         return with_numbers(self.algorithm, numbers)
 
     def _stack_numbers(self, values: Sequence[Mapping[str, Number]]) -> dict[str, Tensor]:
-        exact = [{name: torch.as_tensor(v, dtype=torch.float64) for name, v in one.items()} for one in values]
+        """Stack those that differ."""
+        different = [name for name, first in values[0].items() if any(v[name] != first for v in values)]
+        exact = [{name: torch.as_tensor(one[name], dtype=torch.float64) for name in different} for one in values]
         return {name: v.to(self.inputs.device, self.inputs.dtype) for name, v in tree.stack(exact).items()}
+
+    def _stack_rates(self) -> Rates:
+        protocols = [job.protocol for job in self.jobs]
+        each = [Rates(p.lr, p.momentum, p.weight_decay) for p in protocols]
+        schedules = {p.schedule_fields for p in protocols}
+        # torch's fused updates read a rate that changes as a float32.
+        rounds = protocols[0].has_schedule and self.inputs.dtype == torch.float64
+        if len(set(each)) == 1 and len(schedules) == 1 and not rounds:
+            return each[0]
+        columns = torch.tensor(each, dtype=torch.float64).T.contiguous()
+        return Rates(*columns.to(self.inputs.device, self.inputs.dtype))
 
     def _compute_statistics(self, deployed: Params, most: int = 512) -> Params:
         """Return the deployed statistics, from equal parts of the sources' training rows (at most `most` each)."""
@@ -349,16 +406,29 @@ def _carry(state: State) -> Carried:
 
 
 def _put_back(state: State, carried: Carried) -> None:
-    state.params, state.memory = carried["params"], carried["memory"]
-    state.slots = {name: values for name, values in carried.items() if name not in ("params", "memory")}
+    state.params, state.memory, state.slots = carried["params"], carried["memory"], _select_slots(carried)
 
 
-def _change_pace(algorithm: Algorithm, direction: Params, old: Params, new: Params) -> Params:
-    """Make the step of some names longer or shorter, as if the learning rate were: every optimizer's step is
-    proportional to it."""
-    paces = {name: algorithm.pace(name) for name in direction}
-    changed = {name: pace for name, pace in paces.items() if isinstance(pace, Tensor) or pace != 1.0}
-    return {**new, **{name: old[name] + pace * (new[name] - old[name]) for name, pace in changed.items()}}
+def _select_slots(carried: Carried) -> Slots:
+    return {name: values for name, values in carried.items() if name not in ("params", "memory")}
+
+
+def _split_by_pace(algorithm: Algorithm, direction: Params) -> list[tuple[Number, Params]]:
+    """Split a direction into the parts whose learning rate is the same multiple of the trial's."""
+    parts: dict[Any, tuple[Number, Params]] = {}
+    for name, d in direction.items():
+        pace = algorithm.pace(name)
+        parts.setdefault(id(pace) if isinstance(pace, Tensor) else pace, (pace, {}))[1][name] = d
+    return list(parts.values())
+
+
+def _overwrite(memory: Params, new: Params, params: Params) -> None:
+    """Write a new memory over the old one; it may hold tensors of the old one under other names, or weights."""
+    held = {t.untyped_storage().data_ptr() for t in (*memory.values(), *params.values())}
+    changed = [name for name, value in new.items() if value is not memory[name]]
+    values = [new[n].clone() if new[n].untyped_storage().data_ptr() in held else new[n] for n in changed]
+    if changed:
+        torch._foreach_copy_([memory[name] for name in changed], values)
 
 
 def set_precision(precision: str) -> None:

@@ -1,0 +1,55 @@
+"""A whole step as one program of torch's compiler, which fuses what a hand would have to fuse method by method.
+
+The step is traced down to single operations first, so that gradients of gradients, `torch.func.vmap` and whatever
+Python an algorithm is written in are gone before the compiler sees it. It keeps its results on disk: the same step
+compiles sooner the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+
+def compile_at_first_call(function: Callable[..., Tensor], backend: str = "inductor") -> Callable[..., Tensor]:
+    """Return the same function of tensors, compiled for the shapes of its first call. It may write over its inputs.
+
+    backend: "inductor", torch's compiler, or "none", which runs what was traced operation by operation.
+    """
+    made: list[Callable[..., Any]] = []
+
+    def call(*arguments: Any) -> Tensor:
+        flat, structure = pytree.tree_flatten(arguments)
+        if not made:
+            made.append(_compile(lambda *leaves: (function(*pytree.tree_unflatten(leaves, structure)),), flat, backend))
+        (out,) = made[0](*flat)
+        result: Tensor = out
+        return result
+
+    return call
+
+
+def _compile(function: Callable[..., tuple[Tensor]], flat: list[Any], backend: str) -> Callable[..., Any]:
+    tensors: list[Any] = [value for value in flat if isinstance(value, Tensor)]
+
+    def of_tensors(*values: Tensor) -> tuple[Tensor]:
+        given = iter(values)
+        return function(*(next(given) if isinstance(value, Tensor) else value for value in flat))
+
+    with torch.no_grad():
+        graph = make_fx(of_tensors, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
+        inductor = backend == "inductor"
+        compiled = torch._inductor.compile(graph, tensors, options=_choose_options()) if inductor else graph
+    return lambda *values: compiled(*(value for value in values if isinstance(value, Tensor)))
+
+
+def _choose_options() -> dict[str, Any]:
+    """Choose nothing by the clock: the same step is the same program after a crash, and sums in the same order."""
+    known = torch._inductor.config.get_config_copy()
+    wanted = {"deterministic": True, "triton.autotune_pointwise": False, "fallback_random": True}
+    return {name: value for name, value in wanted.items() if name in known}

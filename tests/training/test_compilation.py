@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from digits import build_stack, make_plan
+from seqdg.bench.benchmark import Request
+from seqdg.training.compilation import compile_at_first_call
+
+MORE = ["agg", "fo-s-mldg", "ffo-s-mldg", "crossgrad", "dann", "group-dro"]
+NAMES = ["s-undo-bias", "fo-s-mldg+ema", "rdm", *(pytest.param(name, marks=pytest.mark.soak) for name in MORE)]
+
+
+def _train(name, device, compiles, steps, settings=()):
+    request = Request(algorithms=[name], held_out=["30"], trials=2, precision="float64", settings=settings)
+    stack = build_stack(make_plan(request).trials, device)
+    stack.compiles = compiles
+    state = stack.advance(stack.start(), 2)
+    state = stack.advance(state, steps)
+    return state, stack
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_traced_step_is_the_step(name, monkeypatch):
+    monkeypatch.setattr("seqdg.training.stack.compile_at_first_call", partial(compile_at_first_call, backend="none"))
+    eager, _ = _train(name, "cpu", False, 5)
+    traced, _ = _train(name, "cpu", True, 5)
+    for key, value in eager.params.items():
+        torch.testing.assert_close(traced.params[key], value, rtol=0, atol=1e-11)
+    for key, value in eager.memory.items():
+        torch.testing.assert_close(traced.memory[key], value, rtol=0, atol=1e-11)
+    torch.testing.assert_close(torch.cat(traced.losses), torch.cat(eager.losses), rtol=0, atol=1e-11)
+
+
+def test_a_traced_step_follows_a_schedule(monkeypatch):
+    monkeypatch.setattr("seqdg.training.stack.compile_at_first_call", partial(compile_at_first_call, backend="none"))
+    settings = ("agg.schedule=cosine", "agg.warmup=0.1")
+    eager, _ = _train("agg", "cpu", False, 5, settings)
+    traced, _ = _train("agg", "cpu", True, 5, settings)
+    plain, _ = _train("agg", "cpu", True, 5)
+    for key, value in eager.params.items():
+        torch.testing.assert_close(traced.params[key], value, rtol=0, atol=1e-11)
+        assert not torch.allclose(traced.params[key], plain.params[key], rtol=0, atol=1e-9)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["agg", "fo-s-mldg", "s-undo-bias", "s-mldg", "fo-s-mldg+ema"])
+def test_a_compiled_step_is_the_eager_step(name):
+    eager, _ = _train(name, "cuda", False, 20)
+    compiled, stack = _train(name, "cuda", True, 20)
+    assert stack.compiles
+    assert stack._graphs, "nothing was captured"
+    for key, value in eager.params.items():
+        torch.testing.assert_close(compiled.params[key], value, rtol=0, atol=1e-9)
