@@ -81,6 +81,7 @@ def test_a_guide_can_be_followed_word_for_word(tmp_path: Path, commands: dict[st
 
 def test_a_block_is_saved_only_where_the_sentence_before_it_says_so() -> None:
     found = list(blocks(ROOT / "docs" / "bring-your-own-domains.md"))
-    assert [b.file for b in found if b.file] == ["make_data.py", "patients.toml", "features.toml", "pictures.toml"]
+    saved = ["make_data.py", "patients.toml", "features.toml", "pictures.toml", "list.toml"]
+    assert [b.file for b in found if b.file] == saved
     assert {b.language for b in found} == {"python", "sh", "toml", "text"}
     assert all(b.file for b in found if b.language == "toml")
