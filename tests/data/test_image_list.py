@@ -43,7 +43,7 @@ def root(tmp_path):
 
 
 def spec(path="list.csv", **options):
-    return DataSpec("toy", **{"path": (path,), "format": "list", "images": "pictures", "size": 8, **options})
+    return DataSpec("toy", **{"path": (path,), "format": "list", "images": ("pictures",), "size": 8, **options})
 
 
 def test_a_list_names_the_label_and_the_domain_of_every_picture(root):
@@ -66,7 +66,7 @@ def test_json_lists_and_zips_of_pictures_give_the_same(root):
     with zipfile.ZipFile(root / "pictures.zip", "w") as out:
         for name, *_ in ROWS:
             out.write(root / "pictures" / name, name)
-    assert load_dataset(spec(images="pictures.zip"), root).fingerprint == want
+    assert load_dataset(spec(images=("nowhere", "pictures.zip")), root).fingerprint == want
 
 
 def test_templates_make_names_of_columns_and_keep_leading_zeros(root):
@@ -132,7 +132,7 @@ def test_missing_files_are_named_and_may_be_left_out(root):
         ({"label_column": "kind"}, "There is no column of list.csv 'kind'"),
         ({"file": "{folder}/{file}"}, "There is no column of list.csv 'folder'"),
         ({"file": "{file"}, "no text with columns in braces"),
-        ({"images": "elsewhere"}, "where the pictures of list.csv should be"),
+        ({"images": ("elsewhere",)}, "where the pictures of list.csv should be"),
         ({"classes": ("cat",)}, "has labels that are none of the classes: dog"),
         ({"domains": ("k7", "k8")}, "list.csv has no domain 'k8'"),
         ({"path": "list.json"}, "cannot be read as JSON"),

@@ -62,7 +62,10 @@ class Augment:
         return any((self.brightness, self.contrast, self.saturation, self.hue, self.grayscale))
 
 
-RECIPES = {"pacs": Augment()}
+RECIPES = {
+    "pacs": Augment(),
+    "domainbed": Augment(scale=(0.7, 1.0), brightness=0.3, contrast=0.3, saturation=0.3, hue=0.3),
+}
 
 
 def find_augmentation(name: str) -> Augment | None:

@@ -76,6 +76,12 @@ def check_counts(labels: Mapping[str, NDArray[Any]], published: Mapping[str, int
     ]
 
 
+def check_class_count(count: int, published: int) -> list[Problem]:
+    if count == published:
+        return []
+    return [Problem(f"The number of classes is {count} where {published} are published.", partial=True)]
+
+
 def check_split(
     labels: Mapping[str, NDArray[Any]], validation: Mapping[str, NDArray[Any]], may_lack: bool = False
 ) -> list[Problem]:

@@ -26,6 +26,8 @@ class DataCheck:
     counts: Mapping[str, int]
     published: Mapping[str, int]
     validation: Mapping[str, int]  # rows of the official validation set
+    fingerprint: str  # of what there is; empty where it could not be read
+    known: str  # the fingerprint of the known copy, where there is one
     problems: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -56,7 +58,19 @@ class DataCheck:
         lines += [f"note: {note}" for note in self.notes]
         wrong = len(self.problems)
         lines.append(f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong:" if wrong else "Nothing is wrong.")
+        if not wrong:
+            lines += self._compare_copies()
         return "\n".join((*lines, *self._list_problems()))
+
+    def _compare_copies(self) -> list[str]:
+        """Whether this is the known copy."""
+        if self.known:
+            same = "the known copy" if self.fingerprint == self.known else "not the known copy"
+            return [f"This is {same} (fingerprint {self.fingerprint[:16]})."]
+        if not self.published:
+            return []
+        agree = all(self.counts.get(domain) == count for domain, count in self.published.items())
+        return [f"Counts are {'as published' if agree else 'not as published'}. There is no known copy to compare."]
 
     def _list_problems(self) -> tuple[str, ...]:
         return tuple(f"- {problem}" for problem in self.problems)
@@ -82,6 +96,14 @@ def check_contents(
         problems += checks.check_number_of_domains(contents.domains, held)
         wrong, remarks = checks.check_class_coverage(labels, contents.classes, held)
         problems, notes = problems + wrong, notes + remarks
+    if spec.class_count is not None and len(contents.y):
+        problems += checks.check_class_count(len(contents.classes), spec.class_count)
+    fingerprint = contents.hash() if contents.content else ""
+    if spec.fingerprint and fingerprint and fingerprint != spec.fingerprint:
+        notes.append(
+            f"This is another copy than the known one: its fingerprint is {fingerprint[:16]}, not "
+            f"{spec.fingerprint[:16]}."
+        )
     excused = [p for p in problems if p.partial and allow_partial]
     return DataCheck(
         name=spec.name,
@@ -91,6 +113,8 @@ def check_contents(
         counts={d: len(y) for d, y in labels.items()},
         published=spec.counts,
         validation={d: len(v) for d, v in validation.items()},
+        fingerprint=fingerprint,
+        known=spec.fingerprint,
         problems=tuple(dict.fromkeys(p.text for p in problems if p not in excused)),
         notes=tuple(dict.fromkeys(notes + [f"Partial data: {p.text}" for p in excused])),
     )

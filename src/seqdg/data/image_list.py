@@ -30,7 +30,7 @@ from seqdg.data.labels import encode_labels
 from seqdg.data.parts import ID_TEST, divide_rows, encode_groups
 from seqdg.data.readers import ProgressCallback
 from seqdg.data.spec import DataSpec
-from seqdg.data.tables import is_table, open_table
+from seqdg.data.tables import TableFormat, is_table, open_table
 
 Words = NDArray[Any]  # (row,) text, '' for a gap
 
@@ -163,7 +163,12 @@ def _join(frames: Sequence[Any]) -> Any:
 def _read_table(path: Path, spec: DataSpec) -> Any:
     if not is_table(path):
         raise UsageError(f"{path} is no list of pictures: give a table, such as a .csv, or a .json file.")
-    table = open_table(path, form=get_table_format(spec))
+    return read_words(path, get_table_format(spec))
+
+
+def read_words(path: Path, form: TableFormat | None = None) -> Any:
+    """A table as a data frame of words, as they are written, with '' for a gap."""
+    table = open_table(path, form=form)
     parts = list(table.read_batches(table.names, ()))
     columns = {
         name: np.concatenate([_to_text(part.columns[i]) for part in parts]) if parts else np.empty(0, dtype=object)
@@ -226,9 +231,10 @@ def fill_template(frame: Any, template: str, path: Path) -> Words:
 
 
 def _open_images(path: Path, spec: DataSpec, root: Path, names: Words) -> Container:
-    place = root / spec.images if spec.images else path if path.is_dir() else path.parent
-    if not place.exists():
-        raise UsageError(f"There is no {place}, where the pictures of {path.name} should be.")
+    places = [root / name for name in spec.images] or [path if path.is_dir() else path.parent]
+    place = next((place for place in places if place.exists()), None)
+    if place is None:
+        raise UsageError(f"There is no {places[0]}, where the pictures of {path.name} should be.")
     return FolderContainer(place, dict.fromkeys(names)) if place.is_dir() else ZipContainer(place)
 
 

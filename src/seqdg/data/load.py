@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from seqdg.base.errors import UsageError
-from seqdg.data import rotated_mnist
+from seqdg.data import colored_mnist, rotated_mnist
 from seqdg.data.checks import Problem
 from seqdg.data.contents import Contents, DomainRows, collect_rows
 from seqdg.data.data_check import DataCheck, check_contents
@@ -19,7 +19,7 @@ from seqdg.data.domain_table import split_by_domain
 from seqdg.data.readers import ProgressCallback, find_reader, guess_format
 from seqdg.data.spec import DataSpec
 
-BUNDLED = {"rotated-mnist": rotated_mnist.load}
+BUNDLED = {"rotated-mnist": rotated_mnist.load, "colored-mnist": colored_mnist.load}
 
 
 def load_data(

@@ -12,6 +12,7 @@ from seqdg.base.toml_table import read_fields
 # The module that reads each format; it is imported when it is first used. The last that recognizes a path reads it.
 READERS = {
     "images": "seqdg.data.images",
+    "rotated-digits": "seqdg.data.rotated_digits",
     "list": "seqdg.data.image_list",
     "features": "seqdg.data.features",
     "table": "seqdg.data.domain_table",
@@ -32,8 +33,10 @@ class DataSpec:
     format: str = ""  # a key of READERS; empty: told from the path
     domains: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    class_count: int | None = None  # published number of classes, where they are not named
     counts: Mapping[str, int] = field(default_factory=dict, hash=False)  # published rows of each domain
     validation_counts: Mapping[str, int] = field(default_factory=dict, hash=False)  # of its official validation set
+    fingerprint: str = ""  # of a known copy
     # images
     size: int | None = None  # side of the stored square; None: the largest side found, at most 256
     splits: str = ""  # folder below the root with the official {domain}_{train,crossval}_kfold.txt
@@ -42,7 +45,7 @@ class DataSpec:
     # lists of image files
     file: str = "{file}"  # where a picture lies below `images`: columns of the list in braces, {row} for its number
     prepare: str = ""  # "package:function" of the list and its folder, which adds columns or leaves rows out
-    images: str = ""  # folder or .zip below the root; empty: the folder of the list
+    images: tuple[str, ...] = ()  # folder or .zip below the root, the first that exists; empty: the folder of the list
     # features and tables
     files: tuple[str, ...] = ()  # a domain's files, such as "{domain}_SURF_L10.mat"; empty: found by name
     x_key: str = ""
@@ -94,7 +97,7 @@ class DataSpec:
             )
         if self.encode != "hash" and not self.text:
             raise UsageError(f"{self.name}: encode is '{self.encode}', but `text` names no column to encode.")
-        for template in self.files:
+        for template in self.files if self.format != "list" else ():
             try:
                 template.format(domain="")
             except (KeyError, IndexError, ValueError):
