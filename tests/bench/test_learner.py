@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,9 +15,9 @@ from command import Done, seqdg
 from digits import BENCHMARK, TASK, make_plan
 from seqdg.base.errors import UsageError
 from seqdg.bench.benchmark import Request
-from seqdg.bench.learner import ArrayLearner, find_learner, register_learner
+from seqdg.bench.learner import ArrayLearner, Draft, find_learner, register_learner
 from seqdg.bench.trial import Trial
-from seqdg.core import registry
+from seqdg.core import Range, registry
 from seqdg.results.record import DONE
 from seqdg.results.store import Store
 from seqdg.training.protocol import split_rows
@@ -157,7 +159,7 @@ def make_trial(held_out: str = "75", seed: int = 3) -> Trial:
 
 def test_it_is_fitted_to_the_training_rows_of_the_sources_alone() -> None:
     spy, trial, dataset = Spy(), make_trial(), TASK.dataset()
-    record = spy._train(trial, TASK, lambda step: None)
+    record = spy.train_one(trial, TASK)[1]
     split = split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
     rows = torch.cat(split.train)
     x, y, domain, seed = spy.seen
@@ -176,7 +178,7 @@ def test_a_domain_without_validation_rows_does_not_make_it_diverge(monkeypatch: 
     split = split_rows(TASK.dataset(), trial.protocol, trial.held_out, trial.seed)
     empty = split._replace(validation=(split.validation[0][:0], *split.validation[1:]))
     monkeypatch.setattr("seqdg.bench.learner.split_rows", lambda *about: empty)
-    assert Spy()._train(trial, TASK, lambda step: None).status == DONE
+    assert Spy().train_one(trial, TASK)[1].status == DONE
 
 
 def test_two_learners_and_a_learner_and_an_algorithm_cannot_have_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,3 +235,45 @@ def test_a_memory_that_cannot_be_is_refused_before_training(tmp_path, monkeypatc
     ):
         with pytest.raises(UsageError, match=sentence):
             make_plan(Request(algorithms=[f"{file}:{name}"], trials=1, steps=2))
+
+
+class Tunable(ArrayLearner):
+    settings: ClassVar = {"width": 1.0, "count": 3, "kind": "near", "plain": 2.0}
+    rules: ClassVar = {
+        "width": {"above": 0.0, "search": Range(0.1, 10.0)},
+        "count": {"least": 1, "search": Range(1, 9, log=False)},
+        "kind": {"choices": ("near", "far"), "search": ("near", "far")},
+    }
+
+    def fit(self, x, y, domain, classes, seed, **settings):
+        raise AssertionError
+
+
+def test_a_search_draws_the_settings_of_a_learner_that_have_a_range():
+    draft = Draft("tunable", BENCHMARK.protocol, count=30)
+    found = Tunable().propose(draft)
+    drawn = [dict(c.settings) for c in found]
+    assert drawn[0] == {"width": "1.0", "count": "3", "kind": "near", "plain": "2.0"}
+    assert len({d["width"] for d in drawn}) == len(found) == 30
+    assert all(0.1 <= float(d["width"]) <= 10 for d in drawn)
+    assert {d["count"] for d in drawn} == {str(n) for n in range(1, 10)}
+    assert {d["kind"] for d in drawn} == {"near", "far"}
+    assert all(d["plain"] == "2.0" and c.protocol == BENCHMARK.protocol for d, c in zip(drawn, found, strict=True))
+    assert Tunable().propose(replace(draft, count=5)) == found[:5]
+    fixed = Tunable().propose(replace(draft, settings={"width": "2", "kind": "far"}))
+    assert {(dict(c.settings)["width"], dict(c.settings)["kind"]) for c in fixed} == {("2.0", "far")}
+    assert len(fixed) == 9
+    assert len(find_learner("dica").propose(replace(draft, name="dica"))) == 30
+
+
+def test_a_setting_outside_of_its_rules_is_refused():
+    for name, text, words in (("width", "0", "width is 0"), ("count", "1.5", "whole number"), ("kind", "odd", "odd")):
+        with pytest.raises(UsageError, match=words):
+            Tunable().propose(Draft("tunable", BENCHMARK.protocol, settings={name: text}))
+    with pytest.raises(UsageError, match="There is no setting of tunable 'breadth'"):
+        Tunable().propose(Draft("tunable", BENCHMARK.protocol, settings={"breadth": "1"}))
+
+
+def test_a_learner_that_trains_no_net_is_not_wrapped():
+    with pytest.raises(UsageError, match="dica trains no net"):
+        BENCHMARK.plan(TASK, Request(algorithms=("dica+ema",), held_out=("0",), trials=1))

@@ -12,7 +12,7 @@ import pkgutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -23,19 +23,18 @@ from numpy.typing import NDArray
 
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError, unknown
-from seqdg.bench.search import Proposal, draw_proposals
+from seqdg.base.words import count_things
+from seqdg.bench.search import RATE, Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
-from seqdg.core.algorithm import Algorithm
+from seqdg.core.algorithm import Algorithm, Settings, setting
 from seqdg.core.names import list_inner_names, shorten, split_chain
 from seqdg.core.registry import build, import_plugin, list_algorithms
 from seqdg.core.settings import (
     describe_settings,
     describe_shape,
     flatten_settings,
-    format_value,
     parse_settings,
-    parse_value,
     with_settings,
 )
 from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluations, list_layers, split_average
@@ -82,8 +81,24 @@ class Draft:
     shape: tuple[int, ...] = ()  # of one input; (): not known
 
 
+@dataclass(frozen=True)
+class Packed:
+    """What is kept of a fitted model: arrays by name, and values that JSON can hold."""
+
+    arrays: Mapping[str, Arrays]
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Learner(ABC):
     """How trials of some algorithms are proposed, checked, grouped and trained."""
+
+    takes_steps: ClassVar[bool] = True  # whether it trains step by step, with a learning rate
+
+    def build_settings(self, name: str, **settings: Any) -> Settings:
+        """Build what a user's data are fitted with: an algorithm, or settings alone."""
+        raise UsageError(
+            f"{shorten(name)} makes records of trials, and no model that predicts new rows: only `seqdg bench` runs it."
+        )
 
     @abstractmethod
     def propose(self, draft: Draft) -> list[Candidate]:
@@ -112,6 +127,9 @@ class Learner(ABC):
 
 class StackLearner(Learner):
     """Our algorithms: all trials of a group train as one stack."""
+
+    def build_settings(self, name: str, **settings: Any) -> Algorithm:
+        return build(name, **settings)
 
     def propose(self, draft: Draft) -> list[Candidate]:
         algorithm = build(draft.name)
@@ -197,7 +215,7 @@ def choose_rate(draft: Draft, algorithm: Algorithm) -> float:
     return draft.protocol.lr / max(1, draft.sources)
 
 
-def make_candidate(name: str, algorithm: Algorithm, protocol: Protocol) -> Candidate:
+def make_candidate(name: str, algorithm: Settings, protocol: Protocol) -> Candidate:
     return Candidate(name, tuple(sorted(describe_settings(algorithm).items())), protocol)
 
 
@@ -273,13 +291,20 @@ def share_trainings(group: Group) -> list[tuple[Algorithm, tuple[View | None, ..
 
 
 class ArrayLearner(Learner):
-    """What is fitted once to arrays and then predicts probabilities. A subclass has `settings` and `fit`."""
+    """What is fitted once to arrays and then predicts probabilities. A subclass has `settings` and `fit`.
+
+    `fit` may return any function. Where models are to be saved, it returns an instance of `fitted`, or the subclass
+    says how with `pack` and `unpack`.
+    """
 
     settings: ClassVar[Mapping[str, Any]] = {}  # the defaults, by name
     estimator: ClassVar[type | None] = None  # the class that does the work, whose docstring has the equations
     rules: ClassVar[
         Mapping[str, Mapping[str, Any]]
-    ] = {}  # what is allowed, by name: {"least": 0, "above": 0, "most": 1}
+    ] = {}  # by name, as `setting` takes them: {"least": 0, "above": 0, "most": 1, "search": Range(0.1, 1)}
+    fitted: ClassVar[type | None] = None  # a dataclass of arrays and of values for JSON, whose instances predict
+    needs: ClassVar[int] = 1  # source domains, at least
+    takes_steps = False
 
     @abstractmethod
     def fit(self, x: Arrays, y: Arrays, domain: Arrays, classes: int, seed: int, **settings: Any) -> Predict:
@@ -289,28 +314,67 @@ class ArrayLearner(Learner):
         """Say in sentences what a reader of the results should know of a fit to so many rows."""
         return []
 
+    def pack(self, predict: Predict) -> Packed:
+        """Return all of what `fit` returned that must be kept in a file: nothing in it is code."""
+        if self.fitted is None or not isinstance(predict, self.fitted):
+            raise UsageError(_refuse_saving(type(self)))
+        values = {f.name: getattr(predict, f.name) for f in fields(self.fitted)}
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        return Packed(arrays, {name: value for name, value in values.items() if name not in arrays})
+
+    def unpack(self, packed: Packed) -> Predict:
+        """Return what predicts as the one that was packed."""
+        if self.fitted is None:
+            raise UsageError(_refuse_saving(type(self)))
+        predict: Predict = self.fitted(**packed.arrays, **packed.values)
+        return predict
+
+    def check_saving(self) -> None:
+        """Raise a UsageError where nothing says how its models are saved."""
+        if self.fitted is None and type(self).pack is ArrayLearner.pack:
+            raise UsageError(_refuse_saving(type(self)))
+
+    def build_settings(self, name: str, **settings: Any) -> Settings:
+        return with_settings(_declare_settings(type(self), shorten(name))(), settings)
+
     def propose(self, draft: Draft) -> list[Candidate]:
         _check_names(draft, self.settings)
-        texts = {**{k: format_value(v) for k, v in {**self.settings, **draft.table}.items()}, **draft.settings}
-        values = {k: format_value(v) for k, v in self._parse(texts).items()}  # 2 and 2.0 are the same trial
-        return [Candidate(draft.name, tuple(sorted(values.items())), draft.protocol)]
+        first = with_settings(
+            self.build_settings(draft.name), {k: v for k, v in draft.table.items() if k not in TRAINING}
+        )
+        first = parse_settings(first, {k: v for k, v in draft.settings.items() if k not in TRAINING})
+        tried = draw_proposals(Proposal(first, draft.protocol.lr), draft.count, fixed=(*draft.settings, RATE))
+        return [make_candidate(draft.name, settings, draft.protocol) for settings, _ in tried]
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:
-        if task.dataset().is_image:
-            raise UsageError(f"{trial.short_name} reads rows of numbers, and {task.name} holds images.")
+        if "+" in trial.short_name:
+            raise UsageError(f"{trial.short_name}: {split_chain(trial.short_name)[0]} trains no net to wrap.")
+        dataset = task.dataset()
+        if len(dataset.shape) != 1:
+            held = "images" if dataset.is_image else f"arrays of shape {list(dataset.shape)}"
+            raise UsageError(f"{trial.short_name} reads rows of numbers, and {task.name} holds {held}.")
+        if task.class_weight is not None:
+            raise UsageError(f"{trial.short_name} weighs no classes: leave class_weight out.")
+        sources = len(dataset.domains) - len(trial.held_out)
+        if sources < self.needs:
+            raise UsageError(
+                f"{trial.short_name} needs at least {count_things(self.needs, 'source domain')} to learn from, and "
+                f"there {'is' if sources == 1 else 'are'} {sources}."
+            )
 
     def train(
         self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
     ) -> list[Record]:
-        return [self._train(trial, task, tick) for trial in group.trials]
+        return [self.train_one(trial, task, tick)[1] for trial in group.trials]
 
-    def _train(self, trial: Trial, task: Task, tick: Tick) -> Record:
+    def train_one(self, trial: Trial, task: Task, tick: Tick = lambda step: None) -> tuple[Predict, Record]:
+        """Fit one trial; return what predicts, and its record."""
         began, dataset, cpu = time.perf_counter(), task.dataset(), torch.device("cpu")
         split = split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
         inputs = task.make_inputs([trial], task.build_net(trial), cpu)
         x, y = (values[0].numpy() for values in inputs.serve(torch.cat(split.train)[None]))
         domain = np.repeat(np.arange(len(split.train)), [len(rows) for rows in split.train])
-        settings = self._parse(dict(trial.settings))
+        settings = flatten_settings(parse_settings(self.build_settings(trial.algorithm), dict(trial.settings)))
         predict = self.fit(x, y, domain, len(dataset.classes), trial.seed, **settings)
         steps, sources = trial.protocol.steps, len(split.validation)
         tick(steps)
@@ -319,8 +383,9 @@ class ArrayLearner(Learner):
             (*split.validation, *split.test), (*[()] * sources, *([f] for f in split.fifth)), strict=True
         ):
             entering, labels = inputs.serve(rows[None])
-            log_p = torch.from_numpy(np.log(np.clip(predict(entering[0].numpy()), 1e-12, 1.0)))[None]
+            p = predict(entering[0].numpy()) if len(rows) else np.empty((0, len(dataset.classes)))
             mask = torch.ones(1, len(rows), dtype=torch.bool)
+            log_p = torch.from_numpy(take_logarithm(p))[None]
             groups, marked = inputs.find_groups(rows[None]), mark_fifth(rows[None], fifth, cpu)
             parts.append(DomainPredictions(log_p, labels, mask, rows[None], marked, groups))
         evaluation = measure_predictions(parts, sources, steps)[0]
@@ -328,7 +393,7 @@ class ArrayLearner(Learner):
         finite = all(
             np.isfinite(loss) for loss, rows in zip(losses, (*split.validation, *split.test), strict=True) if len(rows)
         )
-        return Record(
+        return predict, Record(
             key=trial.key,
             description=trial.description(),
             status=DONE if finite else DIVERGED,
@@ -342,12 +407,25 @@ class ArrayLearner(Learner):
             notes=[*dataset.notes, *self.describe_fit(len(y), **settings)],
         )
 
-    def _parse(self, texts: Mapping[str, str]) -> dict[str, Any]:
-        """Read settings from text, each as the type of its default."""
-        return {
-            name: parse_value(name, default, texts[name], self.rules.get(name))
-            for name, default in self.settings.items()
-        }
+
+def take_logarithm(p: Arrays) -> NDArray[np.float64]:
+    """Return the logarithm of probabilities, those of 0 as of 1e-12."""
+    logarithm: NDArray[np.float64] = np.log(np.clip(np.asarray(p, np.float64), 1e-12, 1.0))
+    return logarithm
+
+
+@cache
+def _declare_settings(kind: type[ArrayLearner], name: str) -> type[Settings]:
+    """Make the class of a learner's settings from its defaults and rules."""
+    declared = [(n, type(value), setting(value, **kind.rules.get(n, {}))) for n, value in kind.settings.items()]
+    return make_dataclass(name, declared, bases=(Settings,), frozen=True)
+
+
+def _refuse_saving(kind: type) -> str:
+    return (
+        f"{kind.__qualname__} does not say how its models are saved: give it `fitted`, a dataclass of arrays whose "
+        "instances predict and which `fit` returns, or `pack` and `unpack`."
+    )
 
 
 def _check_names(draft: Draft, known: Mapping[str, Any]) -> None:

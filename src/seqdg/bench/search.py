@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm, Range
+from seqdg.core.algorithm import Range, Settings
 from seqdg.core.sequential import list_alone
 from seqdg.core.settings import collect_rules, flatten_settings, with_settings
 from seqdg.training.sampler import make_stream
@@ -25,22 +25,20 @@ Target = tuple[str, ...]  # the held-out domain, or none for the final fit
 
 
 class Proposal(NamedTuple):
-    """An algorithm with its settings, and the learning rate to train it with."""
+    """An algorithm with its settings, or the settings of a learner that is none, and the learning rate."""
 
-    algorithm: Algorithm
+    algorithm: Settings
     lr: float
 
 
-def list_ranges(algorithm: Algorithm) -> dict[str, Range | tuple[Any, ...]]:
+def list_ranges(algorithm: Settings) -> dict[str, Range | tuple[Any, ...]]:
     """List the range to search of every setting that has one and means something."""
     ranges = {name: rule.get("search") for name, (_, rule) in collect_rules(algorithm).items()}
     alone = list_alone(algorithm)
     return {name: where for name, where in ranges.items() if where is not None and name not in alone}
 
 
-def draw_variants(
-    algorithm: Algorithm, count: int, seed: int = 0, fixed: Collection[str] = ()
-) -> tuple[Algorithm, ...]:
+def draw_variants(algorithm: Settings, count: int, seed: int = 0, fixed: Collection[str] = ()) -> tuple[Settings, ...]:
     """Return the algorithm as it is and count - 1 variants, with settings drawn from their ranges, except fixed ones.
 
     A larger count keeps the first ones. Where nothing can be searched there is only the algorithm as it is.
@@ -82,7 +80,7 @@ def draw_proposals(
     return tuple(dict.fromkeys(Proposal(*pair) for pair in zip(settings, drawn, strict=True)))
 
 
-def _draw_variant(algorithm: Algorithm, where: Mapping[str, Any], generator: np.random.Generator) -> Algorithm:
+def _draw_variant(algorithm: Settings, where: Mapping[str, Any], generator: np.random.Generator) -> Settings:
     """Draw a value for each setting; one with a value per position gets a new value for each."""
     values = {}
     for name, choices in where.items():
@@ -104,7 +102,7 @@ def _draw_value(where: Range | tuple[Any, ...], now: Any, generator: np.random.G
     return round(value) if isinstance(now, int) and not isinstance(now, bool) else value
 
 
-def make_grid(algorithm: Algorithm, values: Mapping[str, Any]) -> tuple[Algorithm, ...]:
+def make_grid(algorithm: Settings, values: Mapping[str, Any]) -> tuple[Settings, ...]:
     """Make every combination of `{"alpha": [0.1, 0.3], "beta": 1.0}`. A list holds alternatives; a tuple is one value
     with an entry per position."""
     names = list(values)

@@ -46,7 +46,7 @@ def setting(
     search: Range | tuple[Any, ...] | None = None,
     added: float | int | bool | str | None = None,
 ) -> Any:
-    """Declare a field of an algorithm: its default, what is allowed (least <= value, above < value, value <= most), and
+    """Declare a field of `Settings`: its default, what is allowed (least <= value, above < value, value <= most), and
     where a search looks. `per_position` takes a tuple too; `static` says that trials which differ in it cannot share a
     stack. `added` is for a setting that an algorithm got later: the value with which it does what it did before. While
     a trial has that value, its description leaves the setting out, and its key is the old one.
@@ -84,7 +84,17 @@ def _ignore_memory(method: Callable[..., Any], returns_memory: bool) -> Callable
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class Settings:
+    """Values by name, checked. Subclasses are frozen dataclasses whose fields `setting` declares."""
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = check_value(f.name, f.default, dict(f.metadata), getattr(self, f.name))
+            object.__setattr__(self, f.name, value)
+
+
+@dataclass(frozen=True)
+class Algorithm(Settings):
     """Subclasses are frozen dataclasses whose fields are the settings."""
 
     optimizer: ClassVar[str] = "momentum"
@@ -98,11 +108,6 @@ class Algorithm:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         _accept_old_signatures(cls)
-
-    def __post_init__(self) -> None:
-        for f in fields(self):
-            value = check_value(f.name, f.default, dict(f.metadata), getattr(self, f.name))
-            object.__setattr__(self, f.name, value)
 
     def check(self, net: Net, sources: int) -> None:
         """Raise a UsageError where the algorithm cannot train this net on that many source domains."""

@@ -12,7 +12,7 @@ from torch.func import grad_and_value
 
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm, Chainable, Number
+from seqdg.core.algorithm import Algorithm, Chainable, Number, Settings
 from seqdg.nets.net import Net
 
 
@@ -113,7 +113,7 @@ class Sequential(Algorithm):
         return self.base.predict(net, deployed, x)
 
 
-def list_alone(algorithm: Algorithm) -> set[str]:
+def list_alone(algorithm: Settings) -> set[str]:
     """Return the settings that mean nothing along a path, of every base in it that is chained."""
-    inner = [list_alone(v) for f in fields(algorithm) if isinstance(v := getattr(algorithm, f.name), Algorithm)]
+    inner = [list_alone(v) for f in fields(algorithm) if isinstance(v := getattr(algorithm, f.name), Settings)]
     return set(algorithm.base.alone if isinstance(algorithm, Sequential) else ()).union(*inner)

@@ -1,30 +1,32 @@
-"""Settings of algorithms as text, as numbers in a stack, and as what trials of a stack must share."""
+"""Settings, above all of algorithms, as text, as numbers in a stack, and as what trials of a stack must share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from seqdg.base.added import ADDED
 from seqdg.base.errors import UsageError, unknown
-from seqdg.core.algorithm import Algorithm, Number, check_value
+from seqdg.core.algorithm import Algorithm, Number, Settings, check_value
 from seqdg.core.positions import resize
 
+Kind = TypeVar("Kind", bound=Settings)
 
-def flatten_settings(algorithm: Algorithm) -> dict[str, Any]:
+
+def flatten_settings(algorithm: Settings) -> dict[str, Any]:
     """Return every setting by name, those of a wrapped base included."""
     settings: dict[str, Any] = {}
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
-        settings.update(flatten_settings(value) if isinstance(value, Algorithm) else {f.name: value})
+        settings.update(flatten_settings(value) if isinstance(value, Settings) else {f.name: value})
     return settings
 
 
-def with_settings(algorithm: Algorithm, settings: Mapping[str, Any]) -> Algorithm:
+def with_settings(algorithm: Kind, settings: Mapping[str, Any]) -> Kind:
     """Return the same algorithm with some settings replaced; a name that it lacks is an error."""
     known = flatten_settings(algorithm)
     for name in settings:
@@ -33,44 +35,44 @@ def with_settings(algorithm: Algorithm, settings: Mapping[str, Any]) -> Algorith
     return _replace_settings(algorithm, settings)
 
 
-def _replace_settings(algorithm: Algorithm, settings: Mapping[str, Any]) -> Algorithm:
+def _replace_settings(algorithm: Kind, settings: Mapping[str, Any]) -> Kind:
     changes: dict[str, Any] = {}
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
-        if isinstance(value, Algorithm):
+        if isinstance(value, Settings):
             changes[f.name] = _replace_settings(value, settings)
         elif f.name in settings:
             changes[f.name] = settings[f.name]
     return replace(algorithm, **changes)
 
 
-def collect_rules(algorithm: Algorithm) -> dict[str, tuple[Any, dict[str, Any]]]:
+def collect_rules(algorithm: Settings) -> dict[str, tuple[Any, dict[str, Any]]]:
     """Return the default of every setting and what it allows, by name."""
     rules: dict[str, tuple[Any, dict[str, Any]]] = {}
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
-        rules.update(collect_rules(value) if isinstance(value, Algorithm) else {f.name: (f.default, dict(f.metadata))})
+        rules.update(collect_rules(value) if isinstance(value, Settings) else {f.name: (f.default, dict(f.metadata))})
     return rules
 
 
-def format_settings(algorithm: Algorithm) -> dict[str, str]:
+def format_settings(algorithm: Settings) -> dict[str, str]:
     """Return every setting as text for `parse_settings`: `0.1`, `0.05,0.6`, `1.2,` (a tuple of one), `true`."""
     return {name: format_value(value) for name, value in flatten_settings(algorithm).items()}
 
 
-def describe_settings(algorithm: Algorithm) -> dict[str, str]:
+def describe_settings(algorithm: Settings) -> dict[str, str]:
     """Return the settings as text for `restore_settings`, without those added later that are "as before"."""
     texts, before = format_settings(algorithm), format_settings(_reset_added(algorithm))
     added = [name for name, (_, rule) in collect_rules(algorithm).items() if ADDED in rule]
     return {name: text for name, text in texts.items() if name not in added or text != before[name]}
 
 
-def restore_settings(algorithm: Algorithm, texts: Mapping[str, str]) -> Algorithm:
+def restore_settings(algorithm: Kind, texts: Mapping[str, str]) -> Kind:
     """Return the algorithm that these settings describe; those added later that they do not name are "as before"."""
     return parse_settings(_reset_added(algorithm), texts)
 
 
-def _reset_added(algorithm: Algorithm) -> Algorithm:
+def _reset_added(algorithm: Kind) -> Kind:
     """Return the algorithm with every setting that was added later at the value that means "as before"."""
     before = {name: rule[ADDED] for name, (_, rule) in collect_rules(algorithm).items() if ADDED in rule}
     return with_settings(algorithm, before) if before else algorithm
@@ -85,7 +87,7 @@ def format_value(value: Any) -> str:
     return repr(float(value)) if isinstance(value, float | Tensor) else str(value)
 
 
-def parse_settings(algorithm: Algorithm, texts: Mapping[str, str], label: str | None = None) -> Algorithm:
+def parse_settings(algorithm: Kind, texts: Mapping[str, str], label: str | None = None) -> Kind:
     """Return the algorithm with settings read from text. label: what an error calls the algorithm."""
     known = collect_rules(algorithm)
     values = {}
@@ -161,7 +163,7 @@ def _select_under(values: Mapping[str, Number], name: str) -> dict[str, Number]:
     return {path[len(name) + 1 :]: v for path, v in values.items() if path.startswith(f"{name}.")}
 
 
-def adapt_to_path(algorithm: Algorithm, length: int, new: int) -> Algorithm:
+def adapt_to_path(algorithm: Kind, length: int, new: int) -> Kind:
     """Return the algorithm for a path of another length. Tuples with a value for (nearly) every position keep their
     last entries and repeat the first; shorter ones count from the end and stay."""
     changes: dict[str, Any] = {}

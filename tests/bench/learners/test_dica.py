@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.decomposition import KernelPCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from digits import BENCHMARK, TASK
 from seqdg.base.errors import UsageError
-from seqdg.bench.learner import Draft, find_learner, list_learners
+from seqdg.bench.learner import Draft, Packed, find_learner, list_learners
 from seqdg.bench.learners._rows import choose_rows
 from seqdg.bench.learners.dica import DICA, DICALearner, measure_variance
 from seqdg.results.record import DONE
@@ -132,7 +136,7 @@ def make_trial(held_out: tuple[str, ...] = ("75",), name: str = "dica", **settin
 def test_it_trains_on_a_benchmark_and_repeats_itself():
     assert "dica" in list_learners()
     learner, trial = find_learner("dica"), make_trial(most_rows="250")
-    first, second = (learner._train(trial, TASK, lambda step: None) for _ in range(2))
+    first, second = (learner.train_one(trial, TASK)[1] for _ in range(2))
     assert first.status == DONE
     assert first.history == second.history
     assert np.mean(first.history[0].source["accuracy"]) > 0.6
@@ -149,14 +153,38 @@ def test_a_class_that_no_source_has_gets_no_probability(data):
     assert not p[:, [1, 3, 5]].any()
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_its_probabilities_are_those_of_a_logistic_regression_of_the_standardized_components(data, count):
+    x, y, domain = data
+    y = y % count
+    settings = {**DICALearner.settings, "most_rows": 20, "components": 2}
+    predict = DICALearner().fit(x, y, domain, count, 5, **settings)
+    rows = choose_rows(y, domain, 20, seed=5)
+    dica = DICA(components=2).fit(x[rows], y[rows], domain[rows])
+    steps = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(dica.transform(x), y)
+    new = np.random.default_rng(3).normal(size=(7, 4))
+    assert np.allclose(predict(new), steps.predict_proba(dica.transform(new)), atol=1e-9)
+
+
+def test_a_packed_model_holds_arrays_and_plain_values_and_predicts_the_same(data):
+    learner = DICALearner()
+    predict = learner.fit(*data, 3, 0, **DICALearner.settings)
+    packed = learner.pack(predict)
+    assert set(packed.arrays) == {"rows", "means", "weights", "intercepts", "labels"}
+    again = learner.unpack(Packed(packed.arrays, json.loads(json.dumps(packed.values))))
+    assert np.array_equal(again(data[0]), predict(data[0]))
+
+
 def test_one_source_too_many_rows_images_and_bad_settings_are_refused():
     learner, net = find_learner("dica"), None
     domains = TASK.dataset().domains
-    with pytest.raises(UsageError, match="dica makes source domains alike, and there is 1: it needs two or more"):
+    with pytest.raises(UsageError, match="dica needs at least 2 source domains to learn from, and there is 1"):
         learner.check(make_trial(held_out=domains[1:]), TASK, net)
     with pytest.raises(UsageError, match=r"most_rows is 50,000: choose 2 to 10,000 \(--set dica.most_rows=2000\)"):
         learner.check(make_trial(most_rows="50000"), TASK, net)
-    images = SimpleNamespace(dataset=lambda: SimpleNamespace(is_image=True, domains=domains), name="pacs")
+    images = SimpleNamespace(
+        dataset=lambda: SimpleNamespace(is_image=True, shape=(3, 8, 8), domains=domains), name="pacs"
+    )
     with pytest.raises(UsageError, match="dica reads rows of numbers, and pacs holds images"):
         learner.check(make_trial(), images, net)
     for setting in ("eps", "ridge", "width"):

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh, solve
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KernelCenterer, StandardScaler
+from sklearn.preprocessing import KernelCenterer
 from sklearn.utils.validation import check_is_fitted
 
-from seqdg.base.errors import UsageError
 from seqdg.bench.learner import ArrayLearner, Arrays, Predict, register_learner
 from seqdg.bench.learners._rows import check_most_rows, choose_rows, describe_choice, spread
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Trial
+from seqdg.core.algorithm import Range
 from seqdg.nets import Net
 
 Floats = NDArray[np.float64]
@@ -102,6 +103,25 @@ def measure_variance(domains: NDArray[Any]) -> Floats:
     return variance
 
 
+@dataclass(frozen=True)
+class FittedDICA:
+    """softmax(k weights + intercepts), where k is the centred kernel of a new row with the rows of the components."""
+
+    rows: Floats  # (row, input)
+    means: Floats  # (row,), of the kernel's columns
+    weights: Floats  # (row, class met), through the components
+    intercepts: Floats  # (class met,)
+    labels: NDArray[np.int64]  # (class met,)
+    mean: float  # of the whole kernel
+    gamma: float
+    classes: int
+
+    def __call__(self, new: Arrays) -> Arrays:
+        kernel = rbf_kernel(np.asarray(new, np.float64), self.rows, gamma=self.gamma)
+        centred = kernel - self.means - kernel.mean(1, keepdims=True) + self.mean
+        return spread(softmax(centred @ self.weights + self.intercepts, axis=1), self.labels, self.classes)
+
+
 @register_learner("dica")
 class DICALearner(ArrayLearner):
     """DICA: kernel components that follow the labels and vary little between domains (Muandet et al., ICML 2013).
@@ -118,29 +138,41 @@ class DICALearner(ArrayLearner):
     settings: ClassVar[Mapping[str, Any]] = {**DICA().get_params(), "inverse_decay": 1.0, "most_rows": 2000}
     rules: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "components": {"least": 0},
-        "weight": {"least": 0.0},
-        "eps": {"above": 0.0},
-        "ridge": {"above": 0.0},
-        "width": {"above": 0.0},
-        "inverse_decay": {"above": 0.0},
+        "weight": {"least": 0.0, "search": Range(0.1, 100.0)},
+        "eps": {"above": 0.0, "search": Range(1e-5, 1e-1)},
+        "ridge": {"above": 0.0, "search": Range(1e-5, 1e-1)},
+        "width": {"above": 0.0, "search": Range(0.1, 2.0)},
+        "inverse_decay": {"above": 0.0, "search": Range(0.01, 100.0)},
     }
+    fitted = FittedDICA
+    needs = 2
 
     def describe_fit(self, rows: int, **settings: Any) -> list[str]:
         return describe_choice("dica", rows, settings["most_rows"])
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:
         super().check(trial, task, net)
-        sources = len(task.dataset().domains) - len(trial.held_out)
-        if sources < 2:
-            raise UsageError(
-                f"{trial.short_name} makes source domains alike, and there is {sources}: it needs two or more."
-            )
         check_most_rows(trial.short_name, int(dict(trial.settings)["most_rows"]))
 
     def fit(self, x: Arrays, y: Arrays, domain: Arrays, classes: int, seed: int, **settings: Any) -> Predict:
         most_rows, inverse_decay = settings.pop("most_rows"), settings.pop("inverse_decay")
         rows = choose_rows(y, domain, most_rows, seed)
         dica = DICA(**settings).fit(x[rows], y[rows], domain[rows])
-        classifier = make_pipeline(StandardScaler(), LogisticRegression(C=inverse_decay, max_iter=1000))
-        classifier.fit(dica.transform(x), y)
-        return lambda new: spread(classifier.predict_proba(dica.transform(new)), classifier.classes_, classes)
+        components = dica.transform(x)
+        center, size = components.mean(0), components.std(0)
+        size[size == 0] = 1.0
+        classifier = LogisticRegression(C=inverse_decay, max_iter=1000).fit((components - center) / size, y)
+        coefficients, intercepts = classifier.coef_, classifier.intercept_
+        if len(classifier.classes_) == 2:  # one row of coefficients, for the second class
+            coefficients, intercepts = (np.concatenate([0 * one, one]) for one in (coefficients, intercepts))
+        through = coefficients / size  # (class met, component)
+        return FittedDICA(
+            rows=dica.rows_,
+            means=dica.centerer_.K_fit_rows_,
+            weights=dica.vectors_ @ through.T,
+            intercepts=intercepts - through @ center,
+            labels=classifier.classes_,
+            mean=float(dica.centerer_.K_fit_all_),
+            gamma=dica.gamma_,
+            classes=classes,
+        )
