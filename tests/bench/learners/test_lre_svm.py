@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import FunctionTransformer
 
 from digits import BENCHMARK, TASK
 from seqdg.base.errors import UsageError
@@ -67,7 +69,7 @@ def test_every_round_lowers_the_objective(data):
     x, y = data
 
     def measure(rounds: int) -> float:
-        model = LowRankExemplars(cost=0.3, rank=2.0, tie=4.0, rounds=rounds, scale=2.0).fit(x, y)
+        model = LowRankExemplars(cost=0.3, rank=2.0, tie=4.0, rounds=rounds, scale=2.0, tolerance=1e-7).fit(x, y)
         entering, total = model._enter(x), 0.0
         for c, w in zip(model.classes_, model.weights_, strict=True):
             positive, negative = entering[y == c], entering[y != c]
@@ -83,7 +85,7 @@ def test_every_round_lowers_the_objective(data):
 
 def test_without_the_low_rank_each_exemplar_is_a_logistic_regression_of_its_own(data):
     x, y = data
-    model = LowRankExemplars(cost=0.3, exemplar=5.0, rounds=0, scale=2.0).fit(x, y)
+    model = LowRankExemplars(cost=0.3, exemplar=5.0, rounds=0, scale=2.0, tolerance=1e-9).fit(x, y)
     entering = model._enter(x)
     for c in model.classes_:
         negative = entering[y != c]
@@ -112,7 +114,7 @@ def make_trial(**settings: str):
 
 def test_it_trains_on_a_benchmark_and_repeats_itself():
     learner, trial = find_learner("lre-svm"), make_trial(most_rows="100", rounds="1", width="0.4")
-    first, second = (learner._train(trial, TASK, lambda step: None) for _ in range(2))
+    first, second = (learner.train_one(trial, TASK)[1] for _ in range(2))
     assert first.status == DONE
     assert first.history == second.history
     assert np.mean(first.history[0].source["accuracy"]) > 0.45
@@ -125,6 +127,22 @@ def test_a_class_that_no_source_has_gets_no_probability(data):
     p = LowRankExemplarsLearner().fit(x, np.where(y == 1, 4, y), y, 6, 0, **settings)(x)
     assert np.allclose(p.sum(1), 1)
     assert not p[:, [1, 3, 5]].any()
+
+
+@pytest.mark.parametrize("width", [0.0, 0.4])
+def test_what_it_keeps_answers_as_the_classifiers_do(data, width):
+    x, y = data
+    learner, settings = LowRankExemplarsLearner(), {**LowRankExemplarsLearner.settings, "width": width}
+    predict = learner.fit(x, y, y, 3, 0, **settings)
+    enter = FunctionTransformer()
+    if width:
+        distances = [np.linalg.norm(x[i] - x[j]) for i in range(24) for j in range(i)]
+        gamma = 1 / (2 * (width * np.median(distances)) ** 2)
+        enter = Nystroem(gamma=gamma, n_components=24, random_state=0)
+    model = LowRankExemplars().fit(enter.fit_transform(x), y)
+    new = np.random.default_rng(3).normal(size=(7, 3))
+    assert np.allclose(predict(new), model.predict_proba(enter.transform(new)), atol=1e-7)
+    assert np.array_equal(learner.unpack(learner.pack(predict))(new), predict(new))
 
 
 def test_the_kernel_tells_apart_what_no_line_does():
@@ -144,7 +162,7 @@ def test_too_many_rows_images_and_bad_settings_are_refused():
     learner = find_learner("lre-svm")
     with pytest.raises(UsageError, match="lre-svm compares every row with every other, and most_rows is 50,000"):
         learner.check(make_trial(most_rows="50000"), TASK, None)
-    images = SimpleNamespace(dataset=lambda: SimpleNamespace(is_image=True), name="pacs")
+    images = SimpleNamespace(dataset=lambda: SimpleNamespace(is_image=True, shape=(3, 8, 8)), name="pacs")
     with pytest.raises(UsageError, match="lre-svm reads rows of numbers, and pacs holds images"):
         learner.check(make_trial(), images, None)
     with pytest.raises(UsageError, match="top is 0"):
