@@ -105,7 +105,8 @@ LEARNERS = """## Learners
 
 Methods that are no neural nets: estimators of scikit-learn's kind, fitted once to rows of numbers. `seqdg bench
 --algorithms agg,NAME` sets them beside the nets, on the same splits and seeds, and `--set NAME.setting=value` changes a
-setting. They know no steps and no wrappers, and refuse images. `seqdg fit` and `seqdg.compare` do not take them.
+setting. They know no steps and no wrappers, and refuse images. `seqdg.compare`, `seqdg fit --choose --algorithms
+agg,NAME` and `DomainGeneralizer("NAME")` take them too. Their models are saved as arrays; ONNX export refuses them.
 [How to write one](../CONTRIBUTING.md#a-learner-that-is-no-neural-net)."""
 
 
@@ -191,8 +192,11 @@ def learner_sections() -> list[str]:
         missing = [n for n in learner.settings if n not in meanings]
         if missing:
             raise SystemExit(f"A docstring of {name} needs a line `{missing[0]}: what it means`, after a blank line.")
-        rows = [f"| `{n}` | {meanings[n]} | {shown(default)} |" for n, default in learner.settings.items()]
-        table = "\n".join(["| setting | meaning | default |", "|---|---|---|", *rows])
+        rows = [
+            f"| `{n}` | {meanings[n]} | {shown(default)} | {searched(rule.get('search'))} |"
+            for n, (default, rule) in collect_rules(learner.build_settings(name)).items()
+        ]
+        table = "\n".join(["| setting | meaning | default | search |", "|---|---|---|---|", *rows])
         said = [text for text in texts if not explained(learner.settings, text)]
         sections.append("\n\n".join([f"### {name}", *said, table]))
     return sections

@@ -83,10 +83,11 @@ def fit(
     """
     from seqdg.bench.console import count_files
     from seqdg.data import read_rows
-    from seqdg.estimator import DomainGeneralizer, check_place
+    from seqdg.estimator import DomainGeneralizer, check_place, check_saving
 
     _check_choice(choose, algorithm, algorithms, search, select)
     check_place(out)
+    check_saving(options.split_names(algorithms) or [algorithm or DEFAULT])
     with count_files("reading images") as progress:
         rows = read_rows(data, label, domain, options.split_names(ignore) or (), progress)
     template = DomainGeneralizer(

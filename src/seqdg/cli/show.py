@@ -18,6 +18,6 @@ def show(
     from seqdg.estimator import read_description, read_model, render_card
 
     description = read_description(model)
-    if description["net"] is not None:
+    if description.get("net") is not None or "learner" in description:
         read_model(model)  # which checks that the weights are complete and unchanged
     typer.echo(json.dumps(description, indent=1) if as_json else render_card(description), nl=as_json)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from seqdg.estimator.classifier import DomainGeneralizer
     from seqdg.estimator.comparison import Comparison, Winner
     from seqdg.estimator.model import Model
-    from seqdg.estimator.model_file import check_place, read_description, read_model, write_model
+    from seqdg.estimator.model_file import check_place, check_saving, read_description, read_model, write_model
     from seqdg.estimator.onnx import describe_signature, export_onnx
     from seqdg.estimator.predict import predict_file
 
@@ -20,6 +20,7 @@ __all__ = [
     "Model",
     "Winner",
     "check_place",
+    "check_saving",
     "compare",
     "count_workers",
     "describe_signature",
@@ -41,7 +42,7 @@ __getattr__, __dir__ = open_front_door(
         "classifier": "DomainGeneralizer",
         "comparison": "Comparison Winner",
         "model": "Model",
-        "model_file": "check_place read_description read_model write_model",
+        "model_file": "check_place check_saving read_description read_model write_model",
         "onnx": "describe_signature export_onnx",
         "predict": "predict_file",
     },

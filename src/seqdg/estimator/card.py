@@ -65,13 +65,7 @@ def _describe_training(text: Text) -> str:
     facts = text["facts"]
     p = facts["parameters"]
     settings = ", ".join(f"{k} = {v}" for k, v in p["settings"].items()) or "no settings"
-    net = text["module"] if text["net"] is None else text["net"]["name"]
-    hidden = f" of hidden widths {p['hidden']}" if net == "mlp" else ""
-    lines = [
-        f"{text['algorithm']} ({settings}) on a net {net}{hidden}: {p['steps']} steps of {p['batch']} rows per domain, "
-        f"optimizer {p['optimizer']}, learning rate {p['lr']}, seed {p['random_state']}; the weights are those after "
-        f"{facts['step']} steps."
-    ]
+    lines = [f"{text['algorithm']} ({settings}) {_describe_steps(text)}"]
     if p["class_weight"]:
         lines.append(f"Class weights: {p['class_weight']}.")
     if facts["validation"]:
@@ -82,6 +76,18 @@ def _describe_training(text: Text) -> str:
             *draw_metric_table(facts["validation"]),
         ]
     return "\n".join(lines)
+
+
+def _describe_steps(text: Text) -> str:
+    p = text["facts"]["parameters"]
+    if "learner" in text:
+        return f"fitted once, with no net; seed {p['random_state']}."
+    net = text["module"] if text["net"] is None else text["net"]["name"]
+    hidden = f" of hidden widths {p['hidden']}" if net == "mlp" else ""
+    return (
+        f"on a net {net}{hidden}: {p['steps']} steps of {p['batch']} rows per domain, optimizer {p['optimizer']}, "
+        f"learning rate {p['lr']}, seed {p['random_state']}; the weights are those after {text['facts']['step']} steps."
+    )
 
 
 def _describe_expectation(facts: Text) -> str:

@@ -16,10 +16,11 @@ from seqdg.bench.benchmark import split_settings
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
+from seqdg.bench.learner import find_learner
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, draw_proposals, make_grid
 from seqdg.core.names import shorten
-from seqdg.core.registry import build, list_algorithms
+from seqdg.core.registry import list_algorithms
 from seqdg.core.settings import flatten_settings, parse_settings
 from seqdg.data import checks
 from seqdg.estimator.classifier import DomainGeneralizer
@@ -58,8 +59,9 @@ def compare(
 ) -> Comparison:
     """Train every algorithm with every domain held out in turn, in stacks; then fit the winner on all domains.
 
-    algorithms: names; None: the usual ones.   settings: by algorithm, values or lists of alternatives (a grid); `lr`
-        among them is its learning rate.   estimator: how to train; its algorithm and settings are not used.
+    algorithms: names, among them those of learners that train no net, such as `dica`; None: the usual ones.
+    settings: by algorithm, values or lists of alternatives (a grid); `lr` among them is its learning rate.
+    estimator: how to train; its algorithm and settings are not used.
     search: candidates per algorithm, as many for each; the first has its settings as they are, the others are drawn
         from the ranges beside them and from a tenth to twice the learning rate, at random or by Optuna (sampler).
     seeds: trials of everything.
@@ -125,7 +127,8 @@ def parse_settings_texts(texts: Sequence[str], algorithms: Sequence[str] | None)
     for short, values in split_settings(texts, algorithms or USUAL).items():
         name = full[short]
         rest = {setting: text for setting, text in values.items() if setting != RATE}
-        parsed = {setting: flatten_settings(parse_settings(build(name), rest, name))[setting] for setting in rest}
+        built = parse_settings(find_learner(name).build_settings(name), rest, name)
+        parsed = {setting: flatten_settings(built)[setting] for setting in rest}
         settings[name] = {**parsed, **({RATE: _parse_rate(name, values[RATE])} if RATE in values else {})}
     return settings
 
@@ -187,7 +190,7 @@ def _list_names(algorithms: Sequence[str] | None, baseline: str | None, sweep: S
     names, notes = [], []
     for name in (n for n in USUAL if n in list_algorithms()):
         try:
-            sweep.check(Contender(name, build(name), sweep.recipe.protocol.lr))
+            sweep.check(Contender(name, find_learner(name).build_settings(name), sweep.recipe.protocol.lr))
             names.append(name)
         except UsageError as error:
             notes.append(f"{name} was left out: {error}")
@@ -202,8 +205,8 @@ def _make_searches(
             raise unknown("algorithm to compare", name, names)
     searches: dict[str, Search] = {}
     for name in names:
-        fixed = settings.get(name, {})
-        tried = _expand_settings(name, fixed, recipe)
+        tried = _expand_settings(name, settings.get(name, {}), recipe)
+        fixed = [*settings.get(name, {}), *([] if find_learner(name).takes_steps else [RATE])]
         if len(tried) > 1 and count > 1:
             raise UsageError(f"{name} has a grid of settings and a search for others: choose one of the two.")
         if count > 1 and sampler == "optuna":
@@ -217,6 +220,9 @@ def _make_searches(
 
 def _expand_settings(name: str, values: Mapping[str, Any], recipe: Recipe) -> list[Proposal]:
     """List every combination of the values of an algorithm's settings and of its learning rate."""
+    learner = find_learner(name)
+    if RATE in values and not learner.takes_steps:
+        raise UsageError(f"{name} has no learning rate: leave {RATE} out.")
     rate = values.get(RATE, recipe.protocol.lr)
     rates = [to_plain(lr) for lr in (rate if isinstance(rate, list) else [rate])]
     if not rates:
@@ -225,7 +231,7 @@ def _expand_settings(name: str, values: Mapping[str, Any], recipe: Recipe) -> li
         if isinstance(lr, bool) or not isinstance(lr, int | float):
             raise UsageError(f"{RATE} of {name} is {lr!r}, but it must be a number.")
         replace(recipe.protocol, lr=lr)  # raises where it cannot be one
-    settings = make_grid(build(name), {k: v for k, v in values.items() if k != RATE})
+    settings = make_grid(learner.build_settings(name), {k: v for k, v in values.items() if k != RATE})
     return [Proposal(algorithm, float(lr)) for algorithm in settings for lr in rates]
 
 
@@ -273,7 +279,7 @@ def _make_comparison(
         winner=Winner(
             best.name,
             flatten_settings(best.algorithm),
-            step if select == LEAVE_ONE_OUT else None,
+            step if select == LEAVE_ONE_OUT and find_learner(best.name).takes_steps else None,
             best.lr if best.lr != sweep.recipe.protocol.lr else None,
         ),
         outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion)] for r in rules},

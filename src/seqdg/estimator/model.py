@@ -1,8 +1,9 @@
-"""A trained model: from the user's rows to logits."""
+"""A trained model: from the user's rows to logits. It holds a net, or what another learner has fitted."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqdg.base.episode import Params
+from seqdg.bench.learner import Predict, take_logarithm
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.sequential import Sequential
 from seqdg.core.wrapper import Wrapper, list_layers
@@ -20,37 +22,79 @@ from seqdg.estimator.inputs import TOGETHER, Input
 from seqdg.nets import Net, NetSpec
 from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
 
+ROWS = 4096  # that a learner of no net predicts at once
 
-@dataclass(frozen=True)
-class Model:
+
+@dataclass(frozen=True, kw_only=True)
+class Model(ABC):
     """Everything that serves an unseen domain."""
 
     input: Input
-    module: nn.Module  # the net, with its own buffers
-    spec: NetSpec | None  # how to build it; None: it is the user's own
-    batchnorm: str  # policy
-    algorithm: Algorithm
     name: str  # of the algorithm
-    params: Params  # deployed
     classes: NDArray[Any]
     facts: dict[str, Any] = field(default_factory=dict)  # on the card: how it was made
     device: str = "cpu"
+
+    @property
+    def together(self) -> int:
+        """How many rows of one domain are predicted at once, where the algorithm is transductive; else 0."""
+        return 0
 
     def compute_logits(self, x: Any) -> tuple[NDArray[np.float64], list[str]]:
         """Return logits (row, class), and notes on what differs from the training data."""
         rows, notes = self.input.read(x)
         return self.predict_rows(rows), notes
 
+    @abstractmethod
+    def predict_rows(self, rows: Tensor) -> NDArray[np.float64]:
+        """Return logits (row, class) of rows that the input has read."""
+
+    def choose_classes(self, logits: NDArray[np.float64]) -> NDArray[Any]:
+        """Return the most probable class of every row."""
+        return np.asarray(self.classes[logits.argmax(axis=1)])
+
+    def with_facts(self, **facts: Any) -> Model:
+        return replace(self, facts={**self.facts, **facts})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayModel(Model):
+    """What an `ArrayLearner` has fitted."""
+
+    predict: Predict
+
+    def predict_rows(self, rows: Tensor) -> NDArray[np.float64]:
+        """Return the logarithms of the probabilities (row, class)."""
+        parts = [np.empty((0, len(self.classes)))]
+        for chunk in torch.split(rows, ROWS) if len(rows) else ():
+            parts.append(take_logarithm(self.predict(chunk.numpy())))
+        return np.concatenate(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetModel(Model):
+    """A net, its weights, and the algorithm that says how they predict."""
+
+    module: nn.Module  # the net, with its own buffers
+    spec: NetSpec | None  # how to build it; None: it is the user's own
+    batchnorm: str  # policy
+    algorithm: Algorithm
+    params: Params  # deployed
+
+    @property
+    def together(self) -> int:
+        return self.algorithm.together
+
     def predict_rows(self, rows: Tensor) -> NDArray[np.float64]:
         """Return logits (row, class) of rows that the input has read.
 
         A transductive algorithm takes them as rows of one domain, batch by batch, as the trainer does.
         """
-        if not self.algorithm.together:
+        if not self.together:
             return self._predict_parts(rows, max(1, TOGETHER // max(1, math.prod(rows.shape[1:]))))
         order = shuffle_order(len(rows))
-        whole = fill_cyclically(rows[order], count_filled(len(rows), self.algorithm.together))
-        return np.take(self._predict_parts(whole, self.algorithm.together), order.argsort().numpy(), axis=0)
+        whole = fill_cyclically(rows[order], count_filled(len(rows), self.together))
+        return np.take(self._predict_parts(whole, self.together), order.argsort().numpy(), axis=0)
 
     def _predict_parts(self, rows: Tensor, together: int) -> NDArray[np.float64]:
         net, params = self.net
@@ -70,13 +114,6 @@ class Model:
             name: p.to(self.device, dtype if p.is_floating_point() else None) for name, p in self.params.items()
         }
 
-    def choose_classes(self, logits: NDArray[np.float64]) -> NDArray[Any]:
-        """Return the most probable class of every row."""
-        return np.asarray(self.classes[logits.argmax(axis=1)])
-
-    def with_facts(self, **facts: Any) -> Model:
-        return replace(self, facts={**self.facts, **facts})
-
 
 def compute_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return probabilities (row, class)."""
@@ -94,7 +131,7 @@ def predicts_plainly(algorithm: Algorithm) -> bool:
 class ModelModule(nn.Module):
     """A model's net and weights as one module, for export: from the net's inputs to logits."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: NetModel) -> None:
         super().__init__()
         self.algorithm, self.names = model.algorithm, tuple(model.params)
         self.net, params = replace(model, device="cpu").net

@@ -1,7 +1,8 @@
 """A model as a directory: `model.safetensors` (weights), `model.json` (all else), `card.md` (for people).
 
 Nothing in it is a pickle, and nothing from it is run. model.json holds the hash of the weights and one of itself, so
-that a directory that was cut short or changed is noticed.
+that a directory that was cut short or changed is noticed. Where a learner trained no net, the weights are the arrays
+that it packs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,18 @@ from torch import Tensor, nn
 from seqdg.base.errors import UsageError
 from seqdg.base.files import replace_folder
 from seqdg.base.tree import under_prefix, with_prefix
+from seqdg.bench.learner import ArrayLearner, Packed, Predict, find_learner, list_learners
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.names import shorten
 from seqdg.core.registry import build as build_algorithm
 from seqdg.core.registry import list_algorithms, list_wrappers
 from seqdg.estimator.card import render_card
 from seqdg.estimator.inputs import Input, rebuild_input
-from seqdg.estimator.model import Model, predicts_plainly
+from seqdg.estimator.model import ArrayModel, Model, NetModel, predicts_plainly
 from seqdg.estimator.recipe import read_settings
 from seqdg.nets import NetSpec, build_net, weights
 
-FORMAT, SCHEMA = "seqdg-model", 1
+FORMAT, SCHEMA = "seqdg-model", 2  # the newest; a model with a net is of schema 1
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
 
 
@@ -48,11 +50,20 @@ def check_place(path: Path) -> None:
         raise UsageError(f"{path} is there already and holds no model: choose another name.")
 
 
+def check_saving(names: Iterable[str]) -> None:
+    """Raise a UsageError where nothing says how a model of one of these algorithms is saved."""
+    for learner in map(find_learner, names):
+        if isinstance(learner, ArrayLearner):
+            learner.check_saving()
+
+
 def write_model(model: Model, path: Path) -> None:
     """Write all of it or nothing. A model that is there is replaced; anything else that is there is left alone."""
     check_place(path)
-    content = save(_collect_tensors(model))
-    text = _describe(model, hashlib.sha256(content).hexdigest())
+    tensors, about = _take_apart(model)
+    inputs = with_prefix(model.input.tensors, "input.")
+    content = save({name: t.clone().contiguous() for name, t in {**tensors, **inputs}.items()})
+    text = _describe(model, about, hashlib.sha256(content).hexdigest())
     try:
         with replace_folder(path) as folder:
             (folder / WEIGHTS).write_bytes(content)
@@ -99,10 +110,19 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") ->
         )
     read = rebuild_input(text["input"], under_prefix(tensors, "input."))
     classes = _read_classes(text["classes"])
+    if "learner" in text:
+        return ArrayModel(
+            input=read,
+            name=text["algorithm"],
+            classes=classes,
+            facts=text["facts"],
+            device=device,
+            predict=_unpack(text, under_prefix(tensors, "array.")),
+        )
     spec = None if text["net"] is None else NetSpec(**text["net"])
     module = _build_module(path, spec, text, read, len(classes), net)
     _restore_constants(module, under_prefix(tensors, "buffer."), under_prefix(tensors, "frozen."))
-    model = Model(
+    model = NetModel(
         input=read,
         module=module,
         spec=spec,
@@ -119,27 +139,50 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") ->
     return model
 
 
-def _collect_tensors(model: Model) -> dict[str, Tensor]:
+def _take_apart(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return what only this kind of model has: tensors by name, and what JSON holds."""
+    if isinstance(model, NetModel):
+        return _collect_tensors(model), {
+            "schema": 1,
+            "plain": predicts_plainly(model.algorithm),
+            "net": None if model.spec is None else {**asdict(model.spec), "weights": None},
+            "module": f"{type(model.module).__module__}.{type(model.module).__qualname__}",
+            "batchnorm": model.batchnorm,
+        }
+    assert isinstance(model, ArrayModel)
+    learner = find_learner(model.name)
+    assert isinstance(learner, ArrayLearner)
+    packed = learner.pack(model.predict)
+    arrays = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in packed.arrays.items()}
+    return with_prefix(arrays, "array."), {"schema": 2, "learner": dict(packed.values)}
+
+
+def _unpack(text: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Predict:
+    """Let the learner put its arrays together. Code that a model names by a path is not run."""
+    name = shorten(text["algorithm"])
+    if name not in list_learners():
+        raise UsageError(f"The model was trained by '{name}', which is not registered: import it first.")
+    learner = find_learner(name)
+    assert isinstance(learner, ArrayLearner)
+    return learner.unpack(Packed({n: t.numpy() for n, t in tensors.items()}, text["learner"]))
+
+
+def _collect_tensors(model: NetModel) -> dict[str, Tensor]:
     buffers = {name: b.detach().cpu() for name, b in model.module.named_buffers()}
     frozen = {name: p.detach().cpu() for name, p in model.module.named_parameters() if not p.requires_grad}
     parts = (
         with_prefix(model.params, "param."),
         with_prefix(buffers, "buffer."),
         with_prefix(frozen, "frozen."),
-        with_prefix(model.input.tensors, "input."),
     )
-    return {name: t.clone().contiguous() for part in parts for name, t in part.items()}
+    return {name: t for part in parts for name, t in part.items()}
 
 
-def _describe(model: Model, digest: str) -> dict[str, Any]:
+def _describe(model: Model, about: Mapping[str, Any], digest: str) -> dict[str, Any]:
     text = {
         "format": FORMAT,
-        "schema": SCHEMA,
         "algorithm": model.name,
-        "plain": predicts_plainly(model.algorithm),
-        "net": None if model.spec is None else {**asdict(model.spec), "weights": None},
-        "module": f"{type(model.module).__module__}.{type(model.module).__qualname__}",
-        "batchnorm": model.batchnorm,
+        **about,
         "input": model.input.describe(),
         "classes": {"type": model.classes.dtype.kind, "values": model.classes.tolist()},
         "facts": model.facts,
@@ -196,7 +239,7 @@ def _list_shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(t.shape) for name, t in tensors.items()}
 
 
-def _check_net(model: Model) -> None:
+def _check_net(model: NetModel) -> None:
     """Check that the user's own net takes the weights that were saved."""
     try:
         net, params = model.net

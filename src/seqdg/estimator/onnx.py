@@ -23,7 +23,7 @@ from seqdg.base.errors import UsageError
 from seqdg.base.words import list_some
 from seqdg.data.scaling import Scaling
 from seqdg.estimator.inputs import ImageInput, TableInput
-from seqdg.estimator.model import Model, ModelModule, compute_softmax
+from seqdg.estimator.model import Model, ModelModule, NetModel, compute_softmax
 from seqdg.estimator.preprocessing import Preprocessing
 
 TOLERANCE = 1e-5
@@ -37,7 +37,7 @@ class _TableGraph(nn.Module):
     mean: Tensor
     factor: Tensor
 
-    def __init__(self, model: Model, preprocessing: Preprocessing) -> None:
+    def __init__(self, model: NetModel, preprocessing: Preprocessing) -> None:
         super().__init__()
         self.model = ModelModule(model)
         for name, constants in preprocessing.scaling._asdict().items():
@@ -56,7 +56,7 @@ class _TableGraph(nn.Module):
 
 
 class _ArrayGraph(nn.Module):
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: NetModel) -> None:
         super().__init__()
         self.model, self.prepare = ModelModule(model), model.input.prepare
 
@@ -67,9 +67,14 @@ class _ArrayGraph(nn.Module):
 
 def export_onnx(model: Model, path: Path) -> float:
     """Write the file; return the largest difference of a probability from the model's own on rows made up to check."""
-    if model.algorithm.together:
+    if not isinstance(model, NetModel):
         raise UsageError(
-            f"{model.name} predicts {model.algorithm.together} rows of one domain at once (it is transductive), and an "
+            f"{model.name} has trained no net, and only nets are exported to ONNX. Keep the model as seqdg writes it, "
+            "or choose another algorithm."
+        )
+    if model.together:
+        raise UsageError(
+            f"{model.name} predicts {model.together} rows of one domain at once (it is transductive), and an "
             "ONNX file predicts row by row. Keep the model as seqdg writes it, or choose another algorithm."
         )
     _require_onnx()
@@ -115,7 +120,7 @@ def _make_table_feed(preprocessing: Preprocessing, x: Any) -> Feed:
     return {**feed, "words": np.stack(columns, axis=1)} if columns else feed
 
 
-def _export_table(model: Model, preprocessing: Preprocessing) -> Any:
+def _export_table(model: NetModel, preprocessing: Preprocessing) -> Any:
     k, m = len(preprocessing.numeric), len(preprocessing.vocabulary)
     numbers = torch.zeros(3, k, dtype=torch.float64) if k else None
     codes = torch.zeros(3, m, dtype=torch.int64) if m else None

@@ -74,7 +74,7 @@ def _predict_table(model: Model, data: Path, tally: Tally, progress: ProgressCal
             tally.note(notes)
             yield rows, truth
 
-    for rows, truth in _join_parts(read_parts()) if model.algorithm.together else read_parts():
+    for rows, truth in _join_parts(read_parts()) if model.together else read_parts():
         columns = _make_columns(model, model.predict_rows(rows))
         if truth is not None:
             known = truth != None  # noqa: E711  elementwise
@@ -107,7 +107,7 @@ def _predict_images(model: Model, data: Path, tally: Tally, progress: ProgressCa
     if container.problems:
         raise UsageError(container.problems[0].text)
     files = [f for f in container.files if f.name.lower().endswith(SUFFIXES)]
-    if model.algorithm.together:
+    if model.together:
         yield _make_image_columns(model, files, _predict_together(model, container, files, tally, progress))
         return
     for start in range(0, len(files), TOGETHER):
@@ -122,7 +122,7 @@ def _predict_together(
     model: Model, container: Container, files: Sequence[File], tally: Tally, progress: ProgressCallback
 ) -> NDArray[np.float64]:
     """Predict batches of all files as rows of one domain, as the model does with rows that are given at once."""
-    together, order = model.algorithm.together, shuffle_order(len(files))
+    together, order = model.together, shuffle_order(len(files))
     places = fill_cyclically(order, count_filled(len(files), together))
     logits = [np.empty((0, len(model.classes)))]
     for batch in torch.split(places, together) if len(files) else ():

@@ -10,7 +10,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.core.algorithm import Algorithm
+from seqdg.bench.learner import find_learner
+from seqdg.core.algorithm import Algorithm, Settings
 from seqdg.core.registry import build as build_algorithm
 from seqdg.core.registry import find_wrapper, list_algorithms, list_wrappers
 from seqdg.core.settings import describe_settings, flatten_settings, with_settings
@@ -43,7 +44,7 @@ CENTERED = Normalization(
 
 @dataclass(frozen=True)
 class Recipe:
-    algorithm: Algorithm
+    algorithm: Settings  # an Algorithm, or the settings of a learner that is none
     name: str  # of the algorithm
     net: NetSpec | nn.Module | None  # None: by the kind of input
     hidden: tuple[int, ...]  # widths of an mlp
@@ -63,7 +64,19 @@ class Recipe:
             raise unknown("criterion", str(self.criterion), CRITERIA)
         if not 0 <= self.validation < 1:
             raise UsageError(f"validation is {self.validation}, but it must be a share from 0 to below 1.")
-        needed = count_needed_evaluations(self.algorithm)
+        if isinstance(self.algorithm, Algorithm):
+            self._check_steps(self.algorithm)
+        elif self.stop is not None:
+            raise UsageError(f"stop is {self.stop}, but {self.name} takes no steps: leave it out.")
+        if self.batchnorm not in (AUTO, *POLICIES):
+            raise unknown("BatchNorm policy", str(self.batchnorm), (AUTO, *POLICIES))
+        if self.image_size is not None and (not isinstance(self.image_size, int) or self.image_size < 1):
+            raise UsageError(f"image_size is {self.image_size}, but it must be a positive number of pixels.")
+        find_augmentation(self.augment)
+
+    def _check_steps(self, algorithm: Algorithm) -> None:
+        """Check that there are as many steps and evaluations as the algorithm needs."""
+        needed = count_needed_evaluations(algorithm)
         evaluations = min(self.protocol.evaluations, self.protocol.steps)
         if needed and not self.validation:
             raise UsageError(
@@ -75,14 +88,9 @@ class Recipe:
                 f"{self.name} needs at least {needed} evaluations on validation rows, but there are {evaluations}: "
                 "raise evaluations or steps, or choose +ema or +sma, which need none."
             )
-        steps = count_steps(self.algorithm, self.protocol)
+        steps = count_steps(algorithm, self.protocol)
         if self.stop is not None and not (isinstance(self.stop, int) and 1 <= self.stop <= steps):
             raise UsageError(f"stop is {self.stop}, but it must be a number of steps from 1 to {steps}.")
-        if self.batchnorm not in (AUTO, *POLICIES):
-            raise unknown("BatchNorm policy", str(self.batchnorm), (AUTO, *POLICIES))
-        if self.image_size is not None and (not isinstance(self.image_size, int) or self.image_size < 1):
-            raise UsageError(f"image_size is {self.image_size}, but it must be a positive number of pixels.")
-        find_augmentation(self.augment)
 
     def choose_spec(self, is_image: bool) -> NetSpec | None:
         """Say how to build the net; None where it is the user's own module."""
@@ -184,11 +192,11 @@ def make_recipe(parameters: Mapping[str, Any], seed: int) -> Recipe:
     )
 
 
-def _build_algorithm(algorithm: Any, settings: Any) -> tuple[str, Algorithm]:
+def _build_algorithm(algorithm: Any, settings: Any) -> tuple[str, Settings]:
     if not isinstance(settings, Mapping):
         raise UsageError(f"settings are names with values, such as {{'alpha': 0.1}}, not {settings!r}.")
     if isinstance(algorithm, str):
-        return algorithm, build_algorithm(algorithm, **settings)
+        return algorithm, find_learner(algorithm).build_settings(algorithm, **settings)
     if isinstance(algorithm, Algorithm):
         return _find_name(algorithm), with_settings(algorithm, settings)
     raise UsageError(

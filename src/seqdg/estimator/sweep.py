@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from seqdg.base.errors import UsageError
 from seqdg.bench.execute import Memory, execute
 from seqdg.bench.executors.session import Executor, Session
+from seqdg.bench.learner import find_learner
 from seqdg.bench.plan import plan_trials
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import Proposal, Search, Target
 from seqdg.bench.trial import Trial
-from seqdg.core.algorithm import Algorithm
+from seqdg.core.algorithm import Settings
 from seqdg.core.settings import adapt_to_path, describe_settings
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.task import make_task
@@ -31,7 +32,7 @@ LEAVE_ONE_OUT = "leave-one-out"
 @dataclass(frozen=True)
 class Contender:
     name: str
-    algorithm: Algorithm  # with settings for all domains
+    algorithm: Settings  # for all domains; of a learner that is no algorithm, its settings alone
     lr: float
 
 
@@ -57,14 +58,18 @@ class Sweep:
 
     def check(self, candidate: Contender) -> bool:
         """Say whether it can be trained with two domains held out; raise a UsageError where it cannot even with one."""
-        count = len(self.domains)
-        adapt_to_path(candidate.algorithm, count, count).check(self.net, count)
-        adapt_to_path(candidate.algorithm, count, count - 1).check(self.net, count - 1)
+        self._check(candidate, 0)
+        self._check(candidate, 1)
         try:
-            adapt_to_path(candidate.algorithm, count, count - 2).check(self.net, count - 2)
+            self._check(candidate, 2)
         except UsageError:
             return False
-        return count > 2
+        return len(self.domains) > 2
+
+    def _check(self, candidate: Contender, held_out: int) -> None:
+        """Raise a UsageError where it cannot be trained with so many domains held out."""
+        trial = self._make_trials(self.domains[:held_out], candidate)[0]
+        find_learner(candidate.name).check(trial, self.task, self.net)
 
     def run(self, searches: Mapping[str, Search], targets: Sequence[Target], rule: str, criterion: str) -> None:
         """Run until no search asks for more; tell each how well its proposals did by the rule."""

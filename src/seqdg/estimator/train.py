@@ -14,14 +14,16 @@ from torch import Tensor
 from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
-from seqdg.bench.learner import STACK
+from seqdg.bench.learner import STACK, ArrayLearner, find_learner
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.settings import describe_settings
 from seqdg.core.wrapper import count_needed_evaluations
 from seqdg.data import Dataset
-from seqdg.estimator.model import Model
+from seqdg.estimator.model import ArrayModel, Model, NetModel
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import UserData
-from seqdg.results.record import Evaluation
+from seqdg.results.record import DONE, Evaluation
 from seqdg.results.select import select_step
 from seqdg.training.protocol import list_evaluation_steps
 from seqdg.training.provenance import list_versions
@@ -46,51 +48,82 @@ class _BestWeights:
 
 
 def fit_model(user_data: UserData, recipe: Recipe) -> Model:
-    """Train on all domains; keep the weights of the step that the recipe asks for, or that validates best."""
+    """Train on all domains: a net, or whatever learner the recipe names."""
+    if isinstance(recipe.algorithm, Algorithm):
+        return _fit_net(user_data, recipe, recipe.algorithm)
+    return _fit_arrays(user_data, recipe)
+
+
+def _fit_arrays(user_data: UserData, recipe: Recipe) -> ArrayModel:
+    """Fit a learner that trains no net to the rows that are not left out for validation."""
+    learner = find_learner(recipe.name)
+    assert isinstance(learner, ArrayLearner)  # no other gives settings to a recipe
+    task, net = make_task(user_data, recipe)
+    trial = task.make_trial(recipe.name, describe_settings(recipe.algorithm), recipe.protocol, (), recipe.seed)
+    learner.check(trial, task, net)
+    predict, record = learner.train_one(trial, task)
+    if record.status != DONE:
+        raise UsageError(f"{recipe.name} gives no finite probabilities for the validation rows: change its settings.")
+    facts = _collect_facts(user_data.dataset, recipe, 0, record.history[-1])
+    return ArrayModel(
+        input=user_data.input,
+        name=recipe.name,
+        classes=user_data.classes,
+        facts={**facts, "notes": record.notes},
+        device=recipe.device,
+        predict=predict,
+    )
+
+
+def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetModel:
+    """Train a net; keep the weights of the step that the recipe asks for, or that validates best."""
     dataset = user_data.dataset
     task, net = make_task(user_data, recipe)
-    recipe.algorithm.check(net, len(dataset.domains))
-    assert dataset.validation is not None
-    rows = {name: int(dataset.validation[dataset.rows(name)].sum()) for name in dataset.domains}
-    validates = any(rows.values())
-    protocol, needed = recipe.protocol, count_needed_evaluations(recipe.algorithm)
+    algorithm.check(net, len(dataset.domains))
+    validates = any(_count_validation(dataset).values())
+    protocol, needed = recipe.protocol, count_needed_evaluations(algorithm)
     if needed and not validates:
         raise UsageError(
             f"{recipe.name} reads the loss on validation rows, and none are left out of the training: set validation "
             "to a larger share, or choose +ema or +sma."
         )
-    stops = list_evaluation_steps(recipe.algorithm, protocol)
+    stops = list_evaluation_steps(algorithm, protocol)
     if recipe.stop:
         stops = (*(s for s in stops if s < recipe.stop and needed), recipe.stop)
     stops = stops if validates else stops[-1:]
-    trial = task.make_trial(recipe.name, {}, protocol, (), recipe.seed, algorithm=recipe.algorithm)
+    trial = task.make_trial(recipe.name, {}, protocol, (), recipe.seed, algorithm=algorithm)
     best = _BestWeights(recipe.criterion, validates and recipe.stop is None)
     with _set_threads(dataset.is_image):
         STACK.train_one(trial, task, torch.device(recipe.device), stops, best)
-    chosen = next(e for e in best.history if e.step == best.step)
+    facts = _collect_facts(dataset, recipe, best.step, next(e for e in best.history if e.step == best.step))
+    return NetModel(
+        input=user_data.input,
+        module=copy.deepcopy(task.build_net(trial).module),
+        spec=recipe.choose_spec(dataset.is_image),
+        batchnorm=task.batchnorm,
+        algorithm=algorithm,
+        name=recipe.name,
+        params={name: p.cpu().contiguous() for name, p in best.weights.items()},  # in memory as they will be in a file
+        classes=user_data.classes,
+        facts={**facts, "together": algorithm.together} if algorithm.together else facts,
+        device=recipe.device,
+    )
+
+
+def _count_validation(dataset: Dataset) -> dict[str, int]:
+    """Count the rows of every domain that are not trained on."""
+    assert dataset.validation is not None
+    return {name: int(dataset.validation[dataset.rows(name)].sum()) for name in dataset.domains}
+
+
+def _collect_facts(dataset: Dataset, recipe: Recipe, step: int, chosen: Evaluation) -> dict[str, Any]:
+    """Collect what the model's card says, as JSON holds it: on what data it was trained, how, and by which versions."""
+    rows = _count_validation(dataset)
     validation = {
         name: {criterion: values[i] for criterion, values in chosen.source.items()}
         for i, name in enumerate(dataset.domains)
         if rows[name]
     }
-    return Model(
-        input=user_data.input,
-        module=copy.deepcopy(task.build_net(trial).module),
-        spec=recipe.choose_spec(dataset.is_image),
-        batchnorm=task.batchnorm,
-        algorithm=recipe.algorithm,
-        name=recipe.name,
-        params={name: p.cpu().contiguous() for name, p in best.weights.items()},  # in memory as they will be in a file
-        classes=user_data.classes,
-        facts=_collect_facts(dataset, recipe, best.step, validation),
-        device=recipe.device,
-    )
-
-
-def _collect_facts(
-    dataset: Dataset, recipe: Recipe, step: int, validation: dict[str, dict[str, float]]
-) -> dict[str, Any]:
-    """Collect what the model's card says, as JSON holds it: on what data it was trained, how, and by which versions."""
     domains = {}
     for domain in dataset.domains:
         labels = dataset.y[dataset.rows(domain)]
@@ -99,7 +132,6 @@ def _collect_facts(
     return {
         "domains": domains,
         "step": step,
-        **({"together": recipe.algorithm.together} if recipe.algorithm.together else {}),
         "validation": {d: {c: v if math.isfinite(v) else None for c, v in m.items()} for d, m in validation.items()},
         "parameters": recipe.describe(),
         "versions": list_versions(),
