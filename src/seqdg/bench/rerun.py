@@ -20,6 +20,7 @@ from seqdg.core.names import split_chain
 from seqdg.core.registry import list_algorithms, list_wrappers
 from seqdg.data import Dataset
 from seqdg.nets.factory import FOREIGN
+from seqdg.results.imports import is_imported
 from seqdg.results.record import DIVERGED, FAILED, Record
 from seqdg.results.select import select_outcomes
 from seqdg.results.versions import VERSION, name_commit, name_release, read_version
@@ -128,6 +129,8 @@ def rebuild_trial(
 ) -> Trial:
     """Rebuild the trial that a record describes. names: where algorithms that are not registered come from."""
     about = record.description
+    if is_imported(record):
+        raise UsageError(f"Trial {record.key} was imported: its training was another program's and cannot be repeated.")
     check_version(record)
     if record.members:
         raise UsageError(

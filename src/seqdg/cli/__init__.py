@@ -11,6 +11,7 @@ from seqdg.cli.bench import bench
 from seqdg.cli.check import check
 from seqdg.cli.export import export
 from seqdg.cli.fit import fit
+from seqdg.cli.import_domainbed import import_domainbed
 from seqdg.cli.listing import list_names
 from seqdg.cli.pack import pack
 from seqdg.cli.predict import predict
@@ -39,6 +40,7 @@ app.command()(rerun)
 app.command()(salvage)
 app.command()(soup)
 app.command()(analyze)
+app.command()(import_domainbed)
 app.command("list")(list_names)
 app.command()(check)
 app.command()(fit)

@@ -19,6 +19,14 @@ Results = Annotated[
         metavar="DIR", help="A run directory, as given to `seqdg bench --out`; or a run packed by `seqdg pack`."
     ),
 ]
+SeveralResults = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DIR...",
+        help="A run directory, as given to `seqdg bench --out`, or a run packed by `seqdg pack`; several are set side "
+        "by side.",
+    ),
+]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model directory, as given to `seqdg fit --out`.")]
 Algorithms = Annotated[
     str | None,

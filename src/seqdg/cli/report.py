@@ -20,7 +20,7 @@ Baseline = Annotated[
 
 
 def report(
-    directory: options.Results,
+    directories: options.SeveralResults,
     select: options.Select = "source-val",
     criterion: options.Criterion = "accuracy",
     baseline: Baseline = None,
@@ -32,7 +32,7 @@ def report(
     """
     from seqdg.report.results import Results
 
-    results = Results.open(directory)
+    results = Results.open(*directories)
     typer.echo(results.report(None, select, criterion, baseline))
     if figures is not None:
         from seqdg.report.draw.files import write_figures

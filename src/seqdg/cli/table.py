@@ -33,7 +33,7 @@ Spread = Annotated[
 
 
 def table(
-    directory: options.Results,
+    directories: options.SeveralResults,
     form: options.Format = "text",
     select: options.Select = "source-val",
     criterion: options.Criterion = "accuracy",
@@ -48,7 +48,7 @@ def table(
     """
     from seqdg.report.results import Results
 
-    results = Results.open(directory)
+    results = Results.open(*directories)
     if cost:
         from seqdg.report.costs import render_costs
 

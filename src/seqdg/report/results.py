@@ -15,8 +15,8 @@ from seqdg.report.contents import read_contents
 from seqdg.report.section import Page
 from seqdg.report.sheet import build_sheet, choose_baseline
 from seqdg.report.table import PairedTests, ResultTable
-from seqdg.results.archive.reading import open_run
 from seqdg.results.criteria import CRITERIA
+from seqdg.results.joined import open_runs
 from seqdg.results.record import FAILED, Evaluation, Record
 from seqdg.results.run import RecordSource
 from seqdg.results.select import average_finite, select_outcomes
@@ -40,10 +40,9 @@ class Results:
         self._trials = trials  # keys of those that are shown, in order; None: all
 
     @classmethod
-    def open(cls, directory: str | Path) -> Results:
-        """Open a run directory, or a file that `seqdg pack` wrote."""
-        path = Path(directory)
-        return cls(path, open_run(path))
+    def open(cls, directory: str | Path, *others: str | Path) -> Results:
+        """Open a run directory, or a file that `seqdg pack` wrote; several stand side by side in one table."""
+        return cls(Path(directory), open_runs([Path(directory), *map(Path, others)]))
 
     @property
     def benchmark(self) -> str:

@@ -10,6 +10,7 @@ from functools import cached_property
 from seqdg.base.errors import UsageError, unknown
 from seqdg.report.published import PaperColumns, set_beside
 from seqdg.results.criteria import CRITERIA, Unit
+from seqdg.results.imports import describe_imports
 from seqdg.results.record import FAILED, Record
 from seqdg.results.select import Outcome, count_candidates, find_mixtures, select_outcomes
 from seqdg.results.statistics import PairedDifference, compare_pairs, describe_difference
@@ -45,6 +46,7 @@ class Sheet:
     versions: Sequence[str] = ()  # sentences on trials of older versions of seqdg
     transductive: Sequence[str] = ()  # algorithms that predict many rows of the unseen domain at once
     soups: Sequence[str] = ()  # columns that are mixed of trained models
+    imports: Sequence[str] = ()  # sentences on trials that another program trained
     spread: str = "stderr"  # what ± means, one of `SPREADS`
 
     @property
@@ -121,7 +123,7 @@ class Sheet:
     @property
     def remarks(self) -> list[str]:
         """Sentences about the cells."""
-        remarks = [*self.versions]
+        remarks = [*self.versions, *self.imports]
         remarks += [_describe_choice(self.candidates, self.select)] if self.searched else []
         remarks += [
             f"This run mixes trainings of {name} {' and '.join(values)}." for name, values in self.mixed.items()
@@ -186,8 +188,8 @@ def build_sheet(
     old = describe_versions(records)
     batched = list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("together")))
     soups = list(dict.fromkeys(o.algorithm for o in chosen if o.record.members))
-    failed = _count_failed(records)
-    return Sheet(cells, select, criterion, paper, tests, tried, mixed, failed, old, batched, soups, spread)
+    failed, foreign = _count_failed(records), describe_imports(records)
+    return Sheet(cells, select, criterion, paper, tests, tried, mixed, failed, old, batched, soups, foreign, spread)
 
 
 def choose_baseline(algorithms: Sequence[str]) -> str:

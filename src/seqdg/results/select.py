@@ -11,6 +11,7 @@ from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.results.criteria import CRITERIA, score
+from seqdg.results.imports import is_imported
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 
 RULES = ("source-val", "last", "leave-one-out", "oracle", "oracle-split")
@@ -64,9 +65,14 @@ def find_mixtures(records: Sequence[Record]) -> dict[str, list[str]]:
         first = protocols.setdefault(r.algorithm, protocol)
         for name in dict.fromkeys((*first, *protocol)):
             values = [str(p.get(name, "as before")) for p in (first, protocol)]
-            if name != "lr" and values[0] != values[1]:
+            if name not in _list_searched(r) and values[0] != values[1]:
                 mixtures.setdefault(name, {}).update(dict.fromkeys(values))
     return {name: list(values) for name, values in mixtures.items()}
+
+
+def _list_searched(record: Record) -> tuple[str, ...]:
+    """Return the fields of the protocol that a search draws: DomainBed's also draws the batch and the decay."""
+    return ("lr", "batch", "weight_decay") if is_imported(record) else ("lr",)
 
 
 def _keep_tabled(records: Sequence[Record]) -> list[Record]:

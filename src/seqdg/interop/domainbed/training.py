@@ -33,6 +33,7 @@ from seqdg.training.run_stack import (
     DomainPredictions,
     Keep,
     hash_weights,
+    mark_fifth,
     measure_predictions,
     thin_curve,
 )
@@ -129,7 +130,11 @@ class Training:
                 parts = [self._predict(rows) for rows in (*self.split.validation, *self.split.test)]
         finally:
             self.algorithm.train()
-        return measure_predictions(parts, len(self.split.validation), self.step)[0]
+        sources = len(self.split.validation)
+        for i, (rows, fifth) in enumerate(zip(self.split.test, self.split.fifth, strict=True), sources):
+            order = rows[shuffle_order(len(rows))][None]
+            parts[i] = parts[i]._replace(rows=order, fifth=mark_fifth(order, [fifth], parts[i].y.device))
+        return measure_predictions(parts, sources, self.step)[0]
 
     def _predict(self, rows: Tensor) -> DomainPredictions:
         rows = rows[shuffle_order(len(rows))].to(self.device)

@@ -1,0 +1,413 @@
+"""Reads sweeps of DomainBed and of its forks (SWAD, MIRO, SAGM, GGA) into run directories.
+
+DomainBed writes a results.jsonl per training, a line per evaluation: `args`, `hparams`, `step`, and for every
+environment i the accuracy on 80 % of its rows (`env{i}_in_acc`) and on the other 20 % (`env{i}_out_acc`); a file `done`
+says that the training ended. Its forks write one per command, which trains with every environment held out in turn
+(`args.real_test_envs`); the names are `env{i}_in` and `env{i}_out`, beside the means `test_in`, `test_out` and
+`train_out`, and nothing says that it ended but the summary in log.txt.
+
+| record | from |
+|---|---|
+| seed | args.trial_seed |
+| held out | the test environments, by name; two are a trial of leave-one-out |
+| sources | out accuracy of the others |
+| held-out domain, and the rest of `oracle-split` | in accuracy of the test environment |
+| the fifth of `oracle-split` | out accuracy of the test environment |
+| settings | hparams, but lr, weight_decay and batch_size, which are the protocol's |
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqdg.base.errors import UsageError
+from seqdg.base.words import count_things, list_some
+from seqdg.results.commands import add_command
+from seqdg.results.directory import lock_directory
+from seqdg.results.imports import IMPORTED, UNPAIRED
+from seqdg.results.record import DONE, Evaluation, Record, make_key
+from seqdg.results.store import Store
+from seqdg.results.versions import VERSION
+
+FILE, ENDED = "results.jsonl", "done"
+SPAWRIOUS = [f"Spawrious{kind}_{level}" for kind in ("O2O", "M2M") for level in ("easy", "medium", "hard")]
+ENVIRONMENTS = {  # the names of the test environments, in their order
+    "Debug28": ("0", "1", "2"),
+    "Debug224": ("0", "1", "2"),
+    "ColoredMNIST": ("+90%", "+80%", "-90%"),
+    "RotatedMNIST": ("0", "15", "30", "45", "60", "75"),
+    "VLCS": ("C", "L", "S", "V"),
+    "PACS": ("A", "C", "P", "S"),
+    "OfficeHome": ("A", "C", "P", "R"),
+    "TerraIncognita": ("L100", "L38", "L43", "L46"),
+    "DomainNet": ("clip", "info", "paint", "quick", "real", "sketch"),
+    "SVIRO": ("aclass", "escape", "hilux", "i3", "lexus", "tesla", "tiguan", "tucson", "x5", "zoe"),
+    "WILDSCamelyon": tuple(f"hospital_{i}" for i in range(5)),
+    "WILDSFMoW": tuple(f"region_{i}" for i in range(6)),
+    **dict.fromkeys(SPAWRIOUS, ("Test", "SC_group_1", "SC_group_2")),
+}
+PROTOCOL = {"lr": "lr", "weight_decay": "weight_decay", "batch_size": "batch"}  # of hparams, and their names here
+MEANS = {"source": ("train_out", "tr_out"), "rest": ("test_in", "te_in"), "fifth": ("test_out", "te_out")}  # of forks
+_ENVIRONMENT = re.compile(r"env(\d+)_(in|out)(?:_acc)?$")
+_AVERAGED = re.compile(r"SWAD( \(inD\))? = ([0-9.]+)%")
+
+
+@dataclass(frozen=True)
+class Training:
+    """The lines of one training, from its first evaluation to its last."""
+
+    path: Path  # of its results.jsonl
+    lines: Sequence[Mapping[str, Any]]
+    test_envs: tuple[int, ...]
+    ended: bool
+    is_fork: bool
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        args: Mapping[str, Any] = self.lines[0]["args"]
+        return args
+
+    @property
+    def dataset(self) -> str:
+        return str(self.args["dataset"])
+
+    @property
+    def environments(self) -> int:
+        """How many environments its lines tell of."""
+        numbers = [int(m[1]) for name in self.lines[0] if (m := _ENVIRONMENT.match(name))]
+        return 1 + max((*numbers, *self.test_envs))
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What was imported of one data set, where to, and what a reader should know of it."""
+
+    dataset: str
+    directory: Path
+    records: Sequence[Record]
+    sentences: Sequence[str]
+
+
+def import_sweep(
+    sweep: Path,
+    out: Path,
+    domains: Sequence[str] | None = None,
+    allow_partial: bool = False,
+    command: str = "",
+) -> list[Imported]:
+    """Import every training below a folder into a run directory; of several data sets, one each below `out`.
+
+    domains: the names of the environments, in their order, in place of DomainBed's.
+    allow_partial: leave out trainings that were cut short.
+    """
+    trainings, left_out = read_sweep(sweep), []
+    cut = [t for t in trainings if not t.ended]
+    if cut and (not allow_partial or len(cut) == len(trainings)):
+        raise UsageError(
+            f"{len(cut)} of {count_things(len(trainings), 'training')} below {sweep} were cut short, such as "
+            f"{cut[0].path.parent.name} at step {cut[0].lines[-1]['step'] if cut[0].lines else 0}: end them"
+            + ("." if len(cut) == len(trainings) else ", or leave them out with --allow-partial.")
+        )
+    if cut:
+        left_out = [f"Left out: {count_things(len(cut), 'training')} that were cut short."]
+    whole = [t for t in trainings if t.ended]
+    datasets = list(dict.fromkeys(t.dataset for t in whole))
+    found = []
+    for name in datasets:
+        directory = out if len(datasets) == 1 else out / name
+        records, sentences = make_records([t for t in whole if t.dataset == name], domains)
+        found.append(Imported(name, directory, records, [*sentences, *left_out]))
+    for one in found:
+        _store(one, command)
+    return found
+
+
+def read_sweep(sweep: Path) -> list[Training]:
+    """Read every results.jsonl below a folder."""
+    if not sweep.is_dir():
+        raise UsageError(f"There is no folder {sweep}. Give the --output_dir of a sweep of DomainBed.")
+    files = sorted(sweep.rglob(FILE))
+    trainings = [training for path in files for training in _read_file(path)]
+    if not trainings:
+        raise UsageError(
+            f"There is no {FILE} with an evaluation below {sweep}. Give the --output_dir of a sweep of DomainBed, or "
+            "the train_output of a fork."
+        )
+    return trainings
+
+
+def _read_file(path: Path) -> list[Training]:
+    """Read a results.jsonl: one training of DomainBed, or several of a fork, one after the other."""
+    lines, is_cut = [], False
+    texts = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    for i, text in enumerate(texts):
+        try:
+            line = json.loads(text)
+            _check_line(line, path, i)
+            lines.append(line)
+        except json.JSONDecodeError:
+            if i < len(texts) - 1:
+                raise UsageError(
+                    f"Line {i + 1} of {path} is not JSON: the file is damaged. Remove its folder."
+                ) from None
+            is_cut = True
+    passes: list[list[dict[str, Any]]] = []
+    for line in lines:
+        last = passes[-1][-1] if passes else None
+        if last is None or _list_test_envs(last) != _list_test_envs(line) or line["step"] <= last["step"]:
+            passes.append([])
+        passes[-1].append(line)
+    latest = {_list_test_envs(one[0]): one for one in passes}  # what was begun again begins at step 0 again
+    is_fork = "real_test_envs" in lines[0]["args"] if lines else False
+    ended = (path.parent / ENDED).exists()
+    if is_cut and ended and not is_fork:
+        raise UsageError(f"The last line of {path} is half a line: the file is damaged. Remove its folder.")
+    ends = dict.fromkeys(latest, ended)
+    if is_fork:
+        steps = max(one[-1]["step"] for one in latest.values())
+        summary = "=== Summary ===" in _read_log(path)
+        for i, (envs, one) in enumerate(latest.items()):
+            if _reaches_end(one):
+                ends[envs] = True
+                continue
+            ends[envs] = summary or i < len(latest) - 1 or (one[-1]["step"] == steps and len(latest) > 1 and not is_cut)
+    return [Training(path, one, envs, ends[envs], is_fork) for envs, one in latest.items()]
+
+
+def _reaches_end(lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether no further evaluation was due, where the number of steps is known."""
+    if len(lines) < 2 or not lines[0]["args"].get("steps"):
+        return False
+    return bool(2 * lines[-1]["step"] - lines[-2]["step"] > lines[0]["args"]["steps"])
+
+
+def _check_line(line: Any, path: Path, i: int) -> None:
+    lacking = [name for name in ("args", "hparams", "step") if not isinstance(line, dict) or name not in line]
+    lacking = lacking or [
+        name for name in ("algorithm", "dataset", "test_envs", "trial_seed") if name not in line["args"]
+    ]
+    if lacking:
+        raise UsageError(
+            f"{path} is no results file of DomainBed or a fork: its line {i + 1} has no '{lacking[0]}'. Give a folder "
+            "that holds none but theirs."
+        )
+
+
+def _list_test_envs(line: Mapping[str, Any]) -> tuple[int, ...]:
+    args = line["args"]
+    return tuple(int(i) for i in args.get("real_test_envs") or args["test_envs"])
+
+
+def _read_log(path: Path) -> str:
+    log = path.with_name("log.txt")
+    return log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+
+
+def make_records(trainings: Sequence[Training], domains: Sequence[str] | None = None) -> tuple[list[Record], list[str]]:
+    """Make the records of trainings on one data set, and sentences on what they lack."""
+    first = trainings[0]
+    names = _name_environments(first, max(t.environments for t in trainings), domains)
+    records: dict[str, tuple[Record, Path]] = {}
+    copies = 0
+    ordered = sorted(
+        trainings, key=lambda t: (t.args["algorithm"], len(t.test_envs), t.test_envs, t.args["trial_seed"])
+    )
+    for training, record in _list_records(ordered, names):
+        known = records.setdefault(record.key, (record, training.path))
+        if known[1] == training.path:
+            continue
+        if known[0].history != record.history:
+            raise UsageError(
+                f"Two trainings are of {_name(record)} and have other numbers: {known[1].parent} and "
+                f"{training.path.parent}. Import each sweep into a directory of its own; `seqdg table DIR OTHER` sets "
+                "them side by side."
+            )
+        copies += 1
+    several = [t for t in trainings if len(t.test_envs) > 2]
+    sentences = [f"{count_things(copies, 'training')} lay there twice and were taken once."] if copies else []
+    if several:
+        sentences.append(f"Left out: {len(several)} with more than two test environments, which no rule here reads.")
+    if domains is None and first.dataset not in ENVIRONMENTS:
+        sentences.append(f"The names of {first.dataset}'s environments are not known: give them with --domains A,B,C.")
+    found = [record for record, _ in records.values()]
+    if not found:
+        raise UsageError(f"All trainings on {first.dataset} have more than two test environments: nothing to import.")
+    return found, [*sentences, *_describe_absent(found, trainings)]
+
+
+def _name_environments(training: Training, count: int, domains: Sequence[str] | None) -> Sequence[str]:
+    names = domains or ENVIRONMENTS.get(training.dataset) or [f"env{i}" for i in range(count)]
+    if len(names) != count or len(set(names)) != count:
+        raise UsageError(
+            f"{training.dataset} has {count} environments in {training.path}, and {len(set(names))} different names "
+            f"were given ({', '.join(names)}): give one for each, in their order, with --domains."
+        )
+    return names
+
+
+def _list_records(trainings: Sequence[Training], names: Sequence[str]) -> Iterator[tuple[Training, Record]]:
+    files: dict[Path, list[Training]] = {}
+    for training in trainings:
+        files.setdefault(training.path, []).append(training)
+    for path, together in files.items():
+        averaged = _read_averages(_read_log(path), len(together)) if together[0].is_fork else None
+        for i, training in enumerate(together):
+            if len(training.test_envs) <= 2:
+                yield training, _make_record(training, names)
+                if averaged:
+                    yield training, _make_averaged(training, names, *averaged[i])
+
+
+def _read_averages(log: str, count: int) -> list[tuple[float, float]] | None:
+    """Read SWAD's accuracy from a log: on the held-out domain and on source validation, for every training."""
+    found = [(bool(inside), float(value) / 100) for inside, value in _AVERAGED.findall(log)]
+    outside, inside = ([value for is_inside, value in found if is_inside == kind] for kind in (False, True))
+    return list(zip(outside, inside, strict=True)) if len(outside) == len(inside) == count else None
+
+
+def _make_record(training: Training, names: Sequence[str]) -> Record:
+    """Make the record of one training."""
+    description = _describe(training, names)
+    seconds, before = 0.0, -1
+    for line in training.lines:
+        seconds += float(line.get("step_time", 0.0)) * (line["step"] - before)
+        before = line["step"]
+    return Record(
+        key=make_key(description),
+        description=description,
+        status=DONE,
+        history=[_read_evaluation(line, training) for line in training.lines],
+        losses=[float(line["loss"]) for line in training.lines if "loss" in line],
+        seconds=seconds,
+        peak_memory=round(2**30 * max(float(line.get("mem_gb", 0.0)) for line in training.lines)),
+        notes=[f"read from {training.path.parent.name}/{FILE}"],
+    )
+
+
+def _make_averaged(training: Training, names: Sequence[str], outside: float, inside: float) -> Record:
+    """Make the record of SWAD's average of a training, of which a log gives two numbers."""
+    description = _describe(training, names)
+    description["algorithm"] += "+SWAD"
+    history = [Evaluation(training.lines[-1]["step"], {"accuracy": [inside]}, {"accuracy": [outside]})]
+    notes = [f"read from {training.path.parent.name}/log.txt"]
+    return Record(make_key(description), description, DONE, history, notes=notes)
+
+
+def _describe(training: Training, names: Sequence[str]) -> dict[str, Any]:
+    args, hparams = training.args, training.lines[0]["hparams"]
+    share = float(args.get("holdout_fraction") or 0.2)
+    steps = args.get("steps") or training.lines[-1]["step"] + 1
+    origin: dict[str, Any] = {"from": "a fork of DomainBed" if training.is_fork else "DomainBed", "share": 1 - share}
+    if "hparams_seed" in args:
+        origin["hparams_seed"] = args["hparams_seed"]
+    return {
+        "version": VERSION,
+        "data": f"DomainBed {training.dataset}",
+        "net": {"name": "DomainBed's", "weights": None},
+        "algorithm": str(args["algorithm"]),
+        "settings": {name: _write(value) for name, value in sorted(hparams.items()) if name not in PROTOCOL},
+        "protocol": {
+            "split": "random", "validation": share, "steps": steps,
+            **{ours: hparams[name] for name, ours in PROTOCOL.items() if name in hparams},
+        },
+        "held_out": [names[i] for i in training.test_envs],
+        "seed": int(args["trial_seed"]),
+        IMPORTED: origin,
+    }  # fmt: skip
+
+
+def _write(value: Any) -> str:
+    return json.dumps(value, sort_keys=True) if isinstance(value, (dict, list)) else str(value)
+
+
+def _read_evaluation(line: Mapping[str, Any], training: Training) -> Evaluation:
+    accuracy = {(int(m[1]), m[2]): float(v) for name, v in line.items() if (m := _ENVIRONMENT.match(name))}
+    envs = training.test_envs
+    sources = sorted(i for i, part in accuracy if part == "out" and i not in envs)
+    source = [accuracy[i, "out"] for i in sources] or _find_mean(line, "source", training)
+    rest = [accuracy[i, "in"] for i in envs if (i, "in") in accuracy]
+    fifth = [accuracy[i, "out"] for i in envs if (i, "out") in accuracy]
+    if len(rest) < len(envs):
+        rest, fifth = _find_mean(line, "rest", training), _find_mean(line, "fifth", training)
+    parts = ({"accuracy": fifth}, {"accuracy": rest}) if len(fifth) == len(rest) else ({}, {})
+    return Evaluation(int(line["step"]), {"accuracy": source}, {"accuracy": rest}, *parts)
+
+
+def _find_mean(line: Mapping[str, Any], part: str, training: Training) -> list[float]:
+    for name in MEANS[part]:
+        if name in line and len(training.test_envs) == 1:
+            return [float(line[name])]
+    raise UsageError(
+        f"Step {line['step']} in {training.path} has no accuracy of environment {training.test_envs[0]} or of its "
+        f"sources: names such as env0_in_acc, env0_out or {', '.join(MEANS[part])} are read."
+    )
+
+
+def _describe_absent(records: Iterable[Record], trainings: Sequence[Training]) -> list[str]:
+    """Say what the trainings do not tell."""
+    sentences = [
+        "Accuracy alone is recorded; the other criteria, the weights and the data's fingerprint are absent, so "
+        "`seqdg rerun` cannot repeat these trials."
+    ]
+    first = trainings[0]
+    if not any(len(t.test_envs) == 2 for t in trainings):
+        sentences.append("No training has two test environments, so the rule leave-one-out has nothing to choose by.")
+    if first.is_fork:
+        swad = sum(r.algorithm.endswith("+SWAD") for r in records)
+        if swad:
+            sentences.append(
+                f"SWAD's averages ({swad}) are from log.txt, which gives them on source validation and on the held-out "
+                "domain only: oracle-split needs more."
+            )
+        elif any(line["hparams"].get("swad") not in (None, False, "False") for t in trainings for line in t.lines[:1]):
+            sentences.append("SWAD's averages are absent: results.jsonl is of the weights before averaging.")
+    if first.dataset in UNPAIRED:
+        sentences.append(
+            f"{first.dataset} is drawn from a seed that contains the algorithm's name, so that pairs over trial_seed "
+            "are not pairs: read no paired test of it."
+        )
+    return sentences
+
+
+def _name(record: Record) -> str:
+    """`ERM on VLCS with C held out, trial seed 0 and settings seed 1`"""
+    about = record.description
+    drawn = about[IMPORTED].get("hparams_seed")
+    settings = " and the same settings" if drawn is None else f" and settings seed {drawn}"
+    return f"{record.algorithm} with {' and '.join(record.held_out)} held out, trial seed {record.seed}{settings}"
+
+
+def _store(found: Imported, command: str) -> None:
+    with lock_directory(found.directory):
+        store = Store.create(found.directory, found.dataset)
+        try:
+            known = {r.key: r for r in store.records()}
+            for record in found.records:
+                if record.key in known and known[record.key].history != record.history:
+                    raise UsageError(
+                        f"{found.directory} holds {_name(record)} with other numbers, from another sweep. Give --out "
+                        f"another directory; `seqdg table {found.directory} OTHER` sets both side by side."
+                    )
+            store.begin({**dict.fromkeys(store.planned(), ""), **{record.key: "" for record in found.records}})
+            store.add(r for r in found.records if r.key not in known)
+            if command:
+                add_command(store, command, [r.description for r in found.records])
+        finally:
+            store.close()
+
+
+def describe_import(found: Imported) -> str:
+    """`40 trials of VLCS (ERM; C, L, S, V held out; seeds 0, 1) are in runs/vlcs.`, and what is to be known of them."""
+    single = [r for r in found.records if len(r.held_out) == 1]
+    algorithms = Counter(r.algorithm for r in found.records)
+    held_out = dict.fromkeys(name for r in single or found.records for name in r.held_out)
+    seeds = sorted({r.seed for r in found.records})
+    what = f"{list_some(algorithms)}; {list_some(held_out)} held out; seeds {list_some(seeds)}"
+    head = f"{count_things(len(found.records), 'trial')} of {found.dataset} ({what}) are in {found.directory}."
+    return "\n".join([head, *found.sentences])
