@@ -42,9 +42,10 @@ from seqdg.nets import Net, NetSpec
 from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.select import average_finite
 from seqdg.testing import ContractError, check_memory
+from seqdg.training.evaluated import mark_fifth
 from seqdg.training.protocol import Protocol, choose_optimizer, count_steps, end_stages, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
-from seqdg.training.run_stack import DomainPredictions, Keep, Watch, mark_fifth, measure_predictions, run_stack
+from seqdg.training.run_stack import DomainPredictions, Keep, Watch, measure_predictions, run_stack
 from seqdg.training.sampler import make_generator
 from seqdg.training.stack import Job, Stack, View, set_precision
 

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +20,7 @@ from torch import Tensor
 from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.base.files import Files
+from seqdg.results.archive.columns import thin
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
@@ -27,7 +28,6 @@ from seqdg.training.metrics import Groups, compute_metrics
 from seqdg.training.protocol import list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
 from seqdg.training.stack import DRAWN_AHEAD, Job, Stack, State, View
-from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
 
 LOSS_POINTS = 200
 MOMENT = 0.5  # seconds that training goes on between looks at the clock
@@ -103,10 +103,7 @@ class _Run:
             deployed = {view: self.stack.deploy(self.now.state, view) for view in views}
         curves = torch.cat(self.now.state.losses).T.cpu()  # (trial, step)
         self.now.seconds = time.perf_counter() - self.began
-        weights = {
-            view: tree.unstack({name: value.detach().cpu() for name, value in params.items()})
-            for view, params in deployed.items()
-        }
+        weights = {view: tree.unstack(copy_to_host(params)) for view, params in deployed.items()}
         with ThreadPoolExecutor(1 if self.device.type == "cpu" else None) as threads:
             hashes = list(threads.map(hash_weights, (weights[view][i] for i, view in self.stack.outcomes)))
         return [
@@ -222,66 +219,83 @@ def predict_domains(stack: Stack, deployed: Params) -> list[DomainPredictions]:
     """Predict the validation rows of every source, then the rows of every held-out domain.
 
     Where a trial has fewer rows of a domain than another of the stack, or than whole batches of a transductive
-    algorithm, its own rows fill it up, from the first on: so each trial predicts as it would alone.
+    algorithm, rows of its own fill it up, which do not count: so each trial predicts as it would alone.
     """
-    together = stack.algorithm.together
-    columns = [[*job.split.validation, *job.split.test] for job in stack.jobs]
-    if together:
-        columns = [[rows[shuffle_order(len(rows))] for rows in domains] for domains in columns]
-    counts = [count_filled(max(len(rows[k]) for rows in columns), together) for k in range(len(columns[0]))]
-    rows = torch.stack([torch.cat([fill_cyclically(r, n) for r, n in zip(c, counts, strict=True)]) for c in columns])
+    rows, counts, masks, fifths = stack.evaluated_rows
     if rows.numel():
         logits, y = stack.predict(deployed, rows)
     else:  # a net of the user's own may not take 0 rows
-        logits, y = torch.zeros(*rows.shape, 2), rows
-    parts, sources = [], len(stack.jobs[0].split.validation)
-    for k, (part, labels, numbers) in enumerate(
-        zip(*(torch.split(values, counts, 1) for values in (logits, y, rows)), strict=True)
-    ):
-        lengths = torch.tensor([len(c[k]) for c in columns], device=y.device)
-        mask = torch.arange(counts[k], device=y.device) < lengths[:, None]
-        fifths = [job.split.fifth[k - sources] for job in stack.jobs if k >= sources and job.split.fifth]
-        marked, groups = mark_fifth(numbers, fifths, y.device), stack.inputs.find_groups(numbers)
-        parts.append(DomainPredictions(part, labels, mask, numbers, marked, groups))
-    return parts
-
-
-def mark_fifth(rows: Tensor, fifths: Sequence[Tensor], device: torch.device) -> Tensor | None:
-    """Return (trial, row) whether each row is in the fifth of its trial; None where the trials have none.
-
-    rows: (trial, row) their numbers in the data set.   fifths: of every trial, row numbers.
-    """
-    if not fifths:
-        return None
-    return torch.stack([torch.isin(r, f) for r, f in zip(rows, fifths, strict=True)]).to(device)
+        logits, y = torch.zeros(*rows.shape, 2, device=rows.device), rows
+    split = (torch.split(values, counts, 1) for values in (logits, y, rows))
+    return [
+        DomainPredictions(part, labels, mask, numbers, fifth, stack.inputs.find_groups(numbers))
+        for part, labels, numbers, mask, fifth in zip(*split, masks, fifths, strict=True)
+    ]
 
 
 def measure_predictions(predictions: Sequence[DomainPredictions], sources: int, step: int) -> list[Evaluation]:
     """Measure the predictions of every trial; the first `sources` domains are sources, the others held out."""
-    held_out = predictions[sources:]
-    whole = [_measure(p, p.mask) for p in predictions]
-    fifth = [_measure(p, p.mask & p.fifth) for p in held_out if p.fifth is not None]
-    rest = [_measure(p, p.mask & ~p.fifth) for p in held_out if p.fifth is not None]
+    split = [(p, p.fifth) for p in predictions[sources:] if p.fifth is not None]
+    fifths = [p._replace(mask=p.mask & fifth) for p, fifth in split]
+    rests = [p._replace(mask=p.mask & ~fifth) for p, fifth in split]
+    values = _measure([*predictions, *fifths, *rests])
+    whole, halves = values[: len(predictions)], values[len(predictions) :]
 
-    def pick(parts: Sequence[dict[str, list[float]]], i: int) -> dict[str, list[float]]:
-        return {name: [part[name][i] for part in parts] for name in whole[0]}
+    def pick(domains: Sequence[dict[str, list[float]]], i: int) -> dict[str, list[float]]:
+        return {name: [domain[name][i] for domain in domains] for name in values[0]}
 
     return [
         Evaluation(
             step=step,
             source=pick(whole[:sources], i),
             held_out=pick(whole[sources:], i),
-            held_out_fifth=pick(fifth, i) if fifth else {},
-            held_out_rest=pick(rest, i) if rest else {},
+            held_out_fifth=pick(halves[: len(split)], i) if split else {},
+            held_out_rest=pick(halves[len(split) :], i) if split else {},
         )
         for i in range(len(predictions[0].y))
     ]
 
 
-def _measure(predictions: DomainPredictions, mask: Tensor) -> dict[str, list[float]]:
-    """Return by criterion a value for each trial, over the rows that the mask keeps."""
-    values = compute_metrics(predictions.logits, predictions.y, mask, predictions.groups)
-    return {name: v.tolist() for name, v in values.items()}
+def _measure(predictions: Sequence[DomainPredictions]) -> list[dict[str, list[float]]]:
+    """Return of every domain by criterion a value for each trial, over the rows that its mask keeps.
+
+    Domains of about the same length are measured together, and all numbers leave the device at once.
+    """
+    trials, lengths = len(predictions[0].y), [domain.y.shape[1] for domain in predictions]
+    groups = _group_by_length({k: n for k, n in enumerate(lengths) if n} or {0: 0})
+    measured = [compute_metrics(*_join_domains([predictions[k] for k in group])) for group in groups]
+    names = list(measured[0])
+    joined = torch.cat([torch.stack([values[name] for name in names]) for values in measured], 1)
+    numbers = joined.reshape(len(names), -1, trials).transpose(0, 1).tolist()  # (domain, criterion, trial)
+    order = [k for group in groups for k in group]
+    by_domain = {k: dict(zip(names, values, strict=True)) for k, values in zip(order, numbers, strict=True)}
+    nothing = dict.fromkeys(names, [math.nan] * trials)  # is known of a domain without rows
+    return [by_domain.get(k, nothing) for k in range(len(predictions))]
+
+
+def _group_by_length(lengths: Mapping[int, int]) -> list[list[int]]:
+    """Put the domains together that are at most half as long again as the shortest of them."""
+    groups: list[list[int]] = []
+    for k in sorted(lengths, key=lambda k: lengths[k]):
+        if groups and lengths[k] <= 1.5 * lengths[groups[-1][0]]:
+            groups[-1].append(k)
+        else:
+            groups.append([k])
+    return groups
+
+
+def _join_domains(domains: Sequence[DomainPredictions]) -> tuple[Tensor, Tensor, Tensor, Groups | None]:
+    """Return logits, labels, masks and groups of domains as those of one domain by as many more trials. Rows that fill
+    it up do not count."""
+    most = max(domain.y.shape[1] for domain in domains)
+
+    def join(values: Sequence[Tensor]) -> Tensor:
+        missing = [(0, 0) * (v.dim() - 2) + (0, most - v.shape[1]) for v in values]
+        return torch.cat([torch.nn.functional.pad(v, m) if any(m) else v for v, m in zip(values, missing, strict=True)])
+
+    found = [domain.groups for domain in domains if domain.groups is not None]
+    groups = found[0]._replace(number=join([g.number for g in found])) if found else None
+    return join([d.logits for d in domains]), join([d.y for d in domains]), join([d.mask for d in domains]), groups
 
 
 def _stayed_finite(curve: Tensor, history: list[Evaluation], job: Job) -> bool:
@@ -295,7 +309,15 @@ def _stayed_finite(curve: Tensor, history: list[Evaluation], job: Job) -> bool:
 
 def thin_curve(curve: Tensor) -> list[float]:
     """Take means over equal stretches of the training."""
-    return [float(part.double().mean()) for part in curve.tensor_split(min(LOSS_POINTS, len(curve)))]
+    return thin(curve.double().tolist(), LOSS_POINTS)
+
+
+def copy_to_host(params: Params) -> Params:
+    """Return weights in the host's memory; all copies from a device run at once, into memory that is used again."""
+    copied = {name: value.detach().to("cpu", non_blocking=True) for name, value in params.items()}
+    for device in {value.device for value in params.values() if value.is_cuda}:
+        torch.cuda.synchronize(device)
+    return copied
 
 
 def hash_weights(params: Params) -> str:

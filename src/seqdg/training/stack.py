@@ -29,6 +29,7 @@ from seqdg.core.wrapper import SharedTraining
 from seqdg.nets.net import Net
 from seqdg.training.capture import CapturedStep, Carried, StepData, copy_carried
 from seqdg.training.compilation import compile_at_first_call
+from seqdg.training.evaluated import EvaluatedRows, lay_out_rows
 from seqdg.training.inputs import Inputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.training.protocol import Protocol, Split, choose_optimizer, end_stages
@@ -169,6 +170,10 @@ class Stack:
         with self._use_device(), torch.no_grad():
             losses = losses.to(self.inputs.device, self.inputs.dtype)
             return replace(state, memory=one(self.numbers, state.memory, losses))
+
+    @cached_property
+    def evaluated_rows(self) -> EvaluatedRows:
+        return lay_out_rows([job.split for job in self.jobs], self.algorithm.together, self.inputs.device)
 
     def predict(self, deployed: Params, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits (trial, row, class) and labels (trial, row) of rows (trial, row), some rows at a time: as many
