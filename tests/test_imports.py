@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -46,6 +47,7 @@ WITHOUT_TORCH = (
 HEAVY = ("ray", "matplotlib", "sklearn", "pandas", "typer", "rich", "scipy", "torchvision", "timm", "h5py", "PIL")
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every module of the package by its name below `seqdg`; the package itself is ''."""
     found = {}
@@ -65,6 +67,7 @@ def named(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     """Which modules of the package each module imports. Those of `seqdg/__init__.py` are for type checkers alone."""
     known, found = modules(), {}
@@ -151,19 +154,22 @@ def test_results_are_read_without_torch():
     assert imported(f"import seqdg, {names}") & {"torch", *HEAVY} == set()
 
 
-@pytest.mark.parametrize("words", [["--help"], ["status"], ["table"]], ids=" ".join)
-def test_help_and_what_a_run_has_come_to_are_shown_without_torch_and_numpy(words, tmp_path):
+def test_help_and_what_a_run_has_come_to_are_shown_without_torch_and_numpy(tmp_path):
     """They start at once. (A table with paired tests does import numpy and scipy.)"""
     record = Record("key", {"algorithm": "agg", "held_out": ["b"], "seed": 0, "settings": {}, "protocol": {}}, DONE)
     evaluation = Evaluation(10, {"accuracy": [0.5]}, {"accuracy": [0.6]})
     Store.create(tmp_path, "bench").add([replace(record, history=[evaluation])])
-    command = ["seqdg", *words] + ([] if "--help" in words else [str(tmp_path)])
-    code = (
-        f"import sys\nsys.argv = {command!r}\nfrom seqdg.cli import main\ntry:\n    main()\nexcept SystemExit as end:"
-    )
-    new = imported(f"{code}\n    assert not end.code")
-    assert "typer" in new
-    assert new & {"torch", "numpy", "jinja2", *HEAVY} == {"typer"}
+    commands = [["seqdg", "--help"], ["seqdg", "status", str(tmp_path)], ["seqdg", "table", str(tmp_path)]]
+    code = f"""
+import sys
+from seqdg.cli import main
+for sys.argv in {commands!r}:
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+"""
+    assert imported(code) & {"torch", "numpy", "jinja2", *HEAVY} == {"typer"}
 
 
 def test_every_public_name_is_there_and_shown():
@@ -175,14 +181,11 @@ def test_every_public_name_is_there_and_shown():
     assert "build(name" in shown
 
 
-def test_importing_the_package_and_listing_its_algorithms_imports_nothing_heavy():
-    new = imported("import seqdg\nseqdg.list_algorithms()") - imported("import torch")
+def test_listing_algorithms_and_learners_imports_nothing_heavy():
+    """A learner of this package is imported when it is asked for."""
+    code = "import seqdg\nseqdg.list_algorithms()\nfrom seqdg.bench.learner import find_learner, list_learners\n"
+    new = imported(f"{code}assert 'dica' in list_learners()\nfind_learner('agg')") - imported("import torch")
     assert new & set(HEAVY) == set()
-
-
-def test_a_learner_of_this_package_is_imported_when_it_is_asked_for():
-    code = "from seqdg.bench.learner import find_learner, list_learners\nassert 'dica' in list_learners()\n"
-    assert "sklearn" not in imported(code + "find_learner('agg')") - imported("import torch")
 
 
 def imported(code: str) -> set[str]:
