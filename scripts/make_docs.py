@@ -97,7 +97,16 @@ torch's AdamW) or `adam-l2` (with weight decay in the gradient, as torch's Adam 
 
 *A sum over domains wants a smaller rate.* `undo-bias` and every sequential form sum over the domains where `agg`
 takes their mean. Under `momentum` and `sgd`, a rate that neither you nor the benchmark's table for that algorithm
-gives is therefore the protocol's divided by the number of source domains. Adam makes up for it by itself.
+gives is therefore the protocol's divided by the number of domains in a step. Adam makes up for it by itself.
+
+*Some of many domains.* With `domains_per_step = 6` in a benchmark's `[protocol]`, or `--set agg.domains_per_step=6`, a
+step meets 6 of the source domains, drawn at random, and the path is over those. They are drawn in rounds: of 35, five
+steps meet 30 different ones, the next five 30 others. What a step takes in time and memory does not grow with the
+number of domains, but for what an algorithm holds for each: a copy of weights (`undo-bias`, `s-undo-bias`, `ensemble`,
+`metareg`, `d-mtae`, `dsn`, `tf-cnn`, `fusion`), an output of a domain classifier (`dann`, `cdann`, `crossgrad`,
+`fusion`) or an entry of its memory (`group-dro`, `s-group-dro`, `fishr`, `mtl`). A copy is trained, and an entry
+changes, in the steps that meet its domain; Undo-Bias draws together the copies of the domains that a step meets. All
+algorithms of this page can be trained so. One of yours that cannot says `needs_all = True`.
 """
 
 

@@ -3,9 +3,9 @@
     python benchmarks/speed/draws.py
     python benchmarks/speed/draws.py --device cuda
 
-Paths, minibatches and keys of 64 steps are drawn at once. On a GPU the host only starts kernels; how long the GPU takes
-is shown beside. Rows are those of a data set like PACS, three sources and 32 rows of each, every trial with a split of
-its own; in the last line 6 of 35 sources.
+Paths, minibatches and keys of many steps are drawn at once, as in a training. On a GPU the host only starts kernels;
+the time with the GPU's work is shown beside. Rows are those of a data set like PACS, three sources and 32 rows of each,
+every trial with a split of its own; in the last line 6 of 35 sources.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 
 from seqdg.training.sampler import Sampler
 
-STEPS = 64
+STEPS = 192
 
 
 def make_sampler(trials: int, sources: int, domains: int, device: str) -> Sampler:
@@ -34,7 +34,7 @@ def make_sampler(trials: int, sources: int, domains: int, device: str) -> Sample
 
 
 def measure(draw: Callable[[], object], device: str, repeats: int = 7) -> tuple[float, float]:
-    """Milliseconds of the host and of all, per step."""
+    """Return the milliseconds of the host, and of host and device, per step."""
     times = []
     for _ in range(repeats):
         began = time.perf_counter()

@@ -31,7 +31,7 @@ def test_one_sampler_may_be_asked_for_stretches_in_any_order():
 
 def test_draws_do_not_depend_on_how_many_are_computed_at_once(monkeypatch):
     whole = Sampler([3, 4], [ROWS, ROWS], 4).draw(0, 20)
-    monkeypatch.setattr("seqdg.training.sampler.BLOCK", 100)
+    monkeypatch.setattr("seqdg.training.sampler.BLOCK", {"cpu": 100})
     for got, want in zip(Sampler([3, 4], [ROWS, ROWS], 4).draw(0, 20), whole, strict=True):
         assert torch.equal(got, want)
 

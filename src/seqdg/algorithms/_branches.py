@@ -53,12 +53,15 @@ def select_copies(params: Params) -> Params:
 def order_copies(params: Params, domain: Tensor) -> Params:
     """Return (domain, ...) the copies of these sources, in this order."""
     # As a product with rows of 0 and 1: the gradient of an index_select is a loop over the trials of a stack.
-    return {name: torch.tensordot(_build_rows(domain, w), w, 1) for name, w in select_copies(params).items()}
+    return {
+        name: torch.tensordot(select_met(domain, len(w), w.dtype), w, 1) for name, w in select_copies(params).items()
+    }
 
 
 def average_copies(params: Params, domain: Tensor) -> Params:
     """Return the mean of the copies of these sources."""
-    return {name: torch.tensordot(_build_rows(domain, w).mean(0), w, 1) for name, w in select_copies(params).items()}
+    copies = select_copies(params).items()
+    return {name: torch.tensordot(select_met(domain, len(w), w.dtype).mean(0), w, 1) for name, w in copies}
 
 
 def select_weights(params: Params, episode: Episode, i: int) -> Params:
@@ -66,18 +69,34 @@ def select_weights(params: Params, episode: Episode, i: int) -> Params:
     return {**select_shared(params), **average_copies(params, episode.domain.narrow(0, i, 1))}
 
 
+def replace_met(values: Tensor, new: Tensor, domain: Tensor) -> Tensor:
+    """Return (source, ...) the values, with new ones (domain, ...) of the sources that these domains are."""
+    place = domain.reshape(-1, *(1,) * (values.dim() - 1)).expand(new.shape)
+    return values.scatter(0, place, new.to(values.dtype))
+
+
 def subtract_mean(copies: Tensor) -> Tensor:
     """Return (source, ...) each less the mean of all: a linear map that is its own transpose."""
     return copies - copies.mean(0, keepdim=True)
 
 
-def build_past_contrast(domain: Tensor, dtype: torch.dtype) -> Tensor:
+def count_sources(params: Params) -> int:
+    """Count the copies."""
+    return len(next(iter(select_copies(params).values())))
+
+
+def select_met(domain: Tensor, sources: int, dtype: torch.dtype) -> Tensor:
+    """Return (domain, source) the matrix that takes the copies of all sources to those of these domains: 1 where the
+    domain is the source, else 0."""
+    return (domain.unsqueeze(1) == torch.arange(sources, device=domain.device)).to(dtype)
+
+
+def build_past_contrast(met: Tensor) -> Tensor:
     """Return (domain - 1, source) the matrix that takes the copies of all sources to those of the domains of a path,
-    but for the first, each less the mean of those before it."""
-    sources = torch.arange(len(domain), device=domain.device)
-    met = (domain.unsqueeze(1) == sources).to(dtype)  # (domain, source) 1 where the domain is the source
-    before = met.cumsum(0).narrow(0, 0, len(domain) - 1) / (sources.narrow(0, 1, len(domain) - 1).unsqueeze(1))
-    return met.narrow(0, 1, len(domain) - 1) - before
+    but for the first, each less the mean of those before it. met: that of `select_met`."""
+    count = len(met) - 1
+    before = torch.arange(1, count + 1, device=met.device).unsqueeze(1)
+    return met.narrow(0, 1, count) - met.cumsum(0).narrow(0, 0, count) / before
 
 
 def compute_losses(net: Net, common: Params, copies: Params, episode: Episode) -> Tensor:
@@ -89,13 +108,19 @@ def compute_losses(net: Net, common: Params, copies: Params, episode: Episode) -
     return vmap(lambda copy, batch: net.loss({**common, **copy}, batch))(copies, episode.minibatches)
 
 
-def compute_gradient(net: Net, params: Params, step: Episode) -> tuple[Params, Tensor]:
-    """Return the gradient of the sum of all domains' losses, each with its copies, and that sum; domains in the order
-    of the sources.
+def compute_gradient(net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+    """Return the gradient of the sum of all domains' losses, each with its copies, and that sum.
 
     Where more than the head is copied, one by one: products of stacks of matrices would give gradients whose order in
     memory is not that of the weights.
     """
+    step, sources = episode.by_source(), count_sources(params)
+    if step.domains < sources:
+        met = {**select_shared(params), **tree.with_prefix(order_copies(params, step.domain), PREFIX)}
+        direction, value = compute_gradient(net, met, step)
+        zeros = {name: torch.zeros_like(w) for name, w in select_copies(params).items()}
+        copies = {name: replace_met(zeros[name], d, step.domain) for name, d in select_copies(direction).items()}
+        return {**direction, **tree.with_prefix(copies, PREFIX)}, value
     common, copies = select_shared(params), select_copies(params)
     if _are_in_head(net, copies):
         return grad_and_value(lambda w: compute_losses(net, select_shared(w), select_copies(w), step).sum())(params)
@@ -116,8 +141,3 @@ def average(copies: Params) -> Params:
 
 def _are_in_head(net: Net, copies: Params) -> bool:
     return net.has_features and set(copies) <= set(net.head_names)
-
-
-def _build_rows(domain: Tensor, copies: Tensor) -> Tensor:
-    """Return (domain, source) 1 where the domain is the source, else 0."""
-    return (domain.unsqueeze(1) == torch.arange(len(copies), device=domain.device)).to(copies.dtype)

@@ -32,11 +32,10 @@ class Ensemble(Algorithm):
         return branches.split(params, net.names, sources)
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        step = episode.by_source()
-        return branches.compute_losses(net, {}, branches.select_copies(params), step).sum()
+        return branches.compute_losses(net, {}, branches.order_copies(params, episode.domain), episode).sum()
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        return branches.compute_gradient(net, params, episode.by_source())
+        return branches.compute_gradient(net, params, episode)
 
     def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
         each = vmap(lambda weights: net.statistics(weights, x))(branches.select_copies(deployed))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
+from seqdg.algorithms import _branches as branches
 from seqdg.algorithms import _layers as layers
 from seqdg.algorithms._anneal import split_stages
 from seqdg.base import tree
@@ -64,7 +65,8 @@ class Fishr(Chainable):
         }
 
     def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
-        episode, before = episode.by_source(), tree.under_prefix(memory, "variance.")
+        all_before = tree.under_prefix(memory, "variance.")
+        before = {name: m.index_select(0, episode.domain) for name, m in all_before.items()}
 
         def compute(weights: Params) -> tuple[Tensor, Params]:
             losses, variances = compute_variances(net, weights, episode)
@@ -73,7 +75,8 @@ class Fishr(Chainable):
             return losses.mean() + self.lam * mean_square(apart), tree.detach(kept)
 
         direction, (value, kept) = grad_and_value(compute, has_aux=True)(params)
-        return direction, value, tree.with_prefix(kept, "variance.")
+        after = {name: branches.replace_met(m, kept[name], episode.domain) for name, m in all_before.items()}
+        return direction, value, tree.with_prefix(after, "variance.")
 
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
         def total(weights: Params) -> Tensor:

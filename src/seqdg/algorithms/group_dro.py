@@ -38,7 +38,7 @@ class GroupDRO(Algorithm):
         def robust(weights: Params) -> tuple[Tensor, Params]:
             losses = net.losses(weights, episode)
             q = follow_losses(memory["q"], losses.detach(), episode.domain, self.eta)
-            return (select_weights(q, episode.domain) * losses).sum(), {"q": q}
+            return (select_weights(q, episode.domain) * losses).mean(), {"q": q}
 
         direction, (value, kept) = grad_and_value(robust, has_aux=True)(params)
         return direction, value, kept
@@ -56,13 +56,14 @@ def begin_weights(params: Params, sources: int) -> Params:
 
 def follow_losses(q: Tensor, losses: Tensor, domain: Tensor, eta: Number) -> Tensor:
     """Return the new q (source,) after losses (domain,) of the path."""
-    raised = q * torch.exp(eta * (losses - losses.max()) @ _find_sources(domain, q))
+    up = eta * losses @ _find_sources(domain, q)  # 0 for sources that were not met
+    raised = q * torch.exp(up - up.max())
     return raised / raised.sum()
 
 
 def select_weights(q: Tensor, domain: Tensor) -> Tensor:
-    """Return (domain,) those of the domains of the path, in its order."""
-    return _find_sources(domain, q) @ q
+    """Return (domain,) those of the domains of the path, in its order, times the number of sources: 1 at first."""
+    return len(q) * (_find_sources(domain, q) @ q)
 
 
 def _find_sources(domain: Tensor, q: Tensor) -> Tensor:

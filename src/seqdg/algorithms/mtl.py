@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
+from seqdg.algorithms import _branches as branches
 from seqdg.algorithms import _layers as layers
 from seqdg.base.episode import Episode, Params
 from seqdg.core import Algorithm, Number, register, setting
@@ -63,7 +64,11 @@ class MTL(Algorithm):
             return net.losses_from_logits(logits, episode.y).mean(), embedding
 
         direction, (value, embedding) = grad_and_value(loss, has_aux=True)(params)
-        return direction, value, {EMBEDDING: embedding.detach().index_select(0, episode.domain.argsort())}
+        return (
+            direction,
+            value,
+            {EMBEDDING: branches.replace_met(memory[EMBEDDING], embedding.detach(), episode.domain)},
+        )
 
     def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
         z = net.features(deployed, x)

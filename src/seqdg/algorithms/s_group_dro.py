@@ -48,7 +48,7 @@ class ChainedGroupDRO(Chainable):
         return extend_first_order(past, judge(net, episode, i), pick(self.alpha, i - 1), 1.0)
 
     def follow(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
-        betas, losses = episode.domains * select_weights(memory["q"], episode.domain), []
+        betas, losses = select_weights(memory["q"], episode.domain), []
         direction, ahead = tree.scale(params, 0.0), params
         for i in range(episode.domains):
             if i:

@@ -86,14 +86,21 @@ class UndoBias(Chainable):
         return total
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        return self._gradient(net, params, episode, branches.subtract_mean, branches.subtract_mean)
+        sources = branches.count_sources(params)
+        if episode.domains == sources:
+            return self._gradient(net, params, episode, branches.subtract_mean, branches.subtract_mean)
+        met = branches.select_met(episode.domain, sources, episode.x.dtype)
+        return self._contrast(net, params, episode, met - met.mean(0))
 
     def along(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         """The whole path at once."""
-        past = branches.build_past_contrast(episode.domain, episode.x.dtype)
+        met = branches.select_met(episode.domain, branches.count_sources(params), episode.x.dtype)
+        return self._contrast(net, params, episode, branches.build_past_contrast(met))
+
+    def _contrast(self, net: Net, params: Params, episode: Episode, matrix: Tensor) -> tuple[Params, Tensor]:
         return self._gradient(
-            net, params, episode, lambda copies: torch.tensordot(past, copies, 1),
-            lambda pulls: torch.tensordot(past.transpose(0, 1), pulls, 1),
+            net, params, episode, lambda copies: torch.tensordot(matrix, copies, 1),
+            lambda pulls: torch.tensordot(matrix.transpose(0, 1), pulls, 1),
         )  # fmt: skip
 
     def _gradient(
@@ -103,7 +110,7 @@ class UndoBias(Chainable):
 
         d/dw of lam * sum over i of || (C w)_i ||  =  C' (lam / || (C w)_i || * (C w)_i)
         """
-        direction, value = branches.compute_gradient(net, params, episode.by_source())
+        direction, value = branches.compute_gradient(net, params, episode)
         away = {name: contrast(w) for name, w in branches.select_copies(params).items()}
         square = torch.stack([torch.linalg.vector_norm(w.flatten(1), dim=1) ** 2 for w in away.values()]).sum(0)
         distance = square if self.squared else torch.sqrt(square + EPSILON**2)

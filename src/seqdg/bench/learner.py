@@ -142,8 +142,18 @@ class StackLearner(Learner):
         return [make_candidate(draft.name, candidate, replace(draft.protocol, lr=lr)) for candidate, lr in tried]
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:
-        algorithm = trial.build_algorithm()
-        algorithm.check(net, len(task.dataset().domains) - len(trial.held_out))
+        algorithm, wanted = trial.build_algorithm(), trial.protocol.domains_per_step
+        if wanted > trial.sources:
+            raise UsageError(
+                f"A step of {trial.short_name} is to meet {wanted} domains (domains_per_step), but {task.name} has "
+                f"{trial.sources} to learn from: ask for {trial.sources} or fewer, or for 0, which means all."
+            )
+        if 0 < wanted < trial.sources and algorithm.needs_all:
+            raise UsageError(
+                f"{trial.short_name} needs rows of every source in every step, and domains_per_step is {wanted}: "
+                f"choose 0 for it (--set {trial.short_name}.domains_per_step=0)."
+            )
+        algorithm.check(net, trial.protocol.count_domains(len(task.dataset().domains) - len(trial.held_out)))
         if not all(type(layer).__module__.startswith("seqdg.") for layer in list_layers(algorithm)):
             _check_memory(algorithm)  # that of seqdg's own is known to be right
         least = count_needed_evaluations(algorithm)
@@ -209,11 +219,11 @@ def count_work(group: Group) -> int:
 
 def choose_rate(draft: Draft, algorithm: Algorithm) -> float:
     """Choose the learning rate: as it is given for the algorithm, or else the protocol's; divided by the number of
-    domains where the loss is a sum over them and the optimizer does not make up for it."""
+    domains in a step where the loss is a sum over them and the optimizer does not make up for it."""
     given = "lr" in draft.table or "lr" in draft.settings
     if given or not algorithm.sums or choose_optimizer(algorithm, draft.protocol) not in ("sgd", "momentum"):
         return draft.protocol.lr
-    return draft.protocol.lr / max(1, draft.sources)
+    return draft.protocol.lr / max(1, draft.protocol.count_domains(draft.sources))
 
 
 def make_candidate(name: str, algorithm: Settings, protocol: Protocol) -> Candidate:
@@ -248,7 +258,7 @@ def _make_job(
     trial: Trial, algorithm: Algorithm, views: tuple[View | None, ...], net: Net, weights: Params, task: Task
 ) -> Job:
     split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
-    algorithm.check(net, len(split.train))
+    algorithm.check(net, trial.protocol.count_domains(len(split.train)))
     params = algorithm.init(net, weights, len(split.train), make_generator(trial.seed, "extra"))
     return Job(algorithm, trial.protocol, split, trial.seed, params, views)
 

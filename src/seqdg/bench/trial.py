@@ -101,10 +101,10 @@ class Trial:
 
     def build_algorithm(self) -> Algorithm:
         """Build the algorithm with its settings, for a shorter path where more than one domain is held out."""
-        path = self.sources + 1 - len(self.held_out)
         if self.instance is not None:
             return self.instance
-        return _build(self.algorithm, self.settings, self.sources, path)
+        usual, path = (self.protocol.count_domains(n) for n in (self.sources, self.sources + 1 - len(self.held_out)))
+        return _build(self.algorithm, self.settings, usual, path)
 
     @cached_property
     def training(self) -> Trial:
@@ -124,8 +124,8 @@ class Trial:
 
 
 @lru_cache(maxsize=4096)
-def _build(name: str, settings: tuple[tuple[str, str], ...], sources: int, path: int) -> Algorithm:
-    return adapt_to_path(restore_settings(build(name), dict(settings)), sources, path)
+def _build(name: str, settings: tuple[tuple[str, str], ...], usual: int, path: int) -> Algorithm:
+    return adapt_to_path(restore_settings(build(name), dict(settings)), usual, path)
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,7 @@ class Algorithm(Settings):
 
     optimizer: ClassVar[str] = "momentum"
     needs: ClassVar[int] = 1  # source domains, at least
+    needs_all: ClassVar[bool] = False  # every step must meet every source, so that `domains_per_step` is refused
     inert: ClassVar[tuple[str, ...]] = ()  # settings ("beta"), or positions of one ("beta_1"), that need not act
     sums: ClassVar[bool] = False  # its loss adds up the domains where AGG takes their mean, so it wants a smaller rate
     hard_labels: ClassVar[bool] = False  # it reads labels outside the net's criterion, so they cannot be mixed
@@ -110,7 +111,7 @@ class Algorithm(Settings):
         _accept_old_signatures(cls)
 
     def check(self, net: Net, sources: int) -> None:
-        """Raise a UsageError where the algorithm cannot train this net on that many source domains."""
+        """Raise a UsageError where the algorithm cannot train this net on that many source domains in a step."""
         if sources < self.needs:
             raise UsageError(
                 f"{type(self).__name__} needs at least {self.needs} source domains, but there is {sources}: "

@@ -79,7 +79,7 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
     """Train a net; keep the weights of the step that the recipe asks for, or that validates best."""
     dataset = user_data.dataset
     task, net = make_task(user_data, recipe)
-    algorithm.check(net, len(dataset.domains))
+    algorithm.check(net, recipe.protocol.count_domains(len(dataset.domains)))
     validates = any(_count_validation(dataset).values())
     protocol, needed = recipe.protocol, count_needed_evaluations(algorithm)
     if needed and not validates:

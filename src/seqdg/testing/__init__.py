@@ -31,6 +31,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
     "settings given as 0-d tensors act as numbers do": variations.check_tensor_settings,
     "float64 and float32": directions.check_precision,
     "1, 2, 3 and 5 domains work or fail with a sentence": directions.check_counts,
+    "a step may meet some of the source domains": directions.check_some_domains,
     "settings survive a round trip through their printed form": variations.check_round_trip,
 }
 
@@ -57,7 +58,8 @@ def check_algorithm(algorithm: Algorithm) -> None:
       `stages` or `deploy` return (a class names in `inert` those that need not);
     - settings given as 0-d tensors, one per trial in a stack, act as numbers do, and print and read back the same;
     - float32 gives float32, and nearly the direction of float64;
-    - 1, 2, 3 and 5 source domains work, or `check` raises a UsageError that says how many are needed.
+    - 1, 2, 3 and 5 source domains work, or `check` raises a UsageError that says how many are needed;
+    - a step may meet some of the source domains, alone and in a stack, unless `needs_all` says otherwise.
 
     A setting that acts only beside another (a width under one kernel) is checked by calling this with both set.
     """

@@ -240,14 +240,17 @@ def _list_tensors(net: Net) -> dict[str, Tensor]:
 def check_gradient(case: Case) -> None:
     """Where a loss is defined, its value and its gradient, at every name that the direction has."""
     for k, (_, stage) in enumerate(case.algorithm.stages()):
-        if not _defines_loss(stage):
-            continue
-        params, episode = case.draw_weights(), case.draw_episode()
-        direction, value = stage.gradient(case.net, params, episode)
-        want, loss = grad_and_value(lambda w, s=stage, e=episode: s.loss(case.net, w, e))(params)
-        assert_same({"the loss": value}, {"the loss": loss}, f"in stage {k + 1}, gradient and loss return other losses")
-        what = f"in stage {k + 1}, the direction is not the gradient of the loss"
-        assert_same({f"'{n}'": d for n, d in direction.items()}, {f"'{n}'": want[n] for n in direction}, what)
+        _assert_gradient(stage, case.net, case.draw_weights(), case.draw_episode(), f"in stage {k + 1}")
+
+
+def _assert_gradient(stage: Algorithm, net: Net, params: Params, episode: Episode, where: str) -> None:
+    if not _defines_loss(stage):
+        return
+    direction, value = stage.gradient(net, params, episode)
+    want, loss = grad_and_value(lambda w: stage.loss(net, w, episode))(params)
+    assert_same({"the loss": value}, {"the loss": loss}, f"{where}, gradient and loss return other losses")
+    what = f"{where}, the direction is not the gradient of the loss"
+    assert_same({f"'{n}'": d for n, d in direction.items()}, {f"'{n}'": want[n] for n in direction}, what)
 
 
 def _defines_loss(algorithm: Algorithm) -> bool:
@@ -340,3 +343,34 @@ def check_counts(case: Case) -> None:
             except Exception as error:
                 raise Violation(f"{where} stage {k + 1} raises {type(error).__name__}: {error}") from error
             _assert_form(direction, value, params, f"stage {k + 1} {where}")
+
+
+def check_some_domains(case: Case) -> None:
+    """A step may meet some of the sources: forms, the gradient of the loss and a stack are as where it meets all."""
+    if case.algorithm.needs_all:
+        return
+    larger = replace(case, sources=case.sources + 2)
+    weights = [larger.draw_weights(seed) for seed in range(2)]
+    episodes = [larger.draw_episode(seed).part(seed, seed + case.sources) for seed in range(2)]
+    memories = [case.algorithm.memory(case.net, params, larger.sources) for params in weights]
+    for k, (_, stage) in enumerate(case.algorithm.stages()):
+        where = f"in stage {k + 1}, where a step meets {case.sources} of {larger.sources} source domains"
+
+        def step(params: Params, memory: Params, episode: Episode, stage: Algorithm = stage) -> dict[str, Params]:
+            direction, value, kept = stage.step(case.net, params, memory, episode)
+            return {"direction": direction, "memory": kept, "loss": {"loss": value}}
+
+        try:
+            alone = [step(*trial) for trial in zip(weights, memories, episodes, strict=True)]
+            _, stacked, _ = stack_trials([(p, e, p[next(iter(p))]) for p, e in zip(weights, episodes, strict=True)])
+            together = vmap(step)(tree.stack(weights), tree.stack(memories), stacked)
+        except Exception as error:
+            raise Violation(f"{where}, it raises {type(error).__name__}: {error}") from error
+        for t, taken in enumerate(alone):
+            _assert_form(taken["direction"], taken["loss"]["loss"], weights[t], f"stage {k + 1}, {where}")
+            _assert_same_kind(memories[t], taken["memory"], where)
+            for kind, values in taken.items():
+                got = {name: v.select(0, t) for name, v in together[kind].items()}
+                assert_same(got, values, f"{where}, the {kind} of a trial is not in a stack what it is alone", 1e-7)
+        if not memories[0]:
+            _assert_gradient(stage, case.net, weights[0], episodes[0], where)

@@ -117,13 +117,9 @@ class Protocol:
         return 0.5 * (1 + math.cos(math.pi * rest)) if self.schedule == "cosine" else 1.0
 
     def count_domains(self, sources: int) -> int:
-        """Count the domains of a step, of so many sources."""
-        if self.domains_per_step > sources:
-            raise UsageError(
-                f"A step is to meet {self.domains_per_step} domains (domains_per_step), but there are {sources} to "
-                f"learn from: ask for {sources} or fewer, or for 0, which means all."
-            )
-        return self.domains_per_step or sources
+        """Count the domains that a step meets of so many sources. Where one source less is learned from, for selection
+        by leave-one-out, a step that met all meets all that are left."""
+        return min(self.domains_per_step, sources) or sources
 
     @property
     def dtype(self) -> torch.dtype:

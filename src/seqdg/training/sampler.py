@@ -19,7 +19,7 @@ from seqdg.base import noise
 from seqdg.base.shuffle import shuffle
 
 AHEAD = 64, 256  # steps drawn at once: at least, and at most where that many are one block
-BLOCK = 2**16  # row numbers computed at once on a CPU, so that they stay in its cache
+BLOCK = {"cpu": 2**16, "cuda": 2**22}  # row numbers computed at once; those of a CPU stay in its cache
 STEPS, CHOICES, ROWS = range(3)  # what random numbers are for
 _Places = tuple[tuple[int, int], ...]  # where the rows of every source begin, and how many there are
 
@@ -79,7 +79,7 @@ class Sampler:
         self._first_source = (torch.arange(len(which)) * self.sources).unsqueeze(1).to(device)
         self._step_key, self._choice_key = (noise.fold(root, purpose).to(device) for purpose in (STEPS, CHOICES))
         self._table, self._which = table.to(device), self._which.to(device)
-        self._block = max(1, BLOCK // (len(which) * self.domains * batch))  # steps
+        self._block = max(1, BLOCK[self.device.type] // (len(which) * self.domains * batch))  # steps
         self.ahead = max(AHEAD[0], min(AHEAD[1], self._block))
 
     def draw(self, start: int, stop: int) -> Draws:
@@ -87,8 +87,7 @@ class Sampler:
         step = torch.arange(start, stop, device=self.device).reshape(-1, 1, 1)
         key, order = self._draw_keys(step)
         domain = order if self.domains == self.sources else self._choose_domains(step, order)
-        block = self._block if self.device.type == "cpu" else max(1, stop - start)
-        parts = map(self._draw_rows, torch.split(step, block), torch.split(domain, block))
+        parts = map(self._draw_rows, torch.split(step, self._block), torch.split(domain, self._block))
         drawn = Draws(domain, torch.cat(list(parts)), key)
         if len(self._which) == len(self._first_source):
             return drawn

@@ -122,6 +122,11 @@ class DomainBedClass(Learner):
                 f"{self.short} trains in {', '.join(PRECISIONS)}, and the precision is {trial.protocol.precision}. "
                 f"Choose one of these with --set {self.short}.precision=float32."
             )
+        if trial.protocol.domains_per_step:
+            raise UsageError(
+                f"{self.short} is given a minibatch of every source in every step, and domains_per_step is "
+                f"{trial.protocol.domains_per_step}: choose 0 for it (--set {self.short}.domains_per_step=0)."
+            )
         if checkout.asks_for_cuda(self.kind) and not torch.cuda.is_available():
             return  # a worker has the GPU on which it can be built
         with Randomness(trial.seed), redirect_stdout(sys.stderr):  # some print what they do, where tables go
