@@ -269,7 +269,7 @@ class Stack:
             loss: Tensor
             direction, loss, new = direct(params, memory, self.numbers, episode)
             _overwrite(memory, new, params)
-            for pace, part in _split_by_pace(self._with_numbers(self.numbers).stages()[stage][1], direction):
+            for pace, part in split_by_pace(self._with_numbers(self.numbers).stages()[stage][1], direction):
                 self.optimizer.update_in_place(params, part, slots, self._scale_rates(factor, pace))
             return loss
 
@@ -295,7 +295,7 @@ class Stack:
             direction, loss, memory = direct(params, carried["memory"], numbers, episode)
             algorithm, own = self._with_numbers(numbers).stages()[stage][1], Rates(*rates) if vary else self.rates
             lr = own.lr * factor[0] if factor else own.lr
-            for pace, part in _split_by_pace(algorithm, direction):
+            for pace, part in split_by_pace(algorithm, direction):
                 params, slots = self.optimizer.update(params, part, slots, own._replace(lr=lr * pace))
             return {"params": params, "memory": memory, **slots}, loss
 
@@ -418,7 +418,7 @@ def _select_slots(carried: Carried) -> Slots:
     return {name: values for name, values in carried.items() if name not in ("params", "memory")}
 
 
-def _split_by_pace(algorithm: Algorithm, direction: Params) -> list[tuple[Number, Params]]:
+def split_by_pace(algorithm: Algorithm, direction: Params) -> list[tuple[Number, Params]]:
     """Split a direction into the parts whose learning rate is the same multiple of the trial's."""
     parts: dict[Any, tuple[Number, Params]] = {}
     for name, d in direction.items():
