@@ -168,6 +168,8 @@ def test_it_stands_in_one_paired_table_and_is_rerun(stand_in: Path, tmp_path: Pa
     assert about["protocol"]["optimizer"] == "auto"
     assert any("Adam of torch" in note for note in records[0].notes)
     assert records[0].versions["domainbed"]
+    last = records[0].history[-1]
+    assert last.held_out_fifth["accuracy"] != last.held_out_rest["accuracy"], "what oracle-split reads"
     again = succeed(seqdg("rerun", "run", "--sample", 3, "--device", "cpu", cwd=tmp_path))
     assert "3 of 3 agree" in again.stdout
     assert "within" not in again.stdout, "every number must be the same"
@@ -283,6 +285,7 @@ def test_its_classes_are_listed(stand_in: Path) -> None:
         ("ERM", ["ERM.mlp_width=wide"], "mlp_width is 'wide', but it must be a number"),
         ("ERM", ["ERM.freeze_bn=2"], "freeze_bn is '2', but it must be true or false"),
         ("ERM", ["ERM.precision=bf16"], "trains in float32, tf32, float64, and the precision is bf16"),
+        ("ERM", ["ERM.domains_per_step=2"], "is given a minibatch of every source in every step"),
         ("./nothing.py:Mine", [], "There is no file './nothing.py'"),
         ("./mine.py", [], "Which class of ./mine.py\\?"),
     ],

@@ -42,7 +42,7 @@ from seqdg.training.stack import set_precision
 
 NET = NetSpec("domainbed")
 PROTOCOL = {"lr": "lr", "weight_decay": "weight_decay", "batch": "batch_size"}  # fields of the protocol, as hparams
-TRAINING = ("steps", "evaluations", "precision", *PROTOCOL)  # what can be set of the training
+TRAINING = ("steps", "evaluations", "precision", "domains_per_step", *PROTOCOL)  # what can be set of the training
 PRECISIONS = ("float32", "tf32", "float64")
 
 

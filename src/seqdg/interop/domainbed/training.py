@@ -127,26 +127,26 @@ class Training:
         self.algorithm.eval()
         try:
             with torch.no_grad():
-                parts = [self._predict(rows) for rows in (*self.split.validation, *self.split.test)]
+                parts = [self._predict(rows) for rows in self.split.validation]
+                parts += [self._predict(*both) for both in zip(self.split.test, self.split.fifth, strict=True)]
         finally:
             self.algorithm.train()
-        sources = len(self.split.validation)
-        for i, (rows, fifth) in enumerate(zip(self.split.test, self.split.fifth, strict=True), sources):
-            order = rows[shuffle_order(len(rows))][None]
-            parts[i] = parts[i]._replace(rows=order, fifth=mark_fifth(order, [fifth], parts[i].y.device))
-        return measure_predictions(parts, sources, self.step)[0]
+        return measure_predictions(parts, len(self.split.validation), self.step)[0]
 
-    def _predict(self, rows: Tensor) -> DomainPredictions:
-        rows = rows[shuffle_order(len(rows))].to(self.device)
+    def _predict(self, rows: Tensor, fifth: Tensor | None = None) -> DomainPredictions:
+        """Predict rows of one domain. fifth: those of a held-out domain by which `oracle-split` chooses."""
+        rows = rows[shuffle_order(len(rows))][None]
         logits, labels = [], []
-        for chunk in torch.split(rows, TOGETHER) if len(rows) else ():
-            x, y = self.inputs.serve(chunk[None])
+        for chunk in torch.split(rows.to(self.device), TOGETHER, dim=1) if rows.numel() else ():
+            x, y = self.inputs.serve(chunk)
             logits.append(self.algorithm.predict(x[0]))
             labels.append(y[0])
         if not logits:
-            return DomainPredictions(torch.zeros(1, 0, 2), rows.new_zeros(1, 0), torch.zeros(1, 0, dtype=torch.bool))
+            return DomainPredictions(torch.zeros(1, 0, 2), rows, torch.zeros_like(rows, dtype=torch.bool))
         y = torch.cat(labels)[None]
-        return DomainPredictions(torch.cat(logits)[None], y, torch.ones_like(y, dtype=torch.bool))
+        marked = None if fifth is None else mark_fifth(rows, [fifth], self.device)
+        mask, groups = torch.ones_like(y, dtype=torch.bool), self.inputs.find_groups(rows)
+        return DomainPredictions(torch.cat(logits)[None], y, mask, rows, marked, groups)
 
     @cached_property
     def _origin(self) -> dict[str, str]:
