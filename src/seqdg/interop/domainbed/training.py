@@ -26,17 +26,11 @@ from seqdg.interop.domainbed.randomness import Randomness
 from seqdg.interop.domainbed.state import Unstorable, restore_state, save_state
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.training.checkpoint import name_checkpoint, place_tensor, read_header
+from seqdg.training.evaluated import mark_fifth
 from seqdg.training.inputs import Inputs
 from seqdg.training.protocol import Split, list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
-from seqdg.training.run_stack import (
-    DomainPredictions,
-    Keep,
-    hash_weights,
-    mark_fifth,
-    measure_predictions,
-    thin_curve,
-)
+from seqdg.training.run_stack import DomainPredictions, Keep, hash_weights, measure_predictions, thin_curve
 from seqdg.training.sampler import Sampler
 from seqdg.training.transduction import shuffle_order
 
