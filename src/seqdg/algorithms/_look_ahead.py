@@ -80,6 +80,24 @@ def advance_first_order(
     return tree.add(direction, step, beta), so_far + beta * value
 
 
+@dataclass(frozen=True)
+class FirstOrderLookAhead(LookAhead):
+    """A chain whose look-ahead step counts as a constant, so that each domain takes one ordinary gradient."""
+
+    def judge_domain(self, net: Net, episode: Episode, i: int) -> Loss:
+        """Return the loss by which the i-th domain of the path is judged."""
+        return judge(net, episode, i)
+
+    def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
+        return extend_first_order(past, self.judge_domain(net, episode, i), *self.coefficients(i, episode.domains))
+
+    def advance(
+        self, net: Net, params: Params, past: tuple[Params, Tensor], episode: Episode, i: int
+    ) -> tuple[Params, Tensor]:
+        new = self.judge_domain(net, episode, i)
+        return advance_first_order(params, past, new, *self.coefficients(i, episode.domains))
+
+
 def differentiate_to_order(
     algorithm: LookAhead, net: Net, params: Params, episode: Episode, order: int
 ) -> tuple[Params, Tensor]:

@@ -10,7 +10,7 @@ from torch.func import grad_and_value
 
 from seqdg.algorithms._look_ahead import (
     REDUCTIONS,
-    LookAhead,
+    FirstOrderLookAhead,
     advance_first_order,
     combine,
     extend_first_order,
@@ -24,7 +24,7 @@ from seqdg.nets.net import Net
 
 @register("fo-mldg", sequential="fo-s-mldg")
 @dataclass(frozen=True)
-class FirstOrderMLDG(LookAhead):
+class FirstOrderMLDG(FirstOrderLookAhead):
     """First-order MLDG (Li et al. 2020, section 4.2): the look-ahead step counts as a constant.
 
         L_i(w) = L_{i-1}(w) + beta * l(D_i, w - alpha * stop(grad L_{i-1}(w)))
@@ -51,11 +51,3 @@ class FirstOrderMLDG(LookAhead):
         before, last = split_last(episode)
         past = grad_and_value(lambda weights: combine(net.losses(weights, before), self.reduction))(params)
         return advance_first_order(params, past, judge(net, episode, last), *self.coefficients(1, 2))
-
-    def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
-        return extend_first_order(past, judge(net, episode, i), *self.coefficients(i, episode.domains))
-
-    def advance(
-        self, net: Net, params: Params, past: tuple[Params, Tensor], episode: Episode, i: int
-    ) -> tuple[Params, Tensor]:
-        return advance_first_order(params, past, judge(net, episode, i), *self.coefficients(i, episode.domains))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqdg.algorithms import _distances as distances
 from seqdg.algorithms import _layers as layers
-from seqdg.algorithms._look_ahead import LookAhead, advance_first_order, extend_first_order
+from seqdg.algorithms._look_ahead import FirstOrderLookAhead
 from seqdg.base.episode import Episode, Params
 from seqdg.core import Loss, Number, Range, register_chain, setting
 from seqdg.nets.net import Net
@@ -16,7 +16,7 @@ from seqdg.nets.net import Net
 
 @register_chain("s-coral")
 @dataclass(frozen=True)
-class ChainedCORAL(LookAhead):
+class ChainedCORAL(FirstOrderLookAhead):
     """S-CORAL: sequential learning (Li et al. 2020) of CORAL (Sun and Saenko, ECCV 2016 workshops).
 
     After a step on the past, a new domain should be classified well, and look like all that was met before:
@@ -40,15 +40,7 @@ class ChainedCORAL(LookAhead):
         super().check_path(net, length)
         layers.check_features(net, "S-CORAL")
 
-    def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
-        return extend_first_order(past, self._judge(net, episode, i), *self.coefficients(i, episode.domains))
-
-    def advance(
-        self, net: Net, params: Params, past: tuple[Params, Tensor], episode: Episode, i: int
-    ) -> tuple[Params, Tensor]:
-        return advance_first_order(params, past, self._judge(net, episode, i), *self.coefficients(i, episode.domains))
-
-    def _judge(self, net: Net, episode: Episode, i: int) -> Loss:
+    def judge_domain(self, net: Net, episode: Episode, i: int) -> Loss:
         """Return the loss on the i-th domain, and how far it is from the past."""
         distances.check_rows(episode, "S-CORAL")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from seqdg.algorithms._anneal import anneal_setting, split_stages, weaken
-from seqdg.algorithms._look_ahead import LookAhead, advance_first_order, extend_first_order
+from seqdg.algorithms._look_ahead import FirstOrderLookAhead
 from seqdg.algorithms.irm import compute_slopes
 from seqdg.base.episode import Episode, Params
 from seqdg.core import Algorithm, Loss, Number, Range, register_chain, setting
@@ -16,7 +16,7 @@ from seqdg.nets.net import Net
 
 @register_chain("s-irm")
 @dataclass(frozen=True)
-class ChainedIRM(LookAhead):
+class ChainedIRM(FirstOrderLookAhead):
     """S-IRM: sequential learning (Li et al. 2020) of IRM (Arjovsky, Bottou, Gulrajani and Lopez-Paz 2019).
 
     A net that has made a step on the past should be best as it is on a new domain, and not with its logits f scaled:
@@ -40,17 +40,9 @@ class ChainedIRM(LookAhead):
         return split_stages(self.anneal, replace(self, lam=weaken(self.lam), anneal=0.0), self)
 
     def begin(self, net: Net, episode: Episode) -> Loss:
-        return self._judge(net, episode, 0)
+        return self.judge_domain(net, episode, 0)
 
-    def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
-        return extend_first_order(past, self._judge(net, episode, i), *self.coefficients(i, episode.domains))
-
-    def advance(
-        self, net: Net, params: Params, past: tuple[Params, Tensor], episode: Episode, i: int
-    ) -> tuple[Params, Tensor]:
-        return advance_first_order(params, past, self._judge(net, episode, i), *self.coefficients(i, episode.domains))
-
-    def _judge(self, net: Net, episode: Episode, i: int) -> Loss:
+    def judge_domain(self, net: Net, episode: Episode, i: int) -> Loss:
         """Return the loss on the i-th domain, and the square of its slope."""
         part = episode.part(i, i + 1)
 
