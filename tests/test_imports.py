@@ -22,6 +22,7 @@ ROOT = Path(seqdg.__file__).parent
 
 # The packages from top to bottom. A module imports from its own package and from those below it.
 PACKAGES = (
+    "__main__",
     "cli",
     "",  # seqdg/__init__.py, which imports the public names when they are first used
     "interop",

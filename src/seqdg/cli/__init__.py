@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -47,6 +48,23 @@ app.command()(fit)
 app.command()(predict)
 app.command()(export)
 app.command()(show)
+
+
+def _show_version(wanted: bool) -> None:
+    from seqdg.base.version import VERSION
+
+    if wanted:
+        typer.echo(f"seqdg {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _read_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that come before a command."""
 
 
 def main() -> None:
