@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -23,7 +24,7 @@ from seqdg.nets.factory import FOREIGN
 from seqdg.results.imports import is_imported
 from seqdg.results.record import DIVERGED, FAILED, Record
 from seqdg.results.select import select_outcomes
-from seqdg.results.versions import VERSION, name_commit, name_release, read_version
+from seqdg.results.versions import VERSION, find_versions, name_commit, name_release, read_version
 from seqdg.training.protocol import split_rows
 from seqdg.training.provenance import list_versions, name_device
 from seqdg.training.sampler import make_stream
@@ -85,7 +86,7 @@ def pick_records(records: Sequence[Record], keys: Sequence[str], sample: int, se
             raise UsageError(f"{sample} trials were asked for, but at least 1 is needed.")
         current = [r for r in finished if read_version(r) == VERSION]
         if not current:
-            check_version(finished[0])
+            check_versions(finished)
         tabled = [r for r in current if len(r.held_out) == 1] or current
         return [tabled[i] for i in sorted(make_stream(seed, "rerun").permutation(len(tabled))[:sample])]
     picked: dict[str, Record] = {}
@@ -96,6 +97,7 @@ def pick_records(records: Sequence[Record], keys: Sequence[str], sample: int, se
         if len(matches) > 1:
             raise UsageError(f"{len(matches)} trials have keys that begin with '{key}'. Give more of it.")
         picked[matches[0].key] = matches[0]
+    check_versions(list(picked.values()))
     return list(picked.values())
 
 
@@ -114,14 +116,20 @@ def find_group(
     return group if group.key == name else None
 
 
-def check_version(record: Record) -> None:
-    """Refuse a record of an older version: its trial would give other numbers here. Say which code repeats it."""
-    version = read_version(record)
-    if version != VERSION:
-        raise UsageError(
-            f"Trial {record.key} was made by {name_release(version)} (description {version}; today's is {VERSION}), "
-            f"and methods have changed since: {name_commit(record)} reproduces it. Run `seqdg rerun` there."
-        )
+def check_versions(records: Sequence[Record]) -> None:
+    """Refuse records of older versions: their trials would give other numbers here. Say which code repeats each."""
+    old = [r for r in records if read_version(r) != VERSION]
+    if not old:
+        return
+    makers = " and ".join(f"{name_release(v)} (description {v}; today's is {VERSION})" for v in find_versions(old))
+    commits = Counter(map(name_commit, old))
+    if len(old) == 1:
+        what, how = f"Trial {old[0].key} was", f"{name_commit(old[0])} reproduces it"
+    elif len(commits) == 1:
+        what, how = f"{len(old)} trials were", f"{name_commit(old[0])} reproduces them"
+    else:
+        what, how = f"{len(old)} trials were", ", ".join(f"{c} reproduces {n} of them" for c, n in commits.items())
+    raise UsageError(f"{what} made by {makers}, and methods have changed since: {how}. Run `seqdg rerun` there.")
 
 
 def rebuild_trial(
@@ -131,7 +139,7 @@ def rebuild_trial(
     about = record.description
     if is_imported(record):
         raise UsageError(f"Trial {record.key} was imported: its training was another program's and cannot be repeated.")
-    check_version(record)
+    check_versions([record])
     if record.members:
         raise UsageError(
             f"Trial {record.key} is mixed of {len(record.members)} others ({about['algorithm']}): `seqdg soup` makes "

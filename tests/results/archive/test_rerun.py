@@ -200,7 +200,20 @@ def test_a_published_record_of_0_1_names_its_commit():
     done = seqdg("rerun", "docs/results/pacs-lite0", "--data", ".")
     assert done.returncode == 2
     assert "commit" in done.stderr
-    assert "reproduces it" in done.stderr
+    assert "reproduce" in done.stderr
+
+
+def test_of_older_records_it_names_every_commit(records):
+    old = [age(r, commit) for r, commit in zip(records, ["aaa", "aaa", "bbb+", ""], strict=False)]
+    with pytest.raises(UsageError) as caught:
+        pick_records(old, (), 3)
+    said = str(caught.value)
+    assert said.startswith("4 trials were made by seqdg 0.1 (description 1; today's is 2)")
+    assert "commit aaa reproduces 2 of them, commit bbb with changes that were not committed reproduces 1 of" in said
+    assert "the release 0.1 reproduces 1 of them. Run `seqdg rerun` there." in said
+    with pytest.raises(UsageError, match=r"2 trials were made by .*: commit aaa reproduces them"):
+        pick_records([*old, *records], [old[0].key, old[1].key, records[0].key], 3)
+    assert pick_records([*old, *records], [records[0].key], 3) == [records[0]]
 
 
 def test_where_a_run_holds_both_only_what_is_of_today_is_drawn(records):
