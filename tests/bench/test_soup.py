@@ -260,3 +260,52 @@ def test_a_source_without_validation_rows_makes_no_soup_diverge_but_chooses_none
     assert list_mixtures(blind, "uniform")
     with pytest.raises(UsageError, match=r"chosen on validation rows of the sources, and agg with 45 .* has none"):
         list_mixtures(blind, "greedy")
+
+
+def add_copies(run, records, **changes):
+    """Add the records once more, as if their descriptions were others, with their weights."""
+    store = Store.create(run, "rotated-mnist")
+    for record in records:
+        about = {**record.description, **changes}
+        copy = replace(record, description=about, key=make_key(about))
+        shutil.copy(run / "weights" / f"{record.key}.safetensors", run / "weights" / f"{copy.key}.safetensors")
+        store.add([copy])
+    store.close()
+
+
+def test_an_algorithm_from_a_file_that_nobody_named_is_left_out_and_said_so(run):
+    add_copies(run, list_candidates(run, "agg", 0), algorithm="mine")
+    said = []
+    make_session = lambda name, keep, held_out: Session(TASK, "cpu", keep)  # noqa: E731
+    added = mix_run(run, MixtureChoice("uniform"), make_session, say=said.append)
+    assert {r.algorithm for r in added} == {"agg(soup)", "agg+sma(soup)"}
+    left = "note: mine is left out. mine is not one of seqdg's algorithms. Say where it is: --algorithms FILE.py:mine."
+    assert left in said
+    with pytest.raises(UsageError, match="mine is not one of seqdg's algorithms"):
+        mix(run, "uniform", algorithms=["mine"])
+
+
+def test_a_run_of_nothing_else_says_where_to_name_it(run, tmp_path):
+    (tmp_path / "own" / "weights").mkdir(parents=True)
+    records = list_candidates(run, "agg", 0)
+    store = Store.create(tmp_path / "own", "rotated-mnist")
+    for record in records:
+        about = {**record.description, "algorithm": "mine"}
+        store.add([replace(record, description=about, key=make_key(about))])
+    store.close()
+    with pytest.raises(UsageError, match=r"Say where it is: --algorithms FILE\.py:mine"):
+        mix(tmp_path / "own", "uniform")
+
+
+def test_candidates_that_left_out_other_rows_are_told_of(run):
+    records = list_candidates(run, "agg", 0)
+    assert not list_mixtures(records, "uniform")[0].cautions
+    add_copies(run, records[:1], protocol={**records[0].description["protocol"], "validation": 0.3})
+    said = []
+    make_session = lambda name, keep, held_out: Session(TASK, "cpu", keep)  # noqa: E731
+    added = mix_run(run, MixtureChoice("uniform", ["agg"]), make_session, say=said.append)
+    words = "Candidates of agg left different shares of the sources out for validation (0.2 (random), 0.3 (random))"
+    assert sum(words in sentence for sentence in said) == 1
+    by_seed = {r.seed: r for r in added}
+    assert any(words in note for note in by_seed[0].notes)
+    assert not any("different shares" in note for note in by_seed[1].notes)

@@ -132,6 +132,18 @@ def check_versions(records: Sequence[Record]) -> None:
     raise UsageError(f"{what} made by {makers}, and methods have changed since: {how}. Run `seqdg rerun` there.")
 
 
+def describe_foreign(algorithm: str) -> str:
+    """Say which part of a name is not registered here, and how to say where it comes from; '' where all are."""
+    base, *wrappers = split_chain(algorithm)
+    known = [(base, (*list_algorithms(), *list_learners())), *((w, list_wrappers()) for w in wrappers)]
+    for part, names_here in known:
+        if ":" not in part and part not in names_here:
+            what = "algorithms" if part == base else "wrappers"
+            where = "+".join(f"FILE.py:{p}" if p == part else p for p in (base, *wrappers))
+            return f"{part} is not one of seqdg's {what}. Say where it is: --algorithms {where}."
+    return ""
+
+
 def rebuild_trial(
     record: Record, dataset: Dataset, weights: Path | None = None, names: Mapping[str, str] | None = None
 ) -> Trial:
@@ -151,13 +163,8 @@ def rebuild_trial(
             f"{dataset.fingerprint[:12]}: these are not the same rows. Give --data the ones that it was made on."
         )
     algorithm = (names or {}).get(about["algorithm"], about["algorithm"])
-    base, *wrappers = split_chain(algorithm)
-    known = [(base, (*list_algorithms(), *list_learners())), *((w, list_wrappers()) for w in wrappers)]
-    for part, names_here in known:
-        if ":" not in part and part not in names_here:
-            what = "algorithms" if part == base else "wrappers"
-            where = "+".join(f"FILE.py:{p}" if p == part else p for p in (base, *wrappers))
-            raise UsageError(f"{part} is not one of seqdg's {what}. Say where it is: --algorithms {where}.")
+    if problem := describe_foreign(algorithm):
+        raise UsageError(problem)
     trial = Trial.from_description(about, algorithm, len(dataset.domains) - 1, weights)
     if trial.key != record.key:
         raise UsageError(f"Trial {record.key} cannot be rebuilt from its description by this version of seqdg.")

@@ -25,7 +25,7 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.base.files import Files, Folder
 from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import STACK, build_stack, find_learner
-from seqdg.bench.rerun import rebuild_trial
+from seqdg.bench.rerun import describe_foreign, rebuild_trial
 from seqdg.bench.trial import Group
 from seqdg.core.names import shorten
 from seqdg.results.commands import add_command
@@ -67,6 +67,18 @@ class Mixture:
     @property
     def key(self) -> str:
         return make_key(self.description)
+
+    @property
+    def cautions(self) -> list[str]:
+        """What to know of its numbers on validation rows."""
+        splits = {(m.description["protocol"]["split"], m.description["protocol"]["validation"]) for m in self.members}
+        if len(splits) == 1 or self.kind == "ensemble":  # whose members are each validated on rows of their own
+            return []
+        shares = ", ".join(f"{share:g} ({split})" for split, share in sorted(splits))
+        return [
+            f"Candidates of {self.members[0].algorithm} left different shares of the sources out for validation "
+            f"({shares}), so rows that validate the soup have trained some of them: source validation flatters it."
+        ]
 
 
 def list_mixtures(
@@ -159,7 +171,7 @@ class Mixer:
             versions=list_versions(),
             commit=find_commit(),
             weights=digest,
-            notes=list(first.notes),
+            notes=[*first.notes, *mixture.cautions],
         )
 
     @property
@@ -289,10 +301,14 @@ def mix_run(
         with lock_directory(directory):
             names = {shorten(name): name for name in choice.algorithms or ()}
             records = _list_trained(store.records(), names)
+            if not names:
+                records = _leave_out_foreign(records, say)
             mixtures = list_mixtures(records, choice.kind, list(names) or None, choice.size, choice.criterion)
             done = store.finished()
             missing = [m for m in mixtures if m.key not in done]
             say(f"{len(mixtures)} to mix, {len(mixtures) - len(missing)} of them done.")
+            for sentence in dict.fromkeys(s for m in mixtures for s in m.cautions):
+                say(f"note: {sentence}")
             new: list[Record] = []
             if missing:
                 held_out = tuple(dict.fromkeys(m.members[0].held_out[0] for m in missing))
@@ -311,6 +327,17 @@ def _list_trained(records: Sequence[Record], names: Mapping[str, str]) -> list[R
     """Return the records of algorithms, which have weights; not those of other learners."""
     stacks = {a: find_learner(names.get(a, a)) is STACK for a in {r.algorithm for r in records if not r.members}}
     return [r for r in records if stacks.get(r.algorithm, False)]
+
+
+def _leave_out_foreign(records: Sequence[Record], say: Callable[[str], None]) -> list[Record]:
+    """Leave out algorithms that nobody has named and that are not registered here; refuse where there are no others."""
+    foreign = {name: describe_foreign(name) for name in dict.fromkeys(r.algorithm for r in records)}
+    left_out = {name: problem for name, problem in foreign.items() if problem}
+    if left_out and all(foreign.values()):
+        raise UsageError(next(iter(left_out.values())))
+    for name, problem in left_out.items():
+        say(f"note: {name} is left out. {problem}")
+    return [r for r in records if r.algorithm not in left_out]
 
 
 def _name(record: Record) -> str:
