@@ -37,3 +37,12 @@ def test_the_average_starts_anew_with_a_stage(net, weights):
     last = algorithm.stages()[-1][1]
     entered, memory = last.enter(net, moved, algorithm.memory(net, params, 3))
     assert_close(algorithm.deploy(entered, memory), algorithm.base.deploy(entered, {}))
+
+
+def test_the_share_of_the_first_weights_falls_with_every_step():
+    average, zero, one = EMA(AGG(), decay=0.9), {"w": torch.zeros(1).double()}, {"w": torch.ones(1).double()}
+    seen = average.observe(average.begin(one), one, torch.tensor(0.0))
+    for step in range(1, 40):
+        deployed = average.average(seen, zero)  # all weights but the first are 0
+        assert_close(deployed["w"].item(), average.weigh_first(step), rtol=1e-12, atol=0)
+        seen = average.observe(seen, zero, torch.tensor(0.5))

@@ -15,7 +15,7 @@ from command import Done, seqdg
 from digits import BENCHMARK, TASK, make_plan
 from seqdg.base.errors import UsageError
 from seqdg.bench.benchmark import Request
-from seqdg.bench.learner import ArrayLearner, Draft, find_learner, register_learner
+from seqdg.bench.learner import STACK, ArrayLearner, Draft, find_learner, register_learner
 from seqdg.bench.trial import Trial
 from seqdg.core import Range, registry
 from seqdg.results.record import DONE
@@ -277,3 +277,22 @@ def test_a_setting_outside_of_its_rules_is_refused():
 def test_a_learner_that_trains_no_net_is_not_wrapped():
     with pytest.raises(UsageError, match="dica trains no net"):
         BENCHMARK.plan(TASK, Request(algorithms=("dica+ema",), held_out=("0",), trials=1))
+
+
+def test_an_average_that_still_holds_its_first_weights_is_told_of(folder: Path) -> None:
+    def caution(name: str, steps: int, **settings: str) -> list[str]:
+        (candidate,) = STACK.propose(Draft(name, replace(BENCHMARK.protocol, steps=steps), settings=settings))
+        return STACK.caution(TASK.make_trial(name, dict(candidate.settings), candidate.protocol, ("0",), 0))
+
+    assert caution("agg", 30) == caution("agg+ema", 300) == caution("agg+sma", 30) == []
+    assert caution("agg+ema", 30, decay="0.9") == []
+    assert caution("agg+ema", 30) == [
+        "After 30 steps, 74 % of the average of agg+ema are still its first weights: train longer, or take a smaller "
+        "decay."
+    ]
+    assert caution("metareg+ema", 100), "the average starts anew with the second stage, of as many steps"
+    done = seqdg(
+        "bench", "--algorithms", "agg+ema", "--held-out", "0", "--trials", 1, "--steps", 6, "--device", "cpu",
+        "--workers", 0, "--out", "short", cwd=folder,
+    )  # fmt: skip
+    assert "note: After 6 steps, 94 % of the average of agg+ema" in succeed(done).stderr

@@ -18,6 +18,9 @@ class EMA(Averaging):
 
         m_0 = w_0,   m_t = decay * m_{t-1} + (1 - decay) * w_t,   and m is deployed
 
+    The first weights have the share decay^t of it: with 0.99, 5 % after 300 steps, but 74 % after 30. Where it is above
+    10 % a note says so: train longer, or take a smaller decay.
+
     base: the algorithm whose weights are averaged.
     decay: how much of the past is kept at every step.
     """
@@ -29,6 +32,9 @@ class EMA(Averaging):
 
     def observe(self, seen: Params, params: Params, progress: Tensor) -> Params:
         return self.average(seen, params)
+
+    def weigh_first(self, steps: int) -> float:
+        return float(self.decay) ** steps
 
     def average(self, seen: Params, params: Params) -> Params:
         return tree.mix(params, seen, self.decay)

@@ -53,6 +53,7 @@ TRAINING = (
     "steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision",
     "schedule", "warmup", "drop_every", "drop", "domains_per_step",
 )  # fmt: skip
+MOST_FIRST = 0.1  # of an average of weights may be those before training, before a note says so
 Tick = Callable[[int], None]  # hears how many steps have been taken
 Arrays = NDArray[Any]
 Predict = Callable[[Arrays], Arrays]  # rows (row, input) to probabilities (row, class)
@@ -110,6 +111,10 @@ class Learner(ABC):
 
     def check_device(self, trial: Trial, device: str) -> None:  # noqa: B027  most train anywhere
         """Raise a UsageError where the trial cannot be trained on this kind of device."""
+
+    def caution(self, trial: Trial) -> list[str]:
+        """Say in sentences what in the trial will hardly do what it is meant for."""
+        return []
 
     def share(self, trial: Trial, task: Task) -> Hashable:
         """Return what trials must have in common to be trained together; by default each is trained alone."""
@@ -175,6 +180,20 @@ class StackLearner(Learner):
                 f"{trial.short_name} reads the loss on validation rows, and no source of {task.name} has any: choose a "
                 "split that leaves some out, or +ema or +sma."
             )
+
+    def caution(self, trial: Trial) -> list[str]:
+        algorithm = trial.build_algorithm()
+        if not isinstance(algorithm, Averaging):
+            return []
+        ends = [0, *end_stages(algorithm, trial.protocol.steps)]
+        steps = ends[-1] - ends[-2]  # an average starts anew with every stage
+        first = algorithm.weigh_first(steps)
+        if first <= MOST_FIRST:
+            return []
+        return [
+            f"After {steps} steps, {100 * first:.0f} % of the average of {trial.short_name} are still its first "
+            "weights: train longer, or take a smaller decay."
+        ]
 
     def share(self, trial: Trial, task: Task) -> Hashable:
         """Rates and numeric settings are data of a stack. Its loss is one: class weights follow from the rows that a

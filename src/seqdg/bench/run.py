@@ -18,6 +18,7 @@ from seqdg.bench.execute import execute, remove_checkpoints
 from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor, Session
+from seqdg.bench.learner import find_learner
 from seqdg.bench.plan import Plan
 from seqdg.results.commands import add_command
 from seqdg.results.directory import lock_directory, make_directory
@@ -91,6 +92,8 @@ class _Runner:
             self._say(f"note: {note}")
         finished = store.finished()
         planned = self.benchmark.plan(task, request, session.device, finished)
+        for note in dict.fromkeys(note for t in planned.trials for note in find_learner(t.algorithm).caution(t)):
+            self._say(f"note: {note}")
         if command:
             add_command(store, command, [trial.description() for trial in planned.trials])
         if isinstance(session.keep.files, Folder):

@@ -109,6 +109,10 @@ class Averaging(Wrapper):
         """Return the average, with the current weights."""
         raise NotImplementedError
 
+    def weigh_first(self, steps: int) -> float:
+        """Return how much of the average is still the weights before training, after so many steps."""
+        return 0.0
+
     def memory(self, net: Net, params: Params, sources: int) -> Params:
         return {**super().memory(net, params, sources), **tree.with_prefix(self.begin(params), OWN)}
 

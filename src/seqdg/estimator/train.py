@@ -105,7 +105,11 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
         name=recipe.name,
         params={name: p.cpu().contiguous() for name, p in best.weights.items()},  # in memory as they will be in a file
         classes=user_data.classes,
-        facts={**facts, "together": algorithm.together} if algorithm.together else facts,
+        facts={
+            **facts,
+            **({"together": algorithm.together} if algorithm.together else {}),
+            "notes": [*facts["notes"], *STACK.caution(trial)],
+        },
         device=recipe.device,
     )
 
