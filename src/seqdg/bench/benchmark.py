@@ -12,14 +12,17 @@ from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.toml_table import read_fields, read_value
+from seqdg.base.words import list_some
 from seqdg.bench.learner import TRAINING, Candidate, Draft, find_learner, list_learners
 from seqdg.bench.plan import Choice, Plan, list_held_out, plan
 from seqdg.bench.search import MULTIPLES
 from seqdg.bench.task import RowsOnDisk, Task
 from seqdg.core.names import list_inner_names, shorten, split_chain
 from seqdg.core.registry import build, list_algorithms
+from seqdg.data import Dataset
 from seqdg.data.augment import find_augmentation
 from seqdg.nets import NET_NAMES, NetSpec, get_published_dropout
+from seqdg.training.fixed_split import check_rule, fix_split
 from seqdg.training.protocol import Protocol, list_sources
 
 if sys.version_info >= (3, 11):
@@ -31,6 +34,7 @@ FIELDS = {  # what the tables [net] and [protocol] say beside the fields of NetS
     "net": {"policy": "str", "size": "int", "augment": "str"},
     "protocol": {
         "trials": "int", "algorithms": "tuple[str, ...]", "held_out": "tuple[str, ...]",
+        "test_domains": "tuple[str, ...]",
         "lr_search": "tuple[float, ...]",
     },
 }  # fmt: skip
@@ -49,6 +53,7 @@ class Request:
     search: int = 1  # candidates per algorithm: the first as it is, the others with settings and learning rate drawn
     leave_one_out: bool = False  # also the trials that selection within the sources needs
     precision: str | None = None
+    select: str = "source-val"  # the rule of the table that will be shown: refused before training where it cannot be
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class Benchmark:
     augment: str = ""
     lr_search: tuple[float, ...] = MULTIPLES  # of an algorithm's learning rate, between which a search draws others
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings and training, by algorithm
+    test_domains: tuple[str, ...] = ()  # of a fixed split: held out at once
 
     def __post_init__(self) -> None:
         if self.size < 0:
@@ -79,6 +85,24 @@ class Benchmark:
                 "multiple of a learning rate to try, such as [0.1, 2.0]."
             )
 
+        named = self.test_domains or self.protocol.validation_domains or self.protocol.train_domains
+        if named and self.held_out:
+            raise UsageError(
+                f"{self.name}: [protocol] has held_out, which are held out in turn, and a fixed split, whose "
+                "test_domains are held out at once. Keep one."
+            )
+
+    @property
+    def held_out_in_turn(self) -> tuple[str, ...] | None:
+        """The domains that the file says are held out in turn; None: every one, unless the data fix a split."""
+        fixed = self.test_domains or self.protocol.validation_domains or self.protocol.train_domains
+        return () if fixed else self.held_out or None
+
+    def fix_split(self, dataset: Dataset) -> Benchmark:
+        """Return the benchmark with its fixed split, or that of the data, written out; itself where there is none."""
+        protocol, test = fix_split(dataset, self.protocol, self.test_domains)
+        return self if not test else replace(self, protocol=protocol, test_domains=test)
+
     def with_weights(self, file: Path | None) -> Benchmark:
         """Return the benchmark with a net that starts from this file, where there is one."""
         return self if file is None else replace(self, net=replace(self.net, weights=file))
@@ -87,7 +111,8 @@ class Benchmark:
         self, root: Path | None = None, allow_partial: bool = False, held_out: Sequence[str] | None = None
     ) -> Task:
         """Make the task: its data lie below `root`. held_out: the domains that will be; None: the benchmark's."""
-        names = tuple(held_out or self.held_out) or None
+        in_turn = self.held_out_in_turn
+        names = in_turn if in_turn == () else tuple(held_out or ()) or in_turn
         return Task(
             name=self.name,
             rows=RowsOnDisk(self.name, self.data, root, allow_partial, names),
@@ -109,13 +134,13 @@ class Benchmark:
             raise UsageError("No algorithm was named. `seqdg list algorithms` shows all.")
         self._check_tables(names)
         settings = split_settings(request.settings, names)
+        sources = len(self.protocol.train_domains) or len(domains) - 1
         candidates = [
-            c for name in names for c in self._propose(name, settings[shorten(name)], request, len(domains) - 1, shape)
+            c for name in names for c in self._propose(name, settings[shorten(name)], request, sources, shape)
         ]
-        held_out = tuple(request.held_out or self.held_out or domains)
         return Choice(
             candidates=tuple(candidates),
-            held_out=tuple(list_held_out(domains, held_out, request.leave_one_out)),
+            held_out=self._list_held_out(request, domains),
             seeds=range(request.seed, request.seed + trials),
         )
 
@@ -123,8 +148,27 @@ class Benchmark:
         """Plan what a request asks for; trials with these keys are finished."""
         dataset = task.dataset()
         list_sources(dataset, tuple(request.held_out or self.held_out))  # raises where one is unknown
+        fixed = self.fix_split(dataset)
+        check_rule(dataset, fixed.protocol, fixed.test_domains, request.select)
         shape = (dataset.shape[0], self.size, self.size) if dataset.is_image and self.size else dataset.shape
-        return plan(task, self.make_choice(request, dataset.domains, shape), device, finished)
+        return plan(task, fixed.make_choice(request, dataset.domains, shape), device, finished)
+
+    def _list_held_out(self, request: Request, domains: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        """List what is held out together: all test domains of a fixed split, or each domain in turn."""
+        if not self.protocol.is_fixed:
+            names = tuple(request.held_out or self.held_out or domains)
+            return tuple(list_held_out(domains, names, request.leave_one_out))
+        if request.held_out:
+            raise UsageError(
+                f"{self.name} has a fixed split, whose test domains ({list_some(self.test_domains)}) are held out at "
+                "once: leave out --held-out."
+            )
+        if request.leave_one_out:
+            raise UsageError(
+                f"{self.name} has a fixed split, so that no domain is held out in turn for leave-one-out: choose "
+                f"--select {'domain-val or ' if self.protocol.validation_domains else ''}source-val."
+            )
+        return (self.test_domains,)
 
     def _propose(
         self, name: str, settings: Mapping[str, str], request: Request, sources: int, shape: tuple[int, ...]
@@ -212,6 +256,7 @@ def _read(name: str, text: str) -> Benchmark:
         augment=about_net.get("augment", ""),
         lr_search=about_trials.get("lr_search", MULTIPLES),
         tables=_read_tables(name, content.get("algorithms", {})),
+        test_domains=about_trials.get("test_domains", ()),
     )
 
 

@@ -43,7 +43,7 @@ from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.select import average_finite
 from seqdg.testing import ContractError, check_memory
 from seqdg.training.evaluated import mark_fifth
-from seqdg.training.protocol import Protocol, choose_optimizer, count_steps, end_stages, split_rows
+from seqdg.training.protocol import Protocol, choose_optimizer, count_steps, end_stages, list_sources, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
 from seqdg.training.run_stack import DomainPredictions, Keep, Watch, measure_predictions, run_stack
 from seqdg.training.sampler import make_generator
@@ -148,17 +148,19 @@ class StackLearner(Learner):
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:
         algorithm, wanted = trial.build_algorithm(), trial.protocol.domains_per_step
-        if wanted > trial.sources:
+        sources = len(trial.protocol.train_domains) or trial.sources
+        if wanted > sources:
             raise UsageError(
                 f"A step of {trial.short_name} is to meet {wanted} domains (domains_per_step), but {task.name} has "
-                f"{trial.sources} to learn from: ask for {trial.sources} or fewer, or for 0, which means all."
+                f"{sources} to learn from: ask for {sources} or fewer, or for 0, which means all."
             )
-        if 0 < wanted < trial.sources and algorithm.needs_all:
+        if 0 < wanted < sources and algorithm.needs_all:
             raise UsageError(
                 f"{trial.short_name} needs rows of every source in every step, and domains_per_step is {wanted}: "
                 f"choose 0 for it (--set {trial.short_name}.domains_per_step=0)."
             )
-        algorithm.check(net, trial.protocol.count_domains(len(task.dataset().domains) - len(trial.held_out)))
+        path = len(list_sources(task.dataset(), trial.held_out, trial.protocol))
+        algorithm.check(net, trial.protocol.count_domains(path))
         if not all(type(layer).__module__.startswith("seqdg.") for layer in list_layers(algorithm)):
             _check_memory(algorithm)  # that of seqdg's own is known to be right
         least = count_needed_evaluations(algorithm)
@@ -204,7 +206,7 @@ class StackLearner(Learner):
             trial.data, trial.net, trial.batchnorm, trial.weights, trial.size, trial.augment, len(trial.held_out),
             training.algorithm, describe_shape(algorithm), tuple(end_stages(algorithm, p.steps)),
             choose_optimizer(algorithm, p), p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
-            p.domains_per_step,
+            p.domains_per_step, p.train_domains, p.validation_domains,
             None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
         )  # fmt: skip
 
@@ -385,7 +387,7 @@ class ArrayLearner(Learner):
             raise UsageError(f"{trial.short_name} reads rows of numbers, and {task.name} holds {held}.")
         if task.class_weight is not None:
             raise UsageError(f"{trial.short_name} weighs no classes: leave class_weight out.")
-        sources = len(dataset.domains) - len(trial.held_out)
+        sources = len(list_sources(dataset, trial.held_out, trial.protocol))
         if sources < self.needs:
             raise UsageError(
                 f"{trial.short_name} needs at least {count_things(self.needs, 'source domain')} to learn from, and "
@@ -410,7 +412,9 @@ class ArrayLearner(Learner):
         tick(steps)
         parts = []
         for rows, fifth in zip(
-            (*split.validation, *split.test), (*[()] * sources, *([f] for f in split.fifth)), strict=True
+            split.evaluated,
+            (*[()] * sources, *([f] for f in split.fifth), *[()] * len(split.outside or ())),
+            strict=True,
         ):
             entering, labels = inputs.serve(rows[None])
             p = predict(entering[0].numpy()) if len(rows) else np.empty((0, len(dataset.classes)))
@@ -418,11 +422,9 @@ class ArrayLearner(Learner):
             log_p = torch.from_numpy(take_logarithm(p))[None]
             groups, marked = inputs.find_groups(rows[None]), mark_fifth(rows[None], fifth, cpu)
             parts.append(DomainPredictions(log_p, labels, mask, rows[None], marked, groups))
-        evaluation = measure_predictions(parts, sources, steps)[0]
-        losses = (*evaluation.source["log_loss"], *evaluation.held_out["log_loss"])
-        finite = all(
-            np.isfinite(loss) for loss, rows in zip(losses, (*split.validation, *split.test), strict=True) if len(rows)
-        )
+        evaluation = measure_predictions(parts, sources, steps, split.held_out_at_once)[0]
+        losses = evaluation.list_values("log_loss")
+        finite = all(np.isfinite(loss) for loss, rows in zip(losses, split.evaluated, strict=True) if len(rows))
         return predict, Record(
             key=trial.key,
             description=trial.description(),

@@ -41,11 +41,11 @@ class Plan:
 def plan(task: Task, choice: Choice, device: str = "cpu", finished: Iterable[str] = ()) -> Plan:
     """Plan all trials of a choice, and check that each can be trained; trials with these keys are finished."""
     dataset = task.dataset()
-    for held_out in choice.held_out:
-        if not list_sources(dataset, held_out):
-            raise UsageError(f"Holding out {', '.join(held_out)} leaves no domain of {dataset.name} to learn from.")
-    split_rows(dataset, task.protocol, choice.held_out[0], choice.seeds[0])  # every domain can be split
     first = choice.candidates[0]
+    for held_out in choice.held_out:
+        if not list_sources(dataset, held_out, first.protocol):
+            raise UsageError(f"Holding out {', '.join(held_out)} leaves no domain of {dataset.name} to learn from.")
+    split_rows(dataset, first.protocol, choice.held_out[0], choice.seeds[0])  # every domain can be split
     built = task.build_net(
         task.make_trial(first.name, dict(first.settings), first.protocol, choice.held_out[0], choice.seeds[0])
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -23,7 +24,7 @@ from seqdg.data import Dataset
 from seqdg.nets.factory import FOREIGN
 from seqdg.results.imports import is_imported
 from seqdg.results.record import DIVERGED, FAILED, Record
-from seqdg.results.select import select_outcomes
+from seqdg.results.select import has_validation, select_outcomes
 from seqdg.results.versions import VERSION, find_versions, name_commit, name_release, read_version
 from seqdg.training.protocol import split_rows
 from seqdg.training.provenance import list_versions, name_device
@@ -43,18 +44,19 @@ class Repeat:
     @property
     def step(self) -> int:
         """The step that source validation chose in the record, whose accuracy tables show; else the last one."""
-        is_tabled = len(self.recorded.held_out) == 1 and self.recorded.status != DIVERGED
-        return select_outcomes([self.recorded])[0].step if is_tabled else self.last
+        chooses = self.recorded.is_tabled and self.recorded.status != DIVERGED and has_validation(self.recorded)
+        return select_outcomes([self.recorded])[0].step if chooses else self.last
 
     @property
     def last(self) -> int:
         return self.recorded.history[-1].step
 
     def accuracy(self, record: Record, step: int) -> float | None:
-        """Return the accuracy on the held-out domain in percent; None where training diverged."""
+        """Return the accuracy on the held-out domain in percent, or the mean of several; None where it diverged."""
         if record.status == DIVERGED:
             return None
-        return 100 * next(e.held_out["accuracy"][0] for e in record.history if e.step == step)
+        values = next(e.held_out["accuracy"] for e in record.history if e.step == step)
+        return 100 * (fmean(values) if record.is_fixed else values[0])
 
     @property
     def difference(self) -> float | None:
@@ -87,7 +89,7 @@ def pick_records(records: Sequence[Record], keys: Sequence[str], sample: int, se
         current = [r for r in finished if read_version(r) == VERSION]
         if not current:
             check_versions(finished)
-        tabled = [r for r in current if len(r.held_out) == 1] or current
+        tabled = [r for r in current if r.is_tabled] or current
         return [tabled[i] for i in sorted(make_stream(seed, "rerun").permutation(len(tabled))[:sample])]
     picked: dict[str, Record] = {}
     for key in keys:
@@ -204,7 +206,8 @@ def rerun(
             group = Group((trial,))
         if record.key not in memory.records or group is None:
             _train(group or Group((trial,)), session, memory)
-        rows = len(split_rows(dataset, trial.protocol, trial.held_out, trial.seed).test[0])
+        test = split_rows(dataset, trial.protocol, trial.held_out, trial.seed).test
+        rows = min(map(len, test)) if trial.protocol.is_fixed else len(test[0])
         allowed = 0.0 if group is not None else max(within, 100 / rows)
         yield Repeat(record, memory.records[record.key], group is not None, alike, allowed)
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.files import Files, Folder
+from seqdg.base.words import list_some
 from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import STACK, build_stack, find_learner
 from seqdg.bench.rerun import describe_foreign, rebuild_trial
@@ -96,7 +97,7 @@ def list_mixtures(
         raise unknown("criterion", criterion, CRITERIA)
     if size < 0 or size == 1:
         raise UsageError(f"An ensemble of {size} is none: give --members 2 or more, or 0 for all seeds.")
-    finished = [r for r in records if r.status == DONE and len(r.held_out) == 1 and not r.members]
+    finished = [r for r in records if r.status == DONE and r.is_tabled and not r.members]
     known = list(dict.fromkeys(r.algorithm for r in finished))
     for name in algorithms or ():
         if name not in known:
@@ -211,9 +212,9 @@ class Mixer:
 
         def evaluate(chosen: Sequence[Params]) -> tuple[Evaluation, Params]:
             soup = stack.recalibrate({n: w[None].to(stack.inputs.device) for n, w in mean_weights(chosen).items()})
-            sources = len(stack.jobs[0].split.validation)
-            step = mixture.members[0].history[-1].step
-            evaluation = measure_predictions(predict_domains(stack, soup), sources, step)[0]
+            split, step = stack.jobs[0].split, mixture.members[0].history[-1].step
+            parts = predict_domains(stack, soup)
+            evaluation = measure_predictions(parts, len(split.validation), step, split.held_out_at_once)[0]
             return evaluation, {name: w[0].cpu().contiguous() for name, w in soup.items()}
 
         for member, its in zip(mixture.members, weights, strict=True):
@@ -254,12 +255,13 @@ class Mixer:
             name: [fmean(values) for values in zip(*(e.source[name] for e in last), strict=True)]
             for name in last[0].source
         }
-        return replace(measure_predictions(mean, 0, max(e.step for e in last))[0], source=source)
+        at_once = None if split is None else split.held_out_at_once
+        return replace(measure_predictions(mean, 0, max(e.step for e in last), at_once)[0], source=source)
 
 
 def is_finite(evaluation: Evaluation, of_member: Evaluation) -> bool:
     """Say whether all losses are finite, but where a member that trained well has none: on a domain without rows."""
-    mixed, its = ([*e.source["log_loss"], *e.held_out["log_loss"]] for e in (evaluation, of_member))
+    mixed, its = (e.list_values("log_loss") for e in (evaluation, of_member))
     return all(math.isfinite(loss) for loss, member in zip(mixed, its, strict=True) if math.isfinite(member))
 
 
@@ -311,7 +313,7 @@ def mix_run(
                 say(f"note: {sentence}")
             new: list[Record] = []
             if missing:
-                held_out = tuple(dict.fromkeys(m.members[0].held_out[0] for m in missing))
+                held_out = tuple(dict.fromkeys(d for m in missing for d in m.members[0].held_out))
                 mixer = Mixer(make_session(store.benchmark, Keep(Folder(directory.resolve())), held_out), names)
                 for mixture in missing:
                     new.append(mixer.mix(mixture))
@@ -342,4 +344,4 @@ def _leave_out_foreign(records: Sequence[Record], say: Callable[[str], None]) ->
 
 def _name(record: Record) -> str:
     """`agg with photo held out and seed 0`"""
-    return f"{record.algorithm} with {record.held_out[0]} held out and seed {record.seed}"
+    return f"{record.algorithm} with {list_some(record.held_out)} held out and seed {record.seed}"

@@ -162,7 +162,8 @@ class Task:
             return Inputs(x, dataset.y, device, dtype, transform, groups=groups)
         if self._count_numbers() is None:
             return Inputs(x, dataset.y, device, dtype, groups=groups)
-        return self._scale_inputs(x, dataset, [trial.held_out for trial in trials], device, dtype)
+        sources = [list_sources(dataset, trial.held_out, trial.protocol) for trial in trials]
+        return self._scale_inputs(x, dataset, sources, device, dtype)
 
     def _count_numbers(self) -> int | None:
         return self.dataset().numbers if self.numbers is None else self.numbers
@@ -177,14 +178,14 @@ class Task:
         return dataset.x if rows is None else rows
 
     def _scale_inputs(
-        self, x: Tensor, dataset: Dataset, held_out: Sequence[tuple[str, ...]], device: torch.device, dtype: torch.dtype
+        self, x: Tensor, dataset: Dataset, sources: Sequence[tuple[str, ...]], device: torch.device, dtype: torch.dtype
     ) -> Inputs:
         """Scale the numbers of every trial by its own sources: beforehand where that fits into memory."""
         groups = _find_groups(dataset)
-        kinds = list(dict.fromkeys(held_out))  # trials with the same domains held out have the same constants
-        each = [_find_constants(dataset, out, self._count_numbers() or 0) for out in kinds]
+        kinds = list(dict.fromkeys(sources))  # trials with the same sources have the same constants
+        each = [_find_constants(dataset, kind, self._count_numbers() or 0) for kind in kinds]
         scaling = Scaling(*(torch.stack(c).to(device, dtype) for c in zip(*each, strict=True)))
-        kind = torch.tensor([kinds.index(out) for out in held_out], device=device)
+        kind = torch.tensor([kinds.index(s) for s in sources], device=device)
         if len(kinds) * x.numel() <= READY:
             versions = scaling(x.to(dtype).expand(len(kinds), *x.shape))  # (kind, row, input)
             first_row = kind * len(x)
@@ -197,18 +198,18 @@ def _find_groups(dataset: Dataset) -> Groups | None:
     return None if dataset.group is None else Groups(dataset.group, len(dataset.groups))
 
 
-def _find_constants(dataset: Dataset, held_out: tuple[str, ...], numbers: int) -> Scaling:
+def _find_constants(dataset: Dataset, sources: tuple[str, ...], numbers: int) -> Scaling:
     """Learn the constants of a trial's sources once per process."""
-    key = id(dataset), held_out, numbers
+    key = id(dataset), sources, numbers
     if key not in _constants:
-        _constants[key] = _learn_constants(dataset, held_out, numbers)
+        _constants[key] = _learn_constants(dataset, sources, numbers)
         finalize(dataset, _constants.pop, key, None)
     return _constants[key]
 
 
-def _learn_constants(dataset: Dataset, held_out: tuple[str, ...], numbers: int) -> Scaling:
+def _learn_constants(dataset: Dataset, sources: tuple[str, ...], numbers: int) -> Scaling:
     """Learn the constants of a trial's sources. A word that they do not have is as unknown to them as any other."""
-    rows = torch.cat([dataset.rows(name) for name in list_sources(dataset, held_out)])
+    rows = torch.cat([dataset.rows(name) for name in sources])
     x = dataset.x[rows]
     fill, mean, factor = learn_scaling(x[:, :numbers])
     words = (x[:, numbers:] != 0).any(0).double()

@@ -24,7 +24,7 @@ from seqdg.training.protocol import Protocol
 @dataclass(frozen=True)
 class Trial:
     """Everything that decides a trial's numbers. Only the first held-out domain is the target; a second one is held
-    out with it for selection by leave-one-out within the sources."""
+    out with it for selection by leave-one-out within the sources. A fixed split has all its test domains held out."""
 
     data: str  # fingerprint of the data set
     net: NetSpec
@@ -103,7 +103,9 @@ class Trial:
         """Build the algorithm with its settings, for a shorter path where more than one domain is held out."""
         if self.instance is not None:
             return self.instance
-        usual, path = (self.protocol.count_domains(n) for n in (self.sources, self.sources + 1 - len(self.held_out)))
+        fixed = len(self.protocol.train_domains)
+        lengths = (fixed or self.sources, fixed or self.sources + 1 - len(self.held_out))
+        usual, path = map(self.protocol.count_domains, lengths)
         return _build(self.algorithm, self.settings, usual, path)
 
     @cached_property

@@ -51,7 +51,7 @@ def check(
     if data is None:
         raise UsageError(f"Give --data the folder that holds {' or '.join(spec.path)}.")
     with count_files("reading images") as progress:
-        outcome = check_dataset(spec, data, allow_partial, progress, chosen.held_out or None)
+        outcome = check_dataset(spec, data, allow_partial, progress, chosen.held_out_in_turn)
     typer.echo(outcome.format())
     if not outcome.ok:
         raise typer.Exit(2)

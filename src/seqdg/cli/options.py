@@ -80,8 +80,9 @@ Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to tra
 Select = Annotated[
     str,
     typer.Option(
-        metavar="source-val|last|leave-one-out|oracle|oracle-split",
-        help="How to choose the evaluation of a trial that counts. Only the last two look at the held-out domain: "
+        metavar="source-val|last|leave-one-out|domain-val|oracle|oracle-split",
+        help="How to choose the evaluation of a trial that counts. domain-val: by the validation domains of a fixed "
+        "split. Only the last two look at the held-out domain: "
         "oracle at all of it, an upper bound; oracle-split at a fifth of its rows, and it reports the others, as "
         "DomainBed's test-domain validation does.",
     ),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seqdg.base.words import list_some
 from seqdg.results.commands import read_commands
 from seqdg.results.record import DIVERGED, DONE, FAILED, Record
 from seqdg.results.run import Analysis, RecordSource
@@ -23,8 +24,8 @@ class RunContents:
 
     @property
     def single(self) -> list[Record]:
-        """The trials with one domain held out; those with two only serve selection."""
-        return [r for r in self.records if len(r.held_out) == 1]
+        """The trials with one domain held out, or those of a fixed split; those with two only serve selection."""
+        return [r for r in self.records if r.is_tabled]
 
 
 def read_contents(source: RecordSource) -> RunContents:
@@ -58,14 +59,14 @@ def summarize_records(records: Sequence[Record]) -> dict[str, list[Any]]:
     """Return the algorithms, held-out domains and seeds that occur."""
     return {
         "algorithms": list(dict.fromkeys(r.algorithm for r in records)),
-        "held_out": list(dict.fromkeys(r.held_out[0] for r in records)),
+        "held_out": list(dict.fromkeys(domain for r in records for domain in r.held_out)),
         "seeds": sorted({r.seed for r in records}),
     }
 
 
 def describe_missing(run: RunContents) -> list[str]:
     """Say in sentences which trials have no result, by algorithm and held-out domain, and which failed."""
-    known = {(r.algorithm, r.held_out[0], r.seed) for r in run.single if r.status in (DONE, DIVERGED)}
+    known = {(r.algorithm, d, r.seed) for r in run.single if r.status in (DONE, DIVERGED) for d in r.held_out}
     wanted = list_wanted(run)
     sentences = []
     for name in dict.fromkeys(a for a, _, _ in wanted):
@@ -92,11 +93,11 @@ def describe_diverged(run: RunContents) -> list[str]:
     """`s-mldg: 3 of 5 trials with 15 held out`"""
     sentences = []
     for name in dict.fromkeys(r.algorithm for r in run.single):
-        for domain in dict.fromkeys(r.held_out[0] for r in run.single):
-            records = [r for r in run.single if (r.algorithm, r.held_out[0]) == (name, domain)]
+        for held_out in dict.fromkeys(r.held_out for r in run.single):
+            records = [r for r in run.single if (r.algorithm, r.held_out) == (name, held_out)]
             lost = sum(r.status == DIVERGED for r in records)
             if lost:
-                sentences.append(f"{name}: {lost} of {len(records)} trials with {domain} held out")
+                sentences.append(f"{name}: {lost} of {len(records)} trials with {list_some(held_out)} held out")
     return sentences
 
 
@@ -108,7 +109,9 @@ def list_commands(run: RunContents) -> list[str]:
         return []
     trials = summarize_records(run.single)
     words = ["seqdg", "bench", run.benchmark, "--algorithms", ",".join(trials["algorithms"])]
-    words += ["--held-out", ",".join(trials["held_out"]), "--trials", str(len(trials["seeds"]))]
+    if not any(r.is_fixed for r in run.single):
+        words += ["--held-out", ",".join(trials["held_out"])]
+    words += ["--trials", str(len(trials["seeds"]))]
     return [shlex.join(words + (["--seed", str(trials["seeds"][0])] if trials["seeds"][0] else []))]
 
 

@@ -63,7 +63,7 @@ def sum_costs(records: Sequence[Record], baseline: str = "agg") -> list[Algorith
 
 
 def _time_per_step(records: Sequence[Record]) -> float:
-    single = [r for r in records if len(r.held_out) == 1] or records
+    single = [r for r in records if r.is_tabled] or records
     return 1000 * sum(r.seconds for r in single) / sum(int(r.description["protocol"]["steps"]) for r in single)
 
 

@@ -25,7 +25,7 @@ def list_departures(paper: Table, appendix: Table, sources: int, records: Sequen
     paper: what the paper says of this table's protocol.   appendix: its settings, by the names of our algorithms.
     sources: how many domains the paper's paths have.
     """
-    single = [r for r in records if len(r.held_out) == 1]
+    single = [r for r in records if r.is_tabled]
     compare: tuple[Callable[[Table, Sequence[Record]], str | None], ...] = (
         _compare_nets, _compare_dropout, _compare_inputs, _compare_augmentation, _compare_splits, _compare_steps,
         _compare_precision, _compare_optimizers,

@@ -12,13 +12,13 @@ from seqdg.report.draw.plots import Point, Row, Series, plot_lines, plot_rows, p
 from seqdg.report.draw.theme import Looks
 from seqdg.report.sheet import Sheet
 from seqdg.results.select import Outcome
-from seqdg.results.summary import AVERAGE, WORST, mean_and_error
+from seqdg.results.summary import AVERAGE, TOGETHER, WORST, mean_and_error
 
 
 def draw_domains(sheet: Sheet, looks: Looks) -> Figure:
     """Draw a panel for each held-out domain and the average: a dot and its standard error for each algorithm."""
     panels = []
-    for domain in [r for r in sheet.rows if r != WORST]:
+    for domain in [r for r in sheet.rows if r not in (WORST, TOGETHER)]:
         rows = []
         for name in sheet.columns:
             cell, value_text = sheet.cell(domain, name), sheet.value(domain, name)
@@ -63,7 +63,7 @@ def draw_curves(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure
         losses.append(Series(name, looks[name], [steps * (i + 0.5) / len(curve) for i in range(len(curve))], curve))
         at = [e.step for e in trials[0].record.history]
         inside = [[factor * fmean(e.source[criterion]) for e in o.record.history] for o in trials]
-        outside = [[factor * e.held_out[criterion][0] for e in o.record.history] for o in trials]
+        outside = [[factor * e.held_out[criterion][o.place] for e in o.record.history] for o in trials]
         source.append(Series(name, looks[name], at, _average_curves(inside)))
         held_out.append(Series(name, looks[name], at, _average_curves(outside)))
     if not losses:

@@ -139,7 +139,7 @@ def find_table(benchmark: str, records: Sequence[Record]) -> PaperTable | None:
 
 
 def _list_held_out(records: Sequence[Record]) -> list[str]:
-    return list(dict.fromkeys(r.held_out[0] for r in records if len(r.held_out) == 1))
+    return list(dict.fromkeys(domain for r in records if r.is_tabled for domain in r.held_out))
 
 
 def _find_row(table: PaperTable, domain: str) -> str | None:

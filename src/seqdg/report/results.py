@@ -70,7 +70,8 @@ class Results:
 
         `accuracy` and the other criteria are of the held-out domain; `source_accuracy` and its like are means over the
         validation rows of the sources. A trial that has no evaluation, as it failed or diverged, has one row without
-        them. Trials with two domains held out, which serve selection alone, name the other in `also_held_out`.
+        them. Trials with two domains held out, which serve selection alone, name the other in `also_held_out`, as do
+        those of a fixed split with several.
 
         select: a rule such as "source-val". Then there is one row for each algorithm, held-out domain and seed, with
         the settings and the step that the rule selects by the criterion.
@@ -91,7 +92,7 @@ class Results:
                 evaluation = selected[0] if selected else None
                 if evaluation is not None and select == "oracle-split":
                     evaluation = replace(evaluation, held_out=evaluation.held_out_rest)
-                rows.append(_make_row(outcome.record, evaluation, 0))
+                rows.append(_make_row(outcome.record, evaluation, outcome.place))
         known = {name for row in rows for name in row}
         return pandas.DataFrame(rows, columns=[name for name in _COLUMNS if name in known])
 
@@ -106,7 +107,8 @@ class Results:
     ) -> ResultTable:
         """Return the table of means and standard errors over trials.
 
-        select: how the step and the settings are chosen: source-val, last, leave-one-out, oracle or oracle-split.
+        select: how the step and the settings are chosen: source-val, last, leave-one-out, domain-val,
+            oracle or oracle-split.
         baseline: the algorithm that the others are tested against.   against: "paper" adds the paper's numbers.
         format: of the printed table, one of `seqdg.report.table.FORMATS`: text, markdown, latex, ...
         spread: what ± means: "stderr" divides the squares by n - 1 trials, "stderr-ddof0" by n, as DomainBed's tables.

@@ -76,6 +76,7 @@ def run(
     request = Request(
         algorithms=algorithms, held_out=held_out, trials=trials, steps=steps, seed=seed,
         settings=_write_settings(settings), search=search, leave_one_out=select == "leave-one-out", precision=precision,
+        select=select,
     )  # fmt: skip
     where = Where(
         data=None if data is None else Path(data),

@@ -14,7 +14,7 @@ from seqdg.results.imports import describe_imports
 from seqdg.results.record import FAILED, Record
 from seqdg.results.select import Outcome, count_candidates, find_mixtures, select_outcomes
 from seqdg.results.statistics import PairedDifference, compare_pairs, describe_difference
-from seqdg.results.summary import AVERAGE, WORST, Cell, format_cell, summarize
+from seqdg.results.summary import SUMMARIES, TOGETHER, Cell, format_cell, summarize
 from seqdg.results.versions import describe_versions
 
 PAIRING = (
@@ -24,7 +24,8 @@ PAIRING = (
 )
 
 
-_LOOKS = {  # what a rule sees of the held-out domain
+_LOOKS = {  # what else is to be known of a rule
+    "domain-val": ", domains that are neither trained on nor tested",
     "oracle": ", an upper bound: the rows that are reported choose themselves",
     "oracle-split": ": the other fifth chose the settings, at the last step",
 }
@@ -60,9 +61,9 @@ class Sheet:
 
     @cached_property
     def rows(self) -> list[str]:
-        """The held-out domains, then average and worst."""
+        """The held-out domains, then average, worst and (of a fixed split) all their rows together."""
         names = list(dict.fromkeys(c.held_out for c in self.cells))
-        return [r for r in names if r not in (AVERAGE, WORST)] + [r for r in (AVERAGE, WORST) if r in names]
+        return [r for r in names if r not in SUMMARIES] + [r for r in SUMMARIES if r in names]
 
     @cached_property
     def columns(self) -> list[str]:
@@ -105,7 +106,7 @@ class Sheet:
 
     @property
     def footnote(self) -> str:
-        counts = sorted({c.trials for c in self.cells if c.held_out not in (AVERAGE, WORST) and c.trials})
+        counts = sorted({c.trials for c in self.cells if c.held_out not in SUMMARIES and c.trials})
         if not counts or counts[-1] <= 1:
             spread = "one trial each, so there are no error bars"
         else:
@@ -130,7 +131,9 @@ class Sheet:
         ]
         if any(self.value(r, c) == "-" for r in self.rows for c in self.columns):
             remarks.append("- not run, not defined, or no seed with every domain.")
-        lost = sum(c.diverged for c in self.cells if c.held_out not in (AVERAGE, WORST))
+        if TOGETHER in self.rows:
+            remarks.append("together: over the rows of all held-out domains at once.")
+        lost = sum(c.diverged for c in self.cells if c.held_out not in SUMMARIES)
         if lost:
             remarks.append(f"{lost} trial{'s' if lost > 1 else ''} diverged and count in no mean.")
         remarks += [_describe_transduction(self.transductive, self.columns)] if self.transductive else []
@@ -232,6 +235,7 @@ def _describe_choice(tried: Mapping[str, tuple[int, int]], select: str) -> str:
         "oracle-split": "a fifth of the held-out rows at the last step",
         "source-val": "source validation",
         "leave-one-out": "leave-one-out within the sources",
+        "domain-val": "the validation domains",
     }[select]
     counts = {name: str(high) if low == high else f"{low} to {high}" for name, (low, high) in tried.items()}
     if len(set(counts.values())) == 1:

@@ -17,11 +17,11 @@ def add_command(store: Store, command: str, descriptions: Sequence[Mapping[str, 
 
     A command that runs again is stored once.
     """
-    single = [d for d in descriptions if len(d["held_out"]) == 1]
+    single = [d for d in descriptions if len(d["held_out"]) == 1 or d["protocol"].get("train_domains")]
     entry = {
         "command": command,
         "algorithms": list(dict.fromkeys(str(d["algorithm"]) for d in single)),
-        "held_out": list(dict.fromkeys(d["held_out"][0] for d in single)),
+        "held_out": list(dict.fromkeys(domain for d in single for domain in d["held_out"])),
         "seeds": sorted({d["seed"] for d in single}),
     }
     commands = read_commands(store)

@@ -15,13 +15,20 @@ DONE, DIVERGED, FAILED = "done", "diverged", "failed"
 class Evaluation:
     """The metrics after some number of steps: by criterion, a value for each source (validation rows) and each held-out
     domain. The rows of a held-out domain are also measured in two parts, a fifth and the rest, for the rule
-    `oracle-split`; older records have neither."""
+    `oracle-split`; older records have neither. A fixed split also has values for each validation domain, and for the
+    rows of all held-out domains together, then (where there are some) for those of all validation domains together."""
 
     step: int
     source: dict[str, list[float]]
     held_out: dict[str, list[float]]
     held_out_fifth: dict[str, list[float]] = field(default_factory=dict)
     held_out_rest: dict[str, list[float]] = field(default_factory=dict)
+    validation: dict[str, list[float]] = field(default_factory=dict)
+    together: dict[str, list[float]] = field(default_factory=dict)
+
+    def list_values(self, criterion: str) -> list[float]:
+        """Return the values of all sources, held-out domains and validation domains."""
+        return [*self.source[criterion], *self.held_out[criterion], *self.validation.get(criterion, ())]
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,16 @@ class Record:
     @property
     def held_out(self) -> tuple[str, ...]:
         return tuple(self.description["held_out"])
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it is of a fixed split, with all its test domains held out at once."""
+        return bool(self.description["protocol"].get("train_domains"))
+
+    @property
+    def is_tabled(self) -> bool:
+        """Whether tables show it. Other trials hold out two domains and serve selection by leave-one-out."""
+        return self.is_fixed or len(self.held_out) == 1
 
     @property
     def members(self) -> tuple[str, ...]:

@@ -40,7 +40,9 @@ def pack_history(history: Iterable[Evaluation]) -> tuple[str, bytes]:
     """Return the shape of a history as JSON, the same for most records of a run, and its numbers as bytes."""
     shape, numbers = [], []
     for e in history:
-        parts = [e.source, e.held_out, *([e.held_out_fifth, e.held_out_rest] if e.held_out_rest else [])]
+        parts = [e.source, e.held_out]
+        if e.held_out_rest or e.together:  # older records have neither, and most are of no fixed split
+            parts += [e.held_out_fifth, e.held_out_rest, *([e.validation, e.together] if e.together else [])]
         shape.append((e.step, *([(c, len(v)) for c, v in part.items()] for part in parts)))
         numbers += [x for part in parts for values in part.values() for x in values]
     return json.dumps(shape), pack_numbers(numbers)

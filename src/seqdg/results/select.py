@@ -14,12 +14,16 @@ from seqdg.results.criteria import CRITERIA, score
 from seqdg.results.imports import is_imported
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 
-RULES = ("source-val", "last", "leave-one-out", "oracle", "oracle-split")
+RULES = ("source-val", "last", "leave-one-out", "domain-val", "oracle", "oracle-split")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The selected result of one algorithm, held-out domain and seed; its value is None where training diverged."""
+    """The selected result of one algorithm, held-out domain and seed; its value is None where training diverged.
+
+    place: of the domain among those that its trial holds out.   together: the value over the rows of all of them, where
+    a fixed split holds out several.
+    """
 
     algorithm: str
     held_out: str
@@ -27,23 +31,30 @@ class Outcome:
     value: float | None
     step: int
     record: Record
+    place: int = 0
+    together: float | None = None
 
 
 def select_outcomes(records: Sequence[Record], rule: str = "source-val", criterion: str = "accuracy") -> list[Outcome]:
-    """Select one evaluation for each algorithm, held-out domain and seed, among all settings and steps tried."""
+    """Select one evaluation for each algorithm, held-out domain and seed, among all settings and steps tried. A fixed
+    split has one for all its held-out domains."""
     if rule not in RULES:
         raise unknown("selection rule", rule, RULES)
     if criterion not in CRITERIA:
         raise unknown("criterion", criterion, CRITERIA)
-    candidates: dict[tuple[str, str, int], list[Record]] = {}
+    candidates: dict[tuple[str, tuple[str, ...], int], list[Record]] = {}
     for record in _keep_tabled(records):
-        candidates.setdefault((record.algorithm, record.held_out[0], record.seed), []).append(record)
+        candidates.setdefault((record.algorithm, record.held_out, record.seed), []).append(record)
     tabled = [r for tried in candidates.values() for r in tried]
     _check_criterion(tabled, criterion)
     if rule == "oracle-split":
         _check_split(tabled)
+    elif rule == "domain-val":
+        _check_domains(tabled)
+    elif rule in ("source-val", "last"):
+        _check_validation(tabled)
     inner = _InnerTrials(records if rule == "leave-one-out" else ())
-    return [_select_outcome(tried, rule, criterion, inner) for tried in candidates.values()]
+    return [o for tried in candidates.values() for o in _select_outcomes(tried, rule, criterion, inner)]
 
 
 def count_candidates(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
@@ -76,8 +87,8 @@ def _list_searched(record: Record) -> tuple[str, ...]:
 
 
 def _keep_tabled(records: Sequence[Record]) -> list[Record]:
-    """Return the finished trials with one domain held out."""
-    return [r for r in records if len(r.held_out) == 1 and r.status in (DONE, DIVERGED)]
+    """Return the finished trials with one domain held out, or all those of a fixed split."""
+    return [r for r in records if r.is_tabled and r.status in (DONE, DIVERGED)]
 
 
 def _check_criterion(records: Sequence[Record], criterion: str) -> None:
@@ -100,7 +111,33 @@ def _check_split(records: Sequence[Record]) -> None:
         )
 
 
-def _select_outcome(tried: list[Record], rule: str, criterion: str, inner: _InnerTrials) -> Outcome:
+def _check_domains(records: Sequence[Record]) -> None:
+    """Refuse records without validation domains."""
+    lacking = [r for r in records if not r.description["protocol"].get("validation_domains")]
+    if lacking:
+        raise UsageError(
+            "The rule domain-val chooses by validation domains, which are neither trained on nor tested, and "
+            f"{len(lacking)} of {len(records)} trials have none: name them in validation_domains of [protocol] or in a "
+            "split_column of [data], or choose another rule."
+        )
+
+
+def _check_validation(records: Sequence[Record]) -> None:
+    """Refuse records of a fixed split whose sources have no validation rows."""
+    blind = [r for r in records if r.is_fixed and r.status == DONE and not has_validation(r)]
+    if blind:
+        raise UsageError(
+            f"{len(blind)} of {len(records)} trials have no validation rows of their sources, as all of these are "
+            "trained on: choose by the validation domains, with --select domain-val."
+        )
+
+
+def has_validation(record: Record) -> bool:
+    """Whether some source of a trial has validation rows."""
+    return any(math.isfinite(v) for values in record.history[-1].source.values() for v in values)
+
+
+def _select_outcomes(tried: list[Record], rule: str, criterion: str, inner: _InnerTrials) -> list[Outcome]:
     best: tuple[float, Record, int] | None = None
     for record in tried:
         if record.status == DIVERGED:
@@ -113,19 +150,26 @@ def _select_outcome(tried: list[Record], rule: str, criterion: str, inner: _Inne
                 best = (value, record, i)
     if best is None:
         first = tried[0]
-        return Outcome(first.algorithm, first.held_out[0], first.seed, None, 0, first)
+        return [Outcome(first.algorithm, d, first.seed, None, 0, first, k) for k, d in enumerate(first.held_out)]
     _, record, i = best
     evaluation = record.history[i]
-    reached = (evaluation.held_out_rest if rule == "oracle-split" else evaluation.held_out)[criterion][0]
-    return Outcome(record.algorithm, record.held_out[0], record.seed, reached, evaluation.step, record)
+    reached = (evaluation.held_out_rest if rule == "oracle-split" else evaluation.held_out)[criterion]
+    several = len(record.held_out) > 1 and rule != "oracle-split"
+    together = evaluation.together[criterion][0] if several else None
+    return [
+        Outcome(record.algorithm, domain, record.seed, reached[k], evaluation.step, record, k, together)
+        for k, domain in enumerate(record.held_out)
+    ]
 
 
 def _evaluate(record: Record, i: int, rule: str, criterion: str, within: Sequence[tuple[Record, int]]) -> float:
     """Return the value by which the rule compares evaluations of one algorithm, held-out domain and seed."""
     if rule == "oracle":
-        return record.history[i].held_out[criterion][0]
+        return average_finite(record.history[i].held_out[criterion])
     if rule == "oracle-split":
-        return record.history[i].held_out_fifth[criterion][0]
+        return average_finite(record.history[i].held_out_fifth[criterion])
+    if rule == "domain-val":
+        return record.history[i].together[criterion][1]
     if rule == "leave-one-out" and not record.members:  # what is mixed of trials has none with two domains held out
         if any(pair.status == DIVERGED for pair, _ in within):
             return math.nan
@@ -146,7 +190,7 @@ class _InnerTrials:
         self.trials: dict[tuple[str, int, str], list[tuple[Record, int]]] = {}
         self.partners: dict[str, set[str]] = {}
         for r in records:
-            if len(r.held_out) == 2 and r.status in (DONE, DIVERGED):
+            if len(r.held_out) == 2 and not r.is_fixed and r.status in (DONE, DIVERGED):
                 for i, domain in enumerate(r.held_out):
                     self.trials.setdefault((_name_candidate(r), r.seed, domain), []).append((r, 1 - i))
                     self.partners.setdefault(domain, set()).add(r.held_out[1 - i])

@@ -11,7 +11,7 @@ from typing import TypeGuard
 from seqdg.base.errors import unknown
 from seqdg.results.select import Outcome
 
-AVERAGE, WORST = "average", "worst"
+AVERAGE, WORST, TOGETHER = SUMMARIES = ("average", "worst", "together")
 SPREADS = {"stderr": 1, "stderr-ddof0": 0}  # n trials: the deviation divides by n less this; DomainBed's tables by n
 
 
@@ -20,7 +20,7 @@ class Cell:
     """One number of a table, in the unit of its criterion."""
 
     algorithm: str
-    held_out: str  # a domain, or AVERAGE, or WORST
+    held_out: str  # a domain, or one of SUMMARIES
     mean: float | None
     stderr: float | None  # None with fewer than two trials
     trials: int
@@ -41,7 +41,8 @@ def format_cell(cell: Cell | None, digits: int, plus_minus: str = "±") -> str:
 def summarize(
     outcomes: Sequence[Outcome], factor: float = 100.0, higher: bool = True, spread: str = "stderr"
 ) -> list[Cell]:
-    """Return a cell for each held-out domain, their average (taken within each seed) and the worst of them.
+    """Return a cell for each held-out domain, their average (taken within each seed) and the worst of them. Where a
+    fixed split holds out several at once, there is also one over all their rows together.
 
     spread: what ± means, one of `SPREADS`.
     """
@@ -57,12 +58,18 @@ def summarize(
         cells += rows
         cells.append(_make_average(algorithm, results, domains, factor, spread))
         cells.append(_make_worst(algorithm, rows, len(domains), higher))
+        joined = {o.seed: factor * o.together for o in results if is_known(o.together)}
+        if joined:
+            lost = sum(o.value is None for o in results)
+            cells.append(
+                Cell(algorithm, TOGETHER, *mean_and_error(list(joined.values()), SPREADS[spread]), len(joined), lost)
+            )
     return cells
 
 
 def name_row(domain: str) -> str:
-    """Return the name of a domain's row, also where the domain is called `average` or `worst`."""
-    return f"{domain} (domain)" if domain in (AVERAGE, WORST) else domain
+    """Return the name of a domain's row, also where the domain is called `average`, `worst` or `together`."""
+    return f"{domain} (domain)" if domain in SUMMARIES else domain
 
 
 def is_known(value: float | None) -> TypeGuard[float]:

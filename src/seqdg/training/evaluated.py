@@ -13,7 +13,7 @@ from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_o
 
 
 class EvaluatedRows(NamedTuple):
-    """The validation rows of every source, then the rows of every held-out domain, on the device."""
+    """The validation rows of every source, then the rows of every held-out and validation domain, on the device."""
 
     rows: Tensor  # (trial, row) of all domains, one after the other
     counts: list[int]  # rows of each domain
@@ -27,7 +27,7 @@ def lay_out_rows(splits: Sequence[Split], together: int, device: torch.device) -
     Where a trial has fewer rows of a domain than another, or than whole batches of `together` rows of a transductive
     algorithm, its own rows fill it up, from the first on.
     """
-    columns = [[*split.validation, *split.test] for split in splits]
+    columns = [list(split.evaluated) for split in splits]
     if together:
         columns = [[rows[shuffle_order(len(rows))] for rows in domains] for domains in columns]
     lengths = [torch.tensor([len(rows) for rows in domain])[:, None] for domain in zip(*columns, strict=True)]
@@ -36,7 +36,7 @@ def lay_out_rows(splits: Sequence[Split], together: int, device: torch.device) -
     parts, sources = torch.split(rows, counts, 1), len(splits[0].validation)
     fifths: list[Tensor | None] = [None] * sources
     for k, part in enumerate(parts[sources:]):
-        fifths.append(mark_fifth(part, [split.fifth[k] for split in splits if split.fifth], device))
+        fifths.append(mark_fifth(part, [split.fifth[k] for split in splits if k < len(split.fifth)], device))
     masks = [(torch.arange(count) < length).to(device) for count, length in zip(counts, lengths, strict=True)]
     return EvaluatedRows(rows.to(device), counts, masks, fifths)
 

@@ -50,8 +50,14 @@ class Protocol:
     drop_every: float = added_field(0.3)  # share of the steps
     drop: float = added_field(0.1)
     domains_per_step: int = added_field(0)  # how many of the sources a step meets, drawn at random; 0: all
+    # Of a fixed split, in place of every domain held out in turn: the domains that are trained on, and those that are
+    # neither trained on nor tested, but may choose. Empty: the split is not fixed.
+    train_domains: tuple[str, ...] = added_field(())
+    validation_domains: tuple[str, ...] = added_field(())
 
     def __post_init__(self) -> None:
+        for name in ("train_domains", "validation_domains"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # a stored description has lists
         for name, allowed in (
             ("split", SPLITS),
             ("test", TESTS),
@@ -89,6 +95,11 @@ class Protocol:
             if name not in names:
                 raise unknown("field of a protocol", name, names)
         return replace(self, **table)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the split is fixed, so that all test domains are held out at once."""
+        return bool(self.train_domains)
 
     @property
     def has_schedule(self) -> bool:
@@ -163,26 +174,44 @@ class Split(NamedTuple):
     validation: tuple[Tensor, ...]  # of every source
     test: tuple[Tensor, ...]  # of every held-out domain
     fifth: tuple[Tensor, ...] = ()  # of the test rows, by which the rule `oracle-split` chooses settings
+    outside: tuple[Tensor, ...] | None = None  # of every validation domain; None: the split is not fixed
+
+    @property
+    def evaluated(self) -> tuple[Tensor, ...]:
+        """All rows that are evaluated: of every source, of every held-out domain, of every validation domain."""
+        return (*self.validation, *self.test, *(self.outside or ()))
+
+    @property
+    def held_out_at_once(self) -> int | None:
+        """How many domains a fixed split tests; None: the split is not fixed."""
+        return None if self.outside is None else len(self.test)
 
 
-def list_sources(dataset: Dataset, held_out: tuple[str, ...]) -> tuple[str, ...]:
-    """List the domains that a trial learns from."""
+def list_sources(dataset: Dataset, held_out: tuple[str, ...], protocol: Protocol | None = None) -> tuple[str, ...]:
+    """List the domains that a trial learns from: those of a fixed split, or else all that are not held out."""
     for name in held_out:
         dataset.index(name)
+    if protocol is not None and protocol.is_fixed:
+        return protocol.train_domains
     return tuple(name for name in dataset.domains if name not in held_out)
 
 
 def split_rows(dataset: Dataset, protocol: Protocol, held_out: tuple[str, ...], seed: int) -> Split:
     """Say which rows a trial trains, validates and tests on. A domain is split alike whatever is held out."""
-    parts = {name: _split_domain(dataset, protocol, name, seed) for name in dataset.domains}
-    chosen = list_sources(dataset, held_out)
+    chosen = list_sources(dataset, held_out, protocol)
     whole = protocol.test == "whole"
-    test = tuple(dataset.rows(name) if whole else parts[name][1] for name in held_out)
+    needed = chosen if protocol.is_fixed and whole else dataset.domains
+    parts = {name: _split_domain(dataset, protocol, name, seed) for name in needed}
+    test, outside = (
+        tuple(dataset.rows(name) if whole else parts[name][1] for name in names)
+        for names in (held_out, protocol.validation_domains)
+    )
     return Split(
         train=tuple(parts[name][0] for name in chosen),
         validation=tuple(parts[name][1] for name in chosen),
         test=test,
         fifth=tuple(draw_fifth(rows, name, seed) for rows, name in zip(test, held_out, strict=True)),
+        outside=outside if protocol.is_fixed else None,
     )
 
 
@@ -197,6 +226,8 @@ def _split_domain(dataset: Dataset, protocol: Protocol, domain: str, seed: int) 
     """Split the rows of one domain into those for training and those for validation."""
     rows = dataset.rows(domain)
     if protocol.split == "official":
+        if dataset.validation is None and protocol.validation_domains and protocol.test == "whole":
+            return rows, rows[:0]  # the validation domains choose, and all rows of the sources are trained on
         if dataset.validation is None:
             raise UsageError(f"{dataset.name} has no official split. Choose split = 'random'.")
         validates = dataset.validation[rows]

@@ -211,12 +211,14 @@ class DomainPredictions(NamedTuple):
 
 
 def evaluate_stack(stack: Stack, state: State, deployed: Params) -> list[Evaluation]:
-    """Measure every trial on its sources' validation rows and its held-out domains."""
-    return measure_predictions(predict_domains(stack, deployed), len(stack.jobs[0].split.validation), state.step)
+    """Measure every trial on its sources' validation rows, its held-out domains and its validation domains."""
+    split = stack.jobs[0].split
+    predictions = predict_domains(stack, deployed)
+    return measure_predictions(predictions, len(split.validation), state.step, split.held_out_at_once)
 
 
 def predict_domains(stack: Stack, deployed: Params) -> list[DomainPredictions]:
-    """Predict the validation rows of every source, then the rows of every held-out domain.
+    """Predict the validation rows of every source, then the rows of every held-out and of every validation domain.
 
     Where a trial has fewer rows of a domain than another of the stack, or than whole batches of a transductive
     algorithm, rows of its own fill it up, which do not count: so each trial predicts as it would alone.
@@ -233,13 +235,25 @@ def predict_domains(stack: Stack, deployed: Params) -> list[DomainPredictions]:
     ]
 
 
-def measure_predictions(predictions: Sequence[DomainPredictions], sources: int, step: int) -> list[Evaluation]:
-    """Measure the predictions of every trial; the first `sources` domains are sources, the others held out."""
-    split = [(p, p.fifth) for p in predictions[sources:] if p.fifth is not None]
+def measure_predictions(
+    predictions: Sequence[DomainPredictions], sources: int, step: int, at_once: int | None = None
+) -> list[Evaluation]:
+    """Measure the predictions of every trial; the first `sources` domains are sources, the others held out.
+
+    at_once: how many are held out by a fixed split; those after them are validation domains. None: it is not fixed.
+    """
+    last = len(predictions) if at_once is None else sources + at_once
+    held_out, outside = predictions[sources:last], predictions[last:]
+    split = [(p, p.fifth) for p in held_out if p.fifth is not None]
     fifths = [p._replace(mask=p.mask & fifth) for p, fifth in split]
     rests = [p._replace(mask=p.mask & ~fifth) for p, fifth in split]
-    values = _measure([*predictions, *fifths, *rests])
-    whole, halves = values[: len(predictions)], values[len(predictions) :]
+    together = [] if at_once is None else [_join_rows(domains) for domains in (held_out, outside) if domains]
+    values = _measure([*predictions, *fifths, *rests, *together])
+    whole, halves, joined = (
+        values[: len(predictions)],
+        values[len(predictions) : len(values) - len(together)],
+        values[len(values) - len(together) :],
+    )
 
     def pick(domains: Sequence[dict[str, list[float]]], i: int) -> dict[str, list[float]]:
         return {name: [domain[name][i] for domain in domains] for name in values[0]}
@@ -248,12 +262,25 @@ def measure_predictions(predictions: Sequence[DomainPredictions], sources: int, 
         Evaluation(
             step=step,
             source=pick(whole[:sources], i),
-            held_out=pick(whole[sources:], i),
+            held_out=pick(whole[sources:last], i),
             held_out_fifth=pick(halves[: len(split)], i) if split else {},
             held_out_rest=pick(halves[len(split) :], i) if split else {},
+            validation=pick(whole[last:], i) if outside else {},
+            together=pick(joined, i) if joined else {},
         )
         for i in range(len(predictions[0].y))
     ]
+
+
+def _join_rows(domains: Sequence[DomainPredictions]) -> DomainPredictions:
+    """Return several domains as one, with the rows of all."""
+    groups = [p.groups for p in domains if p.groups is not None]
+    return DomainPredictions(
+        logits=torch.cat([p.logits for p in domains], 1),
+        y=torch.cat([p.y for p in domains], 1),
+        mask=torch.cat([p.mask for p in domains], 1),
+        groups=Groups(torch.cat([g.number for g in groups], 1), groups[0].total) if groups else None,
+    )
 
 
 def _measure(predictions: Sequence[DomainPredictions]) -> list[dict[str, list[float]]]:
@@ -300,10 +327,9 @@ def _join_domains(domains: Sequence[DomainPredictions]) -> tuple[Tensor, Tensor,
 
 def _stayed_finite(curve: Tensor, history: list[Evaluation], job: Job) -> bool:
     """Say whether training stayed finite to the end, on every domain that has rows to evaluate."""
-    last = [*history[-1].source["log_loss"], *history[-1].held_out["log_loss"]]
-    rows = (*job.split.validation, *job.split.test)
+    last = history[-1].list_values("log_loss")
     return bool(torch.isfinite(curve).all()) and all(
-        math.isfinite(loss) for loss, r in zip(last, rows, strict=True) if len(r)
+        math.isfinite(loss) for loss, rows in zip(last, job.split.evaluated, strict=True) if len(rows)
     )
 
 

@@ -27,14 +27,14 @@ def table(path, form, rule, criterion):
     return f"{Results.open(path).table(rule, criterion, 'agg', form)}\n"
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "domain-val"])
 def test_tables_of_accuracy_are_the_same_to_the_last_byte_in_every_format(directory, file, rule):
     for form in FORMATS:
         assert table(file, form, rule, "accuracy") == table(directory, form, rule, "accuracy")
         assert table(file.parent, form, rule, "accuracy") == table(directory, form, rule, "accuracy")
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "domain-val"])
 @pytest.mark.parametrize("criterion", OTHERS)
 def test_tables_of_other_criteria_are_the_same_as_printed_and_to_seven_digits_for_programs(
     directory, file, rule, criterion

@@ -36,7 +36,7 @@ from seqdg.interop.domainbed.randomness import Randomness
 from seqdg.interop.domainbed.training import Training, load_minibatches
 from seqdg.nets import IMAGENET, BuiltNet, Net, NetSpec, Normalization
 from seqdg.results.record import Record
-from seqdg.training.protocol import Protocol, split_rows
+from seqdg.training.protocol import Protocol, list_sources, split_rows
 from seqdg.training.run_stack import Keep
 from seqdg.training.stack import set_precision
 
@@ -172,7 +172,7 @@ class DomainBedClass(Learner):
         hparams = self.read_hparams(trial, shape)
         try:
             built: nn.Module = self.kind(
-                shape, len(dataset.classes), len(dataset.domains) - len(trial.held_out), hparams
+                shape, len(dataset.classes), len(list_sources(dataset, trial.held_out, trial.protocol)), hparams
             )
         except Exception as error:  # code of others, on a net of theirs: whatever is wrong, it is so before training
             raise self._explain(error, "built for", shape) from error

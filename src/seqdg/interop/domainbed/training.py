@@ -123,9 +123,10 @@ class Training:
             with torch.no_grad():
                 parts = [self._predict(rows) for rows in self.split.validation]
                 parts += [self._predict(*both) for both in zip(self.split.test, self.split.fifth, strict=True)]
+                parts += [self._predict(rows) for rows in self.split.outside or ()]
         finally:
             self.algorithm.train()
-        return measure_predictions(parts, len(self.split.validation), self.step)[0]
+        return measure_predictions(parts, len(self.split.validation), self.step, self.split.held_out_at_once)[0]
 
     def _predict(self, rows: Tensor, fifth: Tensor | None = None) -> DomainPredictions:
         """Predict rows of one domain. fifth: those of a held-out domain by which `oracle-split` chooses."""
@@ -230,10 +231,9 @@ class Training:
         return {n: v for n, v in self.algorithm.state_dict().items() if isinstance(v, Tensor)}
 
     def _stayed_finite(self) -> bool:
-        last = [*self.history[-1].source["log_loss"], *self.history[-1].held_out["log_loss"]]
-        rows = (*self.split.validation, *self.split.test)
+        last = self.history[-1].list_values("log_loss")
         return all(map(math.isfinite, self.losses)) and all(
-            math.isfinite(loss) for loss, r in zip(last, rows, strict=True) if len(r)
+            math.isfinite(loss) for loss, rows in zip(last, self.split.evaluated, strict=True) if len(rows)
         )
 
     def _describe_optimizers(self) -> str:

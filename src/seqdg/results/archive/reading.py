@@ -100,18 +100,32 @@ class Archive:
         def locate(part: str, counts: list[tuple[str, int]]) -> list[tuple[str, Iterator[float], int]]:
             return [(c, numbers[f"{c}.{part}"], n) for c, n in counts if criterion in (None, c)]
 
-        places: dict[tuple[int, int], Any] = {}  # by the identity of the shape: most records have the same
+        places: dict[tuple[int, int, int], Any] = {}  # by the identity of the shape: most records have the same
         shapes = decode(self._content["history"]["shape"])
         split = decode(self._content["history"]["split"]) if "split" in self._content["history"] else [[]] * len(shapes)
-        for shape, has_parts in zip(shapes, split, strict=True):
-            if (id(shape), id(has_parts)) not in places:
-                places[id(shape), id(has_parts)] = [
-                    (step, [locate("source", inside), *(locate(part, out) for part in PARTS[: 3 if has else 1])])
-                    for (step, inside, out), has in zip(shape, has_parts or [False] * len(shape), strict=True)
+        more = (
+            decode(self._content["history"]["outside"]) if "outside" in self._content["history"] else [[]] * len(shapes)
+        )
+        for shape, has_parts, fixed in zip(shapes, split, more, strict=True):
+            key = id(shape), id(has_parts), id(fixed)
+            if key not in places:
+                places[key] = [
+                    (
+                        step,
+                        {
+                            "source": locate("source", inside),
+                            **{part: locate(part, out) for part in PARTS[: 3 if has else 1]},
+                            "validation": locate("validation", outside),
+                            "together": locate("together", joined),
+                        },
+                    )
+                    for (step, inside, out), has, (outside, joined) in zip(
+                        shape, has_parts or [False] * len(shape), fixed or [([], [])] * len(shape), strict=True
+                    )
                 ]
             yield [
-                Evaluation(step, *({c: list(islice(x, n)) for c, x, n in part} for part in parts))
-                for step, parts in places[id(shape), id(has_parts)]
+                Evaluation(step, **{name: {c: list(islice(x, n)) for c, x, n in part} for name, part in parts.items()})
+                for step, parts in places[key]
             ]
 
     def meta(self, name: str) -> str | None:

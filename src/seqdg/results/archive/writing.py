@@ -58,7 +58,7 @@ def pack(runs: Sequence[tuple[Path, RecordSource]], file: Path, exact: bool = Fa
         notes.append(
             f"Criteria other than accuracy have {digits} digits, and on source validation their mean over the sources."
         )
-        if any(len(e.record.held_out) > 1 for e in entries):
+        if any(not e.record.is_tabled for e in entries):
             notes.append("Of trials with two domains held out, these means and the loss curves are left out.")
     points = max(len(e.record.losses) for e in entries)
     if points > CURVE:
@@ -119,7 +119,7 @@ def _encode(entries: Sequence[_Entry], content: dict[str, Any], digits: int | No
     columns |= {"group": encode([e.group for e in entries]), "latest": encode([e.latest for e in entries])}
     if any(r.key != make_key(r.description) for r in records):
         columns["key"] = encode([r.key for r in records])
-    curves = [thin(r.losses, CURVE) if digits is None or len(r.held_out) == 1 else [] for r in records]
+    curves = [thin(r.losses, CURVE) if digits is None or r.is_tabled else [] for r in records]
     whole = {
         **content,
         "count": len(records),
@@ -146,7 +146,7 @@ def _encode_descriptions(records: Sequence[Record]) -> dict[str, Any]:
 def _shorten_history(record: Record) -> list[Evaluation]:
     """Keep of source validation the accuracy, and of other criteria the mean over the sources. Of trials that hold out
     two domains these means are dropped, as selection does not look at them."""
-    inner = len(record.held_out) > 1
+    inner = not record.is_tabled
 
     def shorten(source: dict[str, list[float]]) -> dict[str, list[float]]:
         return {
@@ -159,7 +159,8 @@ def _shorten_history(record: Record) -> list[Evaluation]:
 def _encode_histories(histories: Sequence[Sequence[Evaluation]], digits: int | None) -> dict[str, Any]:
     """Write the shapes, the same for most, and for each criterion its numbers on sources and on held-out domains.
 
-    The two parts of a held-out domain have the shape of the whole; `split` says which evaluations have them.
+    The two parts of a held-out domain have the shape of the whole; `split` says which evaluations have them. `outside`
+    has the shapes of what a fixed split adds: the validation domains, and all rows together.
     """
     shapes, numbers = [], dict[str, list[float]]()
     for history in histories:
@@ -169,6 +170,7 @@ def _encode_histories(histories: Sequence[Sequence[Evaluation]], digits: int | N
             shape.append([e.step, *([[c, len(v)] for c, v in part.items()] for part in parts.values())])
             if e.held_out_rest:
                 parts |= {"held_out_fifth": e.held_out_fifth, "held_out_rest": e.held_out_rest}
+            parts |= {"validation": e.validation, "together": e.together} if e.together else {}
             for name, part in parts.items():
                 for criterion, values in part.items():
                     numbers.setdefault(f"{criterion}.{name}", []).extend(values)
@@ -178,7 +180,16 @@ def _encode_histories(histories: Sequence[Sequence[Evaluation]], digits: int | N
         for name, values in numbers.items()
     }
     split = [[bool(e.held_out_rest) for e in history] for history in histories]
-    return {"shape": encode(shapes), "numbers": columns, **({"split": encode(split)} if any(map(any, split)) else {})}
+    outside = [
+        [[[[c, len(v)] for c, v in part.items()] for part in (e.validation, e.together)] for e in history]
+        for history in histories
+    ]
+    return {
+        "shape": encode(shapes),
+        "numbers": columns,
+        **({"split": encode(split)} if any(map(any, split)) else {}),
+        **({"outside": encode(outside)} if any(e.together for history in histories for e in history) else {}),
+    }
 
 
 def _list_printed(records: Sequence[Record]) -> list[tuple[object, ...]]:
