@@ -54,6 +54,14 @@ class Request:
     leave_one_out: bool = False  # also the trials that selection within the sources needs
     precision: str | None = None
     select: str = "source-val"  # the rule of the table that will be shown: refused before training where it cannot be
+    reuse: str | None = None  # search on the first seed alone; the rule that chooses the settings of the others
+
+    def __post_init__(self) -> None:
+        if self.reuse is not None and self.search < 2:
+            raise UsageError(
+                "--reuse uses what a search on the first seed chose on the others, and there is no search: give "
+                "--search 2 or more."
+            )
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,10 @@ class Benchmark:
         """Return the benchmark with a net that starts from this file, where there is one."""
         return self if file is None else replace(self, net=replace(self.net, weights=file))
 
+    def with_settings(self, file: Path | None) -> Benchmark:
+        """Return the benchmark with the [algorithms] tables of another file before its own."""
+        return self if file is None else replace(self, tables=merge_tables(self.tables, read_settings(file)))
+
     def make_task(
         self, root: Path | None = None, allow_partial: bool = False, held_out: Sequence[str] | None = None
     ) -> Task:
@@ -124,12 +136,17 @@ class Benchmark:
             title=self.title,
         )
 
-    def make_choice(self, request: Request, domains: Sequence[str], shape: tuple[int, ...] = ()) -> Choice:
-        """Choose what a request asks for, of a data set with these domains and inputs of this shape."""
-        names = tuple(self.algorithms if request.algorithms is None else request.algorithms)
+    def list_seeds(self, request: Request) -> range:
+        """List the seeds that a request asks for."""
         trials = self.trials if request.trials is None else request.trials
         if trials < 1:
             raise UsageError(f"{trials} trials were asked for, but at least 1 is needed.")
+        return range(request.seed, request.seed + trials)
+
+    def make_choice(self, request: Request, domains: Sequence[str], shape: tuple[int, ...] = ()) -> Choice:
+        """Choose what a request asks for, of a data set with these domains and inputs of this shape."""
+        names = tuple(self.algorithms if request.algorithms is None else request.algorithms)
+        seeds = self.list_seeds(request)
         if not names:
             raise UsageError("No algorithm was named. `seqdg list algorithms` shows all.")
         self._check_tables(names)
@@ -141,7 +158,7 @@ class Benchmark:
         return Choice(
             candidates=tuple(candidates),
             held_out=self._list_held_out(request, domains),
-            seeds=range(request.seed, request.seed + trials),
+            seeds=seeds,
         )
 
     def plan(self, task: Task, request: Request, device: str = "cpu", finished: Iterable[str] = ()) -> Plan:
@@ -216,6 +233,25 @@ def load_benchmark(name: str) -> Benchmark:
     if name not in list_benchmarks():
         raise unknown("benchmark", name, list_benchmarks())
     return _read(name, (files("seqdg") / "benchmarks" / f"{name}.toml").read_text())
+
+
+def read_settings(path: Path) -> dict[str, Mapping[str, Any]]:
+    """Read the settings of algorithms from a file with [algorithms.NAME] tables, as `seqdg table --settings-out`
+    writes."""
+    if not path.is_file():
+        raise UsageError(f"There is no file {path} to take settings from. `seqdg table --settings-out` writes some.")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}.") from None
+    return _read_tables(str(path), content.get("algorithms", {}))
+
+
+def merge_tables(
+    tables: Mapping[str, Mapping[str, Any]], others: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the tables of a benchmark with what others say in place of what they say."""
+    return {**tables, **{name: {**tables.get(name, {}), **table} for name, table in others.items()}}
 
 
 def _read(name: str, text: str) -> Benchmark:

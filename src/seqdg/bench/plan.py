@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from seqdg.base.errors import UsageError
@@ -55,6 +55,12 @@ def plan(task: Task, choice: Choice, device: str = "cpu", finished: Iterable[str
         for held_out in choice.held_out
         for seed in choice.seeds
     ]
+    return plan_trials(task, trials, Net(built.module, task.batchnorm), device, finished)
+
+
+def plan_further(task: Task, trials: Sequence[Trial], device: str = "cpu", finished: Iterable[str] = ()) -> Plan:
+    """Plan trials that were made from others of this task."""
+    built = task.build_net(replace(trials[0], net=task.net))
     return plan_trials(task, trials, Net(built.module, task.batchnorm), device, finished)
 
 

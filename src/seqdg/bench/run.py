@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_sho
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.learner import find_learner
-from seqdg.bench.plan import Plan
+from seqdg.bench.plan import Plan, plan_further
+from seqdg.bench.reuse import list_reused
 from seqdg.results.commands import add_command
 from seqdg.results.directory import lock_directory, make_directory
 from seqdg.results.record import Record
@@ -90,12 +91,27 @@ class _Runner:
             dataset = task.dataset(progress)
         for note in dataset.notes:
             self._say(f"note: {note}")
-        finished = store.finished()
-        planned = self.benchmark.plan(task, request, session.device, finished)
+        seeds = self.benchmark.list_seeds(request)
+        first = request if request.reuse is None else replace(request, trials=1)
+        planned = self.benchmark.plan(task, first, session.device, store.finished())
         for note in dict.fromkeys(note for t in planned.trials for note in find_learner(t.algorithm).caution(t)):
             self._say(f"note: {note}")
         if command:
-            add_command(store, command, [trial.description() for trial in planned.trials])
+            wanted = [trial.description() for trial in planned.trials]
+            again = seeds if request.reuse is not None else []
+            add_command(store, command, [*wanted, *({**d, "seed": s} for d in wanted for s in again)])
+        failed = self._train(planned, where, executor)
+        if request.reuse is not None and not failed:
+            more = list_reused(planned.trials, store.records("accuracy"), request.reuse, seeds[1:])
+            if more:
+                planned = plan_further(task, [*planned.trials, *more], session.device, store.finished())
+                failed = self._train(planned, where, executor)
+        return BenchmarkRun(self.directory, planned, failed)
+
+    def _train(self, planned: Plan, where: Where, executor: Executor) -> list[Record]:
+        """Train what a plan lacks, and return the records that failed."""
+        store, session, task = self.store, self.session, self.session.task
+        finished = store.finished()
         if isinstance(session.keep.files, Folder):
             remove_checkpoints(session.keep.files, finished)
         with self._show(count_files("timing each algorithm")) as progress:
@@ -106,8 +122,7 @@ class _Runner:
         if session.keep.weights:
             self._say(_describe_unsaved(planned, finished, self.directory))
         with self._show(show_progress(task.name)) as show:
-            failed = execute(planned, session, executor, store, known, show or (lambda progress: None))
-        return BenchmarkRun(self.directory, planned, failed)
+            return execute(planned, session, executor, store, known, show or (lambda progress: None))
 
     def _say(self, text: str) -> None:
         if text and not self.quiet:

@@ -22,6 +22,8 @@ def bench(
     seed: options.Seed = 0,
     settings: options.Settings = None,
     search: options.Search = 1,
+    reuse: options.Reuse = False,
+    settings_from: options.SettingsFrom = None,
     precision: options.Precision = None,
     out: options.Out = None,
     data: options.Data = None,
@@ -55,7 +57,8 @@ def bench(
             warnings.simplefilter("ignore", UserWarning)  # failures are printed below
             results = run(
                 benchmark, options.split_names(algorithms), held_out=options.split_names(held_out), trials=trials,
-                steps=steps, seed=seed, settings=settings or (), search=search, select=select, precision=precision,
+                steps=steps, seed=seed, settings=settings or (), search=search, reuse=reuse,
+                settings_from=settings_from, select=select, precision=precision,
                 data=data, out=directory, device=device, executor=executor, workers=workers,
                 gpus_per_worker=gpus_per_worker, address=address, checkpoint=checkpoint, save_weights=save_weights,
                 weights=weights, allow_partial=allow_partial, domainbed=domainbed, command=quote_command(),

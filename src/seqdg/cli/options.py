@@ -69,6 +69,20 @@ Search = Annotated[
         "sets another range). Settings given with --set are not searched.",
     ),
 ]
+Reuse = Annotated[
+    bool,
+    typer.Option(
+        "--reuse",
+        help="Search on the first seed alone; the others use the settings that --select chooses there for each "
+        "held-out domain.",
+    ),
+]
+SettingsFrom = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Settings that `seqdg table --settings-out` wrote; they come before the benchmark's."
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(help="Run directory. Trials that it already holds are not run again. Default: runs/BENCHMARK."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,6 +31,13 @@ Spread = Annotated[
         "DomainBed's tables have it.",
     ),
 ]
+SettingsOut = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Also write the chosen settings, a TOML file for each held-out domain, for `seqdg bench --settings-from`.",
+    ),
+]
 
 
 def table(
@@ -41,6 +49,7 @@ def table(
     baseline: Baseline = None,
     cost: Cost = False,
     spread: Spread = "stderr",
+    settings_out: SettingsOut = None,
 ) -> None:
     """Print the table of a run: mean ± standard error over trials, with the best of every held-out domain marked.
 
@@ -55,4 +64,9 @@ def table(
         typer.echo(render_costs(results.records(criterion), form, baseline or "agg"), nl=False)
     else:
         typer.echo(results.table(select, criterion, baseline, form, against, spread))
+    if settings_out is not None:
+        from seqdg.bench.reuse import write_settings
+
+        for path in write_settings(results.records(), settings_out, select, criterion):
+            typer.echo(path)
     results.close()

@@ -28,6 +28,8 @@ def run(
     seed: int = 0,
     settings: Mapping[str, Mapping[str, Any]] | Sequence[str] = (),
     search: int = 1,
+    reuse: bool = False,
+    settings_from: str | Path | None = None,
     select: str = "source-val",
     precision: str | None = None,
     data: str | Path | None = None,
@@ -57,7 +59,9 @@ def run(
     algorithms: names, yours as "file.py:name"; None: the benchmark's.
     held_out: domains to hold out, one at a time; None: every one.   trials: seeds of each.
     settings: by algorithm, such as {"fo-s-mldg": {"alpha": (0.05, 0.6), "lr": 0.1}}, or as text, such as
-        ["fo-s-mldg.alpha=0.05,0.6"].   search: candidates per algorithm.
+        ["fo-s-mldg.alpha=0.05,0.6"].   settings_from: a file with [algorithms.NAME] tables, before the benchmark's.
+    search: candidates per algorithm.   reuse: search on the first seed alone, and use what `select` chooses there, for
+        each held-out domain, on the others.
     select: "leave-one-out" also runs the trials that this rule needs.
     data: root folder of the data.   out: run directory; None: runs/BENCHMARK.
     workers: processes; 0: this one; None: one for each core or GPU. A script that asks for more than this process needs
@@ -73,10 +77,11 @@ def run(
             raise UsageError(f"{argument} is '{names}', but it must be a list of names, such as ['{names}'].")
     set_place(DOMAINBED, domainbed)
     chosen = load_benchmark(benchmark).with_weights(None if weights is None else Path(weights))
+    chosen = chosen.with_settings(None if settings_from is None else Path(settings_from))
     request = Request(
         algorithms=algorithms, held_out=held_out, trials=trials, steps=steps, seed=seed,
         settings=_write_settings(settings), search=search, leave_one_out=select == "leave-one-out", precision=precision,
-        select=select,
+        select=select, reuse=select if reuse else None,
     )  # fmt: skip
     where = Where(
         data=None if data is None else Path(data),
@@ -87,7 +92,7 @@ def run(
         save_weights=save_weights,
         allow_partial=allow_partial,
     )
-    command = command or _write_command(benchmark, request, select)
+    command = command or _write_command(benchmark, request, select, settings_from)
     done = run_benchmark(chosen, request, where, command, quiet=not progress)
     results = Results.open(done.directory).only([trial.key for trial in done.plan.trials])
     if done.failed:
@@ -117,7 +122,7 @@ def _write_settings(settings: Mapping[str, Mapping[str, Any]] | Sequence[str]) -
     ]
 
 
-def _write_command(benchmark: str, request: Request, select: str) -> str:
+def _write_command(benchmark: str, request: Request, select: str, settings_from: str | Path | None) -> str:
     """Write the command that asks for the same trials."""
     words = ["seqdg", "bench", benchmark]
     options = {
@@ -128,10 +133,12 @@ def _write_command(benchmark: str, request: Request, select: str) -> str:
         "--seed": request.seed or None,
         "--search": request.search if request.search > 1 else None,
         "--precision": request.precision,
-        "--select": select if select == "leave-one-out" else None,
+        "--select": select if select == "leave-one-out" or request.reuse else None,
+        "--settings-from": settings_from,
     }
     for option, value in options.items():
         words += [] if value is None else [option, str(value)]
+    words += ["--reuse"] if request.reuse else []
     for text in request.settings:
         words += ["--set", text]
     return shlex.join(words)

@@ -12,7 +12,7 @@ from seqdg.report.published import PaperColumns, set_beside
 from seqdg.results.criteria import CRITERIA, Unit
 from seqdg.results.imports import describe_imports
 from seqdg.results.record import FAILED, Record
-from seqdg.results.select import Outcome, count_candidates, find_mixtures, select_outcomes
+from seqdg.results.select import Outcome, count_candidates, find_mixtures, find_reuse, select_outcomes
 from seqdg.results.statistics import PairedDifference, compare_pairs, describe_difference
 from seqdg.results.summary import SUMMARIES, TOGETHER, Cell, format_cell, summarize
 from seqdg.results.versions import describe_versions
@@ -48,6 +48,7 @@ class Sheet:
     transductive: Sequence[str] = ()  # algorithms that predict many rows of the unseen domain at once
     soups: Sequence[str] = ()  # columns that are mixed of trained models
     imports: Sequence[str] = ()  # sentences on trials that another program trained
+    reused: str = ""  # whether other seeds reuse what was chosen on the first, as `find_reuse` says
     spread: str = "stderr"  # what ± means, one of `SPREADS`
 
     @property
@@ -125,7 +126,7 @@ class Sheet:
     def remarks(self) -> list[str]:
         """Sentences about the cells."""
         remarks = [*self.versions, *self.imports]
-        remarks += [_describe_choice(self.candidates, self.select)] if self.searched else []
+        remarks += [_describe_choice(self.candidates, self.select, self.reused)] if self.searched else []
         remarks += [
             f"This run mixes trainings of {name} {' and '.join(values)}." for name, values in self.mixed.items()
         ]
@@ -191,8 +192,10 @@ def build_sheet(
     old = describe_versions(records)
     batched = list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("together")))
     soups = list(dict.fromkeys(o.algorithm for o in chosen if o.record.members))
-    failed, foreign = _count_failed(records), describe_imports(records)
-    return Sheet(cells, select, criterion, paper, tests, tried, mixed, failed, old, batched, soups, foreign, spread)
+    failed, foreign, reused = _count_failed(records), describe_imports(records), find_reuse(records, chosen)
+    return Sheet(
+        cells, select, criterion, paper, tests, tried, mixed, failed, old, batched, soups, foreign, reused, spread
+    )
 
 
 def choose_baseline(algorithms: Sequence[str]) -> str:
@@ -227,7 +230,7 @@ def _join_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
-def _describe_choice(tried: Mapping[str, tuple[int, int]], select: str) -> str:
+def _describe_choice(tried: Mapping[str, tuple[int, int]], select: str, reused: str = "") -> str:
     """Say how many candidates there were, and what chose among them."""
     by = {
         "last": "source validation at the last step",
@@ -237,9 +240,15 @@ def _describe_choice(tried: Mapping[str, tuple[int, int]], select: str) -> str:
         "leave-one-out": "leave-one-out within the sources",
         "domain-val": "the validation domains",
     }[select]
-    counts = {name: str(high) if low == high else f"{low} to {high}" for name, (low, high) in tried.items()}
+    counts = {name: str(high) if low == high or reused else f"{low} to {high}" for name, (low, high) in tried.items()}
     if len(set(counts.values())) == 1:
         many = f"{next(iter(counts.values()))} candidates of each algorithm"
     else:
         many = f"these candidates: {', '.join(f'{name} {count}' for name, count in counts.items())}"
-    return f"Settings and learning rate chosen by {by}, for every held-out domain and seed, among {many}."
+    if not reused:
+        return f"Settings and learning rate chosen by {by}, for every held-out domain and seed, among {many}."
+    other = " But theirs were chosen by another rule: choose that one." if reused == "other" else ""
+    return (
+        f"Settings and learning rate chosen by {by} on the first seed, for every held-out domain, among {many}; the "
+        f"other seeds reuse them.{other}"
+    )

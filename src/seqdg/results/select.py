@@ -53,7 +53,7 @@ def select_outcomes(records: Sequence[Record], rule: str = "source-val", criteri
         _check_domains(tabled)
     elif rule in ("source-val", "last"):
         _check_validation(tabled)
-    inner = _InnerTrials(records if rule == "leave-one-out" else ())
+    inner = InnerTrials(records if rule == "leave-one-out" else ())
     return [o for tried in candidates.values() for o in _select_outcomes(tried, rule, criterion, inner)]
 
 
@@ -137,7 +137,7 @@ def has_validation(record: Record) -> bool:
     return any(math.isfinite(v) for values in record.history[-1].source.values() for v in values)
 
 
-def _select_outcomes(tried: list[Record], rule: str, criterion: str, inner: _InnerTrials) -> list[Outcome]:
+def _select_outcomes(tried: list[Record], rule: str, criterion: str, inner: InnerTrials) -> list[Outcome]:
     best: tuple[float, Record, int] | None = None
     for record in tried:
         if record.status == DIVERGED:
@@ -177,13 +177,39 @@ def _evaluate(record: Record, i: int, rule: str, criterion: str, within: Sequenc
     return average_finite(record.history[i].source[criterion])
 
 
-def _name_candidate(record: Record) -> str:
+def name_candidate(record: Record) -> str:
     """Return what identifies a candidate: the algorithm, its settings and its protocol with the learning rate."""
     about = record.description
     return json.dumps([about["algorithm"], about["settings"], about["protocol"]], sort_keys=True)
 
 
-class _InnerTrials:
+def score_candidate(record: Record, inner: InnerTrials, rule: str, criterion: str) -> float:
+    """Return how good a trial is by the rule, at its best step: more is better."""
+    within = inner.find(record) if rule == "leave-one-out" else []
+    last = len(record.history) - 1
+    steps = [last] if rule in ("last", "oracle-split") else range(last + 1)
+    scores = [score(_evaluate(record, i, rule, criterion, within), criterion) for i in steps]
+    return max((s for s in scores if math.isfinite(s)), default=math.nan)
+
+
+def find_reuse(records: Sequence[Record], outcomes: Sequence[Outcome]) -> str:
+    """Say whether only the first seed was searched: "" if not, `same` if the other seeds have the settings that these
+    outcomes took on the first, `other` if they have those of another rule."""
+    counts: dict[tuple[str, str], dict[int, int]] = {}
+    for r in (r for r in _keep_tabled(records) if not r.members):
+        by_seed = counts.setdefault((r.algorithm, r.held_out[0]), {})
+        by_seed[r.seed] = by_seed.get(r.seed, 0) + 1
+    searched = {place: c for place, c in counts.items() if max(c.values()) > 1}
+    if not searched or any(len(c) < 2 or {n for s, n in c.items() if s != min(c)} != {1} for c in searched.values()):
+        return ""
+    taken: dict[tuple[str, str], set[str]] = {}
+    for o in outcomes:
+        if (o.algorithm, o.held_out) in searched:
+            taken.setdefault((o.algorithm, o.held_out), set()).add(name_candidate(o.record))
+    return "same" if all(len(names) == 1 for names in taken.values()) else "other"
+
+
+class InnerTrials:
     """Trials with two domains held out. Selection for one of the two looks at the value on the other."""
 
     def __init__(self, records: Sequence[Record]) -> None:
@@ -192,7 +218,7 @@ class _InnerTrials:
         for r in records:
             if len(r.held_out) == 2 and not r.is_fixed and r.status in (DONE, DIVERGED):
                 for i, domain in enumerate(r.held_out):
-                    self.trials.setdefault((_name_candidate(r), r.seed, domain), []).append((r, 1 - i))
+                    self.trials.setdefault((name_candidate(r), r.seed, domain), []).append((r, 1 - i))
                     self.partners.setdefault(domain, set()).add(r.held_out[1 - i])
 
     def find(self, record: Record) -> list[tuple[Record, int]]:
@@ -201,7 +227,7 @@ class _InnerTrials:
         A candidate's score is the mean over s of the value on s. It is not chosen if one of these trials diverged.
         """
         target = record.held_out[0]
-        trials = self.trials.get((_name_candidate(record), record.seed, target), [])
+        trials = self.trials.get((name_candidate(record), record.seed, target), [])
         sources = self.partners.get(target, ())
         if not trials or len(trials) < len(sources):
             raise UsageError(
