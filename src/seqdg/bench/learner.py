@@ -43,9 +43,10 @@ from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.select import average_finite
 from seqdg.testing import ContractError, check_memory
 from seqdg.training.evaluated import mark_fifth
+from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import Protocol, choose_optimizer, count_steps, end_stages, list_sources, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
-from seqdg.training.run_stack import DomainPredictions, Keep, Watch, measure_predictions, run_stack
+from seqdg.training.run_stack import Keep, Watch, keep_step, measure_predictions, run_stack
 from seqdg.training.sampler import make_generator
 from seqdg.training.stack import Job, Stack, View, set_precision
 
@@ -397,9 +398,11 @@ class ArrayLearner(Learner):
     def train(
         self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
     ) -> list[Record]:
-        return [self.train_one(trial, task, tick)[1] for trial in group.trials]
+        return [self.train_one(trial, task, tick, keep)[1] for trial in group.trials]
 
-    def train_one(self, trial: Trial, task: Task, tick: Tick = lambda step: None) -> tuple[Predict, Record]:
+    def train_one(
+        self, trial: Trial, task: Task, tick: Tick = lambda step: None, keep: Keep | None = None
+    ) -> tuple[Predict, Record]:
         """Fit one trial; return what predicts, and its record."""
         began, dataset, cpu = time.perf_counter(), task.dataset(), torch.device("cpu")
         split = split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
@@ -423,6 +426,8 @@ class ArrayLearner(Learner):
             groups, marked = inputs.find_groups(rows[None]), mark_fifth(rows[None], fifth, cpu)
             parts.append(DomainPredictions(log_p, labels, mask, rows[None], marked, groups))
         evaluation = measure_predictions(parts, sources, steps, split.held_out_at_once)[0]
+        only, held_out = replace(keep or Keep(), chosen=False), parts[sources : sources + len(split.test)]  # no weights
+        keep_step(only, View(trial.key, trial.description()), [evaluation], True, dict, lambda: held_out)
         losses = evaluation.list_values("log_loss")
         finite = all(np.isfinite(loss) for loss, rows in zip(losses, split.evaluated, strict=True) if len(rows))
         return predict, Record(

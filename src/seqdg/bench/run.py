@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -23,10 +24,12 @@ from seqdg.bench.plan import Plan, plan_further
 from seqdg.bench.reuse import list_reused
 from seqdg.results.commands import add_command
 from seqdg.results.directory import lock_directory, make_directory
+from seqdg.results.predictions import CLASSES
 from seqdg.results.record import Record
 from seqdg.results.status import format_duration
 from seqdg.results.store import Store
 from seqdg.results.versions import VERSION, name_release
+from seqdg.training.predictions import CHOSEN
 from seqdg.training.run_stack import Keep
 
 
@@ -48,7 +51,8 @@ class Where:
     device: str = "auto"
     executor: ExecutorChoice = ExecutorChoice()
     checkpoint: float = 60.0  # seconds between checkpoints of trials that take longer; 0: none
-    save_weights: bool = False
+    save_weights: str = ""  # last: after the last step; chosen: those of the chosen step, too
+    save_predictions: bool = False
     allow_partial: bool = False
 
     def __post_init__(self) -> None:
@@ -67,7 +71,14 @@ def run_benchmark(
     make_directory(directory)
     executor, device = choose_executor(where.executor, where.device)
     task = benchmark.make_task(where.data, where.allow_partial, request.held_out)
-    session = Session(task, device, Keep(Folder(directory.resolve()), where.checkpoint, where.save_weights))
+    keep = Keep(
+        files=Folder(directory.resolve()),
+        checkpoint=where.checkpoint,
+        weights=bool(where.save_weights),
+        chosen=where.save_weights == "chosen",
+        predictions=where.save_predictions,
+    )
+    session = Session(task, device, keep)
     with lock_directory(directory):
         store = Store.create(directory, benchmark.name)
         try:
@@ -89,6 +100,7 @@ class _Runner:
         store, session, task = self.store, self.session, self.session.task
         with self._show(count_files("reading images")) as progress:
             dataset = task.dataset(progress)
+        store.set_meta(CLASSES, json.dumps([str(name) for name in dataset.classes]))
         for note in dataset.notes:
             self._say(f"note: {note}")
         seeds = self.benchmark.list_seeds(request)
@@ -119,8 +131,8 @@ class _Runner:
         if where.executor.is_open and is_short([known.get(group.key) for group in planned.missing]):
             executor = InProcess()
         self._say(_describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory))
-        if session.keep.weights:
-            self._say(_describe_unsaved(planned, finished, self.directory))
+        for text in _list_unsaved(planned, finished, session.keep, self.directory):
+            self._say(text)
         with self._show(show_progress(task.name)) as show:
             return execute(planned, session, executor, store, known, show or (lambda progress: None))
 
@@ -158,8 +170,16 @@ def _describe(title: str, planned: Plan, costs: Mapping[str, float], slots: int,
     return f"{title}\n{''.join(words)}. Results in {directory}."
 
 
-def _describe_unsaved(planned: Plan, finished: Container[str], directory: Path) -> str:
-    """Finished trials are never repeated, not even for their weights."""
+def _list_unsaved(planned: Plan, finished: Container[str], keep: Keep, directory: Path) -> list[str]:
+    """Finished trials are never repeated, not even for their weights or predictions."""
+    wanted = {
+        "weights": ("weights/{}.safetensors", keep.weights),
+        "weights of the chosen step": (f"weights/{{}}.{CHOSEN}.safetensors", keep.chosen),
+        "predictions": (f"predictions/{{}}.{CHOSEN}.safetensors", keep.predictions),
+    }
     done = [t.key for t in planned.trials if t.key in finished]
-    lost = sum(not (directory / "weights" / f"{key}.safetensors").exists() for key in done)
-    return f"Of {lost} trials that were done before, no weights were kept." if lost else ""
+    sentences = []
+    for what, (path, is_wanted) in wanted.items():
+        lost = sum(not (directory / path.format(key)).exists() for key in done) if is_wanted else 0
+        sentences += [f"Of {lost} trials that were done before, no {what} were kept."] if lost else []
+    return sentences

@@ -16,6 +16,7 @@ from seqdg.cli.import_domainbed import import_domainbed
 from seqdg.cli.listing import list_names
 from seqdg.cli.pack import pack
 from seqdg.cli.predict import predict
+from seqdg.cli.predictions import predictions
 from seqdg.cli.report import report
 from seqdg.cli.rerun import rerun
 from seqdg.cli.salvage import salvage
@@ -40,6 +41,7 @@ app.command()(pack)
 app.command()(rerun)
 app.command()(salvage)
 app.command()(soup)
+app.command()(predictions)
 app.command()(analyze)
 app.command()(import_domainbed)
 app.command("list")(list_names)
@@ -67,12 +69,22 @@ def _read_options(
     """Take the options that come before a command."""
 
 
+def complete_words(words: list[str]) -> list[str]:
+    """Return the words of a command with the value of an option that may stand alone: `--save-weights last`."""
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    return [w for word, after in pairs for w in ([word, "last"] if _lacks_value(word, after) else [word])]
+
+
+def _lacks_value(word: str, after: str) -> bool:
+    return word == "--save-weights" and after not in ("last", "chosen")
+
+
 def main() -> None:
     """Run a command. Bad input gives one sentence on stderr and exit code 2."""
     from seqdg.base.errors import UsageError
 
     try:
-        app()
+        app(args=complete_words(sys.argv[1:]))
     except UsageError as error:
         print(f"seqdg: {error}", file=sys.stderr)
         raise SystemExit(2) from None

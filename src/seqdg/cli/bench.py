@@ -33,7 +33,8 @@ def bench(
     gpus_per_worker: options.GpusPerWorker = None,
     address: options.Address = None,
     checkpoint: options.Checkpoint = 60.0,
-    save_weights: options.SaveWeights = False,
+    save_weights: options.SaveWeights = None,
+    save_predictions: options.SavePredictions = False,
     select: options.Select = "source-val",
     weights: options.Weights = None,
     allow_partial: options.AllowPartial = False,
@@ -60,7 +61,8 @@ def bench(
                 steps=steps, seed=seed, settings=settings or (), search=search, reuse=reuse,
                 settings_from=settings_from, select=select, precision=precision,
                 data=data, out=directory, device=device, executor=executor, workers=workers,
-                gpus_per_worker=gpus_per_worker, address=address, checkpoint=checkpoint, save_weights=save_weights,
+                gpus_per_worker=gpus_per_worker, address=address, checkpoint=checkpoint,
+                save_weights=save_weights or False, save_predictions=save_predictions,
                 weights=weights, allow_partial=allow_partial, domainbed=domainbed, command=quote_command(),
             )  # fmt: skip
     except KeyboardInterrupt:

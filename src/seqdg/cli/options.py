@@ -141,7 +141,20 @@ Checkpoint = Annotated[
     typer.Option(metavar="SECONDS", help="Seconds between checkpoints of trials that take longer; 0 writes none."),
 ]
 SaveWeights = Annotated[
-    bool, typer.Option("--save-weights", help="Keep every trial's deployed weights, in DIR/weights/TRIAL.safetensors.")
+    str | None,
+    typer.Option(
+        "--save-weights",
+        metavar="[last|chosen]",
+        help="Keep every trial's deployed weights after the last step, in DIR/weights/TRIAL.safetensors; with chosen, "
+        "also those of the step that source validation chose, in DIR/weights/TRIAL.chosen.safetensors.",
+    ),
+]
+SavePredictions = Annotated[
+    bool,
+    typer.Option(
+        "--save-predictions",
+        help="Keep what every trial says of every held-out row; `seqdg predictions` writes it as one table.",
+    ),
 ]
 Format = Annotated[str, typer.Option("--format", metavar="text|markdown|latex|csv|json", help="Format of the table.")]
 CRITERION_NAMES = "|".join(CRITERIA)

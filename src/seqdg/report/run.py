@@ -40,7 +40,8 @@ def run(
     gpus_per_worker: float | None = None,
     address: str | None = None,
     checkpoint: float = 60.0,
-    save_weights: bool = False,
+    save_weights: bool | str = False,
+    save_predictions: bool = False,
     weights: str | Path | None = None,
     allow_partial: bool = False,
     domainbed: str | Path | None = None,
@@ -67,6 +68,8 @@ def run(
     workers: processes; 0: this one; None: one for each core or GPU. A script that asks for more than this process needs
         `if __name__ == "__main__":`.
     domainbed: a checkout of DomainBed, whose classes run as "domainbed:CORAL"; None: where SEQDG_DOMAINBED says.
+    save_weights: True or "last" keeps the deployed weights of every trial; "chosen" those of the step that source
+        validation chose, too.   save_predictions: keep what every trial says of its held-out rows.
     progress: say on the console how far the run is.   command: what the report says made the run.
     The other arguments are the options of `seqdg bench`.
     """
@@ -89,7 +92,8 @@ def run(
         device=device,
         executor=ExecutorChoice(executor, workers, gpus_per_worker, address),
         checkpoint=checkpoint,
-        save_weights=save_weights,
+        save_weights=_name_saved(save_weights),
+        save_predictions=save_predictions,
         allow_partial=allow_partial,
     )
     command = command or _write_command(benchmark, request, select, settings_from)
@@ -98,6 +102,14 @@ def run(
     if done.failed:
         warnings.warn(describe_failures(results), UserWarning, stacklevel=2)
     return results
+
+
+def _name_saved(save_weights: bool | str) -> str:
+    """Return `last`, `chosen` or nothing."""
+    name = {True: "last", False: ""}[save_weights] if isinstance(save_weights, bool) else save_weights
+    if name not in ("", "last", "chosen"):
+        raise unknown("weights to save", name, ("last", "chosen"))
+    return name
 
 
 def describe_failures(results: Results) -> str:

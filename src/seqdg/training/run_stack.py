@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import torch
 from safetensors.torch import save
@@ -22,9 +21,11 @@ from seqdg.base.episode import Params
 from seqdg.base.files import Files
 from seqdg.results.archive.columns import thin
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
+from seqdg.results.select import select_step
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
 from seqdg.training.metrics import Groups, compute_metrics
+from seqdg.training.predictions import CHOSEN, LAST, DomainPredictions, encode_predictions, name_predictions
 from seqdg.training.protocol import list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
 from seqdg.training.stack import DRAWN_AHEAD, Job, Stack, State, View
@@ -40,6 +41,14 @@ class Keep:
     files: Files | None = None  # where to
     checkpoint: float = 0.0  # seconds between checkpoints of a group; 0: none
     weights: bool = False  # the deployed weights of every trial
+    chosen: bool = False  # those of the step that source validation chose, too
+    predictions: bool = False  # what every trial says of its held-out rows, at the chosen and at the last step
+
+    @property
+    def along(self) -> dict[str, str]:
+        """What is kept along the way, in words: a checkpoint of a run that kept less cannot be continued."""
+        names = [name for name in ("chosen", "predictions") if getattr(self, name)]
+        return {"keeps": " ".join(names)} if names else {}
 
 
 Watch = Callable[[int, Params, list[Evaluation], Tensor], None]  # step, deployed weights, evaluations, losses so far
@@ -121,10 +130,28 @@ class _Run:
         by_view = {view: evaluate_stack(self.stack, state, params) for view, params in deployed.items()}
         new = [by_view[view][i] for i, view in self.stack.outcomes]
         evaluations = [[*old, e] for old, e in zip(self.now.evaluations, new, strict=True)]
+        self._keep_step(state.step, deployed, evaluations)
         self.now = Snapshot(state, evaluations, self.now.seconds)
         if self.watch is not None:
             self.watch(state.step, deployed[views[0]], new, torch.cat(state.losses))
         return deployed
+
+    def _keep_step(self, step: int, deployed: dict[int, Params], evaluations: list[list[Evaluation]]) -> None:
+        """Write what is kept of this step before it counts as evaluated: what is interrupted in between is repeated."""
+        predicted: dict[int, list[DomainPredictions]] = {}  # by view
+
+        def predict(view: int) -> list[DomainPredictions]:
+            if view not in predicted:
+                predicted[view] = predict_domains(self.stack, deployed[view])
+            split = self.stack.jobs[0].split
+            return predicted[view][len(split.validation) :][: len(split.test)]
+
+        def take(view: int, i: int) -> Params:
+            return {name: value[i].detach().cpu() for name, value in deployed[view].items()}
+
+        for k, (i, view) in enumerate(self.stack.outcomes):
+            its, is_last = self._find_view(k), step == self.stops[-1]
+            keep_step(self.keep, its, evaluations[k], is_last, partial(take, view, i), partial(predict, view), i)
 
     def _train(self, stop: int) -> None:
         while self.now.state.step < stop:
@@ -143,7 +170,7 @@ class _Run:
 
     @cached_property
     def _origin(self) -> dict[str, str]:
-        return {"device": name_device(self.device), "commit": find_commit(), **list_versions()}
+        return {"device": name_device(self.device), "commit": find_commit(), **list_versions(), **self.keep.along}
 
     def _read_checkpoint(self) -> Snapshot | None:
         """Read what this stack left, if the same device and versions made it: a trial has one origin."""
@@ -179,9 +206,8 @@ class _Run:
     def _make_record(self, k: int, curve: Tensor, weights: Params, digest: str) -> Record:
         view, job, size = self._find_view(k), self.stack.jobs[self.stack.outcomes[k][0]], len(self.stack.jobs)
         if self.keep.weights and self.keep.files is not None:
-            about = {"trial": view.key, "description": json.dumps(view.description)}
-            plain = {name: value.contiguous().clone() for name, value in weights.items()}
-            self.keep.files.write(f"weights/{view.key}.safetensors", save(plain, about))
+            data = encode_weights(weights, view, self.now.state.step)
+            self.keep.files.write(f"weights/{view.key}.safetensors", data)
         return Record(
             key=view.key,
             description=dict(view.description),
@@ -199,15 +225,40 @@ class _Run:
         )
 
 
-class DomainPredictions(NamedTuple):
-    """What the trials of a stack say of one domain each, and what is true. Only the rows that the mask keeps count."""
+def encode_weights(weights: Params, view: View, step: int) -> bytes:
+    """Write the weights of one trial after so many steps as bytes."""
+    about = {"trial": view.key, "step": str(step), "description": json.dumps(view.description)}
+    return save({name: value.contiguous().clone() for name, value in weights.items()}, about)
 
-    logits: Tensor  # (trial, row, class)
-    y: Tensor  # (trial, row)
-    mask: Tensor  # (trial, row) bool
-    rows: Tensor | None = None  # (trial, row) their numbers in the data set
-    fifth: Tensor | None = None  # (trial, row) bool, of a held-out domain: whether `oracle-split` chooses by the row
-    groups: Groups | None = None  # where the data have them
+
+def keep_step(
+    keep: Keep,
+    view: View,
+    history: Sequence[Evaluation],
+    is_last: bool,
+    get_weights: Callable[[], Params],
+    get_held_out: Callable[[], Sequence[DomainPredictions]],
+    i: int = 0,
+) -> None:
+    """Write the weights and predictions of the last evaluation of a history, where source validation chooses it.
+
+    i: the trial's place in the predictions.   is_last: no evaluation follows, so its predictions are kept anyway.
+    """
+    if keep.files is None or not (keep.chosen or keep.predictions):
+        return
+    step, is_best = history[-1].step, is_best_so_far(history)
+    if keep.chosen and is_best:
+        keep.files.write(f"weights/{view.key}.{CHOSEN}.safetensors", encode_weights(get_weights(), view, step))
+    if keep.predictions and (is_best or is_last):
+        data = encode_predictions(get_held_out(), i, step, view.key, view.description)
+        for name in ([CHOSEN] if is_best else []) + ([LAST] if is_last else []):
+            keep.files.write(name_predictions(view.key, name), data)
+
+
+def is_best_so_far(history: Sequence[Evaluation]) -> bool:
+    """Whether source validation chooses the last of these evaluations; without validation rows, any is."""
+    best = select_step(history, "accuracy")
+    return best is None or best[1] == len(history) - 1
 
 
 def evaluate_stack(stack: Stack, state: State, deployed: Params) -> list[Evaluation]:

@@ -28,10 +28,18 @@ from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.training.checkpoint import name_checkpoint, place_tensor, read_header
 from seqdg.training.evaluated import mark_fifth
 from seqdg.training.inputs import Inputs
+from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import Split, list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
-from seqdg.training.run_stack import DomainPredictions, Keep, hash_weights, measure_predictions, thin_curve
+from seqdg.training.run_stack import (
+    Keep,
+    hash_weights,
+    keep_step,
+    measure_predictions,
+    thin_curve,
+)
 from seqdg.training.sampler import Sampler
+from seqdg.training.stack import View
 from seqdg.training.transduction import shuffle_order
 
 TOGETHER = 64  # rows that are predicted at once, as DomainBed does: some of its classes learn from them
@@ -72,7 +80,7 @@ class Training:
             try:
                 for stop in self.stops[len(self.history) :]:
                     self._train(stop)
-                    self.history.append(self._evaluate())
+                    self._evaluate(stop == self.stops[-1])
             except KeyboardInterrupt:
                 if self.is_whole:
                     self._write_checkpoint()
@@ -117,7 +125,21 @@ class Training:
                 if self.keep.checkpoint and now - self.written >= self.keep.checkpoint:
                     self._write_checkpoint()
 
-    def _evaluate(self) -> Evaluation:
+    def _evaluate(self, is_last: bool) -> None:
+        parts, sources = self._predict_domains(), len(self.split.validation)
+        history = [*self.history, measure_predictions(parts, sources, self.step, self.split.held_out_at_once)[0]]
+        view = View(self.trial.key, self.trial.description())
+        keep_step(
+            self.keep,
+            view,
+            history,
+            is_last,
+            self._read_weights,
+            lambda: parts[sources : sources + len(self.split.test)],
+        )
+        self.history = history
+
+    def _predict_domains(self) -> list[DomainPredictions]:
         self.algorithm.eval()
         try:
             with torch.no_grad():
@@ -126,7 +148,7 @@ class Training:
                 parts += [self._predict(rows) for rows in self.split.outside or ()]
         finally:
             self.algorithm.train()
-        return measure_predictions(parts, len(self.split.validation), self.step, self.split.held_out_at_once)[0]
+        return parts
 
     def _predict(self, rows: Tensor, fifth: Tensor | None = None) -> DomainPredictions:
         """Predict rows of one domain. fifth: those of a held-out domain by which `oracle-split` chooses."""
@@ -145,7 +167,13 @@ class Training:
 
     @cached_property
     def _origin(self) -> dict[str, str]:
-        return {"device": name_device(self.device), "commit": find_commit(), **list_versions(), **self.made_by}
+        return {
+            "device": name_device(self.device),
+            "commit": find_commit(),
+            **list_versions(),
+            **self.made_by,
+            **self.keep.along,
+        }
 
     def _write_checkpoint(self) -> None:
         if not self.keep.checkpoint or self.keep.files is None:

@@ -1,0 +1,50 @@
+"""What the trials of a stack say of the rows of a domain, and how it is kept for later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from seqdg.training.metrics import Groups
+
+FOLDER = "predictions"
+CHOSEN, LAST = "chosen", "last"  # the step that source validation chose, and the last one
+
+
+class DomainPredictions(NamedTuple):
+    """What the trials of a stack say of one domain each, and what is true. Only the rows that the mask keeps count."""
+
+    logits: Tensor  # (trial, row, class)
+    y: Tensor  # (trial, row)
+    mask: Tensor  # (trial, row) bool
+    rows: Tensor | None = None  # (trial, row) their numbers in the data set
+    fifth: Tensor | None = None  # (trial, row) bool, of a held-out domain: whether `oracle-split` chooses by the row
+    groups: Groups | None = None  # where the data have them
+
+
+def name_predictions(trial: str, step: str) -> str:
+    """Return the file name of the predictions of a trial, at its chosen or last step."""
+    return f"{FOLDER}/{trial}.{step}.safetensors"
+
+
+def encode_predictions(
+    held_out: Sequence[DomainPredictions], i: int, step: int, key: str, description: Mapping[str, Any]
+) -> bytes:
+    """Write what the i-th trial of a stack says of its held-out rows as bytes, in the order of the data set."""
+    parts: dict[str, list[Tensor]] = {"domain": [], "row": [], "label": [], "probability": []}
+    for place, domain in enumerate(held_out):
+        assert domain.rows is not None
+        keep = domain.mask[i].cpu()
+        rows = domain.rows[i].cpu()[keep]
+        order = rows.argsort()
+        parts["domain"].append(torch.full_like(rows, place))
+        parts["row"].append(rows[order])
+        parts["label"].append(domain.y[i].cpu()[keep][order])
+        parts["probability"].append(domain.logits[i].double().softmax(-1).float().cpu()[keep][order])
+    about = {"trial": key, "step": str(step), "description": json.dumps(description)}
+    return save({name: torch.cat(values).contiguous() for name, values in parts.items()}, about)
