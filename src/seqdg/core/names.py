@@ -6,6 +6,7 @@ import re
 
 from seqdg.base.errors import UsageError
 
+FOREIGN = "domainbed:"  # begins the name of a class of another project, which is no algorithm of ours
 _SIMPLE = re.compile(r"[\w.\-]+")  # what stands after the colon, or alone
 
 
@@ -37,7 +38,7 @@ def shorten(name: str) -> str:
 
 
 def _shorten_part(part: str) -> str:
-    prefix = "domainbed:" if part.startswith("domainbed:") else ""
+    prefix = FOREIGN if part.startswith(FOREIGN) else ""
     return prefix + part.rpartition(":")[2]
 
 

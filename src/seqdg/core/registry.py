@@ -23,7 +23,7 @@ from typing import Any, TypeVar, cast
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.core.algorithm import Algorithm, Chainable
-from seqdg.core.names import shorten, split_chain
+from seqdg.core.names import FOREIGN, shorten, split_chain
 from seqdg.core.sequential import Sequential
 from seqdg.core.settings import collect_rules, with_settings
 from seqdg.core.wrapper import PLACES, Wrapper, list_layers
@@ -155,6 +155,10 @@ def _find_wrapper(part: str) -> type[Wrapper]:
 
 
 def _import_part(part: str) -> str:
+    if part.startswith(FOREIGN):
+        raise UsageError(
+            f"{shorten(part)} is a class of DomainBed and no algorithm of seqdg's: `seqdg bench` runs it beside these."
+        )
     place, _, short = part.rpartition(":")
     if place:
         import_plugin(place)

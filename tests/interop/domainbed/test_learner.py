@@ -20,6 +20,7 @@ from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import find_learner
 from seqdg.bench.task import RowsInMemory, Task
 from seqdg.bench.trial import Group, Trial
+from seqdg.core.registry import build
 from seqdg.data import Dataset
 from seqdg.interop.domainbed import training
 from seqdg.interop.domainbed.checkout import import_module
@@ -294,6 +295,11 @@ def test_bad_input_is_a_sentence(name: str, settings: list[str], sentence: str, 
     texts = [f"domainbed:{text}" for text in settings]
     with pytest.raises(UsageError, match=sentence):
         make_plan(Request(algorithms=[f"domainbed:{name}"], held_out=["0"], trials=1, steps=2, settings=texts))
+
+
+def test_where_only_our_algorithms_run_a_class_is_refused_in_a_sentence() -> None:
+    with pytest.raises(UsageError, match="domainbed:ERM is a class of DomainBed and no algorithm of seqdg's"):
+        build("domainbed:./mine.py:ERM")
 
 
 def test_two_classes_of_one_name_are_refused(stand_in: Path, tmp_path: Path) -> None:
