@@ -74,8 +74,13 @@ def parse_truth(words: Column) -> Column:
     """1 and 0 if all words are true, false or gaps; the column as it is otherwise."""
     if words.dtype != object:
         return words
-    numbers = [float("nan") if is_missing(word) else TRUTH.get(str(word).strip().lower()) for word in words]
-    return words if None in numbers else np.array(numbers, dtype=np.float64)
+    numbers = []
+    for word in words:
+        number = float("nan") if is_missing(word) else TRUTH.get(str(word).strip().lower())
+        if number is None:
+            return words
+        numbers.append(number)
+    return np.array(numbers, dtype=np.float64)
 
 
 def expect_numbers(name: str, values: Column, first: int = 0) -> Column:

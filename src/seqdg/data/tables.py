@@ -271,6 +271,9 @@ def _join(name: str, parts: Sequence[Any], dates_as_words: bool) -> Column:
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         with suppress(pa.ArrowInvalid):  # the quick way, where all cells are plain numbers
             return np.asarray(array.cast(pa.float64()).to_numpy())
+        words = np.array(array.to_numpy(), dtype=object)
+        words[words == ""] = None
+        return parse_column(words)
     values = np.concatenate([_to_numpy(part) for part in parts])
     if dates_as_words and values.dtype == object:
         values = np.array([str(v) if isinstance(v, DATES) else v for v in values], dtype=object)
