@@ -75,11 +75,6 @@ def replace_met(values: Tensor, new: Tensor, domain: Tensor) -> Tensor:
     return values.scatter(0, place, new.to(values.dtype))
 
 
-def subtract_mean(copies: Tensor) -> Tensor:
-    """Return (source, ...) each less the mean of all: a linear map that is its own transpose."""
-    return copies - copies.mean(0, keepdim=True)
-
-
 def count_sources(params: Params) -> int:
     """Count the copies."""
     return len(next(iter(select_copies(params).values())))
@@ -89,6 +84,12 @@ def select_met(domain: Tensor, sources: int, dtype: torch.dtype) -> Tensor:
     """Return (domain, source) the matrix that takes the copies of all sources to those of these domains: 1 where the
     domain is the source, else 0."""
     return (domain.unsqueeze(1) == torch.arange(sources, device=domain.device)).to(dtype)
+
+
+def build_contrast(met: Tensor) -> Tensor:
+    """Return (domain, source) the matrix that takes the copies of all sources to those of these domains, each less the
+    mean of theirs. met: that of `select_met`."""
+    return met - met.mean(0)
 
 
 def build_past_contrast(met: Tensor) -> Tensor:
@@ -111,8 +112,9 @@ def compute_losses(net: Net, common: Params, copies: Params, episode: Episode) -
 def compute_gradient(net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
     """Return the gradient of the sum of all domains' losses, each with its copies, and that sum.
 
-    Where more than the head is copied, one by one: products of stacks of matrices would give gradients whose order in
-    memory is not that of the weights.
+    Where more than the head is copied, domain by domain: in a stack of trials all of them at once (a gradient inside a
+    `vmap` lies in memory as its weights do, one around it does not), else one after the other, since a convolution with
+    other weights for every domain is slow.
     """
     step, sources = episode.by_source(), count_sources(params)
     if step.domains < sources:
@@ -124,14 +126,18 @@ def compute_gradient(net: Net, params: Params, episode: Episode) -> tuple[Params
     common, copies = select_shared(params), select_copies(params)
     if _are_in_head(net, copies):
         return grad_and_value(lambda w: compute_losses(net, select_shared(w), select_copies(w), step).sum())(params)
-    each = [
-        grad_and_value(net.loss)({**common, **{name: w.select(0, i) for name, w in copies.items()}}, step.minibatch(i))
-        for i in range(step.domains)
-    ]
-    stacked = {name: torch.stack([gradient[name] for gradient, _ in each]) for name in (*common, *copies)}
+    one = grad_and_value(lambda copy, batch: net.loss(copy, batch))
+    if tree.is_transformed():
+        stacked, losses = vmap(lambda copy, batch: one({**common, **copy}, batch))(copies, step.minibatches)
+    else:
+        each = [
+            one({**common, **{name: w.select(0, i) for name, w in copies.items()}}, step.minibatch(i))
+            for i in range(step.domains)
+        ]
+        stacked = {name: torch.stack([gradient[name] for gradient, _ in each]) for name in (*common, *copies)}
+        losses = torch.stack([loss for _, loss in each])
     gradients = {name: g.sum(0) if name in common else g for name, g in stacked.items()}
-    value = torch.stack([loss for _, loss in each]).sum()
-    return {name: gradients[name.removeprefix(PREFIX)] for name in params}, value
+    return {name: gradients[name.removeprefix(PREFIX)] for name in params}, losses.sum()
 
 
 def average(copies: Params) -> Params:

@@ -16,6 +16,8 @@ from seqdg.core import Chainable, Loss, Number, Numbers, Range, setting
 from seqdg.core.positions import check_count, pick, pick_from_end
 from seqdg.nets.net import Net
 
+Gradient = Callable[[Params], tuple[Params, Tensor]]  # gradient and value of a loss, at these weights
+
 
 @dataclass(frozen=True)
 class LookAhead(Chainable):
@@ -177,29 +179,37 @@ def second_order(algorithm: LookAhead, net: Net, params: Params, episode: Episod
     return direction, total
 
 
-def exact_by_products(algorithm: LookAhead, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-    """S-MLDG, exact, as Hessian-vector products of the direction over the past, taken forward through it:
+def prefers_products(episode: Episode) -> bool:
+    """Whether a Hessian-vector product is taken sooner forward through a gradient than back through it: a GPU is slow
+    at the second derivative of a convolution."""
+    return episode.x.is_cuda and episode.x.dim() > 3
 
-        d_i(w) = d_{i-1}(w) + beta_i * (v - alpha_i * H_{i-1} v),   v = grad l(D_i, .) at w - alpha_i * d_{i-1}(w)
 
-    Each domain costs four times the one before it, where nested gradients cost three; but a GPU is slow at the second
-    derivative of a convolution and fast at this.
+def look_ahead_by_product(
+    past: Gradient, new: Loss, weights: Params, alpha: Number, beta: Number
+) -> tuple[Params, Tensor]:
+    """Return the exact gradient of past(w) + beta * new(w - alpha * grad past(w)), and its value:
+
+        d + beta * (v - alpha * H v),   d = grad past(w), H its Hessian, v = grad new at w - alpha * d
+
+    past: returns gradient and value.
     """
-    n = episode.domains
+    direction, so_far = past(weights)
+    v, value = grad_and_value(new)(tree.add(weights, direction, -alpha))
+    bent = jvp(past, (weights,), (v,), has_aux=True)[1]
+    return tree.add(tree.add(direction, v, beta), bent, -alpha * beta), so_far + beta * value
 
-    def over(i: int) -> Callable[[Params], tuple[Params, Tensor]]:
-        alpha, beta = algorithm.coefficients(i, n)
-        gradient = grad_and_value(lambda weights: net.loss(weights, episode.minibatch(i)))
-        if i == 0:
-            return gradient
-        before = over(i - 1)
 
-        def direction(weights: Params) -> tuple[Params, Tensor]:
-            past, so_far = before(weights)
-            v, value = gradient(tree.add(weights, past, -alpha))
-            bent = jvp(before, (weights,), (v,), has_aux=True)[1]
-            return tree.add(tree.add(past, v, beta), bent, -alpha * beta), so_far + beta * value
+def exact_by_products(algorithm: LookAhead, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+    """S-MLDG, exact: along the path, what was looked ahead from so far is the past of the next domain.
 
-        return direction
+    Each domain costs four times the one before it, where nested gradients cost three.
+    """
+    past: Gradient = grad_and_value(judge(net, episode, 0))
+    for i in range(1, episode.domains):
+        past = _look_ahead_from(past, judge(net, episode, i), *algorithm.coefficients(i, episode.domains))
+    return past(params)
 
-    return over(n - 1)(params)
+
+def _look_ahead_from(past: Gradient, new: Loss, alpha: Number, beta: Number) -> Gradient:
+    return lambda weights: look_ahead_by_product(past, new, weights, alpha, beta)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.func import grad
+from torch.func import grad, grad_and_value
 
 from seqdg.algorithms import _layers as layers
 from seqdg.base import tree
@@ -15,6 +16,8 @@ from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets.net import Net
+
+LossOfInputs = Callable[[Params, Tensor], Tensor]
 
 
 @register("crossgrad")
@@ -62,8 +65,32 @@ class CrossGrad(Algorithm):
         return {**params, **tree.with_prefix(body, "domain.body."), **outputs}
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        x, constants = episode.x, tree.detach(params)
-        rows = x.shape[0] * x.shape[1]
+        (label, domain), x, constants = self._define_losses(net, episode), episode.x, tree.detach(params)
+        along_domain = self.move(x, grad(domain, argnums=1)(constants, x), self.epsilon_label)
+        along_label = self.move(x, grad(label, argnums=1)(constants, x), self.epsilon_domain)
+        return (
+            (1.0 - self.alpha_label) * label(params, x) + self.alpha_label * label(params, along_domain)
+            + (1.0 - self.alpha_domain) * domain(params, x) + self.alpha_domain * domain(params, along_label)
+        )  # fmt: skip
+
+    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        """One pass over the inputs gives the gradients of the weights and those that the other net's inputs follow."""
+        (label, domain), x = self._define_losses(net, episode), episode.x
+        own, other = tree.without_prefix(params, "domain."), tree.select_prefix(params, "domain.")
+        (of_label, from_label), label_there = grad_and_value(label, argnums=(0, 1))(own, x)
+        (of_domain, from_domain), domain_there = grad_and_value(domain, argnums=(0, 1))(other, x)
+        moved = self.move(x, from_domain, self.epsilon_label), self.move(x, from_label, self.epsilon_domain)
+        label_on, label_value = grad_and_value(label)(own, moved[0])
+        domain_on, domain_value = grad_and_value(domain)(other, moved[1])
+        direction = {
+            **tree.mix(of_label, label_on, self.alpha_label), **tree.mix(of_domain, domain_on, self.alpha_domain)
+        }  # fmt: skip
+        value = (1.0 - self.alpha_label) * label_there + self.alpha_label * label_value
+        value = value + (1.0 - self.alpha_domain) * domain_there + self.alpha_domain * domain_value
+        return {name: direction[name] for name in params}, value
+
+    def _define_losses(self, net: Net, episode: Episode) -> tuple[LossOfInputs, LossOfInputs]:
+        """Return the losses of label and domain as functions of the weights and the inputs."""
 
         def label(weights: Params, inputs: Tensor) -> Tensor:
             return layers.label_loss(net, weights, net.domain_features(weights, episode._replace(x=inputs)), episode.y)
@@ -72,12 +99,11 @@ class CrossGrad(Algorithm):
             z = net.domain_features(tree.under_prefix(weights, "domain.body."), episode._replace(x=inputs))
             return layers.domain_loss(layers.linear(weights, "domain.head.", z), episode.domain)
 
-        along_domain = x + self.epsilon_label * self.limit(rows * grad(domain, argnums=1)(constants, x))
-        along_label = x + self.epsilon_domain * self.limit(rows * grad(label, argnums=1)(constants, x))
-        return (
-            (1.0 - self.alpha_label) * label(params, x) + self.alpha_label * label(params, along_domain)
-            + (1.0 - self.alpha_domain) * domain(params, x) + self.alpha_domain * domain(params, along_label)
-        )  # fmt: skip
+        return label, domain
+
+    def move(self, x: Tensor, gradient: Tensor, epsilon: Number) -> Tensor:
+        """Move inputs along the gradient of each one's own loss, given that of the mean over all."""
+        return x + epsilon * self.limit(x.shape[0] * x.shape[1] * gradient)
 
     def limit(self, gradient: Tensor) -> Tensor:
         return self.clip * torch.clamp(gradient / self.clip, -1.0, 1.0)

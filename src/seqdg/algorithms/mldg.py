@@ -15,6 +15,9 @@ from seqdg.algorithms._look_ahead import (
     compute_directions,
     differentiate_to_order,
     exact_by_products,
+    judge,
+    look_ahead_by_product,
+    prefers_products,
     second_order,
     split_last,
 )
@@ -71,6 +74,13 @@ class MLDG(LookAhead):
         total: Tensor = so_far + beta * net.loss(ahead, episode.minibatch(last))
         return total
 
+    def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
+        if self.order == 0 and prefers_products(episode) and not self.recompute:
+            before, last = split_last(episode)
+            past = grad_and_value(lambda weights: combine(net.losses(weights, before), self.reduction))
+            return look_ahead_by_product(past, judge(net, episode, last), params, *self.coefficients(1, 2))
+        return super().gradient(net, params, episode)
+
     def begin(self, net: Net, episode: Episode) -> Loss:
         return super().begin(self._wrap(net), episode)
 
@@ -94,7 +104,7 @@ class MLDG(LookAhead):
             return second_order(self, net, params, episode)
         if 0 < self.order < n:
             return differentiate_to_order(self, net, params, episode, self.order)
-        if episode.x.is_cuda and 1 < n <= 3 and not self.recompute:
+        if prefers_products(episode) and 1 < n <= 3 and not self.recompute:
             return exact_by_products(self, net, params, episode)
         exact, total = replace(self, order=0), self.begin(net, episode)
         for i in range(1, n):

@@ -14,9 +14,9 @@ from seqdg.algorithms import _branches as branches
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.core import Chainable, Loss, Number, Range, register, setting
+from seqdg.kernels.copies import Contrasts
 from seqdg.nets.net import Net
 
-Linear = Callable[[Tensor], Tensor]
 EPSILON = 1e-6  # the norm is sqrt(s + EPSILON^2), so that equal copies (the start) give no kick
 
 
@@ -86,38 +86,28 @@ class UndoBias(Chainable):
         return total
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        sources = branches.count_sources(params)
-        if episode.domains == sources:
-            return self._gradient(net, params, episode, branches.subtract_mean, branches.subtract_mean)
-        met = branches.select_met(episode.domain, sources, episode.x.dtype)
-        return self._contrast(net, params, episode, met - met.mean(0))
+        return self._gradient(net, params, episode, branches.build_contrast)
 
     def along(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         """The whole path at once."""
-        met = branches.select_met(episode.domain, branches.count_sources(params), episode.x.dtype)
-        return self._contrast(net, params, episode, branches.build_past_contrast(met))
-
-    def _contrast(self, net: Net, params: Params, episode: Episode, matrix: Tensor) -> tuple[Params, Tensor]:
-        return self._gradient(
-            net, params, episode, lambda copies: torch.tensordot(matrix, copies, 1),
-            lambda pulls: torch.tensordot(matrix.transpose(0, 1), pulls, 1),
-        )  # fmt: skip
+        return self._gradient(net, params, episode, branches.build_past_contrast)
 
     def _gradient(
-        self, net: Net, params: Params, episode: Episode, contrast: Linear, transposed: Linear
+        self, net: Net, params: Params, episode: Episode, build: Callable[[Tensor], Tensor]
     ) -> tuple[Params, Tensor]:
         """That of the losses and that of the pull in closed form: contrasts C w of the copies have
 
         d/dw of lam * sum over i of || (C w)_i ||  =  C' (lam / || (C w)_i || * (C w)_i)
         """
         direction, value = branches.compute_gradient(net, params, episode)
-        away = {name: contrast(w) for name, w in branches.select_copies(params).items()}
-        square = torch.stack([torch.linalg.vector_norm(w.flatten(1), dim=1) ** 2 for w in away.values()]).sum(0)
+        met = branches.select_met(episode.domain, branches.count_sources(params), episode.x.dtype)
+        contrasts = Contrasts(build(met), branches.select_copies(params))
+        square = contrasts.measure()
         distance = square if self.squared else torch.sqrt(square + EPSILON**2)
         pull = 2.0 * self.lam * torch.ones_like(square) if self.squared else self.lam / distance
-        for name, w in away.items():
-            pulled = transposed(pull.reshape(-1, *(1,) * (w.dim() - 1)) * w)
-            direction[branches.PREFIX + name] = direction[branches.PREFIX + name] + pulled
+        for name in contrasts.copies:
+            full = branches.PREFIX + name
+            direction[full] = contrasts.add_pull(name, pull, direction[full])
         return direction, value + self.lam * distance.sum()
 
     def deploy(self, params: Params, memory: Params) -> Params:

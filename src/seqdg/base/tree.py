@@ -26,9 +26,14 @@ def add(a: Tree, b: Tree, scale: float | Tensor = 1.0) -> dict[str, Tensor]:
     return {name: torch.add(value, b[name], alpha=scale) for name, value in a.items()}
 
 
+def is_transformed() -> bool:
+    """Whether a transform of torch.func is at work, such as the `vmap` over the trials of a stack."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def _is_plain_cuda(a: Tree) -> bool:
     """Whether all names can be treated in one launch: on a GPU, outside transforms of torch.func."""
-    return bool(a) and torch._C._functorch.peek_interpreter_stack() is None and next(iter(a.values())).is_cuda
+    return bool(a) and not is_transformed() and next(iter(a.values())).is_cuda
 
 
 def _add_together(a: Tree, b: Tree, scale: float | Tensor) -> dict[str, Tensor]:
@@ -87,6 +92,11 @@ def with_prefix(a: Tree, prefix: str) -> dict[str, Tensor]:
 def under_prefix(a: Tree, prefix: str) -> dict[str, Tensor]:
     """Return the entries whose name starts with the prefix, and remove it from their names."""
     return {name[len(prefix) :]: value for name, value in a.items() if name.startswith(prefix)}
+
+
+def select_prefix(a: Tree, prefix: str) -> dict[str, Tensor]:
+    """Return the entries whose name starts with the prefix, under their names."""
+    return {name: value for name, value in a.items() if name.startswith(prefix)}
 
 
 def without_prefix(a: Tree, prefix: str) -> dict[str, Tensor]:

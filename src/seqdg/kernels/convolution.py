@@ -158,7 +158,7 @@ def can_run_kernels(x: Tensor) -> bool:
 
     The kernels have no second derivative and do not work on stacks (`vmap`).
     """
-    if not x.is_cuda or x.numel() >= 2**31 or isinstance(x, FakeTensor) or not _has_triton():
+    if not x.is_cuda or x.numel() >= 2**31 or isinstance(x, FakeTensor) or not has_triton():
         return False
     levels: list[Any] = [level.key() for level in retrieve_all_functorch_interpreters()]
     return levels in ([], [TransformType.Grad])
@@ -175,7 +175,7 @@ def _choose_dtype(x: Tensor) -> torch.dtype:
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
     try:
         import seqdg.kernels.triton_convolution  # noqa: F401
     except ImportError:

@@ -42,10 +42,18 @@ def _compile(function: Callable[..., tuple[Tensor]], flat: list[Any], backend: s
         return function(*(next(given) if isinstance(value, Tensor) else value for value in flat))
 
     with torch.no_grad():
-        graph = make_fx(of_tensors, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
+        graph = _trace(of_tensors, tensors)
         inductor = backend == "inductor"
         compiled = torch._inductor.compile(graph, tensors, options=_choose_options()) if inductor else graph
     return lambda *values: compiled(*(value for value in values if isinstance(value, Tensor)))
+
+
+def _trace(function: Callable[..., Any], tensors: list[Any]) -> torch.fx.GraphModule:
+    """Write down every operation of the function, without taking them where that is possible."""
+    try:
+        return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
+    except RuntimeError:  # forward-mode derivatives inside others do not know the device of tensors without numbers
+        return make_fx(function, tracing_mode="real")(*(t.clone() for t in tensors))
 
 
 def _choose_options() -> dict[str, Any]:
