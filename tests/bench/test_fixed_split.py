@@ -168,6 +168,17 @@ def test_a_rule_for_which_the_split_has_no_rows_is_refused_before_training(tmp_p
         plan(tmp_path, request=Request(["agg"], select="domain-val"))
 
 
+def test_check_shows_a_fixed_split_and_refuses_one_that_makes_no_sense(tmp_path):
+    write(tmp_path, data=COLUMN)
+    done = seqdg("check", tmp_path / "cities.toml", "--data", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "fixed split: train lima, oslo, rome; validation kiev; test bonn, riga" in done.stdout
+    write(tmp_path, protocol=LISTS.replace("kiev", "rome"))
+    done = seqdg("check", tmp_path / "cities.toml", "--data", tmp_path)
+    assert done.returncode == 2
+    assert "names the domain 'rome' in train_domains and validation_domains" in done.stderr
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fixed")

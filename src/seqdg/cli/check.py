@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqdg.cli import options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from seqdg.bench.benchmark import Benchmark
 
 WRAPPED = ("agg", "fo-s-mldg", "metareg")  # what a wrapper is checked around: plain, sequential, of two stages
 
@@ -52,9 +57,25 @@ def check(
         raise UsageError(f"Give --data the folder that holds {' or '.join(spec.path)}.")
     with count_files("reading images") as progress:
         outcome = check_dataset(spec, data, allow_partial, progress, chosen.held_out_in_turn)
-    typer.echo(outcome.format())
+    split = _describe_split(chosen, data, allow_partial) if outcome.ok else ""
+    typer.echo(split + outcome.format())
     if not outcome.ok:
         raise typer.Exit(2)
+
+
+def _describe_split(benchmark: Benchmark, data: Path, allow_partial: bool) -> str:
+    """Say what a fixed split trains on, chooses by and tests; raise a UsageError where it makes no sense."""
+    from seqdg.base.words import list_some
+
+    if benchmark.held_out_in_turn != () and not benchmark.data.get("split_column"):
+        return ""
+    fixed = benchmark.fix_split(benchmark.make_task(data, allow_partial).dataset())
+    parts = {
+        "train": fixed.protocol.train_domains,
+        "validation": fixed.protocol.validation_domains,
+        "test": fixed.test_domains,
+    }
+    return f"fixed split: {'; '.join(f'{part} {list_some(names)}' for part, names in parts.items() if names)}\n"
 
 
 def _is_algorithm(name: str) -> bool:
