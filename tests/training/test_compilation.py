@@ -45,6 +45,18 @@ def test_a_traced_step_follows_a_schedule(monkeypatch):
         assert not torch.allclose(traced.params[key], plain.params[key], rtol=0, atol=1e-9)
 
 
+def test_a_step_that_cannot_be_compiled_is_taken_as_it_is_written(monkeypatch, caplog):
+    def refuse(function, flat, backend):
+        raise ValueError("no compiler\nand more")
+
+    monkeypatch.setattr("seqdg.training.compilation._compile", refuse)
+    eager, _ = _train("agg", "cpu", False, 4)
+    refused, stack = _train("agg", "cpu", True, 4)
+    assert [r.getMessage().split(": ")[1] for r in caplog.records] == ["no compiler"]
+    assert not stack.compiles
+    assert all(torch.equal(refused.params[key], value) for key, value in eager.params.items())
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["agg", "fo-s-mldg", "s-undo-bias", "s-mldg", "fo-s-mldg+ema"])
 def test_a_compiled_step_is_the_eager_step(name):

@@ -273,7 +273,8 @@ def build_stack(group: Group, task: Task, device: torch.device, sets_precision: 
         for trials, (algorithm, views) in zip(group.trainings, share_trainings(group), strict=True)
     ]
     each = [trials[0] for trials in group.trainings]
-    return Stack(net.to(device), task.make_inputs(each, built[first.seed], device), jobs)
+    inputs = task.make_inputs(each, built[first.seed], device)
+    return Stack(net.to(device), inputs, jobs, compiles=group.compiles)
 
 
 def _make_job(

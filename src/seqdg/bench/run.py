@@ -20,7 +20,7 @@ from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_sho
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.learner import find_learner
-from seqdg.bench.plan import Plan, plan_further
+from seqdg.bench.plan import Plan, choose_compiled, plan_further
 from seqdg.bench.reuse import list_reused
 from seqdg.results.commands import add_command
 from seqdg.results.directory import lock_directory, make_directory
@@ -50,6 +50,7 @@ class Where:
     out: Path | None = None  # run directory; None: runs/BENCHMARK
     device: str = "auto"
     executor: ExecutorChoice = ExecutorChoice()
+    compiling: str = "auto"  # whether steps are compiled: auto, on, off
     checkpoint: float = 60.0  # seconds between checkpoints of trials that take longer; 0: none
     save_weights: str = ""  # last: after the last step; chosen: those of the chosen step, too
     save_predictions: bool = False
@@ -123,6 +124,7 @@ class _Runner:
     def _train(self, planned: Plan, where: Where, executor: Executor) -> list[Record]:
         """Train what a plan lacks, and return the records that failed."""
         store, session, task = self.store, self.session, self.session.task
+        planned = choose_compiled(planned, session.device, where.compiling)
         finished = store.finished()
         if isinstance(session.keep.files, Folder):
             remove_checkpoints(session.keep.files, finished)

@@ -135,6 +135,7 @@ class Group:
     """Trials that are trained together."""
 
     trials: tuple[Trial, ...]
+    compiles: bool = False  # whether their step is compiled
 
     @cached_property
     def key(self) -> str:

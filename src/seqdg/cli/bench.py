@@ -32,6 +32,7 @@ def bench(
     workers: options.Workers = None,
     gpus_per_worker: options.GpusPerWorker = None,
     address: options.Address = None,
+    compile: options.Compile = "auto",
     checkpoint: options.Checkpoint = 60.0,
     save_weights: options.SaveWeights = None,
     save_predictions: options.SavePredictions = False,
@@ -61,7 +62,7 @@ def bench(
                 steps=steps, seed=seed, settings=settings or (), search=search, reuse=reuse,
                 settings_from=settings_from, select=select, precision=precision,
                 data=data, out=directory, device=device, executor=executor, workers=workers,
-                gpus_per_worker=gpus_per_worker, address=address, checkpoint=checkpoint,
+                gpus_per_worker=gpus_per_worker, address=address, compile=compile, checkpoint=checkpoint,
                 save_weights=save_weights or False, save_predictions=save_predictions,
                 weights=weights, allow_partial=allow_partial, domainbed=domainbed, command=quote_command(),
             )  # fmt: skip

@@ -16,17 +16,27 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 
+class CompilationError(RuntimeError):
+    """Why a step could not be compiled."""
+
+
 def compile_at_first_call(function: Callable[..., Tensor], backend: str = "inductor") -> Callable[..., Tensor]:
     """Return the same function of tensors, compiled for the shapes of its first call. It may write over its inputs.
 
     backend: "inductor", torch's compiler, or "none", which runs what was traced operation by operation.
+    Raises a CompilationError, and changes nothing, where it cannot be compiled.
     """
     made: list[Callable[..., Any]] = []
 
     def call(*arguments: Any) -> Tensor:
         flat, structure = pytree.tree_flatten(arguments)
         if not made:
-            made.append(_compile(lambda *leaves: (function(*pytree.tree_unflatten(leaves, structure)),), flat, backend))
+            try:
+                made.append(
+                    _compile(lambda *leaves: (function(*pytree.tree_unflatten(leaves, structure)),), flat, backend)
+                )
+            except Exception as error:  # whatever a compiler may raise
+                raise CompilationError(next(iter(str(error).splitlines()), type(error).__name__)) from error
         (out,) = made[0](*flat)
         result: Tensor = out
         return result

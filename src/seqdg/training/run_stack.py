@@ -170,7 +170,13 @@ class _Run:
 
     @cached_property
     def _origin(self) -> dict[str, str]:
-        return {"device": name_device(self.device), "commit": find_commit(), **list_versions(), **self.keep.along}
+        where = {"device": name_device(self.device), "commit": find_commit()}
+        return {**where, **list_versions(), **self._compiler, **self.keep.along}
+
+    @cached_property
+    def _compiler(self) -> dict[str, str]:
+        """What compiles the steps, if anything does: the same bits need the same."""
+        return {"compiler": "inductor"} if self.stack.compiles else {}
 
     def _read_checkpoint(self) -> Snapshot | None:
         """Read what this stack left, if the same device and versions made it: a trial has one origin."""
@@ -218,7 +224,7 @@ class _Run:
             peak_memory=measure_peak_memory(self.device),
             stacked=size,
             device=name_device(self.device),
-            versions=list_versions(),
+            versions={**list_versions(), **self._compiler},
             commit=find_commit(),
             weights=digest,
             notes=list(self.notes),

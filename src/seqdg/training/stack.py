@@ -28,7 +28,7 @@ from seqdg.core.settings import collect_numbers, with_numbers
 from seqdg.core.wrapper import SharedTraining
 from seqdg.nets.net import Net
 from seqdg.training.capture import CapturedStep, Carried, StepData, copy_carried
-from seqdg.training.compilation import compile_at_first_call
+from seqdg.training.compilation import CompilationError, compile_at_first_call
 from seqdg.training.evaluated import EvaluatedRows, lay_out_rows
 from seqdg.training.inputs import Inputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
@@ -310,7 +310,19 @@ class Stack:
             taken: Tensor = loss
             return taken
 
-        return compile_at_first_call(take)
+        compiled = compile_at_first_call(take)
+
+        def attempt(carried: Carried, episode: Episode, factor: Tensor | None) -> Tensor:
+            if self.compiles:
+                try:
+                    return compiled(carried, episode, factor)
+                except CompilationError as error:
+                    self.compiles = False
+                    log.warning("The step cannot be compiled and is taken as it is written: %s", error)
+            self._steps[stage] = self._make_step(stage)
+            return self._steps[stage](carried, episode, factor)
+
+        return attempt
 
     def _scale_rates(self, factor: Tensor | None, pace: Number) -> Rates:
         """Return the rates of one step. factor: (trial,) what the schedules make of them."""

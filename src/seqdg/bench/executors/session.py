@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -59,7 +59,7 @@ def train_group(group: Group, session: Session, tick: Callable[[int], None]) -> 
     torch.cuda.empty_cache()
     middle = len(group.trainings) // 2
     halves = (group.trainings[:middle], group.trainings[middle:])
-    groups = [Group(tuple(trial for one in half for trial in one)) for half in halves]
+    groups = [replace(group, trials=tuple(trial for one in half for trial in one)) for half in halves]
     return [record for half in groups for record in train_group(half, session, tick)]
 
 
