@@ -137,6 +137,11 @@ def test_records_say_what_the_lines_say(write: Write, tmp_path: Path) -> None:
     assert (protocol["lr"], protocol["batch"], protocol["steps"], protocol["validation"]) == (1e-5, 32, 101, 0.2)
     assert (first.seconds, first.peak_memory) == (0.5 * 101, round(1.5 * 2**30))
     assert first.losses == [2.0, 2.0 / 101]
+    with pytest.raises(
+        UsageError, match=r"This run has no log_loss: it was made without it\. Choose one of: accuracy\."
+    ):
+        Results.open(tmp_path / "run").table(criterion="log_loss")
+    assert "another program trained them" in seqdg("rerun", tmp_path / "run").stderr
     assert "mixes trainings" not in str(Results.open(tmp_path / "run").table())
 
 

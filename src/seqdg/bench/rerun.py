@@ -83,6 +83,8 @@ def pick_records(records: Sequence[Record], keys: Sequence[str], sample: int, se
     finished = [r for r in records if r.status != FAILED and (keys or not r.members)]
     if not finished:
         raise UsageError("The run holds no finished trial to train again.")
+    if all(is_imported(r) for r in finished):
+        raise UsageError("These trials were imported: another program trained them, and seqdg cannot repeat that.")
     if not keys:
         if sample < 1:
             raise UsageError(f"{sample} trials were asked for, but at least 1 is needed.")

@@ -92,8 +92,10 @@ def _keep_tabled(records: Sequence[Record]) -> list[Record]:
 
 
 def _check_criterion(records: Sequence[Record], criterion: str) -> None:
-    if any(r.history and criterion not in r.history[-1].held_out for r in records):
-        others = ", ".join(name for name, unit in CRITERIA.items() if name != criterion and not unit.scope)
+    lacking = [r for r in records if r.history and criterion not in r.history[-1].held_out]
+    if lacking:
+        known = [name for name, unit in CRITERIA.items() if name != criterion and not unit.scope]
+        others = "accuracy" if is_imported(lacking[0]) else ", ".join(known)
         scope = CRITERIA[criterion].scope
         why = f"it is recorded for {scope} alone" if scope else "it was made without it"
         raise UsageError(f"This run has no {criterion}: {why}. Choose one of: {others}.")
