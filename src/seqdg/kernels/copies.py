@@ -32,7 +32,8 @@ class Contrasts:
         """Return (row,) the squared norm of each contrast, over all names."""
         if self.fused:
             return torch.stack([_Measure.apply(self.matrix, w) for w in self.copies.values()]).sum(0)
-        return torch.stack([torch.linalg.vector_norm(w.flatten(1), dim=1) ** 2 for w in self._away.values()]).sum(0)
+        norms: list[Tensor] = [torch.linalg.vector_norm(w.flatten(1), dim=1) for w in self._away.values()]
+        return torch.stack([norm**2 for norm in norms]).sum(0)
 
     def add_pull(self, name: str, strengths: Tensor, d: Tensor) -> Tensor:
         """Return d + C' (strength * C w). strengths: (row,)"""
@@ -40,13 +41,15 @@ class Contrasts:
             pulled: Tensor = _Pull.apply(self.matrix, self.copies[name], strengths, d)
             return pulled
         away = self._away[name]
-        return d + torch.tensordot(self.matrix.T, strengths.reshape(-1, *(1,) * (away.dim() - 1)) * away, 1)
+        back: Tensor = torch.tensordot(self.matrix.T, strengths.reshape(-1, *(1,) * (away.dim() - 1)) * away, 1)
+        return d + back
 
 
 def _contrast(matrix: Tensor, copies: Tensor) -> Tensor:
     """Return (row, ...) C w, from differences, so that equal copies give zero to the last bit."""
     others = len(copies) - 1
-    return torch.tensordot(matrix.narrow(1, 1, others), copies.narrow(0, 1, others) - copies.narrow(0, 0, 1), 1)
+    away: Tensor = torch.tensordot(matrix.narrow(1, 1, others), copies.narrow(0, 1, others) - copies.narrow(0, 0, 1), 1)
+    return away
 
 
 def _can_run(copies: Tensor) -> bool:
@@ -59,7 +62,7 @@ def _can_run(copies: Tensor) -> bool:
 
 class _Measure(torch.autograd.Function):
     @staticmethod
-    def forward(matrix: Tensor, copies: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(matrix: Tensor, copies: Tensor) -> Tensor:
         raise NotImplementedError("only inside a vmap")
 
     @staticmethod
@@ -67,7 +70,7 @@ class _Measure(torch.autograd.Function):
         """Nothing is kept: there is no way back."""
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[Tensor, int]:  # type: ignore[override]
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[Tensor, int]:
         from seqdg.kernels.triton_copies import measure_contrasts as measure
 
         return measure(*_bring_forward(info, in_dims, tensors)), 0
@@ -75,7 +78,7 @@ class _Measure(torch.autograd.Function):
 
 class _Pull(torch.autograd.Function):
     @staticmethod
-    def forward(matrix: Tensor, copies: Tensor, strengths: Tensor, d: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(matrix: Tensor, copies: Tensor, strengths: Tensor, d: Tensor) -> Tensor:
         raise NotImplementedError("only inside a vmap")
 
     @staticmethod
@@ -83,7 +86,7 @@ class _Pull(torch.autograd.Function):
         """Nothing is kept: there is no way back."""
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[Tensor, int]:  # type: ignore[override]
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[Tensor, int]:
         from seqdg.kernels.triton_copies import add_pull as add
 
         return add(*_bring_forward(info, in_dims, tensors)), 0
