@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from seqdg.bench.benchmark import load_benchmark
 from seqdg.data.load import load_dataset
 from seqdg.data.spec import DataSpec
 
@@ -53,6 +54,9 @@ def test_camelyon17_divides_hospitals_as_wilds_does(tmp_path):
         "hospital 2": "test",
     }  # fmt: skip
     assert data.validation.nonzero().flatten().tolist() == [3]
+    fixed = load_benchmark("camelyon17").fix_split(data)
+    assert fixed.protocol.train_domains == ("hospital 0", "hospital 3", "hospital 4")
+    assert (fixed.protocol.validation_domains, fixed.test_domains) == (("hospital 1",), ("hospital 2",))
     assert data.groups == ("0", "1", "2", "3", "4")
     assert data.y.tolist() == [0, 1] * 5
 
@@ -67,6 +71,7 @@ def test_iwildcam_reads_the_parts_of_the_list(tmp_path):
     data = load_dataset(describe("iwildcam", class_count=None), tmp_path)
     assert data.domains == ("0", "2", "3")
     assert data.parts == ("train", "validation", "test")
+    assert load_benchmark("iwildcam").fix_split(data).test_domains == ("3",)
     assert data.validation.tolist() == [False, False, True, False, False, False, False]
 
 
