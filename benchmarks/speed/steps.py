@@ -45,6 +45,7 @@ def parse_options() -> argparse.Namespace:
         "--fixed", action="store_true", help="the same batch every step: what the data cost is the rest"
     )
     parser.add_argument("--eager", action="store_true", help="no CUDA graph")
+    parser.add_argument("--compile", action="store_true", help="the step is compiled by torch's compiler")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
 
@@ -85,6 +86,7 @@ def measure_milliseconds(name: str, options: argparse.Namespace, task: Task) -> 
     device = torch.device(options.device)
     stack = build_stack(Group(make_trials(name, options)), task, device)
     stack.captures &= not options.eager
+    stack.compiles = getattr(options, "compile", False)
     if options.fixed:
         batch = stack.inputs.load_step(*(stack._draw_steps(0, 0, 1)[name][0] for name in ("rows", "key")))
         stack.inputs.load_step = lambda rows, key: batch  # type: ignore[method-assign]
@@ -117,7 +119,8 @@ def print_table(options: argparse.Namespace, task: Task) -> None:
     shape = f"{options.domains} domains x {options.batch}" + (
         f", {options.trials} trials" if options.trials > 1 else ""
     )
-    how = ("eager" if options.eager else "captured") + (", a fixed batch" if options.fixed else "")
+    how = ("eager" if options.eager else "captured") + (", compiled" if options.compile else "")
+    how += ", a fixed batch" if options.fixed else ""
     what = f"{options.net}, {shape}, BatchNorm {options.policy}, {options.precision}, {how}"
     print(f"{what}; {where}, torch {torch.__version__}", flush=True)
     base = None
