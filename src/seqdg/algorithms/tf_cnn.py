@@ -35,7 +35,9 @@ class TFCNN(Algorithm):
 
     The start is ours: V_0 is the net's own weight, projected on the leading singular vectors along each axis, and V_i
     is 0. So are the ranks and the default, to factor the head alone. Where all layers are factored, the
-    learning rate must be lower: on the rotated digits 0.2 diverges, 0.02 trains.
+    learning rate must be lower: on the rotated digits 0.2 diverges, 0.02 trains. V_0 alone is evaluated, and does not
+    reach AGG on validation rows of the sources: 86.8 % on the rotated digits, where AGG has 87.6 %, and 63.7 % on
+    Office-Caltech10, where AGG has 68.5 %, with rank 1 and the best rate tried; rank 0.5 is 2 and 6 points worse.
 
     rank: of every axis, as a share of its length (that of domains: at least 2).
     branches: which weights are factored: all, those of the head, or those whose name matches.

@@ -128,7 +128,10 @@ class DICALearner(ArrayLearner):
 
     The components of the class `DICA` are learned from some of the rows. A logistic regression of the standardized
     components, where the paper has a support vector machine, is fitted to all, and gives the probabilities. The width
-    is the best of five by source validation on the bundled digits; the other values but the weight are ours too.
+    is the best of five by source validation on the bundled digits; the other values but the weight are ours too. On
+    validation rows of the sources it stays behind AGG: 85.9 % on the digits, where AGG has 87.6 %, and 60.6 % on
+    Office-Caltech10, where AGG has 68.5 %. As many components as classes less one, of a kernel over at most `most_rows`
+    rows, hold less than the features that a net learns from all.
 
     inverse_decay: C of the logistic regression.
     most_rows: how many rows the components are learned from, at most; the memory grows with its square.
