@@ -7,6 +7,7 @@ compiles sooner the next time.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +52,8 @@ def _compile(function: Callable[..., tuple[Tensor]], flat: list[Any], backend: s
         given = iter(values)
         return function(*(next(given) if isinstance(value, Tensor) else value for value in flat))
 
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a compiler warns of is not the user's to change
         graph = _trace(of_tensors, tensors)
         inductor = backend == "inductor"
         compiled = torch._inductor.compile(graph, tensors, options=_choose_options()) if inductor else graph

@@ -99,7 +99,7 @@ class Stack:
         self.outcomes = [(i, v) for i, job in enumerate(jobs) for v, view in enumerate(job.views) if view is not None]
         self.bounds = end_stages(self.algorithm, self.protocol.steps)
         self.captures = capture and inputs.device.type == "cuda" and inputs.is_resident
-        self.compiles = compiles
+        self.compiles = compiles and not self.alone  # one large net has kernels of its own
         self._steps: dict[int, Step] = {}  # by stage
         self._graphs: dict[int, CapturedStep] = {}
 
@@ -310,19 +310,36 @@ class Stack:
             taken: Tensor = loss
             return taken
 
-        compiled = compile_at_first_call(take)
+        compiled, checked = compile_at_first_call(take), list[bool]()
 
         def attempt(carried: Carried, episode: Episode, factor: Tensor | None) -> Tensor:
-            if self.compiles:
+            if self.compiles and not checked:
                 try:
-                    return compiled(carried, episode, factor)
+                    self._check_compiled(compiled, stage, carried, episode, factor)
+                    checked.append(True)
                 except CompilationError as error:
                     self.compiles = False
-                    log.warning("The step cannot be compiled and is taken as it is written: %s", error)
+                    log.warning("The step is not compiled but taken as it is written: %s", error)
+            if self.compiles:
+                return compiled(carried, episode, factor)
             self._steps[stage] = self._make_step(stage)
             return self._steps[stage](carried, episode, factor)
 
         return attempt
+
+    def _check_compiled(
+        self, compiled: Step, stage: int, carried: Carried, episode: Episode, factor: Tensor | None
+    ) -> None:
+        """Take one step both ways and raise a CompilationError where they differ by more than rounding."""
+        both = copy_carried(carried), copy_carried(carried)
+        compiled(both[0], episode, factor)
+        self._make_step(stage)(both[1], episode, factor)
+        share = 1e-6 if self.inputs.dtype == torch.float64 else 0.05
+        for name, before in carried["params"].items():
+            got, expected = both[0]["params"][name], both[1]["params"][name]
+            allowed = share * (expected - before).abs().max() + 1e-6 * before.abs().max()
+            if not bool((got - expected).abs().max() <= allowed):
+                raise CompilationError(f"compiled, it changes '{name}' in another way")
 
     def _scale_rates(self, factor: Tensor | None, pace: Number) -> Rates:
         """Return the rates of one step. factor: (trial,) what the schedules make of them."""
