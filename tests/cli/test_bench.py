@@ -123,7 +123,10 @@ def test_lists_name_every_algorithm_and_benchmark(seqdg):
 def test_the_list_of_data_sets_says_what_each_has_and_where_to_get_it(seqdg):
     found = {entry["name"]: entry for entry in json.loads(seqdg("list", "datasets", "--json").stdout)}
     assert found.keys() == {entry["name"] for entry in json.loads(seqdg("list", "benchmarks", "--json").stdout)}
-    assert all(entry["get"] and entry["domains"] and entry["classes"] for entry in found.values())
+    assert all(entry["get"] and entry["class_count"] for entry in found.values())
+    assert [name for name, entry in found.items() if not entry["domains"]] == ["fmow", "iwildcam"]  # named by the data
+    assert len(found["wisdm"]["domains"]) == 36
+    assert (found["domainnet"]["class_count"], found["pacs"]["class_count"]) == (345, 7)
     assert found["office-caltech10"]["counts"] == {"amazon": 958, "Caltech10": 1123, "dslr": 157, "webcam": 295}
     assert found["vlcs"]["counts"] == {"VOC2007": 3376, "LabelMe": 2656, "Caltech101": 1415, "SUN09": 3282}
     assert (found["pacs"]["format"], found["rotated-mnist"]["format"]) == ("images", "bundled")

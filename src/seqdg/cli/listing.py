@@ -114,7 +114,10 @@ def _list_datasets() -> list[dict[str, object]]:
         bundled = BUNDLED[table["format"]]() if table["format"] in BUNDLED else None
         data = bundled or DataSpec.from_table(name, table)
         entry: dict[str, object] = {"name": name, "domains": list(data.domains), "classes": list(data.classes)}
+        entry["class_count"] = len(data.classes)
         if isinstance(data, DataSpec):
+            entry["domains"] = list(data.domains or data.counts)
+            entry["class_count"] = data.class_count or len(data.classes)
             entry |= {"format": data.format, "counts": data.counts, "path": list(data.path), "get": data.get}
         else:
             counts = {domain: len(data.rows(domain)) for domain in data.domains}
@@ -126,10 +129,11 @@ def _list_datasets() -> list[dict[str, object]]:
 def _format_dataset(entry: dict[str, Any]) -> str:
     counts = entry["counts"]
     domains = ", ".join(f"{name} ({counts[name]})" if name in counts else name for name in entry["domains"])
+    classes = f": {', '.join(entry['classes'])}" if entry["classes"] else ""
     lines = [
         f"{entry['name']}: {entry['format']}",
-        f"  {len(entry['domains'])} domains: {domains}",
-        f"  {len(entry['classes'])} classes: {', '.join(entry['classes'])}",
+        f"  {len(entry['domains'])} domains: {domains}" if domains else "  domains: as the data name them",
+        f"  {entry['class_count']} classes{classes}",
         f"  below --data DIR: {', or '.join(entry['path'])}",
         f"  from: {entry['get']}",
     ]
