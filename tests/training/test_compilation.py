@@ -24,7 +24,7 @@ def _train(name, device, compiles, steps, settings=()):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_traced_step_is_the_step(name, monkeypatch):
-    monkeypatch.setattr("seqdg.training.stack.compile_at_first_call", partial(compile_at_first_call, backend="none"))
+    monkeypatch.setattr("seqdg.training.step.compile_at_first_call", partial(compile_at_first_call, backend="none"))
     eager, _ = _train(name, "cpu", False, 5)
     traced, _ = _train(name, "cpu", True, 5)
     for key, value in eager.params.items():
@@ -35,7 +35,7 @@ def test_a_traced_step_is_the_step(name, monkeypatch):
 
 
 def test_a_traced_step_follows_a_schedule(monkeypatch):
-    monkeypatch.setattr("seqdg.training.stack.compile_at_first_call", partial(compile_at_first_call, backend="none"))
+    monkeypatch.setattr("seqdg.training.step.compile_at_first_call", partial(compile_at_first_call, backend="none"))
     settings = ("agg.schedule=cosine", "agg.warmup=0.1")
     eager, _ = _train("agg", "cpu", False, 5, settings)
     traced, _ = _train("agg", "cpu", True, 5, settings)
@@ -66,7 +66,7 @@ def test_a_step_that_is_compiled_into_another_is_taken_as_it_is_written(monkeypa
 
         return call
 
-    monkeypatch.setattr("seqdg.training.stack.compile_at_first_call", compile_wrongly)
+    monkeypatch.setattr("seqdg.training.step.compile_at_first_call", compile_wrongly)
     eager, _ = _train("agg", "cpu", False, 4)
     refused, stack = _train("agg", "cpu", True, 4)
     assert "compiled, it changes 'head.bias' in another way" in caplog.text

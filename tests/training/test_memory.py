@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,49 @@ def test_a_captured_step_remembers_as_an_eager_one(dataset, name, trials):
     for ours, theirs in ((captured.params, eager.params), (captured.memory, eager.memory), (served, want)):
         for key, value in theirs.items():
             torch.testing.assert_close(ours[key], value, rtol=1e-9, atol=1e-9)
+
+
+@dataclass(frozen=True)
+class Lags(Algorithm):
+    """Follows the gradient of the step before, remembers the weights of the step before, and swaps two tensors."""
+
+    def memory(self, net, params, sources):
+        zeros = {f"late.{name}": torch.zeros_like(w) for name, w in params.items()}
+        before = {f"before.{name}": w.clone() for name, w in params.items()}
+        return {**zeros, **before, "left": torch.zeros(()), "right": torch.ones(())}
+
+    def step(self, net, params, memory, episode):
+        gradient, loss = self.gradient(net, params, episode)
+        new = {f"late.{name}": d for name, d in gradient.items()}
+        held = {f"before.{name}": w for name, w in params.items()}
+        direction = {name: memory[f"late.{name}"] for name in params}
+        return direction, loss, {**new, **held, "left": memory["right"], "right": memory["left"]}
+
+    def loss(self, net, params, episode):
+        return net.losses(params, episode).mean()
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+def test_a_memory_may_hold_weights_and_a_direction_may_be_the_memory(dataset, trials):
+    protocol = replace(PROTOCOL, optimizer="sgd")
+    stack = Stack(
+        make_net(), Inputs(dataset.x, dataset.y, CPU, torch.float64), make_jobs(dataset, [Lags()] * trials, protocol)
+    )
+    states = [stack.start()]
+    for step in range(1, 4):
+        states.append(stack.advance(states[-1], step))
+    rates = [job.protocol.lr for job in stack.jobs]
+    for before, after in pairwise(states):
+        for name, w in before.params.items():
+            assert torch.equal(after.memory[f"before.{name}"], w)
+            for i, lr in enumerate(rates):
+                want = w[i] - lr * before.memory[f"late.{name}"][i]
+                torch.testing.assert_close(after.params[name][i], want, rtol=0, atol=1e-12)
+    assert torch.equal(states[1].params["0.weight"], states[0].params["0.weight"])
+    assert not torch.equal(states[3].params["0.weight"], states[1].params["0.weight"])
+    assert [s.memory["left"].tolist() for s in states] == [
+        [0.0] * trials,
+        [1.0] * trials,
+        [0.0] * trials,
+        [1.0] * trials,
+    ]

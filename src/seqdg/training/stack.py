@@ -22,22 +22,21 @@ from torch.func import vmap
 
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm, Number
 from seqdg.core.settings import collect_numbers, with_numbers
 from seqdg.core.wrapper import SharedTraining
 from seqdg.nets.net import Net
 from seqdg.training.capture import CapturedStep, Carried, StepData, copy_carried
-from seqdg.training.compilation import CompilationError, compile_at_first_call
+from seqdg.training.compilation import CompilationError
 from seqdg.training.evaluated import EvaluatedRows, lay_out_rows
 from seqdg.training.inputs import Inputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.training.protocol import Protocol, Split, choose_optimizer, end_stages
 from seqdg.training.sampler import Sampler, Upcoming
+from seqdg.training.step import Step, StepWriter, select_slots
 
 DRAWN_AHEAD = 64  # steps
 log = logging.getLogger("seqdg")
-Step = Callable[[Carried, Episode, Tensor | None], Tensor]  # takes a step of all trials in place, returns their losses
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,9 @@ class Stack:
         self.bounds = end_stages(self.algorithm, self.protocol.steps)
         self.captures = capture and inputs.device.type == "cuda" and inputs.is_resident
         self.compiles = compiles and not self.alone  # one large net has kernels of its own
+        self._writer = StepWriter(
+            net, self.algorithm, self.optimizer, self.numbers, self.rates, self.over_trials, self.protocol.precision
+        )
         self._steps: dict[int, Step] = {}  # by stage
         self._graphs: dict[int, CapturedStep] = {}
 
@@ -257,123 +259,23 @@ class Stack:
     def _find_step(self, stage: int) -> Step:
         """Return the step of a stage, which is made at its first use."""
         if stage not in self._steps:
-            self._steps[stage] = self._make_compiled_step(stage) if self.compiles else self._make_step(stage)
+            written = self._writer.write(stage)
+            self._steps[stage] = self._try_compiled(self._writer.compile(stage), written) if self.compiles else written
         return self._steps[stage]
 
-    def _make_step(self, stage: int) -> Step:
-        """Make the step. Its last argument is what schedules make of the learning rates, (trial,), if there are any."""
-        direct = self._watch(self.over_trials(self._make_direction(stage)))
-
-        def take(carried: Carried, episode: Episode, factor: Tensor | None) -> Tensor:
-            params, memory, slots = carried["params"], carried["memory"], _select_slots(carried)
-            loss: Tensor
-            direction, loss, new = direct(params, memory, self.numbers, episode)
-            _overwrite(memory, new, params)
-            for pace, part in split_by_pace(self._with_numbers(self.numbers).stages()[stage][1], direction):
-                self.optimizer.update_in_place(params, part, slots, self._scale_rates(factor, pace))
-            return loss
-
-        return take
-
-    def _make_direction(self, stage: int) -> Callable[..., tuple[Params, Tensor, Params]]:
-        """Make the function that returns one trial's direction, loss and new memory."""
-        kind, half = self.inputs.device.type, self.protocol.precision == "bf16"
-
-        def direct(params: Params, memory: Params, numbers: Params, episode: Episode) -> Any:
-            algorithm = self._with_numbers(numbers).stages()[stage][1]
-            with torch.autocast(kind, torch.bfloat16, enabled=half, cache_enabled=False), _fix_order_of_sums():
-                return algorithm.step(self.net, params, memory, episode)
-
-        return direct
-
-    def _make_compiled_step(self, stage: int) -> Step:
-        """Make the same function of the whole step compiled, by its definition: the compiler finds what to fuse."""
-        direct, vary = self._make_direction(stage), self.rates.vary
-
-        def one(carried: Carried, numbers: Params, rates: Any, factor: Any, episode: Episode) -> tuple[Carried, Tensor]:
-            params, slots = carried["params"], _select_slots(carried)
-            direction, loss, memory = direct(params, carried["memory"], numbers, episode)
-            algorithm, own = self._with_numbers(numbers).stages()[stage][1], Rates(*rates) if vary else self.rates
-            lr = own.lr * factor[0] if factor else own.lr
-            for pace, part in split_by_pace(algorithm, direction):
-                params, slots = self.optimizer.update(params, part, slots, own._replace(lr=lr * pace))
-            return {"params": params, "memory": memory, **slots}, loss
-
-        stacked = self.over_trials(one)
-
-        def take(carried: Carried, episode: Episode, factor: Tensor | None) -> Tensor:
-            rates, factors = tuple(self.rates) if vary else (), () if factor is None else (factor,)
-            new, loss = stacked(carried, self.numbers, rates, factors, episode)
-            for kind, of in carried.items():
-                for name, old in of.items():
-                    old.copy_(new[kind][name])
-            taken: Tensor = loss
-            return taken
-
-        compiled, checked = compile_at_first_call(take), list[bool]()
+    def _try_compiled(self, compiled: Step, written: Step) -> Step:
+        """Return the compiled step, which gives way to the one as it is written where it cannot be compiled."""
 
         def attempt(carried: Carried, episode: Episode, factor: Tensor | None) -> Tensor:
-            if self.compiles and not checked:
+            if self.compiles:
                 try:
-                    self._check_compiled(compiled, stage, carried, episode, factor)
-                    checked.append(True)
+                    return compiled(carried, episode, factor)
                 except CompilationError as error:
                     self.compiles = False
                     log.warning("The step is not compiled but taken as it is written: %s", error)
-            if self.compiles:
-                return compiled(carried, episode, factor)
-            self._steps[stage] = self._make_step(stage)
-            return self._steps[stage](carried, episode, factor)
+            return written(carried, episode, factor)
 
         return attempt
-
-    def _check_compiled(
-        self, compiled: Step, stage: int, carried: Carried, episode: Episode, factor: Tensor | None
-    ) -> None:
-        """Take one step both ways and raise a CompilationError where they differ by more than rounding."""
-        both = copy_carried(carried), copy_carried(carried)
-        compiled(both[0], episode, factor)
-        self._make_step(stage)(both[1], episode, factor)
-        share = 1e-6 if self.inputs.dtype == torch.float64 else 0.05
-        for name, before in carried["params"].items():
-            got, expected = both[0]["params"][name], both[1]["params"][name]
-            allowed = share * (expected - before).abs().max() + 1e-6 * before.abs().max()
-            if not bool((got - expected).abs().max() <= allowed):
-                raise CompilationError(f"compiled, it changes '{name}' in another way")
-
-    def _scale_rates(self, factor: Tensor | None, pace: Number) -> Rates:
-        """Return the rates of one step. factor: (trial,) what the schedules make of them."""
-        lr, momentum, weight_decay = self.rates
-        if factor is not None:
-            lr = lr * (factor if self.rates.vary else factor[0])
-        if isinstance(pace, Tensor) and pace.dim() and not self.rates.vary:  # trials differ in nothing else
-            momentum, weight_decay = (torch.zeros_like(pace) + rate for rate in (momentum, weight_decay))
-        return Rates(lr if isinstance(pace, float) and pace == 1.0 else lr * pace, momentum, weight_decay)
-
-    def _watch(self, direct: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the same function, which raises an error where the algorithm changes weights or memory in place,
-        or returns another kind of memory than it was given."""
-        kind = type(self.algorithm).__name__
-
-        def watched(params: Params, memory: Params, *others: Any) -> Any:
-            parts = {"weights": params, "memory": memory}
-            held = [(part, name, t, t._version) for part, of in parts.items() for name, t in of.items()]
-            direction, loss, remembered = direct(params, memory, *others)
-            for part, name, t, version in held:
-                if t._version != version:
-                    raise UsageError(
-                        f"{kind} changes the {part} that it is given ('{name}') in place: let it make new ones."
-                    )
-            old, new = ({name: (tuple(t.shape), t.dtype) for name, t in m.items()} for m in (memory, remembered))
-            if old != new:
-                name = min(n for n in {**old, **new} if old.get(n) != new.get(n))
-                raise UsageError(
-                    f"{kind} is given '{name}' in its memory as {old.get(name)} and returns it as {new.get(name)} "
-                    "(shape over all trials, type): a memory keeps its names, shapes and types."
-                )
-            return direction, loss, remembered
-
-        return watched
 
     def _enter(self, state: State) -> None:
         """Begin the next stage, with a new optimizer."""
@@ -440,29 +342,7 @@ def _carry(state: State) -> Carried:
 
 
 def _put_back(state: State, carried: Carried) -> None:
-    state.params, state.memory, state.slots = carried["params"], carried["memory"], _select_slots(carried)
-
-
-def _select_slots(carried: Carried) -> Slots:
-    return {name: values for name, values in carried.items() if name not in ("params", "memory")}
-
-
-def split_by_pace(algorithm: Algorithm, direction: Params) -> list[tuple[Number, Params]]:
-    """Split a direction into the parts whose learning rate is the same multiple of the trial's."""
-    parts: dict[Any, tuple[Number, Params]] = {}
-    for name, d in direction.items():
-        pace = algorithm.pace(name)
-        parts.setdefault(id(pace) if isinstance(pace, Tensor) else pace, (pace, {}))[1][name] = d
-    return list(parts.values())
-
-
-def _overwrite(memory: Params, new: Params, params: Params) -> None:
-    """Write a new memory over the old one; it may hold tensors of the old one under other names, or weights."""
-    held = {t.untyped_storage().data_ptr() for t in (*memory.values(), *params.values())}
-    changed = [name for name, value in new.items() if value is not memory[name]]
-    values = [new[n].clone() if new[n].untyped_storage().data_ptr() in held else new[n] for n in changed]
-    if changed:
-        torch._foreach_copy_([memory[name] for name in changed], values)
+    state.params, state.memory, state.slots = carried["params"], carried["memory"], select_slots(carried)
 
 
 def set_precision(precision: str) -> None:
@@ -471,15 +351,6 @@ def set_precision(precision: str) -> None:
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
-
-
-def _fix_order_of_sums() -> Any:
-    """Sum gradients of gradients in an order that depends on nothing but the computation.
-
-    torch orders operations by a count that every thread keeps for itself, and on a GPU it goes backward in another
-    thread. What this process did before would then decide between (a + b) + c and a + (b + c).
-    """
-    return torch.autograd.set_multithreading_enabled(False)
 
 
 def _describe_cause(error: BaseException, before: BaseException | None) -> str:

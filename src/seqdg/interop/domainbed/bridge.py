@@ -24,7 +24,7 @@ from seqdg.core.wrapper import count_needed_evaluations
 from seqdg.nets import Net, has_batchnorm
 from seqdg.training.optimizers import OPTIMIZERS, Rates
 from seqdg.training.protocol import end_stages
-from seqdg.training.stack import split_by_pace
+from seqdg.training.step import split_by_pace
 
 OPTIMIZER, STEPS = "optimizer", "steps"  # settings beside an algorithm's own
 REMEMBERED = 4  # steps whose minibatches give the statistics of BatchNorm layers that are not frozen
