@@ -15,9 +15,10 @@ from command import Done, seqdg
 from digits import TASK, build_stack, make_plan
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
-from seqdg.bench.benchmark import Request
+from seqdg.bench.benchmark import Request, load_benchmark
 from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import find_learner
+from seqdg.bench.reuse import choose_settings
 from seqdg.bench.task import RowsInMemory, Task
 from seqdg.bench.trial import Group, Trial
 from seqdg.core.registry import build
@@ -214,6 +215,16 @@ def test_a_search_draws_what_its_sweep_draws_and_leaves_the_minibatches(stand_in
         assert trial.protocol.batch == 32
     fixed = make_plan(replace(request, settings=["domainbed:GroupDRO.groupdro_eta=0.3"])).trials
     assert {dict(trial.settings)["groupdro_eta"] for trial in fixed} == {"0.3"}
+
+
+def test_the_settings_that_a_table_writes_give_the_chosen_trial_again(stand_in: Path, tmp_path: Path) -> None:
+    words = "--workers", 0, "--search", 2
+    succeed(bench(tmp_path, "domainbed:VREx", *words, steps=2))
+    succeed(seqdg("table", "run", "--settings-out", "chosen", cwd=tmp_path))
+    for domain, by_algorithm in choose_settings(Store.open(tmp_path / "run").records(), "source-val").items():
+        benchmark = load_benchmark("rotated-mnist").with_settings(tmp_path / "chosen" / f"{domain}.toml")
+        plan = benchmark.plan(TASK, Request(algorithms=["domainbed:VREx"], held_out=[domain], trials=1))
+        assert [trial.key for trial in plan.trials] == [record.key for record in by_algorithm.values()]
 
 
 def test_random_numbers_of_the_process_are_as_before(stand_in: Path) -> None:

@@ -43,6 +43,8 @@ from seqdg.training.stack import set_precision
 NET = NetSpec("domainbed")
 PROTOCOL = {"lr": "lr", "weight_decay": "weight_decay", "batch": "batch_size"}  # fields of the protocol, as hparams
 TRAINING = ("steps", "evaluations", "precision", "domains_per_step", *PROTOCOL)  # what can be set of the training
+# Its optimizer and what that does are its own: nothing of the benchmark's is recorded that does not act.
+PLAIN = {k: getattr(Protocol(), k) for k in ("optimizer", "momentum", "schedule", "warmup", "drop_every", "drop")}
 PRECISIONS = ("float32", "tf32", "float64")
 
 
@@ -73,7 +75,9 @@ class DomainBedClass(Learner):
         if draft.count < 1:
             raise UsageError(f"{draft.count} candidates were asked for, but at least 1 is needed.")
         defaults = checkout.read_defaults(self.short, draft.shape)
-        given = {**{k: format_value(v) for k, v in draft.table.items()}, **draft.settings}
+        # A file with the settings of a trial has its whole training, also what is recorded as plain.
+        table = {k: v for k, v in draft.table.items() if k in defaults or k not in PLAIN or v != PLAIN[k]}
+        given = {**{k: format_value(v) for k, v in table.items()}, **draft.settings}
         self._check_names(given, defaults)
         drawn = [checkout.draw_settings(self.short, draft.shape, i) for i in range(1, draft.count)]
         return [self._make_candidate(draft, defaults, values, given) for values in (defaults, *drawn)]
@@ -88,9 +92,7 @@ class DomainBedClass(Learner):
             if name not in (*TRAINING, *PROTOCOL.values())
         }
         own = {field: float(values[field]) for field in ("lr", "weight_decay") if field not in given}
-        # Its optimizer and what that does are its own: nothing of the benchmark's is recorded that does not act.
-        plain = {name: getattr(Protocol(), name) for name in ("momentum", "schedule", "warmup", "drop_every", "drop")}
-        protocol = replace(draft.protocol, **{**plain, **own}, optimizer="auto")
+        protocol = replace(draft.protocol, **{**PLAIN, **own})
         return Candidate(draft.name, tuple(sorted(settings.items())), protocol, NET)
 
     def _check_names(self, given: Mapping[str, str], defaults: Mapping[str, Any]) -> None:
