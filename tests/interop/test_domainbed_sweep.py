@@ -156,7 +156,21 @@ def test_a_sweep_that_was_cut_short_is_refused_or_left_out(write: Write, tmp_pat
         import_sweep(sweep, tmp_path / "run")
     (found,) = import_sweep(sweep, tmp_path / "run", allow_partial=True)
     assert len(found.records) == 11
-    assert "Left out: 1 training that were cut short." in describe_import(found)
+    assert "Left out: 1 training that was cut short." in describe_import(found)
+
+
+@pytest.mark.parametrize("text", [None, "", '{"args": {"algo'])
+def test_a_training_without_an_evaluation_is_cut_short_too(text: str | None, write: Write, tmp_path: Path) -> None:
+    sweep = write()
+    begun = sweep / "0123456789abcdef0123456789abcdef"  # its sweep.py makes such a folder for every training
+    begun.mkdir()
+    if text is not None:
+        (begun / "results.jsonl").write_text(text)
+    with pytest.raises(UsageError, match=r"1 of 13 trainings below .* were cut short, such as 0123.* at step 0"):
+        import_sweep(sweep, tmp_path / "run")
+    (found,) = import_sweep(sweep, tmp_path / "run", allow_partial=True)
+    assert len(found.records) == 12
+    assert "Left out: 1 training that was cut short." in describe_import(found)
 
 
 def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:
@@ -166,6 +180,9 @@ def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:
         import_sweep(tmp_path, tmp_path / "run")
     (tmp_path / "results.jsonl").write_text('{"step": 1}\n')
     with pytest.raises(UsageError, match="has no 'args'"):
+        import_sweep(tmp_path, tmp_path / "run")
+    (tmp_path / "results.jsonl").write_text('{"args": 3, "hparams": {}, "step": 0}\n')
+    with pytest.raises(UsageError, match="has no 'algorithm'"):
         import_sweep(tmp_path, tmp_path / "run")
     (tmp_path / "results.jsonl").write_text("{\n" * 2)
     with pytest.raises(UsageError, match=r"Line 1 of .* is not JSON"):

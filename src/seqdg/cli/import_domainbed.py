@@ -30,6 +30,7 @@ def import_domainbed(sweep: Sweep, out: Out, domains: Domains = None, allow_part
     """Read the results of DomainBed, SWAD, MIRO, SAGM or GGA into a run directory, for `table`, `report` and `status`.
 
     seqdg import-domainbed sweep --out runs/theirs
+
     seqdg table runs/theirs --select oracle-split --spread stderr-ddof0
     """
     from seqdg.cli.bench import quote_command

@@ -21,9 +21,10 @@ def predictions(directory: options.RunDirectory, out: Out, step: Step = "chosen"
 
     seqdg predictions runs/rotated-mnist --out predictions.csv
     """
+    from seqdg.base.words import count_things
     from seqdg.results.predictions import write_predictions
 
     written = write_predictions(directory, out, step)
-    typer.echo(f"{written.rows} rows of {written.trials} trials are in {out}.")
+    typer.echo(f"{written.rows} rows of {count_things(written.trials, 'trial')} are in {out}.")
     if written.lacking:
         typer.echo(f"Of {written.lacking} trials no predictions were kept.")

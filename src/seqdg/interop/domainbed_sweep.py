@@ -55,6 +55,7 @@ ENVIRONMENTS = {  # the names of the test environments, in their order
 PROTOCOL = {"lr": "lr", "weight_decay": "weight_decay", "batch_size": "batch"}  # of hparams, and their names here
 MEANS = {"source": ("train_out", "tr_out"), "rest": ("test_in", "te_in"), "fifth": ("test_out", "te_out")}  # of forks
 _ENVIRONMENT = re.compile(r"env(\d+)_(in|out)(?:_acc)?$")
+_JOB = re.compile(r"[0-9a-f]{32}$")  # the folder that a sweep makes for every training, before it begins
 _AVERAGED = re.compile(r"SWAD( \(inD\))? = ([0-9.]+)%")
 
 
@@ -115,7 +116,9 @@ def import_sweep(
             + ("." if len(cut) == len(trainings) else ", or leave them out with --allow-partial.")
         )
     if cut:
-        left_out = [f"Left out: {count_things(len(cut), 'training')} that were cut short."]
+        left_out = [
+            f"Left out: {count_things(len(cut), 'training')} that {'was' if len(cut) == 1 else 'were'} cut short."
+        ]
     whole = [t for t in trainings if t.ended]
     datasets = list(dict.fromkeys(t.dataset for t in whole))
     found = []
@@ -129,12 +132,13 @@ def import_sweep(
 
 
 def read_sweep(sweep: Path) -> list[Training]:
-    """Read every results.jsonl below a folder."""
+    """Read every results.jsonl below a folder; a training without an evaluation has no lines, and has not ended."""
     if not sweep.is_dir():
         raise UsageError(f"There is no folder {sweep}. Give the --output_dir of a sweep of DomainBed.")
     files = sorted(sweep.rglob(FILE))
+    files += sorted(p / FILE for p in sweep.rglob("*") if _JOB.match(p.name) and p.is_dir() and p / FILE not in files)
     trainings = [training for path in files for training in _read_file(path)]
-    if not trainings:
+    if not any(training.lines for training in trainings):
         raise UsageError(
             f"There is no {FILE} with an evaluation below {sweep}. Give the --output_dir of a sweep of DomainBed, or "
             "the train_output of a fork."
@@ -145,7 +149,7 @@ def read_sweep(sweep: Path) -> list[Training]:
 def _read_file(path: Path) -> list[Training]:
     """Read a results.jsonl: one training of DomainBed, or several of a fork, one after the other."""
     lines, is_cut = [], False
-    texts = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    texts = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     for i, text in enumerate(texts):
         try:
             line = json.loads(text)
@@ -177,7 +181,8 @@ def _read_file(path: Path) -> list[Training]:
                 ends[envs] = True
                 continue
             ends[envs] = summary or i < len(latest) - 1 or (one[-1]["step"] == steps and len(latest) > 1 and not is_cut)
-    return [Training(path, one, envs, ends[envs], is_fork) for envs, one in latest.items()]
+    read = [Training(path, one, envs, ends[envs], is_fork) for envs, one in latest.items()]
+    return read or [Training(path, [], (), ended=False, is_fork=False)]
 
 
 def _reaches_end(lines: Sequence[Mapping[str, Any]]) -> bool:
@@ -190,7 +195,9 @@ def _reaches_end(lines: Sequence[Mapping[str, Any]]) -> bool:
 def _check_line(line: Any, path: Path, i: int) -> None:
     lacking = [name for name in ("args", "hparams", "step") if not isinstance(line, dict) or name not in line]
     lacking = lacking or [
-        name for name in ("algorithm", "dataset", "test_envs", "trial_seed") if name not in line["args"]
+        name
+        for name in ("algorithm", "dataset", "test_envs", "trial_seed")
+        if not isinstance(line["args"], dict) or name not in line["args"]
     ]
     if lacking:
         raise UsageError(
