@@ -46,8 +46,9 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
     files = {file.name: file for file in container.files}
     absent = [name for name in rows.file if name not in files]
     if absent:
-        many = f"{count_things(len(absent), 'file')} of the list not there: {list_some(dict.fromkeys(absent))}"
-        problems.append(Problem(f"{container.place} has {many}.", partial=True))
+        many = f"{count_things(len(absent), 'file')} of the list {'is' if len(absent) == 1 else 'are'} not in"
+        names = list_some(dict.fromkeys(absent))
+        problems.append(Problem(f"{many} {container.place}: {names}.", partial=True))
         rows = rows.take(np.array([name in files for name in rows.file]))
     domains = spec.domains or tuple(sorted(set(rows.domain), key=_sort_key))
     place = {name: i for i, name in enumerate(domains)}
