@@ -273,6 +273,14 @@ def test_a_missing_checkout_is_a_sentence_and_exit_code_2(nowhere: None, capsys:
     assert "Where is DomainBed?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("word", ["-h", "--help"])
+def test_help_is_no_mistake(word: str, nowhere: None, capsys: pytest.CaptureFixture[str]) -> None:
+    scripts.main([word])
+    said = capsys.readouterr()
+    assert said.out.startswith("Write python -m seqdg.interop.domainbed train --domainbed DIR")
+    assert not said.err
+
+
 @pytest.mark.slow
 def test_real_scripts_run_fo_s_mldg_and_print_its_table(real: Path, tmp_path: Path) -> None:
     words = [word if word != "fo-s-mldg+ema" else "fo-s-mldg" for word in SWEEP]

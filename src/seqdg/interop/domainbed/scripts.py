@@ -26,6 +26,10 @@ from seqdg.interop.domainbed.bridge import list_settings, make_class
 from seqdg.interop.domainbed.checkout import find_checkout, import_module
 
 COMMANDS = ("train", "sweep")
+USAGE = (
+    "Write python -m seqdg.interop.domainbed train --domainbed DIR and the options of DomainBed's train.py, or sweep "
+    "and those of its sweep.py."
+)
 START = "python -m domainbed.scripts.train"  # how the commands of a sweep begin
 STEPS = 5001  # of a data set that says nothing else
 
@@ -41,12 +45,12 @@ def main(words: Sequence[str]) -> None:
 
 def run_script(words: Sequence[str]) -> None:
     """Run `train` or `sweep` with its own options, and --domainbed DIR."""
+    if words and words[0] in ("-h", "--help"):
+        print(USAGE)
+        return
     if not words or words[0] not in COMMANDS:
         given = f"'{words[0]}' is none of its scripts" if words else "No script was named"
-        raise UsageError(
-            f"{given}. Write python -m seqdg.interop.domainbed train --domainbed DIR and the options of DomainBed's "
-            "train.py, or sweep and those of its sweep.py."
-        )
+        raise UsageError(f"{given}. {USAGE}")
     command, *rest = words
     place, rest = take_option(rest, "--domainbed")
     set_place(DOMAINBED, place)
