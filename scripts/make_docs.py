@@ -101,7 +101,7 @@ gives is therefore the protocol's divided by the number of domains in a step. Ad
 
 *Some of many domains.* With `domains_per_step = 6` in a benchmark's `[protocol]`, or `--set agg.domains_per_step=6`, a
 step meets 6 of the source domains, drawn at random, and the path is over those. They are drawn in rounds: of 35, five
-steps meet 30 different ones, the next five 30 others. What a step takes in time and memory does not grow with the
+steps meet 30 different ones; then another round begins. What a step takes in time and memory does not grow with the
 number of domains, but for what an algorithm holds for each: a copy of weights (`undo-bias`, `s-undo-bias`, `ensemble`,
 `metareg`, `d-mtae`, `dsn`, `tf-cnn`, `fusion`), an output of a domain classifier (`dann`, `cdann`, `crossgrad`,
 `fusion`) or an entry of its memory (`group-dro`, `s-group-dro`, `fishr`, `mtl`). A copy is trained, and an entry
