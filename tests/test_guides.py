@@ -7,10 +7,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from seqdg.bench.benchmark import FIELDS, tomllib
+from seqdg.training.protocol import Protocol
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -68,6 +72,9 @@ def test_a_guide_can_be_followed_word_for_word(tmp_path: Path, commands: dict[st
             assert like(said) == like(block.text)
         elif block.file:
             (here / block.file).write_text(block.text)
+        elif block.language == "toml":  # a part of a file: its fields are known
+            known = {f.name for f in fields(Protocol)} | FIELDS["protocol"].keys()
+            assert tomllib.loads(block.text)["protocol"].keys() <= known
         else:
             start = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": ["python", "-c"]}[block.language]
             done = subprocess.run(
