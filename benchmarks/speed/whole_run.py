@@ -25,8 +25,8 @@ from typing import Any  # noqa: E402
 
 import torch  # noqa: E402
 
-import seqdg.bench.learner  # noqa: E402
 import seqdg.bench.run  # noqa: E402
+import seqdg.bench.stack_learner  # noqa: E402
 import seqdg.training.run_stack  # noqa: E402
 from seqdg.bench.benchmark import Benchmark  # noqa: E402
 from seqdg.bench.run import _Runner  # noqa: E402
@@ -44,7 +44,7 @@ PLACES: dict[str, list[tuple[Any, str]]] = {  # a phase is what these functions 
     "reading the data": [(RowsOnDisk, "load")],
     "planning": [(Benchmark, "plan")],
     "timing each algorithm": [(seqdg.bench.run, "estimate_costs")],
-    "building stacks": [(seqdg.bench.learner, "build_stack")],
+    "building stacks": [(seqdg.bench.stack_learner, "build_stack")],
     "  inputs": [(Task, "make_inputs")],
     "  first state": [(Stack, "start")],
     "steps": [(_Run, "_train")],

@@ -177,7 +177,7 @@ def test_a_domain_without_validation_rows_does_not_make_it_diverge(monkeypatch: 
     trial = make_trial()
     split = split_rows(TASK.dataset(), trial.protocol, trial.held_out, trial.seed)
     empty = split._replace(validation=(split.validation[0][:0], *split.validation[1:]))
-    monkeypatch.setattr("seqdg.bench.learner.split_rows", lambda *about: empty)
+    monkeypatch.setattr("seqdg.bench.array_learner.split_rows", lambda *about: empty)
     assert Spy().train_one(trial, TASK)[1].status == DONE
 
 

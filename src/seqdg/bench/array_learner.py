@@ -1,0 +1,186 @@
+"""The learner of what is fitted once to arrays and then predicts, such as an estimator of scikit-learn."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from seqdg.base.errors import UsageError
+from seqdg.base.words import count_things
+from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick, check_names, make_candidate
+from seqdg.bench.search import RATE, Proposal, draw_proposals
+from seqdg.bench.task import Task
+from seqdg.bench.trial import Group, Trial
+from seqdg.core.algorithm import Settings, setting
+from seqdg.core.names import shorten, split_chain
+from seqdg.core.settings import flatten_settings, parse_settings, with_settings
+from seqdg.nets import Net
+from seqdg.results.record import DIVERGED, DONE, Record
+from seqdg.results.select import average_finite
+from seqdg.training.evaluated import mark_fifth
+from seqdg.training.predictions import DomainPredictions
+from seqdg.training.protocol import list_sources, split_rows
+from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
+from seqdg.training.run_stack import Keep, keep_step, measure_predictions
+from seqdg.training.stack import View
+
+Arrays = NDArray[Any]
+Predict = Callable[[Arrays], Arrays]  # rows (row, input) to probabilities (row, class)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What is kept of a fitted model: arrays by name, and values that JSON can hold."""
+
+    arrays: Mapping[str, Arrays]
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ArrayLearner(Learner):
+    """What is fitted once to arrays and then predicts probabilities. A subclass has `settings` and `fit`.
+
+    `fit` may return any function. Where models are to be saved, it returns an instance of `fitted`, or the subclass
+    says how with `pack` and `unpack`.
+    """
+
+    settings: ClassVar[Mapping[str, Any]] = {}  # the defaults, by name
+    estimator: ClassVar[type | None] = None  # the class that does the work, whose docstring has the equations
+    rules: ClassVar[
+        Mapping[str, Mapping[str, Any]]
+    ] = {}  # by name, as `setting` takes them: {"least": 0, "above": 0, "most": 1, "search": Range(0.1, 1)}
+    fitted: ClassVar[type | None] = None  # a dataclass of arrays and of values for JSON, whose instances predict
+    needs: ClassVar[int] = 1  # source domains, at least
+    takes_steps = False
+
+    @abstractmethod
+    def fit(self, x: Arrays, y: Arrays, domain: Arrays, classes: int, seed: int, **settings: Any) -> Predict:
+        """Fit rows (row, input) with their classes and source domains (numbers from 0), and return what predicts."""
+
+    def describe_fit(self, rows: int, **settings: Any) -> list[str]:
+        """Say in sentences what a reader of the results should know of a fit to so many rows."""
+        return []
+
+    def pack(self, predict: Predict) -> Packed:
+        """Return all of what `fit` returned that must be kept in a file: nothing in it is code."""
+        if self.fitted is None or not isinstance(predict, self.fitted):
+            raise UsageError(_refuse_saving(type(self)))
+        values = {f.name: getattr(predict, f.name) for f in fields(self.fitted)}
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        return Packed(arrays, {name: value for name, value in values.items() if name not in arrays})
+
+    def unpack(self, packed: Packed) -> Predict:
+        """Return what predicts as the one that was packed."""
+        if self.fitted is None:
+            raise UsageError(_refuse_saving(type(self)))
+        predict: Predict = self.fitted(**packed.arrays, **packed.values)
+        return predict
+
+    def check_saving(self) -> None:
+        """Raise a UsageError where nothing says how its models are saved."""
+        if self.fitted is None and type(self).pack is ArrayLearner.pack:
+            raise UsageError(_refuse_saving(type(self)))
+
+    def build_settings(self, name: str, **settings: Any) -> Settings:
+        return with_settings(_declare_settings(type(self), shorten(name))(), settings)
+
+    def propose(self, draft: Draft) -> list[Candidate]:
+        check_names(draft, self.settings)
+        first = with_settings(
+            self.build_settings(draft.name), {k: v for k, v in draft.table.items() if k not in TRAINING}
+        )
+        first = parse_settings(first, {k: v for k, v in draft.settings.items() if k not in TRAINING})
+        tried = draw_proposals(Proposal(first, draft.protocol.lr), draft.count, fixed=(*draft.settings, RATE))
+        return [make_candidate(draft.name, settings, draft.protocol) for settings, _ in tried]
+
+    def check(self, trial: Trial, task: Task, net: Net) -> None:
+        if "+" in trial.short_name:
+            raise UsageError(f"{trial.short_name}: {split_chain(trial.short_name)[0]} trains no net to wrap.")
+        dataset = task.dataset()
+        if len(dataset.shape) != 1:
+            held = "images" if dataset.is_image else f"arrays of shape {list(dataset.shape)}"
+            raise UsageError(f"{trial.short_name} reads rows of numbers, and {task.name} holds {held}.")
+        if task.class_weight is not None:
+            raise UsageError(f"{trial.short_name} weighs no classes: leave class_weight out.")
+        sources = len(list_sources(dataset, trial.held_out, trial.protocol))
+        if sources < self.needs:
+            raise UsageError(
+                f"{trial.short_name} needs at least {count_things(self.needs, 'source domain')} to learn from, and "
+                f"there {'is' if sources == 1 else 'are'} {sources}."
+            )
+
+    def train(
+        self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
+    ) -> list[Record]:
+        return [self.train_one(trial, task, tick, keep)[1] for trial in group.trials]
+
+    def train_one(
+        self, trial: Trial, task: Task, tick: Tick = lambda step: None, keep: Keep | None = None
+    ) -> tuple[Predict, Record]:
+        """Fit one trial; return what predicts, and its record."""
+        began, dataset, cpu = time.perf_counter(), task.dataset(), torch.device("cpu")
+        split = split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
+        inputs = task.make_inputs([trial], task.build_net(trial), cpu)
+        x, y = (values[0].numpy() for values in inputs.serve(torch.cat(split.train)[None]))
+        domain = np.repeat(np.arange(len(split.train)), [len(rows) for rows in split.train])
+        settings = flatten_settings(parse_settings(self.build_settings(trial.algorithm), dict(trial.settings)))
+        predict = self.fit(x, y, domain, len(dataset.classes), trial.seed, **settings)
+        steps, sources = trial.protocol.steps, len(split.validation)
+        tick(steps)
+        parts = []
+        for rows, fifth in zip(
+            split.evaluated,
+            (*[()] * sources, *([f] for f in split.fifth), *[()] * len(split.outside or ())),
+            strict=True,
+        ):
+            entering, labels = inputs.serve(rows[None])
+            p = predict(entering[0].numpy()) if len(rows) else np.empty((0, len(dataset.classes)))
+            mask = torch.ones(1, len(rows), dtype=torch.bool)
+            log_p = torch.from_numpy(take_logarithm(p))[None]
+            groups, marked = inputs.find_groups(rows[None]), mark_fifth(rows[None], fifth, cpu)
+            parts.append(DomainPredictions(log_p, labels, mask, rows[None], marked, groups))
+        evaluation = measure_predictions(parts, sources, steps, split.held_out_at_once)[0]
+        only, held_out = replace(keep or Keep(), chosen=False), parts[sources : sources + len(split.test)]  # no weights
+        keep_step(only, View(trial.key, trial.description()), [evaluation], True, dict, lambda: held_out)
+        losses = evaluation.list_values("log_loss")
+        finite = all(np.isfinite(loss) for loss, rows in zip(losses, split.evaluated, strict=True) if len(rows))
+        return predict, Record(
+            key=trial.key,
+            description=trial.description(),
+            status=DONE if finite else DIVERGED,
+            history=[evaluation],
+            losses=[average_finite(evaluation.source["log_loss"])],  # it has no steps: on source validation
+            seconds=time.perf_counter() - began,
+            peak_memory=measure_peak_memory(cpu),
+            device=name_device(cpu),
+            versions=list_versions(),
+            commit=find_commit(),
+            notes=[*dataset.notes, *self.describe_fit(len(y), **settings)],
+        )
+
+
+def take_logarithm(p: Arrays) -> NDArray[np.float64]:
+    """Return the logarithm of probabilities, those of 0 as of 1e-12."""
+    logarithm: NDArray[np.float64] = np.log(np.clip(np.asarray(p, np.float64), 1e-12, 1.0))
+    return logarithm
+
+
+@cache
+def _declare_settings(kind: type[ArrayLearner], name: str) -> type[Settings]:
+    """Make the class of a learner's settings from its defaults and rules."""
+    declared = [(n, type(value), setting(value, **kind.rules.get(n, {}))) for n, value in kind.settings.items()]
+    return make_dataclass(name, declared, bases=(Settings,), frozen=True)
+
+
+def _refuse_saving(kind: type) -> str:
+    return (
+        f"{kind.__qualname__} does not say how its models are saved: give it `fitted`, a dataclass of arrays whose "
+        "instances predict and which `fit` returns, or `pack` and `unpack`."
+    )

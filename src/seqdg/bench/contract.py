@@ -1,0 +1,102 @@
+"""The contract of learners: what turns a group of trials into records. Everything above treats them alike."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+from seqdg.base.errors import UsageError, unknown
+from seqdg.bench.task import Task
+from seqdg.bench.trial import Group, Trial
+from seqdg.core.algorithm import Settings
+from seqdg.core.names import shorten
+from seqdg.core.settings import describe_settings
+from seqdg.nets import Net, NetSpec
+from seqdg.results.record import Record
+from seqdg.training.protocol import Protocol
+from seqdg.training.run_stack import Keep
+
+TRAINING = (
+    "steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision",
+    "schedule", "warmup", "drop_every", "drop", "domains_per_step",
+)  # fmt: skip
+Tick = Callable[[int], None]  # hears how many steps have been taken
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm with its settings, for a path through all domains but one, and how it is trained."""
+
+    name: str
+    settings: tuple[tuple[str, str], ...]  # every one, as text
+    protocol: Protocol
+    net: NetSpec | None = None  # where it is not the task's: a learner that builds its own says so
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What candidates of an algorithm are made from."""
+
+    name: str
+    protocol: Protocol
+    table: Mapping[str, Any] = field(default_factory=dict)  # the benchmark's settings for it
+    settings: Mapping[str, str] = field(default_factory=dict)  # the user's, as text, which come before the benchmark's
+    count: int = 1  # of candidates
+    multiples: tuple[float, float] = (1.0, 1.0)  # of the learning rate, between which others are drawn
+    sources: int = 0  # domains to learn from; 0: not known
+    shape: tuple[int, ...] = ()  # of one input; (): not known
+
+
+class Learner(ABC):
+    """How trials of some algorithms are proposed, checked, grouped and trained."""
+
+    takes_steps: ClassVar[bool] = True  # whether it trains step by step, with a learning rate
+
+    def build_settings(self, name: str, **settings: Any) -> Settings:
+        """Build what a user's data are fitted with: an algorithm, or settings alone."""
+        raise UsageError(
+            f"{shorten(name)} makes records of trials, and no model that predicts new rows: only `seqdg bench` runs it."
+        )
+
+    @abstractmethod
+    def propose(self, draft: Draft) -> list[Candidate]:
+        """Make candidates: the first as the draft says, the others with values drawn for what the user left open."""
+
+    def check(self, trial: Trial, task: Task, net: Net) -> None:  # noqa: B027  most have nothing to check
+        """Raise a UsageError where the trial cannot be trained on this task and net."""
+
+    def check_device(self, trial: Trial, device: str) -> None:  # noqa: B027  most train anywhere
+        """Raise a UsageError where the trial cannot be trained on this kind of device."""
+
+    def caution(self, trial: Trial) -> list[str]:
+        """Say in sentences what in the trial will hardly do what it is meant for."""
+        return []
+
+    def share(self, trial: Trial, task: Task) -> Hashable:
+        """Return what trials must have in common to be trained together; by default each is trained alone."""
+        return trial.key
+
+    def count_steps(self, trial: Trial) -> int:
+        """Count the steps that the trial takes."""
+        return trial.protocol.steps
+
+    @abstractmethod
+    def train(
+        self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
+    ) -> list[Record]:
+        """Train and evaluate every trial of the group."""
+
+
+def make_candidate(name: str, algorithm: Settings, protocol: Protocol) -> Candidate:
+    return Candidate(name, tuple(sorted(describe_settings(algorithm).items())), protocol)
+
+
+def check_names(draft: Draft, known: Mapping[str, Any]) -> None:
+    """Refuse a setting that the learner does not have."""
+    for name in (*draft.table, *draft.settings):
+        if name not in known and name not in TRAINING:
+            raise unknown(f"setting of {shorten(draft.name)}", name, (*known, *TRAINING))

@@ -1,0 +1,216 @@
+"""The learner of our algorithms: all trials of a group train as one stack."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from seqdg.base.episode import Params
+from seqdg.base.errors import UsageError
+from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick, check_names, make_candidate
+from seqdg.bench.search import Proposal, draw_proposals
+from seqdg.bench.task import Task
+from seqdg.bench.trial import Group, Trial
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.names import list_inner_names
+from seqdg.core.registry import build
+from seqdg.core.settings import describe_shape, flatten_settings, parse_settings, with_settings
+from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluations, list_layers, split_average
+from seqdg.nets import Net
+from seqdg.results.record import Record
+from seqdg.testing import ContractError, check_memory
+from seqdg.training.protocol import choose_optimizer, count_steps, end_stages, list_sources, split_rows
+from seqdg.training.run_stack import Keep, Watch, run_stack
+from seqdg.training.sampler import make_generator
+from seqdg.training.stack import Job, Stack, View, set_precision
+
+MOST_FIRST = 0.1  # of an average of weights may be those before training, before a note says so
+
+
+class StackLearner(Learner):
+    """Our algorithms: all trials of a group train as one stack."""
+
+    def build_settings(self, name: str, **settings: Any) -> Algorithm:
+        return build(name, **settings)
+
+    def propose(self, draft: Draft) -> list[Candidate]:
+        algorithm = build(draft.name)
+        check_names(draft, flatten_settings(algorithm))
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in draft.table.items() if k not in TRAINING}
+        texts = {k: v for k, v in draft.settings.items() if k not in TRAINING}
+        first = Proposal(parse_settings(with_settings(algorithm, values), texts), choose_rate(draft, algorithm))
+        tried = draw_proposals(first, draft.count, fixed=draft.settings, multiples=draft.multiples)
+        return [make_candidate(draft.name, candidate, replace(draft.protocol, lr=lr)) for candidate, lr in tried]
+
+    def check(self, trial: Trial, task: Task, net: Net) -> None:
+        algorithm, wanted = trial.build_algorithm(), trial.protocol.domains_per_step
+        sources = len(trial.protocol.train_domains) or trial.sources
+        if wanted > sources:
+            raise UsageError(
+                f"A step of {trial.short_name} is to meet {wanted} domains (domains_per_step), but {task.name} has "
+                f"{sources} to learn from: ask for {sources} or fewer, or for 0, which means all."
+            )
+        if 0 < wanted < sources and algorithm.needs_all:
+            raise UsageError(
+                f"{trial.short_name} needs rows of every source in every step, and domains_per_step is {wanted}: "
+                f"choose 0 for it (--set {trial.short_name}.domains_per_step=0)."
+            )
+        path = len(list_sources(task.dataset(), trial.held_out, trial.protocol))
+        algorithm.check(net, trial.protocol.count_domains(path))
+        if not all(type(layer).__module__.startswith("seqdg.") for layer in list_layers(algorithm)):
+            _check_memory(algorithm)  # that of seqdg's own is known to be right
+        least = count_needed_evaluations(algorithm)
+        evaluations = min(trial.protocol.evaluations, trial.protocol.steps)
+        if evaluations < least:
+            short = trial.protocol.steps < least
+            more = (
+                f"--steps {least}" if short else f"--set '{list_inner_names(trial.algorithm)[0]}.evaluations={least}'"
+            )
+            raise UsageError(
+                f"{trial.short_name} needs at least {least} evaluations on source validation, but there are "
+                f"{evaluations}{', one for each step' if short else ''}: raise them ({more}), or choose +ema or +sma, "
+                "which need none."
+            )
+        if least and not any(
+            map(len, split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed).validation)
+        ):
+            raise UsageError(
+                f"{trial.short_name} reads the loss on validation rows, and no source of {task.name} has any: choose a "
+                "split that leaves some out, or +ema or +sma."
+            )
+
+    def caution(self, trial: Trial) -> list[str]:
+        algorithm = trial.build_algorithm()
+        if not isinstance(algorithm, Averaging):
+            return []
+        ends = [0, *end_stages(algorithm, trial.protocol.steps)]
+        steps = ends[-1] - ends[-2]  # an average starts anew with every stage
+        first = algorithm.weigh_first(steps)
+        if first <= MOST_FIRST:
+            return []
+        return [
+            f"After {steps} steps, {100 * first:.0f} % of the average of {trial.short_name} are still its first "
+            "weights: train longer, or take a smaller decay."
+        ]
+
+    def share(self, trial: Trial, task: Task) -> Hashable:
+        """Rates and numeric settings are data of a stack. Its loss is one: class weights follow from the rows that a
+        trial trains on, so trials with class weights share these too."""
+        p, training = trial.protocol, trial.training
+        algorithm = training.build_algorithm()
+        return (
+            trial.data, trial.net, trial.batchnorm, trial.weights, trial.size, trial.augment, len(trial.held_out),
+            training.algorithm, describe_shape(algorithm), tuple(end_stages(algorithm, p.steps)),
+            choose_optimizer(algorithm, p), p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
+            p.domains_per_step, p.train_domains, p.validation_domains,
+            None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
+        )  # fmt: skip
+
+    def count_steps(self, trial: Trial) -> int:
+        return count_steps(trial.build_algorithm(), trial.protocol)
+
+    def train(
+        self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
+    ) -> list[Record]:
+        notes = task.dataset().notes
+        records = run_stack(lambda: build_stack(group, task, device), group.key, device, tick, keep, notes=notes)
+        place = {trial.key: i for i, trial in enumerate(group.trials)}
+        return sorted(records, key=lambda record: place[record.key])
+
+    def train_one(self, trial: Trial, task: Task, device: torch.device, stops: tuple[int, ...], watch: Watch) -> Record:
+        """Train one trial with torch as the user has set it; `watch` sees the weights of every evaluation, after these
+        steps."""
+        group = Group((trial,))
+
+        def make_stack() -> Stack:
+            return build_stack(group, task, device, sets_precision=False)
+
+        return run_stack(make_stack, group.key, device, stops=stops, watch=watch)[0]
+
+
+def choose_rate(draft: Draft, algorithm: Algorithm) -> float:
+    """Choose the learning rate: as it is given for the algorithm, or else the protocol's; divided by the number of
+    domains in a step where the loss is a sum over them and the optimizer does not make up for it."""
+    given = "lr" in draft.table or "lr" in draft.settings
+    if given or not algorithm.sums or choose_optimizer(algorithm, draft.protocol) not in ("sgd", "momentum"):
+        return draft.protocol.lr
+    return draft.protocol.lr / max(1, draft.protocol.count_domains(draft.sources))
+
+
+def build_stack(group: Group, task: Task, device: torch.device, sets_precision: bool = True) -> Stack:
+    """Build the stack of a group: nets with their first weights, splits and inputs.
+
+    sets_precision: set torch, for all that follows in this process, to the trials' precision and to exact repetition.
+    """
+    first = group.trials[0]
+    if sets_precision:
+        set_precision(first.protocol.precision)
+    dtype = first.protocol.dtype
+    by_seed = {trial.seed: trial for trial in group.trials}  # many differ in settings or held-out domain alone
+    built = {seed: task.build_net(trial) for seed, trial in by_seed.items()}
+    net = Net(built[first.seed].module, first.batchnorm, task.make_loss(first, device)).to(dtype=dtype)
+    weights = {
+        seed: {name: p.detach().to(dtype) for name, p in b.module.named_parameters() if name in net.names}
+        for seed, b in built.items()
+    }
+    jobs = [
+        _make_job(trials[0], algorithm, views, net, weights[trials[0].seed], task)
+        for trials, (algorithm, views) in zip(group.trainings, share_trainings(group), strict=True)
+    ]
+    each = [trials[0] for trials in group.trainings]
+    inputs = task.make_inputs(each, built[first.seed], device)
+    return Stack(net.to(device), inputs, jobs, compiles=group.compiles)
+
+
+def _make_job(
+    trial: Trial, algorithm: Algorithm, views: tuple[View | None, ...], net: Net, weights: Params, task: Task
+) -> Job:
+    split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
+    algorithm.check(net, trial.protocol.count_domains(len(split.train)))
+    params = algorithm.init(net, weights, len(split.train), make_generator(trial.seed, "extra"))
+    return Job(algorithm, trial.protocol, split, trial.seed, params, views)
+
+
+@lru_cache(maxsize=256)
+def _check_memory(algorithm: Algorithm) -> None:
+    """Refuse a memory that changes its shape or that nothing reads, before training."""
+    try:
+        check_memory(algorithm)
+    except ContractError as error:
+        raise UsageError(str(error)) from None
+
+
+def share_trainings(group: Group) -> list[tuple[Algorithm, tuple[View | None, ...]]]:
+    """Return what trains and which records are wanted of it, for each training of a group.
+
+    All trainings of a stack have the same averages, as a stack has one shape; where one lacks an average that others
+    have, it gets theirs, of which no record is wanted.
+    """
+    everywhere: dict[tuple[Hashable, int], Averaging] = {}  # by shape, and by number among those of one shape
+    by_training = []
+    for trials in group.trainings:
+        plain: View | None = None
+        averages: dict[tuple[Hashable, int], tuple[Averaging, View]] = {}
+        for trial in trials:
+            view, (_, average) = View(trial.key, trial.description()), split_average(trial.build_algorithm())
+            if average is None:
+                plain = view
+                continue
+            shape = describe_shape(average)
+            place = (shape, sum(other == shape for other, _ in averages))
+            averages[place] = (average, view)
+            everywhere.setdefault(place, average)
+        by_training.append((trials[0].training.build_algorithm(), plain, averages))
+    shared = []
+    for algorithm, plain, averages in by_training:
+        chosen = [averages.get(place, (average, None)) for place, average in everywhere.items()]
+        trains = SharedTraining(algorithm, tuple(a for a, _ in chosen)) if chosen else algorithm
+        shared.append((trains, (plain, *(view for _, view in chosen))))
+    return shared
+
+
+STACK = StackLearner()
