@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         register,
         setting,
     )
-    from seqdg.estimator import DomainGeneralizer, compare
+    from seqdg.estimator import DomainClassifier, DomainGeneralizer, DomainRegressor, compare
     from seqdg.nets.net import Net
     from seqdg.report.results import Results
     from seqdg.report.run import run
@@ -33,7 +33,9 @@ __all__ = [
     "Algorithm",
     "Averaging",
     "Chainable",
+    "DomainClassifier",
     "DomainGeneralizer",
+    "DomainRegressor",
     "Episode",
     "Net",
     "Params",
@@ -59,7 +61,9 @@ _MODULES = {
     "Algorithm": "core.algorithm",
     "Averaging": "core.wrapper",
     "Chainable": "core.algorithm",
+    "DomainClassifier": "estimator",
     "DomainGeneralizer": "estimator",
+    "DomainRegressor": "estimator",
     "Episode": "base.episode",
     "Net": "nets.net",
     "Params": "base.episode",

@@ -14,7 +14,7 @@ from seqdg.cli import options
 
 if TYPE_CHECKING:
     from seqdg.data import LabeledRows
-    from seqdg.estimator import Comparison, DomainGeneralizer
+    from seqdg.estimator import Comparison, DomainClassifier
 
 DataArgument = Annotated[
     Path,
@@ -83,14 +83,14 @@ def fit(
     """
     from seqdg.bench.console import count_files
     from seqdg.data import read_rows
-    from seqdg.estimator import DomainGeneralizer, check_place, check_saving
+    from seqdg.estimator import DomainClassifier, check_place, check_saving
 
     _check_choice(choose, algorithm, algorithms, search, select)
     check_place(out)
     check_saving(options.split_names(algorithms) or [algorithm or DEFAULT])
     with count_files("reading images") as progress:
         rows = read_rows(data, label, domain, options.split_names(ignore) or (), progress)
-    template = DomainGeneralizer(
+    template = DomainClassifier(
         net=net, hidden=_parse_widths(hidden), steps=steps, lr=lr, schedule=schedule, warmup=warmup,
         criterion=criterion, class_weight=class_weight, image_size=image_size, device=device, random_state=seed,
     )  # fmt: skip
@@ -130,7 +130,7 @@ def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, s
 
 
 def _compare(
-    rows: LabeledRows, template: DomainGeneralizer, names: Sequence[str] | None, texts: Sequence[str], **how: Any
+    rows: LabeledRows, template: DomainClassifier, names: Sequence[str] | None, texts: Sequence[str], **how: Any
 ) -> Comparison:
     from seqdg.bench.console import show_progress
     from seqdg.estimator import compare, count_workers, parse_settings_texts
@@ -144,15 +144,15 @@ def _compare(
 
 
 def _fit_one(
-    rows: LabeledRows, template: DomainGeneralizer, name: str, texts: Sequence[str], estimate: bool, **how: Any
-) -> DomainGeneralizer:
+    rows: LabeledRows, template: DomainClassifier, name: str, texts: Sequence[str], estimate: bool, **how: Any
+) -> DomainClassifier:
     """Fit one algorithm, and estimate how it will do on the next domain where that is possible."""
     from seqdg.bench.console import show_progress
     from seqdg.estimator import fit_and_estimate, parse_settings_texts
 
     settings = parse_settings_texts(texts, [name]).get(name, {})
     rate = settings.pop("lr", template.lr)
-    model: DomainGeneralizer = template.set_params(algorithm=name, settings=settings or None, lr=rate)
+    model: DomainClassifier = template.set_params(algorithm=name, settings=settings or None, lr=rate)
     if not estimate:
         return model.fit(rows.x, rows.y, domains=rows.domains)
     with show_progress("holding out each domain") as show:
@@ -171,7 +171,7 @@ def _parse_widths(text: str) -> tuple[int, ...]:
         raise UsageError(f"--hidden is '{text}', but it must be whole numbers, such as 64,32.") from None
 
 
-def _say_done(model: DomainGeneralizer, out: Path) -> None:
+def _say_done(model: DomainClassifier, out: Path) -> None:
     facts = model.model_.facts
     for note in facts["notes"]:
         print(f"note: {note}", file=sys.stderr)

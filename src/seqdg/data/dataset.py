@@ -20,9 +20,9 @@ class Dataset:
 
     name: str
     domains: tuple[str, ...]
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # (): the targets are numbers
     x: Any  # (row, *input) float32 features, or uint8 images (row, channel, height, width)
-    y: Tensor  # (row,) int64, index into classes
+    y: Tensor  # (row,) int64, index into classes; float64, the numbers themselves, where there are none
     domain: Tensor  # (row,) int64, index into domains
     fingerprint: str  # hash of the content: the same data give the same one
     validation: Tensor | None = None  # (row,) bool, the official split where there is one
@@ -45,6 +45,11 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """The shape of one input."""
         return tuple(self.x.shape[1:])
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether numbers are predicted, and no classes."""
+        return not self.classes
 
     @property
     def is_image(self) -> bool:

@@ -39,7 +39,7 @@ def read_rows(
     if is_table(path):
         return _read_table(path, label, domain, ignore)
     if guess_format(path) != "images":
-        raise UsageError(f"{path} holds feature files: read them in Python and give DomainGeneralizer arrays.")
+        raise UsageError(f"{path} holds feature files: read them in Python and give DomainClassifier arrays.")
     spec = DataSpec(path.stem, path=(path.name,), format="images")
     dataset = load_dataset(spec, path.parent, progress=progress, held_out=())
     for option, value in (("--label", label), ("--domain", domain), ("--ignore", ignore)):

@@ -7,16 +7,21 @@ from seqdg.base.front_door import open_front_door
 if TYPE_CHECKING:
     from seqdg.estimator.card import render_card
     from seqdg.estimator.choose import compare, count_workers, fit_and_estimate, parse_settings_texts
-    from seqdg.estimator.classifier import DomainGeneralizer
+    from seqdg.estimator.classifier import DomainClassifier, DomainGeneralizer
     from seqdg.estimator.comparison import Comparison, Winner
+    from seqdg.estimator.estimator import DomainEstimator
     from seqdg.estimator.model import Model
     from seqdg.estimator.model_file import check_place, check_saving, read_description, read_model, write_model
     from seqdg.estimator.onnx import describe_signature, export_onnx
     from seqdg.estimator.predict import predict_file
+    from seqdg.estimator.regressor import DomainRegressor
 
 __all__ = [
     "Comparison",
+    "DomainClassifier",
+    "DomainEstimator",
     "DomainGeneralizer",
+    "DomainRegressor",
     "Model",
     "Winner",
     "check_place",
@@ -39,11 +44,13 @@ __getattr__, __dir__ = open_front_door(
     {
         "card": "render_card",
         "choose": "compare count_workers fit_and_estimate parse_settings_texts",
-        "classifier": "DomainGeneralizer",
+        "classifier": "DomainClassifier DomainGeneralizer",
         "comparison": "Comparison Winner",
+        "estimator": "DomainEstimator",
         "model": "Model",
         "model_file": "check_place check_saving read_description read_model write_model",
         "onnx": "describe_signature export_onnx",
         "predict": "predict_file",
+        "regressor": "DomainRegressor",
     },
 )

@@ -23,7 +23,7 @@ from seqdg.core.names import shorten
 from seqdg.core.registry import list_algorithms
 from seqdg.core.settings import flatten_settings, parse_settings
 from seqdg.data import checks
-from seqdg.estimator.classifier import DomainGeneralizer
+from seqdg.estimator.classifier import DomainClassifier
 from seqdg.estimator.comparison import CHOSEN, ORACLE, Comparison, Winner
 from seqdg.estimator.recipe import Recipe, to_plain
 from seqdg.estimator.sweep import LEAVE_ONE_OUT, Contender, Sweep
@@ -45,7 +45,7 @@ def compare(
     algorithms: Sequence[str] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     *,
-    estimator: DomainGeneralizer | None = None,
+    estimator: DomainClassifier | None = None,
     search: int = 1,
     sampler: str = "random",
     seeds: int = 3,
@@ -71,7 +71,7 @@ def compare(
     baseline: always among the algorithms; the others must be distinguishable from it.
     workers: processes to train in; 0 is this one. A script that asks for more needs `if __name__ == "__main__":`.
     """
-    template = clone(estimator) if estimator is not None else DomainGeneralizer()
+    template = clone(estimator) if estimator is not None else DomainClassifier()
     criterion = template.criterion if criterion is None else criterion
     _check(select, criterion, rules, sampler, seeds)
     recipe = template.set_params(algorithm=BASELINE, settings=None, criterion=criterion).make_recipe()
@@ -98,12 +98,12 @@ def fit_and_estimate(
     X: Any,
     y: Any,
     domains: Any,
-    estimator: DomainGeneralizer,
+    estimator: DomainClassifier,
     *,
     seeds: int = 3,
     workers: int = 0,
     show: Callable[[Progress], None] = lambda progress: None,
-) -> tuple[DomainGeneralizer, str]:
+) -> tuple[DomainClassifier, str]:
     """Fit an estimator as it is, and hold out each domain in turn to say what to expect of it.
 
     Return it, with the reason where no estimate can be made, such as that there is one domain only.
@@ -117,7 +117,7 @@ def fit_and_estimate(
         )  # fmt: skip
     except UsageError as error:
         return estimator.fit(X, y, domains=domains), str(error)
-    return cast("DomainGeneralizer", comparison.estimator), ""
+    return cast("DomainClassifier", comparison.estimator), ""
 
 
 def parse_settings_texts(texts: Sequence[str], algorithms: Sequence[str] | None) -> dict[str, dict[str, Any]]:
@@ -289,7 +289,7 @@ def _make_comparison(
     )
 
 
-def _refit_winner(comparison: Comparison, template: DomainGeneralizer, x: Any, y: Any, domains: Any) -> Comparison:
+def _refit_winner(comparison: Comparison, template: DomainClassifier, x: Any, y: Any, domains: Any) -> Comparison:
     """Fit the winner on all domains, and put on its card what to expect of it."""
     winner = comparison.winner
     estimator = clone(template).set_params(algorithm=winner.algorithm, settings=dict(winner.settings), stop=winner.step)

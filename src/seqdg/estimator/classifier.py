@@ -1,30 +1,22 @@
-"""The scikit-learn interface: `DomainGeneralizer`."""
+"""The scikit-learn interface for classes: `DomainClassifier`, whose old name is `DomainGeneralizer`."""
 
 from __future__ import annotations
 
-import warnings
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import ClassifierMixin
 from torch import nn
 
-from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm
-from seqdg.data import Frame
-from seqdg.estimator.inputs import TableInput
+from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.model import Model, compute_softmax
-from seqdg.estimator.model_file import read_model, write_model
-from seqdg.estimator.recipe import Recipe, draw_seed, make_recipe, read_parameters
-from seqdg.estimator.train import fit_model
-from seqdg.estimator.user_data import make_user_data, read_input, read_labels
+from seqdg.estimator.user_data import read_labels
 from seqdg.nets import NetSpec
 
 
-class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
     """A classifier that is trained on several known domains to work on one it has never seen.
 
     X: a data frame (columns of numbers and of words, with gaps), a matrix, images (row, channel, height, width) as
@@ -55,8 +47,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     After `fit`: classes_, domains_, step_, validation_ (metrics by domain), notes_, n_features_in_, feature_names_in_.
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"domains": True}
-    model_: Model
+    is_regressor = False
 
     def __init__(
         self,
@@ -84,116 +75,27 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         device: str = "auto",
         random_state: Any = 0,
     ) -> None:
-        self.algorithm = algorithm
-        self.settings = settings
-        self.net = net
-        self.hidden = hidden
-        self.batchnorm = batchnorm
-        self.steps = steps
-        self.batch = batch
-        self.optimizer = optimizer
-        self.lr = lr
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.schedule = schedule
-        self.warmup = warmup
-        self.validation = validation
-        self.evaluations = evaluations
-        self.criterion = criterion
-        self.stop = stop
-        self.class_weight = class_weight
-        self.image_size = image_size
-        self.augment = augment
-        self.device = device
-        self.random_state = random_state
+        self._keep_parameters(locals())
 
-    def fit(self, X: Any, y: Any, domains: Any = None) -> DomainGeneralizer:
-        """Train on rows X with labels y. domains: a name or number for each row; None: all rows are of one domain."""
-        recipe = self.make_recipe()
-        x, labels = read_input(X), read_labels(y)
-        if len(x) != len(labels):
-            raise UsageError(f"X has {len(x)} rows and y {len(labels)}: inconsistent numbers of samples.")
-        self._set_model(fit_model(make_user_data(x, labels, domains, recipe), recipe))
-        return self
+    read_targets = staticmethod(read_labels)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of every row."""
-        logits = self._compute_logits(X)
+        logits = self._compute_outputs(X)
         return self.model_.choose_classes(logits)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return probabilities (row, class), in the order of classes_."""
-        return compute_softmax(self._compute_logits(X))
+        return compute_softmax(self._compute_outputs(X))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return logits (row, class); of two classes, the second's minus the first's (row,)."""
-        logits = self._compute_logits(X)
+        logits = self._compute_outputs(X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
-    def save(self, path: str | Path) -> None:
-        """Write a directory: model.safetensors, model.json, card.md. Nothing in it is a pickle."""
-        check_is_fitted(self, "model_")
-        write_model(self.model_, Path(path))
-
-    @classmethod
-    def load(cls, path: str | Path, net: nn.Module | None = None, device: str = "auto") -> DomainGeneralizer:
-        """Read what `save` wrote. net: your own module, if the model was trained with one; its weights are replaced."""
-        from seqdg.training.device import choose_device
-
-        model = read_model(Path(path), net, choose_device(device))
-        estimator = cls(**{**read_parameters(model.facts["parameters"]), "net": net, "device": device})
-        estimator._set_model(model)
-        return estimator
-
-    def add_facts(self, **facts: Any) -> None:
-        """Add facts to those on the model's card."""
-        check_is_fitted(self, "model_")
-        self.model_ = self.model_.with_facts(**facts)
-
-    def make_recipe(self) -> Recipe:
-        """Check the parameters; a UsageError names the first that is wrong."""
-        return make_recipe(self.get_params(deep=False), draw_seed(self.random_state))
-
     def _set_model(self, model: Model) -> None:
-        facts = model.facts
-        self.model_, self.classes_ = model, model.classes
-        self.domains_ = np.array(list(facts["domains"]), dtype=object)
-        self.step_, self.validation_ = facts["step"], facts["validation"]
-        self.notes_ = list(facts["notes"])
-        self.n_features_in_ = model.input.width
-        self.__dict__.pop("feature_names_in_", None)
-        if isinstance(model.input, TableInput) and model.input.preprocessing.named:
-            self.feature_names_in_ = np.array(model.input.preprocessing.names, dtype=object)
+        super()._set_model(model)
+        self.classes_ = model.classes
 
-    def _compute_logits(self, X: Any) -> NDArray[np.float64]:
-        check_is_fitted(self, "model_")
-        logits, notes = self.model_.compute_logits(self._read_input(X))
-        for note in notes:
-            warnings.warn(note, UserWarning, stacklevel=3)
-        return logits
 
-    def _read_input(self, X: Any) -> Any:
-        """Find columns by name where there are names, else by position, with the warnings that scikit-learn gives."""
-        read = self.model_.input
-        named = read.preprocessing.named if isinstance(read, TableInput) else False
-        x = read_input(X, read.preprocessing.names if isinstance(read, TableInput) and named else None)
-        if not isinstance(x, Frame) or not isinstance(self.model_.input, TableInput):
-            return x
-        if not (named and x.named) and len(x.names) != self.n_features_in_:
-            raise UsageError(
-                f"X has {len(x.names)} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
-                "as input."
-            )
-        if named != x.named:
-            what = ("X does not have valid", "with") if named else ("X has", "without")
-            warnings.warn(
-                f"{what[0]} feature names, but {type(self).__name__} was fitted {what[1]} feature names",
-                UserWarning,
-                stacklevel=4,
-            )
-        return x
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
+DomainGeneralizer = DomainClassifier

@@ -211,7 +211,7 @@ def _build_module(
         if net is None:
             raise UsageError(
                 f"{path} was trained with a net of the user's own ({text['module']}), whose code is not in it: "
-                "load it with DomainGeneralizer.load(path, net=...)."
+                "load it with DomainClassifier.load(path, net=...)."
             )
         return copy.deepcopy(net)
     bare = replace(spec, pretrained=False, weights=None)

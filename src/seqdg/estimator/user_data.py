@@ -79,6 +79,25 @@ def read_labels(y: Any) -> NDArray[Any]:
     return labels
 
 
+def read_numbers(y: Any) -> NDArray[np.float64]:
+    """Return numbers (row,), or raise a UsageError where a row has none."""
+    if y is None:
+        raise UsageError("requires y to be passed, but the target y is None: give a number for every row.")
+    if isinstance(y, Tensor):
+        y = y.detach().cpu().numpy()
+    try:
+        numbers = np.asarray(column_or_1d(y, warn=True)).astype(np.float64)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"y must hold a number for every row: {error}") from None
+    wrong = np.flatnonzero(~np.isfinite(numbers))
+    if len(wrong):
+        raise UsageError(
+            f"Input y contains NaN or infinity in {count_things(len(wrong), 'row')} (from 0: {list_some(wrong)}): give "
+            "a number for every row, or leave these rows out."
+        )
+    return numbers
+
+
 def make_user_data(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: bool = False) -> UserData:
     """Make the data set of rows that `read_input` returns, and learn how to read others like them.
 
