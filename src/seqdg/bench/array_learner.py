@@ -98,7 +98,8 @@ class ArrayLearner(Learner):
         )
         first = parse_settings(first, {k: v for k, v in draft.settings.items() if k not in TRAINING})
         tried = draw_proposals(Proposal(first, draft.protocol.lr), draft.count, fixed=(*draft.settings, RATE))
-        return [make_candidate(draft.name, settings, draft.protocol) for settings, _ in tried]
+        protocol = replace(draft.protocol, members=1)  # it is fitted once
+        return [make_candidate(draft.name, settings, protocol) for settings, _ in tried]
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:
         if "+" in trial.short_name:

@@ -82,7 +82,7 @@ def _time_step(group: Group, session: Session) -> float:
         ]
     except Exception:  # It happens again, and is recorded, when the group runs.
         return 0.0
-    return sum(seconds) / stack.protocol.steps / len(stack.jobs)
+    return sum(seconds) / stack.protocol.steps / len(group.trainings[:SAMPLE])
 
 
 def _time_stage(stack: Stack, stage: int, begin: int, count: int, on_cpu: bool) -> float:

@@ -104,6 +104,8 @@ def list_mixtures(
         if name not in known:
             raise unknown("algorithm of this run", name, known)
     chosen = [r for r in finished if r.algorithm in (algorithms or known)]
+    if several := [r for r in chosen if r.description["protocol"].get("members", 1) > 1]:
+        raise UsageError(f"{_name(several[0])} is an ensemble already, and only single trainings are mixed.")
     parts = _collect(chosen, lambda r: (r.algorithm, r.held_out, r.seed))
     if kind == "greedy" and (blind := [r for r in chosen if _score_record(r, criterion) == -math.inf]):
         raise UsageError(

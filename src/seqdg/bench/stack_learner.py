@@ -23,7 +23,7 @@ from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluatio
 from seqdg.nets import Net
 from seqdg.results.record import Record
 from seqdg.testing import ContractError, check_memory
-from seqdg.training.protocol import choose_optimizer, count_steps, end_stages, list_sources, split_rows
+from seqdg.training.protocol import Split, choose_optimizer, count_steps, end_stages, list_sources, split_rows
 from seqdg.training.run_stack import Keep, Watch, run_stack
 from seqdg.training.sampler import make_generator
 from seqdg.training.stack import Job, Stack, View, set_precision
@@ -106,7 +106,7 @@ class StackLearner(Learner):
             trial.data, trial.net, trial.batchnorm, trial.weights, trial.size, trial.augment, len(trial.held_out),
             training.algorithm, describe_shape(algorithm), tuple(end_stages(algorithm, p.steps)),
             choose_optimizer(algorithm, p), p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
-            p.domains_per_step, p.train_domains, p.validation_domains,
+            p.domains_per_step, p.members, p.train_domains, p.validation_domains,
             None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
         )  # fmt: skip
 
@@ -150,29 +150,31 @@ def build_stack(group: Group, task: Task, device: torch.device, sets_precision: 
     if sets_precision:
         set_precision(first.protocol.precision)
     dtype = first.protocol.dtype
-    by_seed = {trial.seed: trial for trial in group.trials}  # many differ in settings or held-out domain alone
+    by_seed = {m.seed: m for trial in group.trials for m in trial.members}  # many differ in settings or domain alone
     built = {seed: task.build_net(trial) for seed, trial in by_seed.items()}
-    net = Net(built[first.seed].module, first.batchnorm, task.make_loss(first, device)).to(dtype=dtype)
+    some = built[first.members[0].seed]
+    net = Net(some.module, first.batchnorm, task.make_loss(first, device)).to(dtype=dtype)
     weights = {
         seed: {name: p.detach().to(dtype) for name, p in b.module.named_parameters() if name in net.names}
         for seed, b in built.items()
     }
     jobs = [
-        _make_job(trials[0], algorithm, views, net, weights[trials[0].seed], task)
-        for trials, (algorithm, views) in zip(group.trainings, share_trainings(group), strict=True)
+        _make_job(member, algorithm, views, net, weights[member.seed], split)
+        for (trial, *_), (algorithm, views) in zip(group.trainings, share_trainings(group), strict=True)
+        for split in [split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)]  # of all its members
+        for member in trial.members
     ]
-    each = [trials[0] for trials in group.trainings]
-    inputs = task.make_inputs(each, built[first.seed], device)
-    return Stack(net.to(device), inputs, jobs, compiles=group.compiles)
+    each = [member for trials in group.trainings for member in trials[0].members]
+    inputs = task.make_inputs(each, some, device)
+    return Stack(net.to(device), inputs, jobs, compiles=group.compiles, members=first.protocol.members)
 
 
 def _make_job(
-    trial: Trial, algorithm: Algorithm, views: tuple[View | None, ...], net: Net, weights: Params, task: Task
+    member: Trial, algorithm: Algorithm, views: tuple[View | None, ...], net: Net, weights: Params, split: Split
 ) -> Job:
-    split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
-    algorithm.check(net, trial.protocol.count_domains(len(split.train)))
-    params = algorithm.init(net, weights, len(split.train), make_generator(trial.seed, "extra"))
-    return Job(algorithm, trial.protocol, split, trial.seed, params, views)
+    algorithm.check(net, member.protocol.count_domains(len(split.train)))
+    params = algorithm.init(net, weights, len(split.train), make_generator(member.seed, "extra"))
+    return Job(algorithm, member.protocol, split, member.seed, params, views)
 
 
 @lru_cache(maxsize=256)

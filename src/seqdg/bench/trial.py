@@ -18,6 +18,7 @@ from seqdg.core.wrapper import Averaging
 from seqdg.nets import NetSpec
 from seqdg.results.record import make_key
 from seqdg.results.versions import VERSION
+from seqdg.training.members import list_seeds
 from seqdg.training.protocol import Protocol
 
 
@@ -109,6 +110,15 @@ class Trial:
         return _build(self.algorithm, self.settings, usual, path)
 
     @cached_property
+    def members(self) -> tuple[Trial, ...]:
+        """The trials that predict together as this one: itself, where it is no ensemble."""
+        count = self.protocol.members
+        if count == 1:
+            return (self,)
+        alone = replace(self, protocol=replace(self.protocol, members=1))
+        return tuple(replace(alone, seed=seed) for seed in list_seeds(self.seed, count))
+
+    @cached_property
     def training(self) -> Trial:
         """The trial whose training gives this one's weights: the same without the average around the algorithm."""
         if self.instance is None and len(split_chain(self.algorithm)) == 1:
@@ -155,17 +165,18 @@ class Group:
 def group_trials(trials: Sequence[Trial], capacity: int, share: Callable[[Trial], Hashable]) -> tuple[Group, ...]:
     """Pack the whole plan into groups of at most `capacity` trainings, always the same way.
 
-    share: what trials must have in common to be trained together. Trials that share a training stay together.
+    share: what trials must have in common to be trained together, the number of members of an ensemble among it. Trials
+    that share a training stay together, and so do the members of an ensemble, which are as many trainings.
     """
     alike: dict[Hashable, list[Trial]] = {}
     for trial in trials:
         alike.setdefault(share(trial), []).append(trial)
     packed = []
     for sharing in alike.values():
-        members = list(_collect_trainings(sharing).values())
-        count = -(-len(members) // capacity)
-        size = -(-len(members) // count)
-        parts = (members[i : i + size] for i in range(0, len(members), size))
+        trainings = list(_collect_trainings(sharing).values())
+        count = -(-len(trainings) // max(1, capacity // sharing[0].protocol.members))
+        size = -(-len(trainings) // count)
+        parts = (trainings[i : i + size] for i in range(0, len(trainings), size))
         packed += [Group(tuple(trial for one in part for trial in one)) for part in parts]
     return tuple(packed)
 

@@ -27,7 +27,7 @@ from seqdg.cli.table import table
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=True,
+    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Domain generalization by sequential learning: train on the domains you have, work on one you never saw.",

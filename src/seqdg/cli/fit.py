@@ -60,6 +60,9 @@ def fit(
         str, typer.Option(metavar="constant|cosine|steps", help="What becomes of the learning rate.")
     ] = "constant",
     warmup: Annotated[float, typer.Option(help="Share of the steps over which the rate first rises.")] = 0.0,
+    members: Annotated[
+        int, typer.Option(help="Nets that are trained from other seeds and whose probabilities are averaged.")
+    ] = 1,
     class_weight: Annotated[
         str | None, typer.Option(metavar="balanced", help="Weight classes so that all count the same.")
     ] = None,
@@ -74,7 +77,6 @@ def fit(
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same model.")] = 0,
     device: options.Device = "auto",
-    force: options.Force = False,
 ) -> None:
     """Train a model on your own domains, and estimate how well it will do on a new one.
 
@@ -87,13 +89,14 @@ def fit(
     from seqdg.estimator import DomainClassifier, check_place, check_saving
 
     _check_choice(choose, algorithm, algorithms, search, select)
-    check_place(out, force)
+    check_place(out)
     check_saving(options.split_names(algorithms) or [algorithm or DEFAULT])
     with count_files("reading images") as progress:
         rows = read_rows(data, label, domain, options.split_names(ignore) or (), progress)
     template = DomainClassifier(
         net=net, hidden=_parse_widths(hidden), steps=steps, lr=lr, schedule=schedule, warmup=warmup,
-        criterion=criterion, class_weight=class_weight, image_size=image_size, device=device, random_state=seed,
+        criterion=criterion, members=members, class_weight=class_weight, image_size=image_size,
+        device=device, random_state=seed,
     )  # fmt: skip
     if choose:
         comparison = _compare(

@@ -84,8 +84,10 @@ def _describe_steps(text: Text) -> str:
         return f"fitted once, with no net; seed {p['random_state']}."
     net = text["module"] if text["net"] is None else text["net"]["name"]
     hidden = f" of hidden widths {p['hidden']}" if net == "mlp" else ""
+    members = text.get("members", 1)
+    what = f"an ensemble of {members} nets, each" if members > 1 else "a net"
     return (
-        f"on a net {net}{hidden}: {p['steps']} steps of {p['batch']} rows per domain, optimizer {p['optimizer']}, "
+        f"on {what} {net}{hidden}: {p['steps']} steps of {p['batch']} rows per domain, optimizer {p['optimizer']}, "
         f"learning rate {p['lr']}, seed {p['random_state']}; the weights are those after {text['facts']['step']} steps."
     )
 

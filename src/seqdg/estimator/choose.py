@@ -56,6 +56,7 @@ def compare(
     refit: bool = True,
     workers: int = 0,
     show: Callable[[Progress], None] = lambda progress: None,
+    members: int | None = None,
 ) -> Comparison:
     """Train every algorithm with every domain held out in turn, in stacks; then fit the winner on all domains.
 
@@ -70,8 +71,11 @@ def compare(
     rules: those that are reported. Without `leave-one-out`, which holds out pairs of domains, less is trained.
     baseline: always among the algorithms; the others must be distinguishable from it.
     workers: processes to train in; 0 is this one. A script that asks for more needs `if __name__ == "__main__":`.
+    members: how many nets predict together, in every trial; by default as many as the estimator says.
     """
     template = clone(estimator) if estimator is not None else DomainClassifier()
+    if members is not None:
+        template.set_params(members=members)
     criterion = template.criterion if criterion is None else criterion
     _check(select, criterion, rules, sampler, seeds)
     recipe = template.set_params(algorithm=BASELINE, settings=None, criterion=criterion).make_recipe()

@@ -40,6 +40,8 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         classes), macro_f1, worst_class or top5 (above five classes).
     stop: keep the weights after this many steps, whatever the validation says. The steps of a stage that comes on top
         of `steps`, as MetaReg's first does, count.
+    members: how many nets are trained, from other seeds, as one stack; their probabilities are averaged (a deep
+        ensemble). Of k members those of random_state s start from the seeds k s to k s + k - 1.
     class_weight: None, 'balanced', or a weight by class.
     image_size: side of the images that enter the net.   augment: '' or 'pacs'.
     device: 'auto', 'cpu' or 'cuda'.   random_state: the same one gives the same model.
@@ -69,6 +71,7 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         evaluations: int = 10,
         criterion: str = "accuracy",
         stop: int | None = None,
+        members: int = 1,
         class_weight: Any = None,
         image_size: int | None = None,
         augment: str = "",

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.bench.learner import Predict, take_logarithm
 from seqdg.core.algorithm import Algorithm
@@ -20,6 +21,7 @@ from seqdg.core.sequential import Sequential
 from seqdg.core.wrapper import Wrapper, list_layers
 from seqdg.estimator.inputs import TOGETHER, Input
 from seqdg.nets import Net, NetSpec
+from seqdg.training.members import pool_outputs
 from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
 
 ROWS = 4096  # that a learner of no net predicts at once
@@ -79,7 +81,8 @@ class NetModel(Model):
     spec: NetSpec | None  # how to build it; None: it is the user's own
     batchnorm: str  # policy
     algorithm: Algorithm
-    params: Params  # deployed
+    params: Params  # deployed; those of an ensemble have a first axis of members
+    members: int = 1
 
     @property
     def together(self) -> int:
@@ -97,22 +100,22 @@ class NetModel(Model):
         return np.take(self._predict_parts(whole, self.together), order.argsort().numpy(), axis=0)
 
     def _predict_parts(self, rows: Tensor, together: int) -> NDArray[np.float64]:
-        net, params = self.net
+        net, members = self.net
         parts = [np.empty((0, len(self.classes)))]
         with torch.no_grad():
             for chunk in torch.split(rows, together) if len(rows) else ():
                 inputs = self.input.prepare(chunk.to(self.device)).to(self.input.dtype)
-                parts.append(self.algorithm.predict(net, params, inputs).double().cpu().numpy())
+                each = torch.stack([self.algorithm.predict(net, params, inputs) for params in members])
+                parts.append(pool_outputs(each, self.members)[0].double().cpu().numpy())
         return np.concatenate(parts)
 
     @cached_property
-    def net(self) -> tuple[Net, Params]:
-        """The net and its weights, on its device and in the precision that it predicts in."""
+    def net(self) -> tuple[Net, list[Params]]:
+        """The net and the weights of every member, on its device and in the precision that it predicts in."""
         dtype = self.input.dtype
         net = Net(self.module, self.batchnorm).to(self.device, dtype)
-        return net, {
-            name: p.to(self.device, dtype if p.is_floating_point() else None) for name, p in self.params.items()
-        }
+        placed = {name: p.to(self.device, dtype if p.is_floating_point() else None) for name, p in self.params.items()}
+        return net, tree.unstack(placed) if self.members > 1 else [placed]
 
 
 def compute_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -133,11 +136,15 @@ class ModelModule(nn.Module):
 
     def __init__(self, model: NetModel) -> None:
         super().__init__()
-        self.algorithm, self.names = model.algorithm, tuple(model.params)
-        self.net, params = replace(model, device="cpu").net
-        for i, name in enumerate(self.names):
-            self.register_buffer(f"weight_{i}", params[name].clone())
+        self.algorithm, self.names, self.members = model.algorithm, tuple(model.params), model.members
+        self.net, members = replace(model, device="cpu").net
+        for k, params in enumerate(members):
+            for i, name in enumerate(self.names):
+                self.register_buffer(f"weight_{k}_{i}", params[name].clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        params = {name: getattr(self, f"weight_{i}") for i, name in enumerate(self.names)}
-        return self.algorithm.predict(self.net, params, x)
+        each = []
+        for k in range(self.members):
+            params = {name: getattr(self, f"weight_{k}_{i}") for i, name in enumerate(self.names)}
+            each.append(self.algorithm.predict(self.net, params, x))
+        return each[0] if self.members == 1 else pool_outputs(torch.stack(each), self.members)[0]

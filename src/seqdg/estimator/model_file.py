@@ -36,23 +36,18 @@ from seqdg.estimator.model import ArrayModel, Model, NetModel, predicts_plainly
 from seqdg.estimator.recipe import read_settings
 from seqdg.nets import NetSpec, build_net, weights
 
-FORMAT, SCHEMA = "seqdg-model", 2  # the newest; a model with a net is of schema 1
+FORMAT, SCHEMA = "seqdg-model", 3  # the newest; a model of one net is of schema 1
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
 
 
-def check_place(path: Path, force: bool = True) -> None:
-    """Raise a UsageError where something other than a model lies, or nothing can be written.
-
-    force: a model that lies there may be replaced.
-    """
+def check_place(path: Path) -> None:
+    """Raise a UsageError where something other than a model lies, or nothing can be written."""
     above = next(p for p in path.absolute().parents if p.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         why = "is a file" if above.is_file() else "may not be written to"
         raise UsageError(f"The model cannot be written to {path}: {above} {why}.")
     if path.exists() and not (path / TEXT).is_file() and (path.is_file() or any(path.iterdir())):
         raise UsageError(f"{path} is there already and holds no model: choose another name.")
-    if (path / TEXT).is_file() and not force:
-        raise UsageError(f"{path} holds a model already: add --force to replace it, or give another --out.")
 
 
 def check_saving(names: Iterable[str]) -> None:
@@ -135,6 +130,7 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") ->
         algorithm=_build_algorithm(text),
         name=text["algorithm"],
         params=under_prefix(tensors, "param."),
+        members=text.get("members", 1),
         classes=classes,
         facts=text["facts"],
         device=device,
@@ -148,7 +144,7 @@ def _take_apart(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return what only this kind of model has: tensors by name, and what JSON holds."""
     if isinstance(model, NetModel):
         return _collect_tensors(model), {
-            "schema": 1,
+            **({"schema": 3, "members": model.members} if model.members > 1 else {"schema": 1}),
             "plain": predicts_plainly(model.algorithm),
             "net": None if model.spec is None else {**asdict(model.spec), "weights": None},
             "module": f"{type(model.module).__module__}.{type(model.module).__qualname__}",
@@ -247,10 +243,10 @@ def _list_shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 def _check_net(model: NetModel) -> None:
     """Check that the user's own net takes the weights that were saved."""
     try:
-        net, params = model.net
+        net, members = model.net
         with torch.no_grad():
             x = torch.zeros(1, *model.input.shape, dtype=model.input.dtype, device=model.device)
-            model.algorithm.predict(net, params, x)
+            model.algorithm.predict(net, members[0], x)
     except Exception as error:  # whatever a foreign module may raise
         why = str(error).strip().splitlines()
         raise UsageError(

@@ -34,7 +34,7 @@ from seqdg.training.protocol import Protocol, count_steps
 from seqdg.training.sampler import make_generator
 
 AUTO = "auto"
-NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay", "warmup")
+NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay", "warmup", "members")
 TRAINING = (*NUMBERS, "optimizer", "schedule")
 IMAGE_NET = "efficientnet-lite0"
 CENTERED = Normalization(
@@ -148,7 +148,12 @@ class Recipe:
 
 def read_parameters(description: Mapping[str, Any]) -> dict[str, Any]:
     """Read what `Recipe.describe` returns as arguments of the estimator."""
-    parameters = {**description, "settings": read_settings(description), "hidden": tuple(description["hidden"])}
+    parameters = {
+        "members": 1,  # a model that says nothing of them is one net
+        **description,
+        "settings": read_settings(description),
+        "hidden": tuple(description["hidden"]),
+    }
     if isinstance(parameters["class_weight"], list):
         parameters["class_weight"] = dict(parameters["class_weight"])
     return parameters
@@ -173,6 +178,8 @@ def make_recipe(parameters: Mapping[str, Any], seed: int) -> Recipe:
         raise unknown("class weight", p["class_weight"], ("balanced",))
     name, algorithm = _build_algorithm(p["algorithm"], p["settings"] or {})
     training = {k: p[k] for k in TRAINING}
+    if not isinstance(algorithm, Algorithm):
+        training["members"] = 1  # it is fitted once
     hidden = tuple(p["hidden"])
     return Recipe(
         algorithm=algorithm,

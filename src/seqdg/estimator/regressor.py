@@ -52,6 +52,7 @@ class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
         criterion: str = "rmse",
         loss: str = "squared",
         stop: int | None = None,
+        members: int = 1,
         image_size: int | None = None,
         augment: str = "",
         device: str = "auto",

@@ -32,8 +32,8 @@ from seqdg.training.provenance import list_versions
 class _BestWeights:
     """Keep the weights of the evaluation that is best on validation rows, or of the last where there are none."""
 
-    def __init__(self, criterion: str, validates: bool) -> None:
-        self.criterion, self.validates = criterion, validates
+    def __init__(self, criterion: str, validates: bool, members: int) -> None:
+        self.criterion, self.validates, self.members = criterion, validates, members
         self.history: list[Evaluation] = []
         self.weights: Params = {}
         self.step = 0
@@ -44,7 +44,7 @@ class _BestWeights:
         self.history.append(evaluations[0])
         best = select_step(self.history, self.criterion) if self.validates else None
         if best is None or best[1] == len(self.history) - 1:
-            self.step, self.weights = step, tree.unstack(deployed)[0]
+            self.step, self.weights = step, deployed if self.members > 1 else tree.unstack(deployed)[0]
 
 
 def fit_model(user_data: UserData, recipe: Recipe) -> Model:
@@ -92,7 +92,7 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
         stops = (*(s for s in stops if s < recipe.stop and needed), recipe.stop)
     stops = stops if validates else stops[-1:]
     trial = task.make_trial(recipe.name, {}, protocol, (), recipe.seed, algorithm=algorithm)
-    best = _BestWeights(recipe.criterion, validates and recipe.stop is None)
+    best = _BestWeights(recipe.criterion, validates and recipe.stop is None, protocol.members)
     with _set_threads(dataset.is_image):
         STACK.train_one(trial, task, torch.device(recipe.device), stops, best)
     facts = _collect_facts(dataset, recipe, best.step, next(e for e in best.history if e.step == best.step))
@@ -104,6 +104,7 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
         algorithm=algorithm,
         name=recipe.name,
         params={name: p.cpu().contiguous() for name, p in best.weights.items()},  # in memory as they will be in a file
+        members=protocol.members,
         classes=user_data.classes,
         facts={
             **facts,

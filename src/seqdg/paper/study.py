@@ -68,6 +68,11 @@ class Study:
         request = Request(self.algorithms, [self.held_out], self.trials, self.steps, self.seed, self.settings)
         plan: dict[str, tuple[Trial, ...]] = {}
         for trial in self.benchmark.plan(self.session.task, request).trials:
+            if trial.protocol.members > 1:
+                raise UsageError(
+                    f"An analysis looks at one training, and {trial.short_name} is an ensemble of "
+                    f"{trial.protocol.members}: choose 1 for it (--set {trial.short_name}.members=1)."
+                )
             plan[trial.short_name] = (*plan.get(trial.short_name, ()), trial)
         return plan
 

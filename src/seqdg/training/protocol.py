@@ -50,6 +50,7 @@ class Protocol:
     drop_every: float = added_field(0.3)  # share of the steps
     drop: float = added_field(0.1)
     domains_per_step: int = added_field(0)  # how many of the sources a step meets, drawn at random; 0: all
+    members: int = added_field(1)  # how many trainings, from other seeds, predict together (a deep ensemble)
     # Of a fixed split, in place of every domain held out in turn: the domains that are trained on, and those that are
     # neither trained on nor tested, but may choose. Empty: the split is not fixed.
     train_domains: tuple[str, ...] = added_field(())
@@ -67,7 +68,7 @@ class Protocol:
         ):
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)
-        for name in ("steps", "batch", "evaluations"):
+        for name in ("steps", "batch", "evaluations", "members"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise UsageError(f"{name} is {value}, but at least 1 is needed.")

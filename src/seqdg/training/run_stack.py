@@ -24,6 +24,7 @@ from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import select_step
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
+from seqdg.training.members import pool_outputs
 from seqdg.training.metrics import Groups, compute_metrics
 from seqdg.training.predictions import CHOSEN, LAST, DomainPredictions, encode_predictions, name_predictions
 from seqdg.training.protocol import list_evaluation_steps
@@ -110,9 +111,10 @@ class _Run:
             raise
         if not deployed:  # the checkpoint was written after the last evaluation
             deployed = {view: self.stack.deploy(self.now.state, view) for view in views}
-        curves = torch.cat(self.now.state.losses).T.cpu()  # (trial, step)
+        losses = torch.cat(self.now.state.losses)
+        curves = losses.reshape(len(losses), -1, self.stack.members).mean(2).T.cpu()  # (trial, step)
         self.now.seconds = time.perf_counter() - self.began
-        weights = {view: tree.unstack(copy_to_host(params)) for view, params in deployed.items()}
+        weights = {view: split_trials(self.stack, copy_to_host(params)) for view, params in deployed.items()}
         with ThreadPoolExecutor(1 if self.device.type == "cpu" else None) as threads:
             hashes = list(threads.map(hash_weights, (weights[view][i] for i, view in self.stack.outcomes)))
         return [
@@ -124,7 +126,7 @@ class _Run:
         """Evaluate the state and let the algorithm hear of it, at once: an interruption leaves both or neither."""
         state = self.now.state
         if self.stack.hears_evaluations:
-            plain = evaluate_stack(self.stack, state, self.stack.deploy(state, 0))
+            plain = evaluate_stack(self.stack, state, self.stack.deploy(state, 0), pooled=False)
             state = self.stack.hear_evaluation(state, torch.tensor([e.source["log_loss"] for e in plain]))
         deployed = {view: self.stack.deploy(state, view) for view in views}
         by_view = {view: evaluate_stack(self.stack, state, params) for view, params in deployed.items()}
@@ -147,7 +149,7 @@ class _Run:
             return predicted[view][len(split.validation) :][: len(split.test)]
 
         def take(view: int, i: int) -> Params:
-            return {name: value[i].detach().cpu() for name, value in deployed[view].items()}
+            return {name: value.detach().cpu() for name, value in split_trials(self.stack, deployed[view])[i].items()}
 
         for k, (i, view) in enumerate(self.stack.outcomes):
             its, is_last = self._find_view(k), step == self.stops[-1]
@@ -205,12 +207,13 @@ class _Run:
 
     def _find_view(self, k: int) -> View:
         i, view = self.stack.outcomes[k]
-        wanted = self.stack.jobs[i].views[view]
+        wanted = self.stack.jobs[i * self.stack.members].views[view]
         assert wanted is not None
         return wanted
 
     def _make_record(self, k: int, curve: Tensor, weights: Params, digest: str) -> Record:
-        view, job, size = self._find_view(k), self.stack.jobs[self.stack.outcomes[k][0]], len(self.stack.jobs)
+        view, size, members = self._find_view(k), len(self.stack.jobs), self.stack.members
+        job = self.stack.jobs[self.stack.outcomes[k][0] * members]
         if self.keep.weights and self.keep.files is not None:
             data = encode_weights(weights, view, self.now.state.step)
             self.keep.files.write(f"weights/{view.key}.safetensors", data)
@@ -220,7 +223,7 @@ class _Run:
             status=DONE if _stayed_finite(curve, self.now.evaluations[k], job) else DIVERGED,
             history=self.now.evaluations[k],
             losses=thin_curve(curve),
-            seconds=self.now.seconds / size,
+            seconds=self.now.seconds * members / size,
             peak_memory=measure_peak_memory(self.device),
             stacked=size,
             device=name_device(self.device),
@@ -267,14 +270,24 @@ def is_best_so_far(history: Sequence[Evaluation]) -> bool:
     return best is None or best[1] == len(history) - 1
 
 
-def evaluate_stack(stack: Stack, state: State, deployed: Params) -> list[Evaluation]:
-    """Measure every trial on its sources' validation rows, its held-out domains and its validation domains."""
+def split_trials(stack: Stack, deployed: Params) -> list[Params]:
+    """Return the weights of every trial; those of an ensemble have a first axis of members."""
+    if stack.members > 1:
+        deployed = {name: v.reshape(-1, stack.members, *v.shape[1:]) for name, v in deployed.items()}
+    return tree.unstack(deployed)
+
+
+def evaluate_stack(stack: Stack, state: State, deployed: Params, pooled: bool = True) -> list[Evaluation]:
+    """Measure every trial on its sources' validation rows, its held-out domains and its validation domains.
+
+    pooled: measure the members of an ensemble together, as it predicts; else each by itself.
+    """
     split = stack.jobs[0].split
-    predictions = predict_domains(stack, deployed)
+    predictions = predict_domains(stack, deployed, pooled)
     return measure_predictions(predictions, len(split.validation), state.step, split.held_out_at_once)
 
 
-def predict_domains(stack: Stack, deployed: Params) -> list[DomainPredictions]:
+def predict_domains(stack: Stack, deployed: Params, pooled: bool = True) -> list[DomainPredictions]:
     """Predict the validation rows of every source, then the rows of every held-out and of every validation domain.
 
     Where a trial has fewer rows of a domain than another of the stack, or than whole batches of a transductive
@@ -285,6 +298,11 @@ def predict_domains(stack: Stack, deployed: Params) -> list[DomainPredictions]:
         logits, y = stack.predict(deployed, rows)
     else:  # a net of the user's own may not take 0 rows
         logits, y = torch.zeros(*rows.shape, 2, device=rows.device), rows
+    if pooled and stack.members > 1:  # the members of an ensemble are evaluated on the same rows
+        every = stack.members
+        logits, y, rows = pool_outputs(logits, every), y[::every], rows[::every]
+        masks = [mask[::every] for mask in masks]
+        fifths = [None if fifth is None else fifth[::every] for fifth in fifths]
     split = (torch.split(values, counts, 1) for values in (logits, y, rows))
     return [
         DomainPredictions(part, labels, mask, numbers, fifth, stack.inputs.find_groups(numbers))

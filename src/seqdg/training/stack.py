@@ -84,8 +84,10 @@ class Stack:
         capture: bool = True,
         sampler: Sampler | None = None,
         compiles: bool = False,
+        members: int = 1,
     ) -> None:
-        self.net, self.inputs, self.jobs = net, inputs, jobs
+        """members: how many jobs, one after the other, predict together and have one record."""
+        self.net, self.inputs, self.jobs, self.members = net, inputs, jobs, members
         self.algorithm, self.protocol = jobs[0].algorithm, jobs[0].protocol
         self.alone = len(jobs) == 1
         self.optimizer = OPTIMIZERS[choose_optimizer(self.algorithm, self.protocol)]
@@ -95,7 +97,9 @@ class Stack:
         # What all trials have the same stays a plain number: arithmetic with it needs less than with a tensor.
         self.numbers = self._stack_numbers([collect_numbers(job.algorithm) for job in jobs])
         self.rates = self._stack_rates()
-        self.outcomes = [(i, v) for i, job in enumerate(jobs) for v, view in enumerate(job.views) if view is not None]
+        self.outcomes = [
+            (i, v) for i, job in enumerate(jobs[::members]) for v, view in enumerate(job.views) if view is not None
+        ]  # which trial, and which view of it
         self.bounds = end_stages(self.algorithm, self.protocol.steps)
         self.captures = capture and inputs.device.type == "cuda" and inputs.is_resident
         self.compiles = compiles and not self.alone  # one large net has kernels of its own

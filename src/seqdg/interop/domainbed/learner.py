@@ -129,6 +129,11 @@ class DomainBedClass(Learner):
                 f"{self.short} is given a minibatch of every source in every step, and domains_per_step is "
                 f"{trial.protocol.domains_per_step}: choose 0 for it (--set {self.short}.domains_per_step=0)."
             )
+        if trial.protocol.members > 1:
+            raise UsageError(
+                f"{self.short} is trained once for each trial, and members is {trial.protocol.members}: choose 1. "
+                "`seqdg soup --kind ensemble` mixes what a run has trained."
+            )
         if checkout.asks_for_cuda(self.kind) and not torch.cuda.is_available():
             return  # a worker has the GPU on which it can be built
         with Randomness(trial.seed), redirect_stdout(sys.stderr):  # some print what they do, where tables go
