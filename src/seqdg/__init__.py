@@ -23,7 +23,14 @@ if TYPE_CHECKING:
         register,
         setting,
     )
-    from seqdg.estimator import DomainClassifier, DomainGeneralizer, DomainRegressor, compare
+    from seqdg.estimator import (
+        DomainClassifier,
+        DomainGeneralizer,
+        DomainRegressor,
+        compare,
+        importance,
+        learning_curve,
+    )
     from seqdg.nets.net import Net
     from seqdg.report.results import Results
     from seqdg.report.run import run
@@ -46,6 +53,8 @@ __all__ = [
     "Wrapper",
     "build",
     "compare",
+    "importance",
+    "learning_curve",
     "list_algorithms",
     "list_wrappers",
     "noise",
@@ -74,6 +83,8 @@ _MODULES = {
     "Wrapper": "core.wrapper",
     "build": "core.registry",
     "compare": "estimator",
+    "importance": "estimator",
+    "learning_curve": "estimator",
     "list_algorithms": "core.registry",
     "list_wrappers": "core.registry",
     "register": "core.registry",

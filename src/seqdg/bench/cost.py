@@ -48,6 +48,17 @@ def estimate_costs(
     return seconds
 
 
+def time_groups(groups: Sequence[Group], session: Session) -> dict[str, float]:
+    """Estimate the seconds of each group on one worker from a few steps taken now; what trains no net is left out."""
+    per_step: dict[tuple[str, int, str], float] = {}
+    for group in groups:
+        kind = _name_kind(group)
+        if kind not in per_step:
+            per_step[kind] = _time_step(group, session)
+    steps = {g.key: sum(trials[0].protocol.steps for trials in g.trainings) for g in groups}
+    return {g.key: per_step[_name_kind(g)] * steps[g.key] for g in groups if per_step[_name_kind(g)]}
+
+
 def sort_longest_first(groups: Iterable[Group], costs: Mapping[str, float]) -> tuple[Group, ...]:
     """Sort groups so that workers end at about the same time; those of unknown length go first."""
     return tuple(sorted(groups, key=lambda group: -costs.get(group.key, float("inf"))))

@@ -13,6 +13,8 @@ from seqdg.cli.check import check
 from seqdg.cli.export import export
 from seqdg.cli.fit import fit
 from seqdg.cli.import_domainbed import import_domainbed
+from seqdg.cli.importance import importance
+from seqdg.cli.learning_curve import learning_curve
 from seqdg.cli.listing import list_names
 from seqdg.cli.pack import pack
 from seqdg.cli.predict import predict
@@ -50,6 +52,8 @@ app.command()(fit)
 app.command()(predict)
 app.command()(export)
 app.command()(show)
+app.command()(importance)
+app.command()(learning_curve)
 
 
 def _show_version(wanted: bool) -> None:

@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING
 from seqdg.base.front_door import open_front_door
 
 if TYPE_CHECKING:
+    from seqdg.estimator.analysis import load_estimator, write_analysis
     from seqdg.estimator.card import render_card
     from seqdg.estimator.choose import compare, count_workers, fit_and_estimate, parse_settings_texts
     from seqdg.estimator.classifier import DomainClassifier, DomainGeneralizer
     from seqdg.estimator.comparison import Comparison, Winner
+    from seqdg.estimator.domain_curve import LearningCurve, learning_curve
     from seqdg.estimator.estimator import DomainEstimator
     from seqdg.estimator.model import Model
     from seqdg.estimator.model_file import check_place, check_saving, read_description, read_model, write_model
     from seqdg.estimator.onnx import describe_signature, export_onnx
+    from seqdg.estimator.permutation import Importance, importance
     from seqdg.estimator.predict import predict_file
     from seqdg.estimator.regressor import DomainRegressor
 
@@ -22,6 +25,8 @@ __all__ = [
     "DomainEstimator",
     "DomainGeneralizer",
     "DomainRegressor",
+    "Importance",
+    "LearningCurve",
     "Model",
     "Winner",
     "check_place",
@@ -31,22 +36,29 @@ __all__ = [
     "describe_signature",
     "export_onnx",
     "fit_and_estimate",
+    "importance",
+    "learning_curve",
+    "load_estimator",
     "parse_settings_texts",
     "predict_file",
     "read_description",
     "read_model",
     "render_card",
+    "write_analysis",
     "write_model",
 ]
 
 __getattr__, __dir__ = open_front_door(
     __name__,
     {
+        "analysis": "load_estimator write_analysis",
         "card": "render_card",
         "choose": "compare count_workers fit_and_estimate parse_settings_texts",
         "classifier": "DomainClassifier DomainGeneralizer",
         "comparison": "Comparison Winner",
         "estimator": "DomainEstimator",
+        "permutation": "Importance importance",
+        "domain_curve": "LearningCurve learning_curve",
         "model": "Model",
         "model_file": "check_place check_saving read_description read_model write_model",
         "onnx": "describe_signature export_onnx",

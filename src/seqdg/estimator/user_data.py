@@ -111,7 +111,7 @@ def make_user_data(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: 
     if not unit.is_defined(len(classes)):
         here = "here are none" if unit.by_group else f"there are {len(classes)}"
         raise UsageError(f"{recipe.criterion} is defined for {unit.scope}, and {here}: choose another criterion.")
-    names, domain = _read_domains(domains, len(y))
+    names, domain = read_domains(domains, len(y))
     rows, read = _read_rows(x, recipe, gaps)
     if not len(rows) == len(codes) == len(domain):
         raise UsageError(f"X, y and domains have {len(rows)}, {len(codes)} and {len(domain)} rows: they must agree.")
@@ -162,7 +162,7 @@ def _count_dimensions(x: Any) -> int:
     return len(x.shape) if hasattr(x, "shape") else np.ndim(x)
 
 
-def _read_domains(domains: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+def read_domains(domains: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Return the names in order, and the place of each row's domain among them."""
     if domains is None:
         return ("all",), np.zeros(rows, dtype=np.int64)

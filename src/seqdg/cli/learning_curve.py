@@ -1,0 +1,67 @@
+"""`seqdg learning-curve`"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqdg.cli import options
+from seqdg.cli.fit import DEFAULT, DataArgument
+
+
+def learning_curve(
+    data: DataArgument,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels, for a table.")] = None,
+    domain: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of domains, for a table.")] = None,
+    ignore: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Columns to leave out, such as identifiers.")
+    ] = None,
+    algorithm: Annotated[str, typer.Option(help="The algorithm to train.")] = DEFAULT,
+    criterion: Annotated[
+        str | None, typer.Option(metavar=options.CRITERION_NAMES, help="The metric on unseen domains.")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Training steps.")] = 500,
+    lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
+    seeds: Annotated[int, typer.Option(help="Trainings of every choice of domains.")] = 1,
+    subsets: Annotated[int, typer.Option(help="Choices of every number of domains, at most.")] = 12,
+    workers: Annotated[int | None, typer.Option(help="Processes to train in. Default: one per core.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where to write learning-curve.csv, by_training.csv and a picture."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same numbers.")] = 0,
+    device: options.Device = "auto",
+) -> None:
+    """Would one more domain help? Train on 1, 2, ... of your domains, and test on those left out.
+
+        seqdg learning-curve patients.csv --label ill --domain hospital
+
+    The last sentence says what one more domain than you have would be worth, if the curve goes on as it went.
+    """
+    from seqdg.base.errors import UsageError
+    from seqdg.bench.console import count_files, show_progress
+    from seqdg.data import read_rows
+    from seqdg.estimator import DomainClassifier, count_workers, write_analysis
+    from seqdg.estimator import learning_curve as trace
+
+    with count_files("reading images") as progress:
+        rows = read_rows(data, label, domain, options.split_names(ignore) or (), progress)
+    if rows.domains is None:
+        raise UsageError("A learning curve over domains needs to know them: give --domain.")
+    model = DomainClassifier(
+        algorithm, steps=steps, lr=lr, criterion=criterion or "accuracy", random_state=seed, device=device
+    )
+    with show_progress("training") as show:
+        curve = trace(
+            model, rows.x, rows.y, rows.domains, seeds=seeds, subsets=subsets, show=show,
+            workers=count_workers(device) if workers is None else workers,
+            say=lambda sentence: print(sentence, file=sys.stderr),
+        )  # fmt: skip
+    typer.echo(str(curve), nl=False)
+    if out is not None:
+        frames = {"learning-curve": curve.frame(), "by_training": curve.by_training()}
+        for path in write_analysis(out, frames, curve.figure()):
+            print(path, file=sys.stderr)
