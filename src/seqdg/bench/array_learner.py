@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ from seqdg.nets import Net
 from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.select import average_finite
 from seqdg.training.evaluated import mark_fifth
+from seqdg.training.loss import WeightedCrossEntropy
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import list_sources, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
@@ -58,6 +59,10 @@ class ArrayLearner(Learner):
     ] = {}  # by name, as `setting` takes them: {"least": 0, "above": 0, "most": 1, "search": Range(0.1, 1)}
     fitted: ClassVar[type | None] = None  # a dataclass of arrays and of values for JSON, whose instances predict
     needs: ClassVar[int] = 1  # source domains, at least
+    weighs: ClassVar[bool] = False  # whether `fit` takes `weight`, a number for each row
+    draws: ClassVar[bool] = True  # whether the seed makes a difference
+    tells_classes: ClassVar[bool] = True
+    predicts_numbers: ClassVar[bool] = False
     takes_steps = False
 
     @abstractmethod
@@ -108,8 +113,18 @@ class ArrayLearner(Learner):
         if len(dataset.shape) != 1:
             held = "images" if dataset.is_image else f"arrays of shape {list(dataset.shape)}"
             raise UsageError(f"{trial.short_name} reads rows of numbers, and {task.name} holds {held}.")
-        if task.class_weight is not None:
+        if task.class_weight is not None and not self.weighs:
             raise UsageError(f"{trial.short_name} weighs no classes: leave class_weight out.")
+        if dataset.is_regression and not self.predicts_numbers:
+            raise UsageError(
+                f"{trial.short_name} tells classes apart, and {task.name} has numbers to predict: choose another, such "
+                "as ridge."
+            )
+        if not dataset.is_regression and not self.tells_classes:
+            raise UsageError(
+                f"{trial.short_name} predicts numbers, and {task.name} has classes to tell apart: choose another, such "
+                "as logistic."
+            )
         sources = len(list_sources(dataset, trial.held_out, trial.protocol))
         if sources < self.needs:
             raise UsageError(
@@ -117,10 +132,21 @@ class ArrayLearner(Learner):
                 f"there {'is' if sources == 1 else 'are'} {sources}."
             )
 
+    def share(self, trial: Trial, task: Task) -> Hashable:
+        """Trials that differ in the seed alone are fitted once, where the seed makes no difference."""
+        return trial.key if self.draws or trial.protocol.split == "random" else replace(trial, seed=0).key
+
     def train(
         self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
     ) -> list[Record]:
-        return [self.train_one(trial, task, tick, keep)[1] for trial in group.trials]
+        fitted: dict[Hashable, Record] = {}
+        records = []
+        for trial in group.trials:
+            alike = trial.key if keep is not None and keep.predictions else self.share(trial, task)
+            if alike not in fitted:
+                fitted[alike] = self.train_one(trial, task, tick, keep)[1]
+            records.append(replace(fitted[alike], key=trial.key, description=trial.description()))
+        return records
 
     def train_one(
         self, trial: Trial, task: Task, tick: Tick = lambda step: None, keep: Keep | None = None
@@ -132,7 +158,8 @@ class ArrayLearner(Learner):
         x, y = (values[0].numpy() for values in inputs.serve(torch.cat(split.train)[None]))
         domain = np.repeat(np.arange(len(split.train)), [len(rows) for rows in split.train])
         settings = flatten_settings(parse_settings(self.build_settings(trial.algorithm), dict(trial.settings)))
-        predict = self.fit(x, y, domain, len(dataset.classes), trial.seed, **settings)
+        weight = {"weight": _weigh_rows(task, trial, y)} if self.weighs else {}
+        predict = self.fit(x, y, domain, len(dataset.classes), trial.seed, **weight, **settings)
         steps, sources = trial.protocol.steps, len(split.validation)
         tick(steps)
         parts = []
@@ -165,6 +192,12 @@ class ArrayLearner(Learner):
             commit=find_commit(),
             notes=[*dataset.notes, *self.describe_fit(len(y), **settings)],
         )
+
+
+def _weigh_rows(task: Task, trial: Trial, y: Arrays) -> Arrays | None:
+    """Return the weight of every row (row,) by its class; None where all weigh the same."""
+    loss = task.make_loss(trial, torch.device("cpu"))
+    return loss.weight.numpy()[y].astype(np.float64) if isinstance(loss, WeightedCrossEntropy) else None
 
 
 def take_logarithm(p: Arrays) -> NDArray[np.float64]:
