@@ -114,8 +114,9 @@ LEARNERS = """## Learners
 
 Methods that are no neural nets: estimators of scikit-learn's kind, fitted once to rows of numbers. `seqdg bench
 --algorithms agg,NAME` sets them beside the nets, on the same splits and seeds, and `--set NAME.setting=value` changes a
-setting. They know no steps and no wrappers, and refuse images. `seqdg.compare`, `seqdg fit --choose --algorithms
-agg,NAME` and `DomainClassifier("NAME")` take them too. Those of scikit-learn are saved by skops (`pip install 'seqdg[sklearn-models]'`), others as arrays.
+setting. They know no steps and no wrappers, and refuse images. `seqdg.compare`, `seqdg fit --choose --candidates
+agg,NAME` and `DomainClassifier("NAME")` take them too. Those of scikit-learn are saved by skops
+(`pip install 'seqdg[sklearn-models]'`), others as arrays.
 [How to write one](../CONTRIBUTING.md#a-learner-that-is-no-neural-net)."""
 
 
