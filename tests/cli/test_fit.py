@@ -98,11 +98,13 @@ def test_a_column_that_looks_like_an_identifier_is_noted(table, tmp_path):
     assert "identifier" in seqdg("show", tmp_path / "m").stdout
 
 
-def test_a_table_without_domains_is_fitted_without_an_estimate(table, tmp_path):
-    done = seqdg("fit", table, "--label", "diagnosis", "--ignore", "id,hospital", *QUICK, "--out", tmp_path / "m")
+def test_a_table_of_one_domain_is_fitted_without_an_estimate(table, tmp_path):
+    pd.read_csv(table).assign(hospital="north").to_csv(tmp_path / "one.csv", index=False)
+    words = ["fit", tmp_path / "one.csv", "--label", "diagnosis", "--domain", "hospital", "--ignore", "id", *QUICK]
+    done = seqdg(*words, "--out", tmp_path / "m")
     assert done.returncode == 0, done.stderr
-    assert "no estimate for the next domain: There is only the domain 'all'" in done.stderr
-    refused = seqdg("fit", table, "--label", "diagnosis", "--algorithm", "mldg", *QUICK, "--out", tmp_path / "n")
+    assert "no estimate for the next domain: There is only the domain 'north'" in done.stderr
+    refused = seqdg(*words, "--algorithm", "mldg", "--out", tmp_path / "n")
     assert refused.returncode == 2
     assert "MLDG needs at least 2 source domains" in refused.stderr
 
@@ -124,7 +126,7 @@ SMALL = pd.DataFrame({"a": np.arange(12.0), "y": ["u", "v"] * 6, "d": ["n", "n",
         (lambda t: t.iloc[:0], (), "has 0 rows"),
         (lambda t: t[["y", "d"]], (), "has no column beside those of label and domain"),
         (lambda t: t.drop(columns="d"), (), "There is no column of t.csv 'd'"),
-        (lambda t: t, ("--label", "Y"), "There is no column of t.csv 'Y'. Choose from: a, y, d."),
+        (lambda t: t, ("--label", "Y"), "There is no column of t.csv 'Y'. Did you mean 'y'? Choose from: a, y, d."),
         (lambda t: t, ("--ignore", "b"), "There is no column of t.csv 'b'"),
         (lambda t: t, ("--algorithm", "mlgd"), "There is no algorithm 'mlgd'"),
         (lambda t: t, ("--set", "dann.lam=1"), "There is no algorithm in this run 'dann'"),
@@ -241,7 +243,7 @@ def test_pictures_give_the_same_in_the_estimator_once_loaded_by_the_command_and_
 
 
 def test_predicting_shows_a_bar_on_a_terminal_and_nowhere_else(fitted_model, table, tmp_path, monkeypatch):
-    words = ["predict", fitted_model, table, "--out", tmp_path / "p.csv"]
+    words = ["predict", fitted_model, table, "--out", tmp_path / "p.csv", "--force"]
     assert "left:" not in seqdg(*words).stderr
     monkeypatch.setenv("FORCE_COLOR", "1")  # what makes rich take anything for a terminal
     said = seqdg(*words).stderr

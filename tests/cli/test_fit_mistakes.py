@@ -64,7 +64,7 @@ def test_predictions_do_not_overwrite_the_table_that_they_are_made_of(model, tab
         (["--set", "fo-s-mldg.alfa=1"], "There is no setting of fo-s-mldg 'alfa'. Did you mean 'alpha'?"),
         (["--set", "fo-s-mldg.lr=quick"], "lr of fo-s-mldg is 'quick', but it must be a number"),
         (["--domain", "ill"], "'ill' is the column of labels and of domains"),
-        (["--label", "marker"], "Column 'marker' has 60 different fractions in 60 rows"),
+        (["--label", "marker"], "Column 'marker' has 60 different numbers in 60 rows"),
     ],
 )
 def test_options_that_would_do_nothing_or_nonsense_are_refused(table, tmp_path, words, sentence):
@@ -76,7 +76,7 @@ def test_options_that_would_do_nothing_or_nonsense_are_refused(table, tmp_path, 
 def test_a_learning_rate_can_be_set_as_in_a_comparison(table, tmp_path):
     words = ["fit", table, "--label", "ill", "--domain", "site", *QUICK, "--set", "fo-s-mldg.lr=0.5"]
     for extra in ([], ["--estimate"], ["--choose", "--algorithms", "fo-s-mldg"]):
-        done = seqdg(*words, *extra, "--out", tmp_path / "m")
+        done = seqdg(*words, *extra, "--out", tmp_path / "m", "--force")
         assert done.returncode == 0, done.stderr
         chosen_agg = "trained by agg" in seqdg("show", tmp_path / "m").stdout
         assert chosen_agg or "learning rate 0.5," in seqdg("show", tmp_path / "m").stdout
@@ -116,7 +116,7 @@ def test_a_picture_that_cannot_be_read_is_named_without_the_decoders_addresses(m
                 Image.fromarray(np.full((8, 8, 3), 9 * i, np.uint8)).save(folder / domain / label / f"{i}.png")
     done = seqdg("fit", folder, "--net", "mlp", *QUICK, "--out", tmp_path / "m")
     assert done.returncode == 0, done.stderr
-    assert "--label is of a table" in refused("fit", folder, "--label", "x", "--out", tmp_path / "m")
+    assert "--label is of a table" in refused("fit", folder, "--label", "x", "--out", tmp_path / "other")
     (folder / "a/x/0.png").write_text("no picture")
     said = refused("predict", tmp_path / "m", folder, "--out", tmp_path / "p.csv")
     assert "'a/x/0.png' cannot be decoded as an image (cannot identify image file)." in said

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from seqdg.base.words import list_some
+
+MOST_NAMES = 100  # that a sentence lists
 
 
 class UsageError(ValueError):
@@ -13,6 +17,20 @@ class UsageError(ValueError):
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
     """Return the error for a name that is not allowed: `There is no algorithm 'mlgd'. Did you mean 'mldg'? ...`"""
     names = list(allowed)
+    near = find_similar(name, names)
+    hint = f"Did you mean '{near}'? " if near is not None else ""
+    return UsageError(f"There is no {kind} '{name}'. {hint}Choose from: {list_some(names, MOST_NAMES)}.")
+
+
+def find_similar(name: str, names: Sequence[str]) -> str | None:
+    """Find the name that was probably meant: one that differs by case, blanks or signs alone comes first."""
+    plain = _simplify(name)
+    for other in names:
+        if plain and _simplify(other) == plain:
+            return other
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"Did you mean '{near[0]}'? " if near else ""
-    return UsageError(f"There is no {kind} '{name}'. {hint}Choose from: {', '.join(names)}.")
+    return near[0] if near else None
+
+
+def _simplify(name: str) -> str:
+    return "".join(c for c in name.casefold() if c.isalnum())

@@ -29,7 +29,7 @@ from seqdg.cli.table import table
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Domain generalization by sequential learning: train on the domains you have, work on one you never saw.",

@@ -77,6 +77,7 @@ def fit(
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same model.")] = 0,
     device: options.Device = "auto",
+    force: options.Force = False,
 ) -> None:
     """Train a model on your own domains, and estimate how well it will do on a new one.
 
@@ -89,7 +90,7 @@ def fit(
     from seqdg.estimator import DomainClassifier, check_place, check_saving
 
     _check_choice(choose, algorithm, algorithms, search, select)
-    check_place(out)
+    check_place(out, force)
     check_saving(options.split_names(algorithms) or [algorithm or DEFAULT])
     with count_files("reading images") as progress:
         rows = read_rows(data, label, domain, options.split_names(ignore) or (), progress)

@@ -12,7 +12,12 @@ from seqdg.cli import options
 
 
 def list_names(
-    kind: Annotated[str, typer.Argument(metavar="algorithms|wrappers|benchmarks|datasets", help="What to list.")],
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[algorithms|wrappers|benchmarks|datasets]", help="What to list. Default: how many there are."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     domainbed: options.DomainBed = None,
 ) -> None:
@@ -27,6 +32,9 @@ def list_names(
         "benchmarks": _list_benchmarks,
         "datasets": _list_datasets,
     }
+    if kind is None:
+        _print_counts({name: len(list_entries()) for name, list_entries in kinds.items()}, as_json)
+        return
     if kind not in kinds:
         raise unknown("list", kind, kinds)
     entries = kinds[kind]()
@@ -44,6 +52,14 @@ def list_names(
     if kind == "algorithms":
         typer.echo("\nWrappers, each around any algorithm (agg+ema, fo-s-mldg+mixup+sma), in this order:\n")
         _print_titles(_list_wrappers())
+
+
+def _print_counts(counts: dict[str, int], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(counts, indent=2))
+        return
+    for name, count in counts.items():
+        typer.echo(f"{count:>4} {name:<10}  seqdg list {name}")
 
 
 def _print_titles(entries: list[dict[str, object]]) -> None:

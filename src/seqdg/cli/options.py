@@ -165,6 +165,7 @@ SavePredictions = Annotated[
     ),
 ]
 Format = Annotated[str, typer.Option("--format", metavar="text|markdown|latex|csv|json", help="Format of the table.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what lies at --out already.")]
 CRITERION_NAMES = "|".join(CRITERIA)
 Criterion = Annotated[str, typer.Option(metavar=CRITERION_NAMES, help="Which metric to show.")]
 

@@ -22,6 +22,7 @@ def predict(
     device: Annotated[
         str, typer.Option(metavar="auto|cpu|cuda", help="Where to predict. auto uses a GPU if there is one.")
     ] = "auto",
+    force: options.Force = False,
 ) -> None:
     """Predict every row of a table, or every image of a folder: a label and the probability of every class.
 
@@ -36,7 +37,7 @@ def predict(
 
     loaded = read_model(model, device=choose_device(device))
     with count_files("predicting") as progress:
-        tally = predict_file(loaded, data, out, progress)
+        tally = predict_file(loaded, data, out, progress, force=force)
     for note in tally.notes.values():
         print(f"note: {note}", file=sys.stderr)
     if tally.labelled:

@@ -29,6 +29,11 @@ def is_missing(value: Any) -> bool:
     return type(value).__name__ in ("NAType", "NaTType")
 
 
+def count_present(values: Column) -> int:
+    """Count the cells of a column that are no gaps."""
+    return int((values != None).sum() if values.dtype == object else (~np.isnan(values)).sum())  # noqa: E711  elementwise
+
+
 def to_word(value: Any) -> str:
     """A cell as a word: `3` for 3 and for 3.0, because a column of whole numbers with a gap is read as floats."""
     if isinstance(value, bytes):

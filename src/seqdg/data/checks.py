@@ -13,6 +13,8 @@ from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things, list_some
 from seqdg.data.cells import is_missing
 
+MANY_DOMAINS = 10  # from which on most of them may not have a single row
+
 Labels = NDArray[np.int64]  # (row,) index into the classes
 
 
@@ -113,6 +115,15 @@ def check_widths(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
         return []
     each = ", ".join(f"{domain} {width}" for domain, width in widths.items())
     return [Problem(f"The domains have different numbers of features ({each}): they must have the same ones.")]
+
+
+def check_domain_sizes(what: str, domains: int, rows: int) -> None:
+    """Raise a UsageError where most domains have one row, of which nothing can be learned. what: names them."""
+    if domains >= MANY_DOMAINS and rows < 2 * domains:
+        raise UsageError(
+            f"{what} has {domains} different domains in {rows} rows, so that most have one row: is it an identifier of "
+            "rows? A domain is where many rows are from, such as the hospital, the device or the year."
+        )
 
 
 def check_labels(y: Sequence[Any]) -> None:

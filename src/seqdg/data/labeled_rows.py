@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.data.cells import Column, to_words
-from seqdg.data.checks import check_labels
+from seqdg.data.checks import check_domain_sizes, check_labels
 from seqdg.data.load import load_dataset
 from seqdg.data.readers import ProgressCallback, guess_format
 from seqdg.data.spec import DataSpec
 from seqdg.data.tables import is_table, open_table
+
+MOST_NUMBERS = 20  # that a column of labels may hold; more are a measurement
 
 
 class LabeledRows(NamedTuple):
@@ -53,7 +55,11 @@ def _read_table(path: Path, label: str | None, domain: str | None, ignore: Seque
     if label is None:
         raise UsageError("Which column holds the labels? Give it with --label.")
     table = open_table(path)
-    for name in (label, *([domain] if domain else []), *ignore):
+    if domain is None:
+        raise UsageError(
+            "Which column says where a row is from, such as the hospital or the device? Give it with --domain."
+        )
+    for name in (label, domain, *ignore):
         if name not in table.names:
             raise unknown(f"column of {path.name}", name, table.names)
     if label == domain:
@@ -62,22 +68,24 @@ def _read_table(path: Path, label: str | None, domain: str | None, ignore: Seque
         )
     frame = table.read(but=set(ignore) - {label, domain})
     by_name = dict(zip(frame.names, frame.columns, strict=True))
-    x = frame.without([label, *([domain] if domain else [])])
+    x = frame.without([label, domain])
     if not x.names:
         raise UsageError(f"{path.name} has no column beside those of label and domain: there is nothing to learn from.")
     check_classes(label, by_name[label])
-    return LabeledRows(x, make_labels(by_name[label]), to_words(by_name[domain]) if domain else None)
+    domains = to_words(by_name[domain])
+    check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
+    return LabeledRows(x, make_labels(by_name[label]), domains)
 
 
 def check_classes(name: str, column: Column) -> None:
-    """Raise a UsageError if a column of labels is a measurement, which differs in most rows."""
-    if column.dtype == object or bool((column == np.floor(column))[np.isfinite(column)].all()):
+    """Raise a UsageError if a column of labels is a measurement: numbers, of which there are many different ones."""
+    if column.dtype == object:
         return
-    different, rows = len(np.unique(column[np.isfinite(column)])), len(column)
-    if different > max(20, rows // 2):
+    different = len(np.unique(column[np.isfinite(column)]))
+    if different > MOST_NUMBERS:
         raise UsageError(
-            f"Column '{name}' has {different} different fractions in {rows} rows, but labels name classes: make "
-            "some of them, such as low and high, or give another --label."
+            f"Column '{name}' has {different} different numbers in {len(column)} rows, but labels name classes: make "
+            "words of them, such as low and high, or give another --label."
         )
 
 

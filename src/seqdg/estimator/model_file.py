@@ -40,14 +40,19 @@ FORMAT, SCHEMA = "seqdg-model", 3  # the newest; a model of one net is of schema
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
 
 
-def check_place(path: Path) -> None:
-    """Raise a UsageError where something other than a model lies, or nothing can be written."""
+def check_place(path: Path, force: bool = True) -> None:
+    """Raise a UsageError where something other than a model lies, or nothing can be written.
+
+    force: a model that lies there may be replaced.
+    """
     above = next(p for p in path.absolute().parents if p.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         why = "is a file" if above.is_file() else "may not be written to"
         raise UsageError(f"The model cannot be written to {path}: {above} {why}.")
     if path.exists() and not (path / TEXT).is_file() and (path.is_file() or any(path.iterdir())):
         raise UsageError(f"{path} is there already and holds no model: choose another name.")
+    if (path / TEXT).is_file() and not force:
+        raise UsageError(f"{path} holds a model already: add --force to replace it, or give another --out.")
 
 
 def check_saving(names: Iterable[str]) -> None:

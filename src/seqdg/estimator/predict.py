@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqdg.base.errors import UsageError
+from seqdg.base.words import list_some
 from seqdg.data import ProgressCallback
-from seqdg.data.cells import to_words
+from seqdg.data.cells import Column, count_present, parse_number, to_word, to_words
 from seqdg.data.container import Container, File, open_container
 from seqdg.data.decode import decode, require_pillow
 from seqdg.data.image_folder import SUFFIXES
@@ -35,19 +38,66 @@ class Tally:
     rows: int = 0
     labelled: int = 0  # rows that came with a label
     right: int = 0  # of these, how many were predicted right
+    unknown: Counter[str] = field(default_factory=Counter)  # labels that are no class of the model
+    present: Counter[str] = field(default_factory=Counter)  # cells that hold a value, by column
     notes: dict[str, str] = field(default_factory=dict)  # the first of each kind
 
     def note(self, sentences: list[str]) -> None:
         for sentence in sentences:
             self.notes.setdefault(sentence.partition(":")[0], sentence)
 
+    def count_labels(self, truth: Column, predicted: NDArray[Any], classes: NDArray[Any]) -> None:
+        """Count the rows whose label is a class of the model, and the labels that are none."""
+        names = {to_word(c) for c in classes.tolist()}
+        words = [None if word is None else _spell_like(word, classes) for word in truth.tolist()]
+        known = np.array([word in names for word in words], dtype=bool)
+        self.unknown.update(word for word in words if word is not None and word not in names)
+        self.labelled += int(known.sum())
+        self.right += int((np.array(words, dtype=object)[known] == predicted.astype(str)[known]).sum())
 
-def predict_file(model: Model, data: Path, out: Path, progress: ProgressCallback = lambda done, total: None) -> Tally:
-    """Write a row per row of the data: its label and the probability of every class."""
+    def conclude(self, model: Model) -> None:
+        """Note what only the whole file tells; raise a UsageError where it holds no value at all."""
+        if self.unknown:
+            rows, what = self.unknown.total(), list_some(self.unknown)
+            have = "1 row has" if rows == 1 else f"{rows} rows have"
+            left = "they are left out of the accuracy" if self.labelled else "no accuracy can be told"
+            knows = f"The model knows: {list_some(model.classes.tolist())}."
+            self.note([f"{have} a label that the model does not know ({what}): {left}. {knows}"])
+        if not isinstance(model.input, TableInput):
+            return
+        empty = [name for name, count in self.present.items() if not count]
+        if len(empty) == len(self.present):
+            raise UsageError("No column that the model reads holds any value: there is nothing to predict from.")
+        self.note([f"Column '{name}' is empty, in all {self.rows} rows: is it the right table?" for name in empty])
+
+
+def _spell_like(word: str, classes: NDArray[Any]) -> str:
+    """Spell a label as the classes are: `1` for `1.0` where they are numbers."""
+    if classes.dtype.kind not in "iuf":
+        return word
+    with suppress(ValueError):
+        return to_word(parse_number(word))
+    return word
+
+
+def predict_file(
+    model: Model,
+    data: Path,
+    out: Path,
+    progress: ProgressCallback = lambda done, total: None,
+    *,
+    force: bool = False,
+) -> Tally:
+    """Write a row per row of the data: its label and the probability of every class.
+
+    force: replace a file that lies at `out`.
+    """
     if not data.exists():
         raise UsageError(f"There is no {data} to predict.")
     if out.exists() and out.samefile(data):
         raise UsageError(f"--out is the table to predict itself, {data}, and would replace it: give another name.")
+    if out.exists() and not force:
+        raise UsageError(f"{out} is there already: add --force to replace it, or give another --out.")
     tally = Tally()
     predict_parts = _predict_table if is_table(data) else _predict_images
     with TableWriter(out) as writer:
@@ -55,6 +105,7 @@ def predict_file(model: Model, data: Path, out: Path, progress: ProgressCallback
             writer.write(columns)
         if not tally.rows:
             raise UsageError(f"{data} has 0 rows: there is nothing to predict.")
+        tally.conclude(model)
     return tally
 
 
@@ -70,16 +121,16 @@ def _predict_table(model: Model, data: Path, tally: Tally, progress: ProgressCal
     def read_parts() -> Iterator[Part]:
         for frame in table.read_batches([*wanted, *labels], numeric, progress):
             truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
-            rows, notes = model.input.read(frame if label is None or label in wanted else frame.without([label]))
+            features = frame if label is None or label in wanted else frame.without([label])
+            rows, notes = model.input.read(features)
             tally.note(notes)
+            tally.present.update({n: count_present(c) for n, c in zip(features.names, features.columns, strict=True)})
             yield rows, truth
 
     for rows, truth in _join_parts(read_parts()) if model.together else read_parts():
         columns = _make_columns(model, model.predict_rows(rows))
         if truth is not None:
-            known = truth != None  # noqa: E711  elementwise
-            tally.labelled += int(known.sum())
-            tally.right += int((truth[known] == columns["label"].astype(str)[known]).sum())
+            tally.count_labels(truth, columns["label"], model.classes)
         tally.rows += len(rows)
         yield columns
 

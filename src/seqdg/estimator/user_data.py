@@ -17,7 +17,7 @@ from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things, list_some
 from seqdg.data import Dataset
 from seqdg.data.cells import is_missing, to_word
-from seqdg.data.checks import check_class_coverage, check_labels
+from seqdg.data.checks import check_class_coverage, check_domain_sizes, check_labels
 from seqdg.data.frame import Frame, NotAValue, is_dataframe, make_frame
 from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
 from seqdg.estimator.preprocessing import learn_preprocessing, note_identifiers
@@ -179,6 +179,7 @@ def read_domains(domains: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.i
         )
     words = [to_word(value) for value in values]
     names = tuple(dict.fromkeys(sorted(words, key=_rank_word)))
+    check_domain_sizes("The column of domains", len(names), rows)
     index = {name: i for i, name in enumerate(names)}
     return names, np.array([index[word] for word in words], dtype=np.int64)
 

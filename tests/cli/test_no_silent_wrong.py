@@ -1,0 +1,153 @@
+"""What used to pass without a word: the command line says it, or refuses it in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from command import Done, seqdg
+
+QUICK = ["--steps", "5", "--hidden", "4", "--seeds", "1", "--workers", "0", "--no-estimate"]
+
+
+def make_patients(rows: int = 60) -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    ill = draw.integers(0, 2, rows)
+    columns = {
+        "age": np.round(draw.normal(50, 9, rows)) + ill,
+        "marker": np.round(draw.normal(size=rows) + ill, 3),
+        "site": list("abc") * (rows // 3),
+    }
+    return pd.DataFrame(columns).assign(ill=np.where(ill, "yes", "no"))
+
+
+def fit(frame: pd.DataFrame, folder: Path, *more: object, label: str = "ill", domain: str = "site") -> Done:
+    frame.to_csv(folder / "t.csv", index=False)
+    return seqdg(
+        "fit", folder / "t.csv", "--label", label, "--domain", domain, *QUICK, "--out", folder / "m", "--force", *more
+    )
+
+
+def refused(done: Done) -> str:
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert done.stdout == ""
+    assert done.stderr.startswith("seqdg: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    done = fit(make_patients(), folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "m"
+
+
+def predict(model: Path, frame: pd.DataFrame, folder: Path, *more: object) -> Done:
+    frame.to_csv(folder / "new.csv", index=False)
+    return seqdg("predict", model, folder / "new.csv", "--out", folder / "p.csv", "--force", *more)
+
+
+def test_a_model_that_is_there_is_replaced_only_by_force(tmp_path):
+    make_patients().to_csv(tmp_path / "t.csv", index=False)
+    words = ["fit", tmp_path / "t.csv", "--label", "ill", "--domain", "site", *QUICK, "--out", tmp_path / "m"]
+    assert seqdg(*words).returncode == 0
+    before = (tmp_path / "m/model.safetensors").read_bytes()
+    said = refused(seqdg(*words, "--seed", "1"))
+    assert "holds a model already: add --force to replace it, or give another --out" in said
+    assert (tmp_path / "m/model.safetensors").read_bytes() == before
+    assert seqdg(*words, "--seed", "1", "--force").returncode == 0
+    assert (tmp_path / "m/model.safetensors").read_bytes() != before
+
+
+def test_predictions_that_are_there_are_replaced_only_by_force(model, tmp_path):
+    (tmp_path / "p.csv").write_text("mine\n")
+    make_patients().to_csv(tmp_path / "new.csv", index=False)
+    words = ["predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv"]
+    assert "p.csv is there already: add --force to replace it, or give another --out" in refused(seqdg(*words))
+    assert (tmp_path / "p.csv").read_text() == "mine\n"
+    assert seqdg(*words, "--force").returncode == 0
+    assert (tmp_path / "p.csv").read_text() != "mine\n"
+
+
+def test_labels_that_the_model_does_not_know_are_named_and_not_counted(model, tmp_path):
+    frame = make_patients()
+    rest = predict(model, frame.iloc[20:], tmp_path)
+    frame.loc[:19, "ill"] = ["perhaps"] * 15 + ["Yes"] * 5
+    done = predict(model, frame, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == rest.stdout
+    assert done.stdout.startswith("Accuracy on 40 labelled rows: ")
+    said = "note: 20 rows have a label that the model does not know (perhaps, Yes): they are left out of the accuracy."
+    assert said in done.stderr
+
+
+def test_labels_of_which_none_is_known_give_no_accuracy(model, tmp_path):
+    done = predict(model, make_patients().assign(ill=["sick", "well"] * 30), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert "note: 60 rows have a label that the model does not know (sick, well)" in done.stderr
+    assert "The model knows: no, yes." in done.stderr
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 60
+
+
+def test_a_column_without_a_value_is_noted_and_a_table_without_any_is_refused(model, tmp_path):
+    done = predict(model, make_patients().assign(marker=np.nan), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "note: Column 'marker' is empty, in all 60 rows" in done.stderr
+    (tmp_path / "p.csv").unlink()
+    said = refused(predict(model, make_patients().assign(marker=np.nan, age=np.nan), tmp_path))
+    assert "No column that the model reads holds any value" in said
+    assert not (tmp_path / "p.csv").exists()
+    some = make_patients()
+    some.loc[1:, "marker"] = np.nan
+    assert "is empty" not in predict(model, some, tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--label", "Ill"), "There is no column of t.csv 'Ill'. Did you mean 'ill'?"),
+        (("--label", " ill "), "There is no column of t.csv ' ill '. Did you mean 'ill'?"),
+        (("--domain", "SITE"), "There is no column of t.csv 'SITE'. Did you mean 'site'?"),
+        (("--ignore", "Marker"), "There is no column of t.csv 'Marker'. Did you mean 'marker'?"),
+    ],
+)
+def test_a_column_that_differs_by_case_or_spaces_is_suggested(tmp_path, words, sentence):
+    assert sentence in refused(fit(make_patients(), tmp_path, *words))
+
+
+def test_a_table_without_a_column_of_domains_is_refused(tmp_path):
+    make_patients().to_csv(tmp_path / "t.csv", index=False)
+    said = refused(seqdg("fit", tmp_path / "t.csv", "--label", "ill", *QUICK, "--out", tmp_path / "m"))
+    assert "Which column says where a row is from, such as the hospital or the device? Give it with --domain." in said
+
+
+def test_a_domain_for_every_row_is_refused_with_advice(tmp_path):
+    frame = make_patients().assign(patient=[f"p{i}" for i in range(60)])
+    said = refused(fit(frame, tmp_path, domain="patient"))
+    assert "Column 'patient' has 60 different domains in 60 rows" in said
+    assert "such as the hospital" in said
+
+
+def test_ages_are_no_labels(tmp_path):
+    frame = make_patients(120)
+    said = refused(fit(frame, tmp_path, label="age"))
+    assert f"Column 'age' has {frame['age'].nunique()} different numbers in 120 rows" in said
+    assert frame["age"].nunique() > 20
+
+
+def test_a_bare_list_counts_what_there_is_to_list():
+    done = seqdg("list")
+    assert done.returncode == 0, done.stderr
+    for kind in ("algorithms", "wrappers", "benchmarks", "datasets"):
+        line = next(line for line in done.stdout.splitlines() if f"seqdg list {kind}" in line)
+        assert any(word.isdigit() for word in line.split())
+
+
+def test_the_shell_can_complete_commands():
+    assert "--install-completion" in seqdg("--help").stdout
