@@ -25,13 +25,15 @@ def rows():
 @pytest.fixture(scope="module")
 def model(rows):
     x, y, domains = rows
-    return seqdg.DomainGeneralizer("mtl", steps=20, hidden=(8,), device="cpu").fit(x, y, domains=domains)
+    return seqdg.DomainGeneralizer("mtl", steps=20, hidden=(8,), calibrate=False, device="cpu").fit(
+        x, y, domains=domains
+    )
 
 
 def test_rows_are_predicted_in_whole_batches_of_the_rows_given(model, rows):
     x = rows[0][:150]
     own, together = model.model_, model.model_.algorithm.together
-    net, params = own.net
+    net, (params,) = own.net
     order = shuffle_order(150).tolist()
     want = np.zeros((150, 3))
     for first in range(0, 150, together):
@@ -44,7 +46,7 @@ def test_rows_are_predicted_in_whole_batches_of_the_rows_given(model, rows):
 
 def test_fewer_rows_than_it_wants_are_repeated_and_none_are_none(model, rows):
     own, x = model.model_, rows[0][:5]
-    net, params = own.net
+    net, (params,) = own.net
     order = shuffle_order(5)
     filled = order[torch.arange(own.algorithm.together) % 5].tolist()
     want = own.algorithm.predict(net, params, own.input.read(x[filled])[0])[:5].detach().numpy()

@@ -103,7 +103,7 @@ class ArrayLearner(Learner):
         )
         first = parse_settings(first, {k: v for k, v in draft.settings.items() if k not in TRAINING})
         tried = draw_proposals(Proposal(first, draft.protocol.lr), draft.count, fixed=(*draft.settings, RATE))
-        protocol = replace(draft.protocol, members=1)  # it is fitted once
+        protocol = replace(draft.protocol, members=1, calibrate=False)  # it is fitted once
         return [make_candidate(draft.name, settings, protocol) for settings, _ in tried]
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:

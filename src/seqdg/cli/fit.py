@@ -63,6 +63,9 @@ def fit(
     members: Annotated[
         int, typer.Option(help="Nets that are trained from other seeds and whose probabilities are averaged.")
     ] = 1,
+    calibrate: Annotated[
+        bool, typer.Option(help="Fit how sure the model is to rows of the same domains that were not trained on.")
+    ] = True,
     class_weight: Annotated[
         str | None, typer.Option(metavar="balanced", help="Weight classes so that all count the same.")
     ] = None,
@@ -96,7 +99,7 @@ def fit(
         rows = read_rows(data, label, domain, options.split_names(ignore) or (), progress)
     template = DomainClassifier(
         net=net, hidden=_parse_widths(hidden), steps=steps, lr=lr, schedule=schedule, warmup=warmup,
-        criterion=criterion, members=members, class_weight=class_weight, image_size=image_size,
+        criterion=criterion, members=members, calibrate=calibrate, class_weight=class_weight, image_size=image_size,
         device=device, random_state=seed,
     )  # fmt: skip
     if choose:

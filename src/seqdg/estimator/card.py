@@ -66,6 +66,11 @@ def _describe_training(text: Text) -> str:
     p = facts["parameters"]
     settings = ", ".join(f"{k} = {v}" for k, v in p["settings"].items()) or "no settings"
     lines = [f"{text['algorithm']} ({settings}) {_describe_steps(text)}"]
+    if "temperature" in text:
+        lines.append(
+            f"Probabilities are calibrated: logits are divided by the temperature {text['temperature']:.3f}, which "
+            "fits rows of the same domains that were not trained on."
+        )
     if p["class_weight"]:
         lines.append(f"Class weights: {p['class_weight']}.")
     if facts["validation"]:

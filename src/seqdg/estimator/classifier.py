@@ -42,6 +42,8 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         of `steps`, as MetaReg's first does, count.
     members: how many nets are trained, from other seeds, as one stack; their probabilities are averaged (a deep
         ensemble). Of k members those of random_state s start from the seeds k s to k s + k - 1.
+    calibrate: divide logits by a temperature that fits the validation rows (`seqdg.training.calibration`). No
+        prediction changes, only how sure it is.
     class_weight: None, 'balanced', or a weight by class.
     image_size: side of the images that enter the net.   augment: '' or 'pacs'.
     device: 'auto', 'cpu' or 'cuda'.   random_state: the same one gives the same model.
@@ -72,6 +74,7 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         criterion: str = "accuracy",
         stop: int | None = None,
         members: int = 1,
+        calibrate: bool = True,
         class_weight: Any = None,
         image_size: int | None = None,
         augment: str = "",

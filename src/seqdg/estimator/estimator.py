@@ -71,7 +71,8 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         from seqdg.training.device import choose_device
 
         model = read_model(Path(path), net, choose_device(device))
-        estimator = cls(**{**read_parameters(model.facts["parameters"]), "net": net, "device": device})
+        described = {**read_parameters(model.facts["parameters"]), "net": net, "device": device}
+        estimator = cls(**{name: described[name] for name in cls._get_param_names() if name in described})
         estimator._set_model(model)
         return estimator
 

@@ -83,6 +83,7 @@ class NetModel(Model):
     algorithm: Algorithm
     params: Params  # deployed; those of an ensemble have a first axis of members
     members: int = 1
+    temperature: float = 1.0  # by which logits are divided
 
     @property
     def together(self) -> int:
@@ -106,7 +107,7 @@ class NetModel(Model):
             for chunk in torch.split(rows, together) if len(rows) else ():
                 inputs = self.input.prepare(chunk.to(self.device)).to(self.input.dtype)
                 each = torch.stack([self.algorithm.predict(net, params, inputs) for params in members])
-                parts.append(pool_outputs(each, self.members)[0].double().cpu().numpy())
+                parts.append((pool_outputs(each, self.members)[0].double() / self.temperature).cpu().numpy())
         return np.concatenate(parts)
 
     @cached_property
@@ -137,6 +138,7 @@ class ModelModule(nn.Module):
     def __init__(self, model: NetModel) -> None:
         super().__init__()
         self.algorithm, self.names, self.members = model.algorithm, tuple(model.params), model.members
+        self.temperature = model.temperature
         self.net, members = replace(model, device="cpu").net
         for k, params in enumerate(members):
             for i, name in enumerate(self.names):
@@ -147,4 +149,5 @@ class ModelModule(nn.Module):
         for k in range(self.members):
             params = {name: getattr(self, f"weight_{k}_{i}") for i, name in enumerate(self.names)}
             each.append(self.algorithm.predict(self.net, params, x))
-        return each[0] if self.members == 1 else pool_outputs(torch.stack(each), self.members)[0]
+        outputs = each[0] if self.members == 1 else pool_outputs(torch.stack(each), self.members)[0]
+        return outputs / self.temperature

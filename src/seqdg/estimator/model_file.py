@@ -36,7 +36,7 @@ from seqdg.estimator.model import ArrayModel, Model, NetModel, predicts_plainly
 from seqdg.estimator.recipe import read_settings
 from seqdg.nets import NetSpec, build_net, weights
 
-FORMAT, SCHEMA = "seqdg-model", 3  # the newest; a model of one net is of schema 1
+FORMAT, SCHEMA = "seqdg-model", 3  # the newest; a model of one net, not calibrated, is of schema 1
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
 
 
@@ -136,6 +136,7 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") ->
         name=text["algorithm"],
         params=under_prefix(tensors, "param."),
         members=text.get("members", 1),
+        temperature=text.get("temperature", 1.0),
         classes=classes,
         facts=text["facts"],
         device=device,
@@ -149,7 +150,9 @@ def _take_apart(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return what only this kind of model has: tensors by name, and what JSON holds."""
     if isinstance(model, NetModel):
         return _collect_tensors(model), {
-            **({"schema": 3, "members": model.members} if model.members > 1 else {"schema": 1}),
+            **({"members": model.members} if model.members > 1 else {}),
+            **({"temperature": model.temperature} if model.temperature != 1 else {}),
+            "schema": 3 if model.members > 1 or model.temperature != 1 else 1,
             "plain": predicts_plainly(model.algorithm),
             "net": None if model.spec is None else {**asdict(model.spec), "weights": None},
             "module": f"{type(model.module).__module__}.{type(model.module).__qualname__}",

@@ -35,7 +35,7 @@ from seqdg.training.sampler import make_generator
 
 AUTO = "auto"
 NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay", "warmup", "members")
-TRAINING = (*NUMBERS, "optimizer", "schedule")
+TRAINING = (*NUMBERS, "optimizer", "schedule", "calibrate")
 IMAGE_NET = "efficientnet-lite0"
 CENTERED = Normalization(
     (0.5,), (0.25,)
@@ -149,7 +149,8 @@ class Recipe:
 def read_parameters(description: Mapping[str, Any]) -> dict[str, Any]:
     """Read what `Recipe.describe` returns as arguments of the estimator."""
     parameters = {
-        "members": 1,  # a model that says nothing of them is one net
+        "members": 1,  # a model that says nothing of them is one net, and not calibrated
+        "calibrate": False,
         **description,
         "settings": read_settings(description),
         "hidden": tuple(description["hidden"]),
@@ -177,9 +178,9 @@ def make_recipe(parameters: Mapping[str, Any], seed: int) -> Recipe:
     if isinstance(p["class_weight"], str) and p["class_weight"] != "balanced":
         raise unknown("class weight", p["class_weight"], ("balanced",))
     name, algorithm = _build_algorithm(p["algorithm"], p["settings"] or {})
-    training = {k: p[k] for k in TRAINING}
+    training = {k: p[k] for k in TRAINING if k in p}  # a regressor has no probabilities to calibrate
     if not isinstance(algorithm, Algorithm):
-        training["members"] = 1  # it is fitted once
+        training |= {"members": 1, "calibrate": False}  # it is fitted once
     hidden = tuple(p["hidden"])
     return Recipe(
         algorithm=algorithm,

@@ -147,7 +147,7 @@ class Sweep:
         settings = describe_settings(adapt_to_path(candidate.algorithm, count, count - 1))
         protocol = replace(self.recipe.protocol, lr=candidate.lr)
         if not find_learner(candidate.name).takes_steps:
-            protocol = replace(protocol, members=1)  # it is fitted once
+            protocol = replace(protocol, members=1, calibrate=False)  # it is fitted once
         return [self.task.make_trial(candidate.name, settings, protocol, held_out, seed) for seed in self.seeds]
 
     def _run(self, trials: Sequence[Trial]) -> None:

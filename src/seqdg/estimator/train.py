@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,12 +20,14 @@ from seqdg.core.algorithm import Algorithm
 from seqdg.core.settings import describe_settings
 from seqdg.core.wrapper import count_needed_evaluations
 from seqdg.data import Dataset
-from seqdg.estimator.model import ArrayModel, Model, NetModel
+from seqdg.estimator.model import ROWS, ArrayModel, Model, NetModel
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import UserData
 from seqdg.results.record import DONE, Evaluation
 from seqdg.results.select import select_step
+from seqdg.training.calibration import fit_temperature
+from seqdg.training.prefetch import gather_rows
 from seqdg.training.protocol import list_evaluation_steps
 from seqdg.training.provenance import list_versions
 
@@ -96,7 +99,7 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
     with _set_threads(dataset.is_image):
         STACK.train_one(trial, task, torch.device(recipe.device), stops, best)
     facts = _collect_facts(dataset, recipe, best.step, next(e for e in best.history if e.step == best.step))
-    return NetModel(
+    model = NetModel(
         input=user_data.input,
         module=copy.deepcopy(task.build_net(trial).module),
         spec=recipe.choose_spec(dataset.is_image),
@@ -113,6 +116,22 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
         },
         device=recipe.device,
     )
+    return _calibrate(model, dataset) if protocol.calibrate and validates else model
+
+
+def _calibrate(model: NetModel, dataset: Dataset) -> NetModel:
+    """Give the model the temperature that fits the validation rows, domain by domain as it predicts them."""
+    assert dataset.validation is not None
+    logits, labels = [], []
+    for domain in dataset.domains:
+        rows = dataset.rows(domain)
+        rows = rows[dataset.validation[rows]]
+        labels.append(dataset.y[rows])
+        for part in torch.split(rows, len(rows) if model.together else ROWS) if len(rows) else ():
+            logits.append(torch.from_numpy(model.predict_rows(gather_rows(dataset.x, part, torch.device("cpu")))))
+    y = torch.cat(labels)
+    temperature = fit_temperature(torch.cat(logits)[None], y[None], torch.ones(1, len(y), dtype=torch.bool))
+    return replace(model, temperature=float(temperature[0]))
 
 
 def _count_validation(dataset: Dataset) -> dict[str, int]:

@@ -50,6 +50,7 @@ class Protocol:
     drop_every: float = added_field(0.3)  # share of the steps
     drop: float = added_field(0.1)
     domains_per_step: int = added_field(0)  # how many of the sources a step meets, drawn at random; 0: all
+    calibrate: bool = added_field(False)  # divide logits by a temperature that fits the sources' validation rows
     members: int = added_field(1)  # how many trainings, from other seeds, predict together (a deep ensemble)
     # Of a fixed split, in place of every domain held out in turn: the domains that are trained on, and those that are
     # neither trained on nor tested, but may choose. Empty: the split is not fixed.
@@ -76,6 +77,8 @@ class Protocol:
             raise UsageError(
                 f"domains_per_step is {self.domains_per_step}, but it must be a number of domains, or 0 for all."
             )
+        if not isinstance(self.calibrate, bool):
+            raise UsageError(f"calibrate is {self.calibrate!r}, but it must be true or false.")
         for name in ("lr", "momentum", "weight_decay"):
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0:

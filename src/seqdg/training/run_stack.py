@@ -23,6 +23,7 @@ from seqdg.results.archive.columns import thin
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import select_step
 from seqdg.training import checkpoint
+from seqdg.training.calibration import fit_temperature
 from seqdg.training.checkpoint import Snapshot
 from seqdg.training.members import pool_outputs
 from seqdg.training.metrics import Groups, compute_metrics
@@ -280,7 +281,7 @@ def split_trials(stack: Stack, deployed: Params) -> list[Params]:
 def evaluate_stack(stack: Stack, state: State, deployed: Params, pooled: bool = True) -> list[Evaluation]:
     """Measure every trial on its sources' validation rows, its held-out domains and its validation domains.
 
-    pooled: measure the members of an ensemble together, as it predicts; else each by itself.
+    pooled: measure a trial as it predicts, members together and calibrated; else every training by itself.
     """
     split = stack.jobs[0].split
     predictions = predict_domains(stack, deployed, pooled)
@@ -292,6 +293,7 @@ def predict_domains(stack: Stack, deployed: Params, pooled: bool = True) -> list
 
     Where a trial has fewer rows of a domain than another of the stack, or than whole batches of a transductive
     algorithm, rows of its own fill it up, which do not count: so each trial predicts as it would alone.
+    pooled: as a trial predicts, the members of an ensemble together and, where the protocol says so, calibrated.
     """
     rows, counts, masks, fifths = stack.evaluated_rows
     if rows.numel():
@@ -303,6 +305,10 @@ def predict_domains(stack: Stack, deployed: Params, pooled: bool = True) -> list
         logits, y, rows = pool_outputs(logits, every), y[::every], rows[::every]
         masks = [mask[::every] for mask in masks]
         fifths = [None if fifth is None else fifth[::every] for fifth in fifths]
+    if pooled and stack.protocol.calibrate and logits.shape[-1] > 1:
+        validation = len(stack.jobs[0].split.validation)
+        end, mask = sum(counts[:validation]), torch.cat([*masks[:validation], masks[0][:, :0]], 1)
+        logits = logits / fit_temperature(logits[:, :end], y[:, :end], mask)[:, None, None].to(logits.dtype)
     split = (torch.split(values, counts, 1) for values in (logits, y, rows))
     return [
         DomainPredictions(part, labels, mask, numbers, fifth, stack.inputs.find_groups(numbers))
