@@ -151,3 +151,132 @@ def test_a_bare_list_counts_what_there_is_to_list():
 
 def test_the_shell_can_complete_commands():
     assert "--install-completion" in seqdg("--help").stdout
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_question_marks_are_gaps_and_what_was_decided_is_said(tmp_path):
+    frame = make_patients().astype({"age": object})
+    frame.loc[[3, 7, 9], "age"] = "?"
+    frame["ward"] = ["icu", "er", None] * 20
+    frame["admitted"] = pd.date_range("2020-01-30", periods=60).strftime("%d.%m.%Y")
+    done = fit(frame, tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = (
+        "columns: age: numbers, 3 gaps ('?'); marker: numbers; ward: 2 words, 20 gaps; admitted: dates "
+        "(day/month/year) -> year, month, day, weekday, hour\n"
+    )
+    assert said in done.stderr
+    card = (tmp_path / "m/card.md").read_text()
+    assert "Columns: age (numbers, 3 gaps ('?')), marker (numbers), ward (2 words, 20 gaps), admitted (dates" in card
+    assert "from 2 columns of numbers, 1 of dates and 1 of words" in card
+    done = predict(tmp_path / "m", frame, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "admitted" not in done.stderr
+
+
+def test_a_stray_word_is_refused_until_the_user_decides(tmp_path):
+    frame = make_patients().astype({"age": object})
+    frame.loc[4, "age"] = "old"
+    said = refused(fit(frame, tmp_path))
+    assert "Column 'age' holds mostly numbers, but row 4 (from 0) holds 'old'." in said
+    assert "--na 'old'" in said
+    assert "--types 'age=words'" in said
+    assert "age: numbers, 1 gap" in fit(frame, tmp_path, "--na", "old").stderr
+    done = predict(tmp_path / "m", frame, tmp_path)
+    assert done.returncode == 0, done.stderr  # the model remembers
+    assert "words" in fit(frame, tmp_path, "--types", "age=words").stderr
+    assert "age" not in fit(frame, tmp_path, "--types", "age=ignore").stderr
+    assert "There is no column of t.csv 'Age'. Did you mean 'age'?" in refused(
+        fit(frame, tmp_path, "--types", "Age=words")
+    )
+
+
+def test_numbers_that_mean_a_gap_are_named(tmp_path):
+    frame = make_patients()
+    frame.loc[:9, "age"] = -999
+    done = fit(frame, tmp_path, "--na", "-999")
+    assert done.returncode == 0, done.stderr
+    assert "age: numbers, 10 gaps" in done.stderr
+    predict(tmp_path / "m", frame, tmp_path)
+    with_sign = (tmp_path / "p.csv").read_text()
+    predict(tmp_path / "m", frame.replace(-999, np.nan), tmp_path)
+    assert (tmp_path / "p.csv").read_text() == with_sign
+
+
+def test_words_with_leading_zeros_stay_as_they_are_written(tmp_path):
+    frame = make_patients().assign(code=["007", "07", "7"] * 20)
+    done = fit(frame, tmp_path, "--types", "code=words")
+    assert "code: 3 words" in done.stderr
+    assert "not in the training data" not in predict(tmp_path / "m", frame, tmp_path).stderr
+
+
+def test_whole_numbers_are_labels_where_the_user_says_so(tmp_path):
+    frame = make_patients(120)
+    done = fit(frame, tmp_path, "--types", "age=words", label="age")
+    assert done.returncode == 0, done.stderr
+    assert predict(tmp_path / "m", frame, tmp_path).stdout.startswith("Accuracy on 120 labelled rows")
+
+
+def test_identifiers_are_no_features_and_stand_beside_the_predictions(tmp_path):
+    frame = make_patients().assign(patient=[f"{i:03d}" for i in range(60)], visit=range(60))
+    done = fit(frame, tmp_path, "--id", "patient")
+    assert done.returncode == 0, done.stderr
+    assert "Column 'visit' numbers the rows: is it an identifier?" in done.stderr
+    assert "patient" not in done.stderr
+    assert predict(tmp_path / "m", frame, tmp_path).returncode == 0
+    written = pd.read_csv(tmp_path / "p.csv", dtype=str)
+    assert list(written.columns) == ["patient", "label", "p_no", "p_yes"]
+    assert written["patient"].tolist() == frame["patient"].tolist()
+    assert predict(tmp_path / "m", frame, tmp_path, "--id", "visit,patient,site").returncode == 0
+    assert list(pd.read_csv(tmp_path / "p.csv").columns) == ["visit", "patient", "site", "label", "p_no", "p_yes"]
+    done = predict(tmp_path / "m", frame.drop(columns="patient"), tmp_path)
+    assert "note: new.csv has no column 'patient', which named the rows in training." in done.stderr
+    assert "There is no column of new.csv 'Patient'. Did you mean" in refused(
+        predict(tmp_path / "m", frame, tmp_path, "--id", "Patient")
+    )
+    said = refused(predict(tmp_path / "m", frame.assign(label=1), tmp_path, "--id", "label"))
+    assert "The predictions have a column 'label' of their own" in said
+
+
+def test_large_identifiers_of_a_parquet_file_keep_all_digits(model, tmp_path):
+    frame = make_patients().assign(id=np.arange(60) + 2**60)
+    frame.to_parquet(tmp_path / "new.parquet")
+    words = ["predict", model, tmp_path / "new.parquet", "--id", "id", "--out"]
+    for name, read in (("p.csv", pd.read_csv), ("p.parquet", pd.read_parquet)):
+        assert seqdg(*words, tmp_path / name).returncode == 0
+        assert read(tmp_path / name)["id"].tolist() == frame["id"].tolist()
+
+
+def test_check_shows_what_is_read_of_a_table(tmp_path):
+    path = write(tmp_path / "t.csv", "age,ward,site,ill\n50,icu,a,yes\n?,er,a,no\n61,er,b,no\n")
+    done = seqdg("check", path)
+    assert done.stdout.splitlines() == [
+        "t.csv: 3 rows, 4 columns",
+        "  age   numbers, 1 gap ('?')",
+        "  ward  2 words",
+        "  site  2 words",
+        "  ill   2 words",
+    ]
+    done = seqdg("check", path, "--label", "ill", "--domain", "site")
+    assert done.stdout.splitlines() == [
+        "t.csv: 3 rows, 4 columns",
+        "  age   numbers, 1 gap ('?')",
+        "  ward  2 words",
+        "2 classes: no, yes",
+        "  a: 2 rows (no 1, yes 1)",
+        "  b: 1 row (no 1, yes 0)",
+    ]
+    assert "Did you mean 'ill'" in refused(seqdg("check", path, "--label", "Ill"))
+    assert "--label is of a table" in refused(seqdg("check", "agg", "--label", "ill"))
+
+
+def test_how_much_there_is_to_train_is_said_before_it_begins(tmp_path):
+    make_patients().to_csv(tmp_path / "t.csv", index=False)
+    words = ["fit", tmp_path / "t.csv", "--label", "ill", "--domain", "site", *QUICK[:-1], "--out", tmp_path / "m"]
+    done = seqdg(*words)
+    assert done.returncode == 0, done.stderr
+    assert "4 trainings, each domain held out in turn.\n" in done.stderr

@@ -80,11 +80,11 @@ def test_a_question_mark_in_an_arff_file_is_a_gap(tmp_path):
 
 def test_words_that_stand_for_a_gap_are_named(tmp_path):
     for name in ("t.csv", "t.data"):
-        write(tmp_path / name, rows=[("a", "?", "yes"), ("b", 2.0, "-9")])
-        frame = open_table(tmp_path / name, form=TableFormat(na=("?", "-9"))).read()
+        write(tmp_path / name, rows=[("a", "low", "yes"), ("b", 2.0, "-9")])
+        frame = open_table(tmp_path / name, form=TableFormat(na=("low", "-9"))).read()
         np.testing.assert_array_equal(frame.columns[1], [np.nan, 2])
         assert frame.columns[2].tolist() == ["yes", None]
-        assert open_table(tmp_path / name).read().columns[1].tolist() == ["?", "2.0"]
+        assert open_table(tmp_path / name).read().columns[1].tolist() == ["low", "2.0"]
     pd.DataFrame({"w": ["x", "?"]}).to_parquet(tmp_path / "t.parquet")
     assert open_table(tmp_path / "t.parquet", form=TableFormat(na=("?",))).read().columns[0].tolist() == ["x", None]
 

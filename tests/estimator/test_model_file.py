@@ -145,7 +145,10 @@ def test_an_ensemble_that_predicts_in_its_own_way_loads_too(hospitals, tmp_path)
 def test_the_card_tells_what_the_model_was_trained_on(saved):
     card = (saved / "card.md").read_text()
     assert "| east |" in card
-    assert "Columns: age, pressure, taken, smoker, visits." in card
+    assert (
+        "Columns: age (numbers, 32 gaps), pressure (numbers), taken (numbers), smoker (3 words, 25 gaps), visits"
+        in card
+    )
     assert "fo-s-mldg (alpha = 0.1, beta = 1.0)" in card
     assert "No estimate was made" in card
     assert torch.__version__ in card

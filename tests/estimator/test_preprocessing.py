@@ -106,9 +106,9 @@ def test_pandas_categories_are_words_even_where_they_are_numbers():
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        (pd.DataFrame({"when": pd.to_datetime(["2020-01-01", "2021-01-01"])}), "Column 'when' holds dates or times"),
-        (pd.DataFrame({"when": [datetime.date(2020, 1, 1), None]}), "Column 'when' holds dates or times"),
-        (pd.DataFrame({"when": [pd.Timestamp("2020", tz="UTC")] * 2}), "Column 'when' holds dates or times"),
+        (pd.DataFrame({"when": pd.to_timedelta(["1 h", "2 h"])}), "Column 'when' holds times of day or durations"),
+        (pd.DataFrame({"when": [datetime.time(8), None]}), "Column 'when' holds times of day or durations"),
+        (pd.DataFrame({"when": [datetime.date(2020, 1, 1), 3]}), "Column 'when' holds dates and other things"),
         (pd.DataFrame({"a": [1.0, np.inf]}), "contains infinity: column 'a' in 1 row"),
         (pd.DataFrame({"a": [[1], [2]]}), "Column 'a' holds a list"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "Several columns have the same name: a"),
@@ -125,3 +125,39 @@ def test_what_is_no_number_and_no_word_is_refused_in_a_sentence(table, sentence)
 def test_a_frame_can_leave_out_columns():
     frame = Frame(("a", "b"), (np.zeros(2), np.ones(2)), named=True)
     assert frame.without(["a"]).names == ("b",)
+
+
+def test_dates_become_their_parts_whether_they_come_as_dates_or_as_words():
+    when = ["2020-01-31 12:00", None, "2021-03-01", "2022-12-24"]
+    dates = pd.DataFrame({"when": pd.to_datetime(pd.Series(when), format="ISO8601"), "n": [1.0, 2.0, 3.0, 4.0]})
+    frame = make_frame(dates).decide_types()
+    preprocessing = learn_preprocessing(frame)
+    assert preprocessing.numeric == ("n", "when.year", "when.month", "when.day", "when.weekday", "when.hour")
+    raw, _, _ = preprocessing.encode(frame)
+    np.testing.assert_array_equal(raw[0], [1, 2020, 1, 31, 4, 12])
+    assert np.isnan(raw[1, 1:]).all()
+    want, _ = preprocessing.apply(frame)
+    zone = dates.assign(when=dates["when"].dt.tz_localize("Europe/Berlin"))
+    objects = dates.assign(when=[None if pd.isna(d) else d.to_pydatetime() for d in dates["when"]])
+    for same in (zone, objects, dates.assign(when=when)):
+        np.testing.assert_array_equal(preprocessing.apply(make_frame(same))[0], want)
+    with pytest.raises(UsageError, match=r"held dates when the model was fitted, and row 1 .* holds '3/4/2020'"):
+        preprocessing.apply(make_frame(pd.DataFrame({"when": ["2020-01-31", "3/4/2020"], "n": [1, 2]})))
+
+
+def test_dates_in_words_are_read_in_the_order_of_the_training_rows():
+    frame = make_frame(pd.DataFrame({"when": ["31/01/2020", "01/02/2020"]})).decide_types()
+    preprocessing = learn_preprocessing(frame)
+    raw, _, _ = preprocessing.encode(make_frame(pd.DataFrame({"when": ["01/02/2021", "?"]})))
+    np.testing.assert_array_equal(raw[0], [2021, 2, 1, 0, 0])
+    assert np.isnan(raw[1]).all()
+
+
+def test_numbers_that_stand_for_a_gap_do_so_in_new_rows_too():
+    frame = make_frame(pd.DataFrame({"a": [1.0, 3.0, -999.0], "w": ["u", "v", "x"]})).decide_types(na=("-999", "x"))
+    preprocessing = learn_preprocessing(frame)
+    assert preprocessing.vocabulary == {"w": ("u", "v")}
+    got, notes = preprocessing.apply(make_frame(pd.DataFrame({"a": [-999, 1], "w": ["x", "u"]})))
+    gaps, _ = preprocessing.apply(make_frame(pd.DataFrame({"a": [np.nan, 1], "w": [None, "u"]})))
+    np.testing.assert_array_equal(got, gaps)
+    assert notes == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,8 +10,6 @@ import typer
 from seqdg.cli import options
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from seqdg.bench.benchmark import Benchmark
 
 WRAPPED = ("agg", "fo-s-mldg", "metareg")  # what a wrapper is checked around: plain, sequential, of two stages
@@ -21,14 +20,23 @@ def check(
         str,
         typer.Argument(
             metavar="NAME",
-            help="A benchmark from `seqdg list benchmarks`, or your own .toml file; or an algorithm from "
-            "`seqdg list algorithms`, or your own, as module:name or file.py:name.",
+            help="A table, such as a .csv file; a benchmark from `seqdg list benchmarks`, or your own .toml file; or "
+            "an algorithm from `seqdg list algorithms`, or your own, as module:name or file.py:name.",
         ),
     ],
     data: options.Data = None,
     allow_partial: options.AllowPartial = False,
+    label: options.Label = None,
+    domain: options.Domain = None,
+    ignore: options.Ignore = None,
+    types: options.Types = None,
+    na: options.Gaps = None,
 ) -> None:
-    """Check data on disk: show domains, classes and counts beside the published ones, and every problem.
+    """Check a table: show what each column holds as `seqdg fit` reads it, with --label and --domain also the counts.
+
+        seqdg check patients.csv --label ill --domain hospital
+
+    Check data on disk: show domains, classes and counts beside the published ones, and every problem.
 
         seqdg check pacs-lite0 --data ~/data
 
@@ -42,7 +50,21 @@ def check(
     from seqdg.bench.benchmark import load_benchmark
     from seqdg.bench.console import count_files
     from seqdg.data import BUNDLED, DataSpec, check_dataset
+    from seqdg.data.column_types import parse_types
+    from seqdg.data.labeled_rows import check_table
+    from seqdg.data.tables import is_table
 
+    if is_table(Path(benchmark)):
+        typer.echo(
+            check_table(
+                Path(benchmark), label, domain, options.split_names(ignore) or (),
+                parse_types(options.split_names(types) or ()), options.split_words(na),
+            )
+        )  # fmt: skip
+        return
+    for option, value in {"label": label, "domain": domain, "ignore": ignore, "types": types, "na": na}.items():
+        if value is not None:
+            raise UsageError(f"--{option} is of a table, and {benchmark} is none: leave it out.")
     if _is_algorithm(benchmark):
         _check_algorithm(benchmark)
         return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqdg.cli import options
+from seqdg.cli.announce import Announcement
 
 if TYPE_CHECKING:
     from seqdg.data import LabeledRows
@@ -29,11 +30,12 @@ DEFAULT = "fo-s-mldg"
 def fit(
     data: DataArgument,
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Directory to save the model in.")],
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels, for a table.")] = None,
-    domain: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of domains, for a table.")] = None,
-    ignore: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Columns to leave out, such as identifiers.")
-    ] = None,
+    label: options.Label = None,
+    domain: options.Domain = None,
+    ignore: options.Ignore = None,
+    identifier: options.Identifier = None,
+    types: options.Types = None,
+    na: options.Gaps = None,
     choose: Annotated[bool, typer.Option("--choose", help="Compare algorithms and use the best.")] = False,
     algorithm: Annotated[
         str | None, typer.Option(help=f"The algorithm to train, without --choose.  [default: {DEFAULT}]")
@@ -90,13 +92,18 @@ def fit(
     """
     from seqdg.bench.console import count_files
     from seqdg.data import read_rows
+    from seqdg.data.column_types import parse_types
     from seqdg.estimator import DomainClassifier, check_place, check_saving
 
     _check_choice(choose, algorithm, algorithms, search, select)
     check_place(out, force)
     check_saving(options.split_names(algorithms) or [algorithm or DEFAULT])
     with count_files("reading images") as progress:
-        rows = read_rows(data, label, domain, options.split_names(ignore) or (), progress)
+        rows = read_rows(
+            data, label, domain, options.split_names(ignore) or (), progress, ids=options.split_names(identifier) or (),
+            types=parse_types(options.split_names(types) or ()), na=options.split_words(na),
+        )  # fmt: skip
+    announcement = Announcement(rows.x)
     template = DomainClassifier(
         net=net, hidden=_parse_widths(hidden), steps=steps, lr=lr, schedule=schedule, warmup=warmup,
         criterion=criterion, members=members, calibrate=calibrate, class_weight=class_weight, image_size=image_size,
@@ -104,19 +111,22 @@ def fit(
     )  # fmt: skip
     if choose:
         comparison = _compare(
-            rows, template, options.split_names(algorithms), settings or (), search=search, sampler=sampler,
-            select=select, seeds=seeds, workers=workers,
+            announcement, rows, template, options.split_names(algorithms), settings or (), search=search,
+            sampler=sampler, select=select, seeds=seeds, workers=workers,
         )  # fmt: skip
         typer.echo(str(comparison), nl=False)
         model = comparison.estimator
     else:
         model = _fit_one(
-            rows, template, algorithm or DEFAULT, settings or (), estimate, seeds=seeds, workers=workers or 0
-        )
+            announcement, rows, template, algorithm or DEFAULT, settings or (), estimate, seeds=seeds,
+            workers=workers or 0,
+        )  # fmt: skip
         if "estimate" in model.model_.facts:
             typer.echo(model.model_.facts["estimate"]["sentence"])
-    model.add_facts(data=data.name, label=label, domain=domain)
+    ids = options.split_names(identifier)
+    model.add_facts(data=data.name, label=label, domain=domain, **({"id": ids} if ids else {}))
     model.save(out)
+    announcement.say()
     _say_done(model, out)
 
 
@@ -138,7 +148,12 @@ def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, s
 
 
 def _compare(
-    rows: LabeledRows, template: DomainClassifier, names: Sequence[str] | None, texts: Sequence[str], **how: Any
+    announcement: Announcement,
+    rows: LabeledRows,
+    template: DomainClassifier,
+    names: Sequence[str] | None,
+    texts: Sequence[str],
+    **how: Any,
 ) -> Comparison:
     from seqdg.bench.console import show_progress
     from seqdg.estimator import compare, count_workers, parse_settings_texts
@@ -148,11 +163,19 @@ def _compare(
         how["workers"] = count_workers(template.device)
     with show_progress("comparing") as show, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the comparison prints what they say
-        return compare(rows.x, rows.y, rows.domains, names, settings, estimator=template, show=show, **how)
+        return compare(
+            rows.x, rows.y, rows.domains, names, settings, estimator=template, show=announcement.wrap(show), **how
+        )
 
 
 def _fit_one(
-    rows: LabeledRows, template: DomainClassifier, name: str, texts: Sequence[str], estimate: bool, **how: Any
+    announcement: Announcement,
+    rows: LabeledRows,
+    template: DomainClassifier,
+    name: str,
+    texts: Sequence[str],
+    estimate: bool,
+    **how: Any,
 ) -> DomainClassifier:
     """Fit one algorithm, and estimate how it will do on the next domain where that is possible."""
     from seqdg.bench.console import show_progress
@@ -164,7 +187,7 @@ def _fit_one(
     if not estimate:
         return model.fit(rows.x, rows.y, domains=rows.domains)
     with show_progress("holding out each domain") as show:
-        model, reason = fit_and_estimate(rows.x, rows.y, rows.domains, model, show=show, **how)
+        model, reason = fit_and_estimate(rows.x, rows.y, rows.domains, model, show=announcement.wrap(show), **how)
     if reason:
         print(f"seqdg: no estimate for the next domain: {reason}", file=sys.stderr)
     return model

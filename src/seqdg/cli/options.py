@@ -165,9 +165,38 @@ SavePredictions = Annotated[
     ),
 ]
 Format = Annotated[str, typer.Option("--format", metavar="text|markdown|latex|csv|json", help="Format of the table.")]
+Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels, for a table.")]
+Domain = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of domains, for a table.")]
+Ignore = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to leave out.")]
+Identifier = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="A,B",
+        help="Columns that name a row: no features, and `seqdg predict` writes them beside its predictions.",
+    ),
+]
+Types = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A=TYPE,B=TYPE",
+        help="What columns hold, where it is not as it seems: number, words, date, date:dmy, date:mdy or ignore.",
+    ),
+]
+Gaps = Annotated[
+    str | None,
+    typer.Option(
+        "--na", metavar="A,B", help="Words and numbers that stand for a gap besides NA, ?, - and the like: -999."
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what lies at --out already.")]
 CRITERION_NAMES = "|".join(CRITERIA)
 Criterion = Annotated[str, typer.Option(metavar=CRITERION_NAMES, help="Which metric to show.")]
+
+
+def split_words(text: str | None) -> tuple[str, ...]:
+    """Split `?,-999` into words; none where nothing is given."""
+    return tuple(split_names(text) or ())
 
 
 def split_names(text: str | None) -> list[str] | None:

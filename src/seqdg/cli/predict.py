@@ -22,6 +22,8 @@ def predict(
     device: Annotated[
         str, typer.Option(metavar="auto|cpu|cuda", help="Where to predict. auto uses a GPU if there is one.")
     ] = "auto",
+    identifier: options.Identifier = None,
+    na: options.Gaps = None,
     force: options.Force = False,
 ) -> None:
     """Predict every row of a table, or every image of a folder: a label and the probability of every class.
@@ -37,7 +39,9 @@ def predict(
 
     loaded = read_model(model, device=choose_device(device))
     with count_files("predicting") as progress:
-        tally = predict_file(loaded, data, out, progress, force=force)
+        tally = predict_file(
+            loaded, data, out, progress, force=force, ids=options.split_names(identifier), na=options.split_words(na)
+        )
     for note in tally.notes.values():
         print(f"note: {note}", file=sys.stderr)
     if tally.labelled:

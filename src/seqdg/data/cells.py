@@ -1,22 +1,32 @@
-"""What a cell of a table is: a number, a word or a gap. Files, data frames and arrays all follow these rules.
+"""What a cell of a table is: a number, a word, a date or a gap. Files, data frames and arrays all follow these rules.
 
 A gap: None, NaN, pandas' NA and NaT, an empty cell; among numbers also the words of GAPS.
-A column of a file holds numbers if every cell is a number or a gap, and words otherwise.
+A column of a file holds numbers if every cell is a number or a gap, and words otherwise; `column_types` finds dates,
+and refuses a column that is almost of numbers.
 """
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
+from seqdg.data.dates import ORDERS, make_dates, parse_date, to_texts
 
-Column = NDArray[Any]  # (row,) float64 with NaN for a gap, or objects: str, and None for a gap
+Column = NDArray[
+    Any
+]  # (row,) float64 with NaN for a gap, or objects: str, and None for a gap; or datetime64[us] with NaT
 
 # What spreadsheets and statistics programs write for "no number", in lower case.
-GAPS = frozenset(("", "na", "n/a", "nan", "null", "none", "#na", "#n/a", "#n/a n/a"))
+GAPS = frozenset(
+    (
+        "", "na", "n/a", "nan", "nat", "null", "nil", "none", "missing", "<na>", "?", "-", "--", "---", "\u2013",
+        "\u2014", ".", "..", "#na", "#n/a", "#n/a n/a", "#null!", "#num!", "#value!", "#div/0!", "#ref!",
+    )
+)  # fmt: skip
 TRUTH = {"true": 1.0, "false": 0.0}
 
 
@@ -27,6 +37,11 @@ def is_missing(value: Any) -> bool:
     if isinstance(value, float | np.floating):
         return bool(np.isnan(value))
     return type(value).__name__ in ("NAType", "NaTType")
+
+
+def is_gap_word(word: str) -> bool:
+    """Whether a word stands for a gap, where it is found among numbers or dates."""
+    return word.strip().lower() in GAPS
 
 
 def count_present(values: Column) -> int:
@@ -52,13 +67,15 @@ def to_words(values: Column) -> Column:
     """A column as words, with None for a gap."""
     if values.dtype == object:
         return values
+    if values.dtype.kind == "M":
+        return to_texts(values)
     return np.array([None if np.isnan(v) else to_word(v) for v in values.tolist()], dtype=object)
 
 
 def parse_number(word: str) -> float:
     """The number that a word spells, or NaN for a gap. Raises a ValueError if it is neither."""
     plain = word.strip().lower()
-    if plain in GAPS:
+    if is_gap_word(plain):
         return float("nan")
     if "_" in plain:  # Python reads 2019_1 as 20191
         raise ValueError(word)
@@ -93,9 +110,22 @@ def expect_numbers(name: str, values: Column, first: int = 0) -> Column:
 
     first: the number of the first row, for the error message.
     """
+    if values.dtype.kind == "M":
+        raise UsageError(f"Column '{name}' held numbers when the model was fitted, but now it holds dates.")
     if values.dtype != object:
         return values
     return np.array([_expect(name, row, value) for row, value in enumerate(values.tolist(), first)], dtype=np.float64)
+
+
+def expect_dates(name: str, values: Column, order: str, first: int = 0) -> Column:
+    """The dates of a column that held dates in training, even if it now comes as words in the same order."""
+    if values.dtype.kind == "M":
+        return values
+    words = to_words(values)
+    dates = [
+        None if v is None or is_gap_word(v) else _expect_date(name, i, v, order) for i, v in enumerate(words, first)
+    ]
+    return make_dates(dates)
 
 
 def _expect(name: str, row: int, value: str | None) -> float:
@@ -105,5 +135,19 @@ def _expect(name: str, row: int, value: str | None) -> float:
         return TRUTH[plain] if (plain := value.strip().lower()) in TRUTH else parse_number(plain)
     except ValueError:
         raise UsageError(
-            f"Column '{name}' held numbers when the model was fitted, but now row {row} (from 0) holds '{value[:40]}'."
+            f"Column '{name}' held numbers when the model was fitted, but now row {row} (from 0) holds '{value[:40]}'. "
+            f"Mend it, or give --na '{value[:40]}' if that is a gap."
         ) from None
+
+
+def _expect_date(name: str, row: int, value: str, order: str) -> datetime.datetime:
+    plain = f"{value[:4]}-{value[4:6]}-{value[6:]}" if len(value) == 8 and value.isdecimal() else value
+    orders = [order] if order else ["ymd", "named"]
+    date = next((date for o in orders if (date := parse_date(plain, o)) is not None), None)
+    if date is None:
+        written = ORDERS[order or "ymd"]
+        raise UsageError(
+            f"Column '{name}' held dates when the model was fitted, and row {row} (from 0) holds '{value[:40]}', which "
+            f"is no date ({written}). Mend it, or give --na '{value[:40]}' if that is a gap."
+        )
+    return date

@@ -1,11 +1,11 @@
-"""A table in memory: named columns of numbers or of words, made from a data frame, a matrix or a file."""
+"""A table in memory: named columns of numbers, words or dates, made from a data frame, a matrix or a file."""
 
 from __future__ import annotations
 
 import datetime
 import numbers
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from seqdg.base.errors import UsageError
 from seqdg.base.words import list_some
 from seqdg.data.cells import Column, is_missing, to_word
+from seqdg.data.column_types import COMMAND_LINE, PANDAS, ColumnType, decide_column, drop_gap_words
+from seqdg.data.dates import make_dates
 
 
 class NotAValue(UsageError, TypeError):
@@ -26,6 +28,10 @@ class Frame:
     columns: tuple[Column, ...]
     named: bool  # whether the names are the user's, and not made up for the columns of an array
     first: int = 0  # number of its first row, where it is one of several batches
+    raw: Mapping[str, Any] = field(default_factory=dict)  # columns that come along unread, as pyarrow's arrays
+    fixed: frozenset[str] = frozenset()  # columns of words, whatever they look like: their owner says so
+    types: tuple[ColumnType, ...] | None = None  # what `decide_types` decided
+    na: tuple[str, ...] = ()  # words and numbers that were taken for gaps, besides the usual ones
 
     def __post_init__(self) -> None:
         twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
@@ -40,7 +46,27 @@ class Frame:
     def without(self, names: Iterable[str]) -> Frame:
         dropped = set(names)
         kept = [(n, c) for n, c in zip(self.names, self.columns, strict=True) if n not in dropped]
-        return Frame(tuple(n for n, _ in kept), tuple(c for _, c in kept), self.named, self.first)
+        types = None if self.types is None else tuple(t for t in self.types if t.name not in dropped)
+        return replace(self, names=tuple(n for n, _ in kept), columns=tuple(c for _, c in kept), types=types)
+
+    def decide_types(
+        self, asked: Mapping[str, str] | None = None, na: Sequence[str] = (), is_text: bool = False
+    ) -> Frame:
+        """Decide which columns hold numbers, words and dates; raise a UsageError where that is in doubt.
+
+        asked: types by column, of `column_types.TYPES`.   na: words and numbers that are gaps, besides the usual ones.
+        is_text: the columns are as a file of text gives them, where numbers are words too.
+        """
+        asked = asked or {}
+        ways = COMMAND_LINE if is_text else PANDAS
+        kept = self.without(name for name, kind in asked.items() if kind == "ignore")
+        columns, types = [], []
+        for name, values in zip(kept.names, kept.columns, strict=True):
+            kind = asked.get(name, "words" if name in self.fixed else "")
+            column, decided = decide_column(name, drop_gap_words(values, na), kind, is_text, ways, self.first)
+            columns.append(column)
+            types.append(decided)
+        return replace(kept, columns=tuple(columns), types=tuple(types), na=tuple(na))
 
 
 def is_dataframe(x: Any) -> bool:
@@ -58,7 +84,10 @@ def make_frame(x: Any, wanted: Collection[str] | None = None) -> Frame:
             wanted = None  # one is missing: the error that follows suggests a similar name
         places = {i: str(n) for i, n in enumerate(x.columns) if wanted is None or str(n) in wanted}
         return Frame(
-            tuple(places.values()), tuple(make_column(n, _get_values(x, i)) for i, n in places.items()), named=True
+            tuple(places.values()),
+            tuple(make_column(n, _get_values(x, i)) for i, n in places.items()),
+            named=True,
+            fixed=frozenset(n for i, n in places.items() if _is_category(_get_series(x, i))),
         )
     matrix = np.asarray(x)
     if matrix.ndim != 2:
@@ -67,11 +96,23 @@ def make_frame(x: Any, wanted: Collection[str] | None = None) -> Frame:
     return Frame(tuple(names), tuple(make_column(n, matrix[:, i]) for i, n in enumerate(names)), named=False)
 
 
+def _get_series(frame: Any, i: int) -> Any:
+    return frame.iloc[:, i] if hasattr(frame, "iloc") else frame[frame.columns[i]]
+
+
+def _is_category(series: Any) -> bool:
+    """Whether a column was made one of categories: words even where they look like numbers."""
+    return str(series.dtype).lower().startswith(("category", "categorical", "enum"))
+
+
 def _get_values(frame: Any, i: int) -> NDArray[Any]:
-    """Column i of a data frame; pandas' categories are words even where they look like numbers."""
-    series = frame.iloc[:, i] if hasattr(frame, "iloc") else frame[frame.columns[i]]
-    if str(series.dtype) == "category":
-        return np.array([None if is_missing(v) else to_word(v) for v in series.tolist()], dtype=object)
+    """Column i of a data frame; categories are words, and dates have the clock of their own zone."""
+    series = _get_series(frame, i)
+    if _is_category(series):
+        values = series.tolist() if hasattr(series, "tolist") else series.to_list()
+        return np.array([None if is_missing(v) else to_word(v) for v in values], dtype=object)
+    if getattr(series.dtype, "tz", None) is not None and hasattr(series, "dt"):
+        series = series.dt.tz_localize(None)
     return np.asarray(series.to_numpy())
 
 
@@ -81,8 +122,10 @@ def make_column(name: str, values: NDArray[Any]) -> Column:
         return values.astype(np.float64)
     if kind == "c":
         raise UsageError(f"Complex data not supported: column '{name}' holds complex numbers.")
-    if kind in "mM":
-        raise _refuse_dates(name)
+    if kind == "M":
+        return values.astype("M8[us]")
+    if kind == "m":
+        raise _refuse_times(name)
     if kind not in "OUST":
         raise NotAValue(f"Column '{name}' is of type {values.dtype}, but every argument must be a string or a number.")
     return _make_mixed(name, values.astype(object).tolist())
@@ -92,8 +135,13 @@ def _make_mixed(name: str, values: Sequence[Any]) -> Column:
     """Make a column of numbers if all values are numbers or gaps, else of words."""
     present = [v for v in values if not is_missing(v)]
     strange = next((v for v in present if not isinstance(v, str | bytes | numbers.Number | np.generic)), None)
-    if isinstance(strange, datetime.date | datetime.time | datetime.timedelta):
-        raise _refuse_dates(name)
+    if present and all(isinstance(v, datetime.date) for v in present):
+        return make_dates(None if is_missing(v) else v for v in values)
+    if isinstance(strange, datetime.date):
+        other = next(v for v in present if not isinstance(v, datetime.date))
+        raise NotAValue(f"Column '{name}' holds dates and other things, such as {str(other)[:40]!r}: make them alike.")
+    if isinstance(strange, datetime.time | datetime.timedelta):
+        raise _refuse_times(name)
     if strange is not None:
         raise NotAValue(
             f"Column '{name}' holds a {type(strange).__name__} ({str(strange)[:40]!r}), "
@@ -106,9 +154,9 @@ def _make_mixed(name: str, values: Sequence[Any]) -> Column:
     return np.array([None if is_missing(v) else to_word(v) for v in values], dtype=object)
 
 
-def _refuse_dates(name: str) -> UsageError:
+def _refuse_times(name: str) -> UsageError:
     return UsageError(
-        f"Column '{name}' holds dates or times: turn them into numbers, such as days since some date, or drop it."
+        f"Column '{name}' holds times of day or durations: turn them into numbers, such as hours, or drop it."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,13 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.data.cells import Column, to_words
+from seqdg.base.words import count_things, list_some
+from seqdg.data.cells import Column, parse_column, to_words
 from seqdg.data.checks import check_domain_sizes, check_labels
+from seqdg.data.column_types import drop_gap_words
+from seqdg.data.frame import Frame
 from seqdg.data.load import load_dataset
 from seqdg.data.readers import ProgressCallback, guess_format
 from seqdg.data.spec import DataSpec
-from seqdg.data.tables import is_table, open_table
+from seqdg.data.tables import TableFile, is_table, open_table
 
+FEW = 10  # classes that are counted one by one
 MOST_NUMBERS = 20  # that a column of labels may hold; more are a measurement
 
 
@@ -32,26 +36,42 @@ def read_rows(
     domain: str | None,
     ignore: Sequence[str] = (),
     progress: ProgressCallback | None = None,
+    *,
+    ids: Sequence[str] = (),
+    types: Mapping[str, str] | None = None,
+    na: Sequence[str] = (),
 ) -> LabeledRows:
-    """A table with columns for label and domain, or pictures in <domain>/<class>/."""
+    """A table with columns for label and domain, or pictures in <domain>/<class>/.
+
+    ignore, ids: columns that are no features.   types: by column, of `column_types.TYPES`.
+    na: words and numbers that stand for a gap, besides the usual ones.
+    """
     if not path.exists():
         raise UsageError(
             f"There is no {path}. Give a table, such as a .csv or .parquet file, or a folder or .zip of images."
         )
     if is_table(path):
-        return _read_table(path, label, domain, ignore)
+        return _read_table(path, label, domain, [*ignore, *ids], types or {}, na)
     if guess_format(path) != "images":
         raise UsageError(f"{path} holds feature files: read them in Python and give DomainClassifier arrays.")
     spec = DataSpec(path.stem, path=(path.name,), format="images")
     dataset = load_dataset(spec, path.parent, progress=progress, held_out=())
-    for option, value in (("--label", label), ("--domain", domain), ("--ignore", ignore)):
+    of_tables = {"--label": label, "--domain": domain, "--ignore": ignore, "--id": ids, "--types": types, "--na": na}
+    for option, value in of_tables.items():
         if value:
             raise UsageError(f"{option} is of a table, and {path} holds pictures: their folders say it. Leave it out.")
     classes, domains = (np.array(names, dtype=object) for names in (dataset.classes, dataset.domains))
     return LabeledRows(dataset.x, classes[dataset.y.numpy()].astype(str), domains[dataset.domain.numpy()])
 
 
-def _read_table(path: Path, label: str | None, domain: str | None, ignore: Sequence[str]) -> LabeledRows:
+def _read_table(
+    path: Path,
+    label: str | None,
+    domain: str | None,
+    dropped: Sequence[str],
+    types: Mapping[str, str],
+    na: Sequence[str],
+) -> LabeledRows:
     if label is None:
         raise UsageError("Which column holds the labels? Give it with --label.")
     table = open_table(path)
@@ -59,38 +79,86 @@ def _read_table(path: Path, label: str | None, domain: str | None, ignore: Seque
         raise UsageError(
             "Which column says where a row is from, such as the hospital or the device? Give it with --domain."
         )
-    for name in (label, domain, *ignore):
+    for name in (label, domain, *dropped, *types):
         if name not in table.names:
             raise unknown(f"column of {path.name}", name, table.names)
     if label == domain:
         raise UsageError(
             f"'{label}' is the column of labels and of domains: give --domain the one that says where from."
         )
-    frame = table.read(but=set(ignore) - {label, domain})
-    by_name = dict(zip(frame.names, frame.columns, strict=True))
+    frame = read_frame(table, set(dropped) - {label, domain}, types)
+    by_name = {n: drop_gap_words(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
     x = frame.without([label, domain])
     if not x.names:
         raise UsageError(f"{path.name} has no column beside those of label and domain: there is nothing to learn from.")
-    check_classes(label, by_name[label])
+    labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
+    check_classes(label, labels)
     domains = to_words(by_name[domain])
     check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
-    return LabeledRows(x, make_labels(by_name[label]), domains)
+    features = {name: kind for name, kind in types.items() if name not in (label, domain)}
+    return LabeledRows(x.decide_types(features, na, is_text=True), make_labels(labels), domains)
+
+
+def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str]) -> Frame:
+    """All rows of a table with the words that they are written with, before anything is decided about its columns."""
+    ignored = {name for name, kind in types.items() if kind == "ignore"}
+    text = [name for name, kind in types.items() if kind == "words"]
+    return table.read(but={*but, *ignored}, text=text, parse=False)
+
+
+def check_table(
+    path: Path,
+    label: str | None,
+    domain: str | None,
+    ignore: Sequence[str],
+    types: Mapping[str, str],
+    na: Sequence[str],
+) -> str:
+    """Say what each column of a table holds, and, where they are named, how many rows each domain has of each class."""
+    table = open_table(path)
+    if label is not None and domain is not None:
+        rows = _read_table(path, label, domain, ignore, types, na)
+        frame, counts = rows.x, _count_rows(rows)
+    else:
+        for name in (*(n for n in (label, domain) if n is not None), *ignore, *types):
+            if name not in table.names:
+                raise unknown(f"column of {path.name}", name, table.names)
+        roles = {name for name in (label, domain) if name is not None}
+        frame, counts = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True), []
+    width = max(len(name) for name in frame.names)
+    lines = [f"{path.name}: {count_things(len(frame), 'row')}, {count_things(len(table.names), 'column')}"]
+    lines += [f"  {t.name:<{width}}  {t.describe()}" for t in frame.types or ()]
+    return "\n".join([*lines, *counts])
+
+
+def _count_rows(rows: LabeledRows) -> list[str]:
+    """List the domains with their rows of every class; of many classes, with their rows alone."""
+    assert rows.domains is not None
+    classes = np.unique(rows.y).tolist()
+    lines = [f"{count_things(len(classes), 'class').replace('classs', 'classes')}: {list_some(classes)}"]
+    for name in sorted(set(rows.domains.tolist()), key=str):
+        y = rows.y[rows.domains == name]
+        by_class = ", ".join(f"{c} {int((y == c).sum())}" for c in classes) if len(classes) <= FEW else ""
+        lines.append(f"  {name}: {count_things(len(y), 'row')}" + (f" ({by_class})" if by_class else ""))
+    return lines
 
 
 def check_classes(name: str, column: Column) -> None:
     """Raise a UsageError if a column of labels is a measurement: numbers, of which there are many different ones."""
-    if column.dtype == object:
+    if column.dtype.kind != "f":
         return
     different = len(np.unique(column[np.isfinite(column)]))
     if different > MOST_NUMBERS:
         raise UsageError(
             f"Column '{name}' has {different} different numbers in {len(column)} rows, but labels name classes: make "
-            "words of them, such as low and high, or give another --label."
+            f"words of them, such as low and high, give --types '{name}=words' if each names a class, or another "
+            "--label."
         )
 
 
 def make_labels(column: Column) -> NDArray[Any]:
     """The labels of a column: whole numbers, or words."""
+    column = to_words(column) if column.dtype.kind == "M" else column
     check_labels(column.tolist())
     if column.dtype == object:
         return column.astype(str)

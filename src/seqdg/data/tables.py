@@ -80,25 +80,45 @@ class TableFile:
     separator: str = ","
     na: tuple[str, ...] = ()
 
-    def read(self, but: Collection[str] = (), dates_as_words: Collection[str] = ()) -> Frame:
-        """All rows, without the columns `but`. Dates are refused, except in the columns `dates_as_words`."""
+    def read(
+        self,
+        but: Collection[str] = (),
+        dates_as_words: Collection[str] = (),
+        text: Collection[str] = (),
+        parse: bool = True,
+    ) -> Frame:
+        """All rows, without the columns `but`.
+
+        dates_as_words: columns in which a format's own dates become words.   text: columns whose cells stay words, as
+        they are written.   parse: make numbers where all words are numbers or gaps; else where all are plain numbers.
+        """
         names = [name for name in self.names if name not in but]
         parts = list(self._read_cells(names))
         if not names or not any(len(part[names[0]]) for part in parts):
             raise UsageError(f"{self.path} has 0 rows below the names of its columns: there is nothing to learn from.")
-        columns = [_join(name, [part[name] for part in parts], name in dates_as_words) for name in names]
+        columns = [
+            _join(name, [part[name] for part in parts], name in dates_as_words, name in text, parse) for name in names
+        ]
         return Frame(tuple(names), tuple(columns), named=True)
 
     def read_batches(
-        self, wanted: Sequence[str], numeric: Collection[str], progress: ProgressCallback = lambda done, total: None
+        self,
+        wanted: Sequence[str],
+        numeric: Collection[str],
+        progress: ProgressCallback = lambda done, total: None,
+        raw: Sequence[str] = (),
     ) -> Iterator[Frame]:
-        """Some rows at a time, of those columns in `wanted` that the table has. `numeric` should hold numbers."""
+        """Some rows at a time, of those columns in `wanted` that the table has. `numeric` should hold numbers.
+
+        raw: columns that come along as they are written, apart from the others.
+        """
         names, first = [name for name in self.names if name in set(wanted)], 0
         if not names:
             raise unknown(f"column of {self.path.name}", wanted[0], self.names)
-        for part in self._read_cells(names, progress):
+        for part in self._read_cells(list(dict.fromkeys([*names, *raw])), progress):
             columns = [make_column(name, _to_numpy(part[name], name in numeric)) for name in names]
-            frame = Frame(tuple(names), tuple(columns), named=True, first=first)
+            cells = {name: part[name] for name in raw}
+            frame = Frame(tuple(names), tuple(columns), named=True, first=first, raw=cells)
             yield frame
             first += len(frame)
 
@@ -263,21 +283,23 @@ def _null_words(array: Any, na: Sequence[str]) -> Any:
     return compute.if_else(compute.is_in(array, pa.array(na, array.type)), pa.scalar(None, array.type), array)
 
 
-def _join(name: str, parts: Sequence[Any], dates_as_words: bool) -> Column:
-    """One column of all batches: numbers if all its cells are numbers or gaps."""
+def _join(name: str, parts: Sequence[Any], dates_as_words: bool, text: bool, parse: bool) -> Column:
+    """One column of all batches: numbers if all its cells are plain numbers, or, with `parse`, numbers or gaps."""
     import pyarrow as pa
 
     array = pa.chunked_array(parts)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         with suppress(pa.ArrowInvalid):  # the quick way, where all cells are plain numbers
-            return np.asarray(array.cast(pa.float64()).to_numpy())
+            if not text:
+                return np.asarray(array.cast(pa.float64()).to_numpy())
         words = np.array(array.to_numpy(), dtype=object)
         words[words == ""] = None
-        return parse_column(words)
+        return parse_column(words) if parse and not text else words
     values = np.concatenate([_to_numpy(part) for part in parts])
     if dates_as_words and values.dtype == object:
         values = np.array([str(v) if isinstance(v, DATES) else v for v in values], dtype=object)
-    return parse_column(make_column(name, values))
+    column = make_column(name, values)
+    return parse_column(column) if parse and not text else column
 
 
 def _to_numpy(array: Any, numeric: bool = False) -> NDArray[Any]:

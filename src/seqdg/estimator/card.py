@@ -43,8 +43,11 @@ def _describe_input(table: Text) -> str:
         return f"images of {table['channels']} channels, resized to {table['size']} x {table['size']}"
     if table["kind"] == "array":
         return f"arrays of shape {table['shape']}"
-    words = [name for name, _ in table["vocabulary"]]
-    return f"{len(table['numeric'])} columns of numbers and {len(words)} of words"
+    words, dates = [name for name, _ in table["vocabulary"]], table.get("dates", {})
+    numbers = len(table["columns"]) - len(words) - len(dates)
+    return (
+        f"{numbers} columns of numbers" + (f", {len(dates)} of dates" if dates else "") + f" and {len(words)} of words"
+    )
 
 
 def _describe_data(text: Text) -> str:
@@ -57,7 +60,9 @@ def _describe_data(text: Text) -> str:
     if text["facts"].get("data"):
         lines = [f"From `{text['facts']['data']}`.", "", *lines]
     if text["input"]["kind"] == "table" and text["input"]["named"]:
-        lines += ["", f"Columns: {', '.join(text['input']['columns'])}."]
+        decided = text["facts"].get("columns", {})
+        names = [f"{name} ({decided[name]})" if name in decided else name for name in text["input"]["columns"]]
+        lines += ["", f"Columns: {', '.join(names)}."]
     return "\n".join(lines)
 
 

@@ -52,6 +52,7 @@ class TableInput:
         return {
             "kind": "table", "columns": list(p.names), "named": p.named, "numeric": list(p.numeric),
             "vocabulary": vocabulary,
+            **({"dates": dict(p.dates)} if p.dates else {}), **({"na": list(p.na)} if p.na else {}),
         }  # fmt: skip
 
     @property
@@ -147,7 +148,8 @@ def rebuild_input(table: dict[str, Any], tensors: dict[str, Tensor]) -> Input:
         scaling = Scaling(**{name: tensors[name] for name in Scaling._fields})
         vocabulary = {name: tuple(known) for name, known in table["vocabulary"]}
         names, numeric = tuple(table["columns"]), tuple(table["numeric"])
-        return TableInput(Preprocessing(names, table["named"], numeric, vocabulary, scaling))
+        dates, na = table.get("dates", {}), tuple(table.get("na", ()))
+        return TableInput(Preprocessing(names, table["named"], numeric, vocabulary, scaling, dates, na))
     if table["kind"] == "image":
         normalization = Normalization(*(tuple(table["normalization"][name]) for name in ("mean", "std")))
         return ImageInput(table["channels"], table["size"], normalization, table["stored"])

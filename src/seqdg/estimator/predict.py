@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqdg.base.errors import UsageError
+from seqdg.base.errors import UsageError, unknown
 from seqdg.base.words import list_some
 from seqdg.data import ProgressCallback
 from seqdg.data.cells import Column, count_present, parse_number, to_word, to_words
+from seqdg.data.column_types import drop_gap_words
 from seqdg.data.container import Container, File, open_container
 from seqdg.data.decode import decode, require_pillow
 from seqdg.data.image_folder import SUFFIXES
-from seqdg.data.tables import TableWriter, is_table, open_table
+from seqdg.data.tables import TableFile, TableWriter, is_table, open_table
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import Model, compute_softmax
 from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
 
 Columns = dict[str, NDArray[Any]]
-Part = tuple[Tensor, NDArray[Any] | None]  # rows as the input reads them, and their labels where they are known
 TOGETHER = 64  # images that are decoded at once
+
+
+class Part(NamedTuple):
+    """Some rows of a table."""
+
+    rows: Tensor  # as the input reads them
+    truth: NDArray[Any] | None  # their labels, where they are known
+    ids: Mapping[str, Any]  # columns to write beside the predictions
 
 
 @dataclass
@@ -87,10 +95,13 @@ def predict_file(
     progress: ProgressCallback = lambda done, total: None,
     *,
     force: bool = False,
+    ids: Sequence[str] | None = None,
+    na: Sequence[str] = (),
 ) -> Tally:
     """Write a row per row of the data: its label and the probability of every class.
 
-    force: replace a file that lies at `out`.
+    force: replace a file that lies at `out`.   ids: columns to write beside the predictions, as they are; None: those
+    that the model remembers and the table has.   na: words and numbers that are gaps, besides those that it remembers.
     """
     if not data.exists():
         raise UsageError(f"There is no {data} to predict.")
@@ -99,9 +110,14 @@ def predict_file(
     if out.exists() and not force:
         raise UsageError(f"{out} is there already: add --force to replace it, or give another --out.")
     tally = Tally()
-    predict_parts = _predict_table if is_table(data) else _predict_images
+    if is_table(data):
+        parts = _predict_table(_add_gaps(model, na), data, tally, progress, ids)
+    elif ids or na:
+        raise UsageError(f"--{'id' if ids else 'na'} is of a table, and {data} is none: leave it out.")
+    else:
+        parts = _predict_images(model, data, tally, progress)
     with TableWriter(out) as writer:
-        for columns in predict_parts(model, data, tally, progress):
+        for columns in parts:
             writer.write(columns)
         if not tally.rows:
             raise UsageError(f"{data} has 0 rows: there is nothing to predict.")
@@ -109,38 +125,66 @@ def predict_file(
     return tally
 
 
-def _predict_table(model: Model, data: Path, tally: Tally, progress: ProgressCallback) -> Iterator[Columns]:
+def _add_gaps(model: Model, na: Sequence[str]) -> Model:
+    """Return the model that takes these words and numbers for gaps too."""
+    if not na or not isinstance(model.input, TableInput):
+        return model
+    known = model.input.preprocessing
+    return replace(model, input=TableInput(replace(known, na=(*known.na, *na))))
+
+
+def _predict_table(
+    model: Model, data: Path, tally: Tally, progress: ProgressCallback, ids: Sequence[str] | None
+) -> Iterator[Columns]:
     if not isinstance(model.input, TableInput):
         raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {data.name} is a table.")
     preprocessing, label = model.input.preprocessing, model.facts.get("label")
     table = open_table(data)
-    wanted = list(preprocessing.names if preprocessing.named else table.names)
+    kept = _choose_ids(model, table, ids, tally)
+    wanted = list(preprocessing.names if preprocessing.named else [n for n in table.names if n not in kept])
     labels = [label] if label else []
     numeric = [*preprocessing.numeric, *(labels if model.classes.dtype.kind in "iuf" else [])]
 
     def read_parts() -> Iterator[Part]:
-        for frame in table.read_batches([*wanted, *labels], numeric, progress):
+        for frame in table.read_batches([*wanted, *labels], numeric, progress, raw=kept):
             truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
-            features = frame if label is None or label in wanted else frame.without([label])
+            features = frame.without(name for name in frame.names if name not in wanted)
             rows, notes = model.input.read(features)
             tally.note(notes)
             tally.present.update({n: count_present(c) for n, c in zip(features.names, features.columns, strict=True)})
-            yield rows, truth
+            yield Part(rows, None if truth is None else drop_gap_words(truth, preprocessing.na), frame.raw)
 
-    for rows, truth in _join_parts(read_parts()) if model.together else read_parts():
+    for rows, truth, names in _join_parts(read_parts()) if model.together else read_parts():
         columns = _make_columns(model, model.predict_rows(rows))
         if truth is not None:
             tally.count_labels(truth, columns["label"], model.classes)
         tally.rows += len(rows)
-        yield columns
+        yield {**names, **columns}
+
+
+def _choose_ids(model: Model, table: TableFile, ids: Sequence[str] | None, tally: Tally) -> list[str]:
+    """Choose the columns to write beside the predictions."""
+    remembered = list(model.facts.get("id", ()))
+    if ids is None:
+        lacking = [name for name in remembered if name not in table.names]
+        tally.note([f"{table.path.name} has no column '{name}', which named the rows in training." for name in lacking])
+        return [name for name in remembered if name in table.names]
+    taken = {"label", *(f"p_{c}" for c in model.classes.tolist())}
+    for name in ids:
+        if name not in table.names:
+            raise unknown(f"column of {table.path.name}", name, table.names)
+        if name in taken:
+            raise UsageError(f"The predictions have a column '{name}' of their own: rename that of the table.")
+    return list(dict.fromkeys(ids))
 
 
 def _join_parts(parts: Iterable[Part]) -> Iterator[Part]:
     """Make one part of all: a transductive algorithm takes the whole table as rows of one domain."""
     whole = list(parts)
     if whole:
-        known = [truth for _, truth in whole if truth is not None]
-        yield torch.cat([rows for rows, _ in whole]), np.concatenate(known) if known else None
+        known = [part.truth for part in whole if part.truth is not None]
+        ids = {name: np.concatenate([np.asarray(part.ids[name]) for part in whole]) for name in whole[0].ids}
+        yield Part(torch.cat([part.rows for part in whole]), np.concatenate(known) if known else None, ids)
 
 
 def _make_columns(model: Model, logits: NDArray[np.float64]) -> Columns:

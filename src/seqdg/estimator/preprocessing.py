@@ -1,13 +1,14 @@
 """From the columns of a table to the inputs of a net, with constants learned from the training rows.
 
-A column of numbers is scaled as `seqdg.data.scaling` says. A column of words becomes one input per word, 1 for the word
-that is there; a missing word, or one never seen in training, is 0 in all of them.
+A column of numbers is scaled as `seqdg.data.scaling` says. A column of dates becomes five of numbers: year, month, day,
+weekday and hour (`seqdg.data.dates`). A column of words becomes one input per word, 1 for the word that
+is there; a missing word, or one never seen in training, is 0 in all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from torch import Tensor
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.words import count_things, list_some
 from seqdg.data import Frame
-from seqdg.data.cells import Column, expect_numbers, to_words
+from seqdg.data.cells import Column, expect_dates, expect_numbers, to_words
+from seqdg.data.column_types import drop_gap_words, find_counters
+from seqdg.data.dates import PARTS, take_parts
 from seqdg.data.scaling import Scaling, learn_scaling
 
 Matrix = NDArray[np.float64]  # (row, input)
@@ -31,9 +34,11 @@ MANY_WORDS = 20  # above which a column may be one where most rows have a word o
 class Preprocessing:
     names: tuple[str, ...]  # of all columns, as they were in training
     named: bool  # whether the user gave them
-    numeric: tuple[str, ...]
+    numeric: tuple[str, ...]  # columns of numbers, and after them the parts of dates, such as `admitted.year`
     vocabulary: Mapping[str, tuple[str, ...]]  # the words of each other column
     scaling: Scaling  # of the columns of numbers
+    dates: Mapping[str, str] = field(default_factory=dict)  # columns of dates: the order of day and month in words
+    na: tuple[str, ...] = ()  # words and numbers that are gaps, besides the usual ones
 
     @property
     def width(self) -> int:
@@ -57,9 +62,15 @@ class Preprocessing:
         for name in self.names:
             if name not in columns:
                 raise _make_missing_error([n for n in self.names if n not in columns], columns)
+        columns = {name: drop_gap_words(values, self.na) for name, values in columns.items() if name in self.names}
         raw = np.empty((len(frame), len(self.numeric)))
-        for i, name in enumerate(self.numeric):
+        plain = len(self.numeric) - len(PARTS) * len(self.dates)
+        for i, name in enumerate(self.numeric[:plain]):
             raw[:, i] = check_finite(name, expect_numbers(name, columns[name], frame.first))
+        for i, (name, order) in enumerate(self.dates.items()):
+            start = plain + len(PARTS) * i
+            dates = expect_dates(name, columns[name], order, frame.first)
+            raw[:, start : start + len(PARTS)] = take_parts(dates)
         codes = np.empty((len(frame), len(self.vocabulary)), dtype=np.int64)
         notes = []
         for i, (name, known) in enumerate(self.vocabulary.items()):
@@ -92,13 +103,35 @@ class Preprocessing:
 
 def learn_preprocessing(frame: Frame) -> Preprocessing:
     """Learn the constants and vocabularies of these rows."""
-    numeric = [(n, c) for n, c in zip(frame.names, frame.columns, strict=True) if c.dtype != object]
-    vocabulary = {n: _list_words(n, c) for n, c in zip(frame.names, frame.columns, strict=True) if c.dtype == object}
+    pairs = list(zip(frame.names, frame.columns, strict=True))
+    numbers = [(name, values) for name, values in pairs if values.dtype.kind == "f"]
+    dates = {name: values for name, values in pairs if values.dtype.kind == "M"}
+    parts = [
+        (f"{name}.{part}", column)
+        for name, values in dates.items()
+        for part, column in zip(PARTS, take_parts(values).T, strict=True)
+    ]
     # Column by column, so that only one at a time is copied.
-    columns = [learn_scaling(torch.tensor(check_finite(name, values)[:, None])) for name, values in numeric]
+    columns = [learn_scaling(torch.tensor(check_finite(name, values)[:, None])) for name, values in (*numbers, *parts)]
     nothing = torch.zeros(0, dtype=torch.float64)
-    scaling = Scaling(*(torch.cat([nothing, *(c[i] for c in columns)]) for i in range(len(Scaling._fields))))
-    return Preprocessing(frame.names, frame.named, tuple(n for n, _ in numeric), vocabulary, scaling)
+    orders = {t.name: t.order for t in frame.types or ()}
+    return Preprocessing(
+        names=frame.names,
+        named=frame.named,
+        numeric=tuple(name for name, _ in (*numbers, *parts)),
+        vocabulary={name: _list_words(name, values) for name, values in pairs if values.dtype == object},
+        scaling=Scaling(*(torch.cat([nothing, *(c[i] for c in columns)]) for i in range(len(Scaling._fields)))),
+        dates={name: orders.get(name, "") for name in dates},
+        na=frame.na,
+    )
+
+
+def note_counters(frame: Frame) -> list[str]:
+    """Return notes on columns that number the rows."""
+    return [
+        f"Column '{name}' numbers the rows: is it an identifier? Then leave it out."
+        for name in find_counters(dict(zip(frame.names, frame.columns, strict=True)))
+    ]
 
 
 def note_identifiers(preprocessing: Preprocessing, rows: int) -> list[str]:

@@ -53,8 +53,10 @@ class _BestWeights:
 def fit_model(user_data: UserData, recipe: Recipe) -> Model:
     """Train on all domains: a net, or whatever learner the recipe names."""
     if isinstance(recipe.algorithm, Algorithm):
-        return _fit_net(user_data, recipe, recipe.algorithm)
-    return _fit_arrays(user_data, recipe)
+        model: Model = _fit_net(user_data, recipe, recipe.algorithm)
+    else:
+        model = _fit_arrays(user_data, recipe)
+    return model.with_facts(columns=dict(user_data.columns)) if user_data.columns else model
 
 
 def _fit_arrays(user_data: UserData, recipe: Recipe) -> ArrayModel:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,10 @@ from seqdg.base.words import count_things, list_some
 from seqdg.data import Dataset
 from seqdg.data.cells import is_missing, to_word
 from seqdg.data.checks import check_class_coverage, check_domain_sizes, check_labels
+from seqdg.data.column_types import list_types
 from seqdg.data.frame import Frame, NotAValue, is_dataframe, make_frame
 from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
-from seqdg.estimator.preprocessing import learn_preprocessing, note_identifiers
+from seqdg.estimator.preprocessing import learn_preprocessing, note_counters, note_identifiers
 from seqdg.estimator.recipe import Recipe
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.sampler import make_stream
@@ -33,6 +34,7 @@ class UserData:
     dataset: Dataset
     input: Input
     classes: NDArray[Any]  # as the user calls them
+    columns: Mapping[str, str] = field(default_factory=dict)  # what was decided about each column of a table
 
 
 def read_input(x: Any, wanted: Collection[str] | None = None) -> Any:
@@ -112,13 +114,14 @@ def make_user_data(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: 
         here = "here are none" if unit.by_group else f"there are {len(classes)}"
         raise UsageError(f"{recipe.criterion} is defined for {unit.scope}, and {here}: choose another criterion.")
     names, domain = read_domains(domains, len(y))
+    x = _decide_types(x)
     rows, read = _read_rows(x, recipe, gaps)
     if not len(rows) == len(codes) == len(domain):
         raise UsageError(f"X, y and domains have {len(rows)}, {len(codes)} and {len(domain)} rows: they must agree.")
     labels = {name: codes[domain == i] for i, name in enumerate(names)}
     _, notes = check_class_coverage(labels, [str(c) for c in classes], held_out=())
     if isinstance(read, TableInput):
-        notes = [*notes, *note_identifiers(read.preprocessing, len(rows))]
+        notes = [*notes, *note_identifiers(read.preprocessing, len(rows)), *note_counters(x)]
     dataset = Dataset(
         name="the data",
         domains=names,
@@ -130,15 +133,22 @@ def make_user_data(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: 
         validation=draw_validation(codes, domain, recipe.validation, recipe.seed),
         notes=tuple(notes),
     )
-    return UserData(dataset, read, classes)
+    return UserData(dataset, read, classes, list_types(x.types) if isinstance(x, Frame) and x.types else {})
+
+
+def _decide_types(x: Any) -> Any:
+    """Return a table as a Frame whose columns are decided about; anything else as it is."""
+    if not (isinstance(x, Frame) or is_dataframe(x) or _count_dimensions(x) == 2):
+        return x
+    frame = x if isinstance(x, Frame) else make_frame(x)
+    return frame.decide_types() if frame.types is None else frame
 
 
 def _read_rows(x: Any, recipe: Recipe, gaps: bool) -> tuple[Any, Input]:
     read: Input
-    if isinstance(x, Frame) or is_dataframe(x) or _count_dimensions(x) == 2:
-        frame = x if isinstance(x, Frame) else make_frame(x)
-        preprocessing = learn_preprocessing(frame)
-        matrix = (preprocessing.apply_with_gaps if gaps else preprocessing.apply)(frame)[0]
+    if isinstance(x, Frame):
+        preprocessing = learn_preprocessing(x)
+        matrix = (preprocessing.apply_with_gaps if gaps else preprocessing.apply)(x)[0]
         if not preprocessing.width:
             raise UsageError("No column of the table holds any value: there is nothing to learn from.")
         return torch.from_numpy(matrix.astype(np.float32)), TableInput(preprocessing)

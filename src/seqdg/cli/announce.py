@@ -1,0 +1,60 @@
+"""What `seqdg fit` says on stderr when training begins: what was decided about the table, and how much is trained."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seqdg.bench.progress import Progress
+
+EARLY = 3.0  # seconds after which the first estimate of the whole is made
+LITTLE = 0.003  # share of the work that tells about the whole
+SHORT = 20.0  # seconds that need no announcement
+
+
+class Announcement:
+    """Sentences that are said once, when training begins: a mistake in the input is then the only thing said."""
+
+    def __init__(self, x: Any, notes: Sequence[str] = ()) -> None:
+        self.sentences = [*notes, *_describe(x)]
+        self.counted = self.timed = False
+
+    def say(self) -> None:
+        """Say what was decided, if it was not said yet."""
+        for sentence in self.sentences:
+            print(sentence, file=sys.stderr, flush=True)
+        self.sentences = []
+
+    def wrap(self, show: Callable[[Progress], None]) -> Callable[[Progress], None]:
+        """Return a function that shows how far the training is, and first says how much there is to do."""
+
+        def show_and_say(progress: Progress) -> None:
+            self.say()
+            if not self.counted:
+                self.counted = True
+                print(f"{progress.trials} trainings, each domain held out in turn.", file=sys.stderr, flush=True)
+            self._estimate(progress)
+            show(progress)
+
+        return show_and_say
+
+    def _estimate(self, progress: Progress) -> None:
+        from seqdg.results.status import format_duration
+
+        elapsed, share = time.time() - progress.started, progress.share
+        if self.timed or elapsed < EARLY or share < LITTLE:
+            return
+        self.timed = True
+        left = elapsed * (1 - share) / share
+        if left > SHORT:
+            print(f"This takes {format_duration(left)} more; Ctrl-C stops it.", file=sys.stderr, flush=True)
+
+
+def _describe(x: Any) -> list[str]:
+    from seqdg.data import Frame
+    from seqdg.data.column_types import describe_columns
+
+    return [f"columns: {describe_columns(x.types)}"] if isinstance(x, Frame) and x.types else []
