@@ -42,6 +42,9 @@ class Ensemble(Algorithm):
         return tree.with_prefix(each, branches.PREFIX)
 
     def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
-        """Log-probabilities: logits whose softmax is the average of the nets'."""
-        each = vmap(lambda weights: log_softmax(net(weights, x), -1))(branches.select_copies(deployed))
+        """Log-probabilities: logits whose softmax is the average of the nets'. Of numbers, their mean."""
+        each = vmap(lambda weights: net(weights, x))(branches.select_copies(deployed))
+        if net.is_regression:
+            return each.mean(0)
+        each = log_softmax(each, -1)
         return each.logsumexp(0) - math.log(len(each))

@@ -61,11 +61,14 @@ class Fusion(Algorithm):
         return net.losses_from_logits(fused, episode.y).mean() + self.lam * layers.domain_loss(guess, episode.domain)
 
     def fuse(self, net: Net, params: Params, z: Tensor, q: Tensor) -> Tensor:
-        """Return (..., class) log-probabilities of features (..., feature) whose domains have probabilities q."""
+        """Return (..., class) log-probabilities of features (..., feature) whose domains have probabilities q; of
+        numbers (..., 1), their weighted mean."""
         heads = branches.select_copies(params)
-        each = vmap(lambda head: log_softmax(net.head(head, z), -1), out_dims=-2)(heads)  # (..., source, class)
+        each = vmap(lambda head: net.head(head, z), out_dims=-2)(heads)  # (..., source, class)
         weights = (1.0 - self.agnostic) * q + self.agnostic / q.shape[-1]
-        return torch.logsumexp(each + torch.log(weights).unsqueeze(-1), -2)
+        if net.is_regression:
+            return (weights.unsqueeze(-1) * each).sum(-2)
+        return torch.logsumexp(log_softmax(each, -1) + torch.log(weights).unsqueeze(-1), -2)
 
     def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
         heads = branches.average(branches.select_copies(deployed))  # no statistics depend on the head

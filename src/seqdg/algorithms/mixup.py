@@ -54,15 +54,15 @@ class Mixup(Wrapper):
         x = rows * episode.x + (1 - rows) * episode.x.roll(-1, 0)
         shares = share.unsqueeze(1).expand(episode.y.shape)
         labels = torch.stack([episode.y.to(x.dtype), episode.y.roll(-1, 0).to(x.dtype), shares], -1)
-        return net.with_criterion(judge_both(net.criterion)), params, episode._replace(x=x, y=labels)
+        return net.with_criterion(judge_both(net.criterion, net.is_regression)), params, episode._replace(x=x, y=labels)
 
 
-def judge_both(criterion: Criterion) -> Criterion:
+def judge_both(criterion: Criterion, is_regression: bool = False) -> Criterion:
     """Make a criterion of labels (row, 3): that of a row, that of its partner, and the share of the first."""
 
     def judge(logits: Tensor, labels: Tensor) -> Tensor:
         first, second, share = labels.unbind(-1)
-        own, other = (criterion(logits, y.long()) for y in (first, second))
+        own, other = (criterion(logits, y if is_regression else y.long()) for y in (first, second))
         return share[0] * own + (1 - share[0]) * other
 
     return judge

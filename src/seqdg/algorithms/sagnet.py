@@ -42,6 +42,7 @@ class SagNet(Algorithm):
     adversary: Number = setting(0.1, least=0.0, search=Range(0.01, 10.0))
     point: str = setting("last")
     needs_points: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -24,6 +25,7 @@ class SpectralDecoupling(Algorithm):
     """
 
     lam: Number = setting(0.1, least=0.0, search=Range(1e-5, 0.1))
+    needs_classes: ClassVar[bool] = True  # of numbers, the penalty would only draw predictions to their mean
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         logits = net.domain_logits(params, episode)

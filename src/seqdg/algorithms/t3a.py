@@ -38,6 +38,7 @@ class T3A(AGG):
     filter_k: int = setting(20, least=-1, search=(1, 5, 20, -1))
     inert: ClassVar[tuple[str, ...]] = ("filter_k",)  # where a class has fewer supports
     together: ClassVar[int] = 256
+    needs_classes: ClassVar[bool] = True
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)

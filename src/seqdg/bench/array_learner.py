@@ -23,6 +23,7 @@ from seqdg.core.algorithm import Settings, setting
 from seqdg.core.names import shorten, split_chain
 from seqdg.core.settings import flatten_settings, parse_settings, with_settings
 from seqdg.nets import Net
+from seqdg.results.criteria import choose_loss
 from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.select import average_finite
 from seqdg.training.evaluated import mark_fifth
@@ -34,7 +35,7 @@ from seqdg.training.run_stack import Keep, keep_step, measure_predictions
 from seqdg.training.stack import View
 
 Arrays = NDArray[Any]
-Predict = Callable[[Arrays], Arrays]  # rows (row, input) to probabilities (row, class)
+Predict = Callable[[Arrays], Arrays]  # rows (row, input) to probabilities (row, class), or to numbers (row,)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Packed:
 
 
 class ArrayLearner(Learner):
-    """What is fitted once to arrays and then predicts probabilities. A subclass has `settings` and `fit`.
+    """What is fitted once to arrays and then predicts probabilities, or numbers. A subclass has `settings` and `fit`.
 
     `fit` may return any function. Where models are to be saved, it returns an instance of `fitted`, or the subclass
     says how with `pack` and `unpack`.
@@ -62,12 +63,17 @@ class ArrayLearner(Learner):
     weighs: ClassVar[bool] = False  # whether `fit` takes `weight`, a number for each row
     draws: ClassVar[bool] = True  # whether the seed makes a difference
     tells_classes: ClassVar[bool] = True
-    predicts_numbers: ClassVar[bool] = False
+    predicts_numbers: ClassVar[bool] = (
+        False  # then `fit` gets numbers y and 0 classes, and what it returns gives (row,)
+    )
     takes_steps = False
 
     @abstractmethod
     def fit(self, x: Arrays, y: Arrays, domain: Arrays, classes: int, seed: int, **settings: Any) -> Predict:
-        """Fit rows (row, input) with their classes and source domains (numbers from 0), and return what predicts."""
+        """Fit rows (row, input) with their classes and source domains (numbers from 0), and return what predicts.
+
+        Where numbers are predicted, y are they, as float64 in the user's units, and classes is 0.
+        """
 
     def describe_fit(self, rows: int, **settings: Any) -> list[str]:
         """Say in sentences what a reader of the results should know of a fit to so many rows."""
@@ -171,20 +177,21 @@ class ArrayLearner(Learner):
             entering, labels = inputs.serve(rows[None])
             p = predict(entering[0].numpy()) if len(rows) else np.empty((0, len(dataset.classes)))
             mask = torch.ones(1, len(rows), dtype=torch.bool)
-            log_p = torch.from_numpy(take_logarithm(p))[None]
+            log_p = torch.from_numpy(as_outputs(p, dataset.is_regression))[None]
             groups, marked = inputs.find_groups(rows[None]), mark_fifth(rows[None], fifth, cpu)
             parts.append(DomainPredictions(log_p, labels, mask, rows[None], marked, groups))
         evaluation = measure_predictions(parts, sources, steps, split.held_out_at_once)[0]
         only, held_out = replace(keep or Keep(), chosen=False), parts[sources : sources + len(split.test)]  # no weights
         keep_step(only, View(trial.key, trial.description()), [evaluation], True, dict, lambda: held_out)
-        losses = evaluation.list_values("log_loss")
-        finite = all(np.isfinite(loss) for loss, rows in zip(losses, split.evaluated, strict=True) if len(rows))
+        loss = choose_loss(evaluation.source)
+        losses = evaluation.list_values(loss)
+        finite = all(np.isfinite(value) for value, rows in zip(losses, split.evaluated, strict=True) if len(rows))
         return predict, Record(
             key=trial.key,
             description=trial.description(),
             status=DONE if finite else DIVERGED,
             history=[evaluation],
-            losses=[average_finite(evaluation.source["log_loss"])],  # it has no steps: on source validation
+            losses=[average_finite(evaluation.source[loss])],  # it has no steps: on source validation
             seconds=time.perf_counter() - began,
             peak_memory=measure_peak_memory(cpu),
             device=name_device(cpu),
@@ -198,6 +205,11 @@ def _weigh_rows(task: Task, trial: Trial, y: Arrays) -> Arrays | None:
     """Return the weight of every row (row,) by its class; None where all weigh the same."""
     loss = task.make_loss(trial, torch.device("cpu"))
     return loss.weight.numpy()[y].astype(np.float64) if isinstance(loss, WeightedCrossEntropy) else None
+
+
+def as_outputs(predicted: Arrays, is_regression: bool) -> NDArray[np.float64]:
+    """Return what a net would give: logarithms of probabilities (row, class), or numbers (row, 1)."""
+    return np.asarray(predicted, np.float64).reshape(-1, 1) if is_regression else take_logarithm(predicted)
 
 
 def take_logarithm(p: Arrays) -> NDArray[np.float64]:

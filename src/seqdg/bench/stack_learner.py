@@ -60,7 +60,8 @@ class StackLearner(Learner):
                 f"choose 0 for it (--set {trial.short_name}.domains_per_step=0)."
             )
         path = len(list_sources(task.dataset(), trial.held_out, trial.protocol))
-        algorithm.check(net, trial.protocol.count_domains(path))
+        loss = task.make_number_loss(trial)
+        algorithm.check(net.with_criterion(loss) if loss else net, trial.protocol.count_domains(path))
         if not all(type(layer).__module__.startswith("seqdg.") for layer in list_layers(algorithm)):
             _check_memory(algorithm)  # that of seqdg's own is known to be right
         least = count_needed_evaluations(algorithm)
@@ -106,7 +107,7 @@ class StackLearner(Learner):
             trial.data, trial.net, trial.batchnorm, trial.weights, trial.size, trial.augment, len(trial.held_out),
             training.algorithm, describe_shape(algorithm), tuple(end_stages(algorithm, p.steps)),
             choose_optimizer(algorithm, p), p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
-            p.domains_per_step, p.members, p.calibrate, p.train_domains, p.validation_domains,
+            p.domains_per_step, p.members, p.calibrate, p.train_domains, p.validation_domains, p.loss,
             None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
         )  # fmt: skip
 

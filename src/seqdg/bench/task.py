@@ -15,6 +15,7 @@ from weakref import finalize
 import torch
 from torch import Tensor, nn
 
+from seqdg.base.errors import UsageError
 from seqdg.bench.trial import Trial
 from seqdg.core.algorithm import Algorithm
 from seqdg.data import Dataset, load_data
@@ -22,8 +23,8 @@ from seqdg.data.augment import ImageTransform, find_augmentation
 from seqdg.data.scaling import Scaling, learn_scaling
 from seqdg.nets import BuiltNet, Criterion, NetSpec, build_net
 from seqdg.nets.normalization import Normalization
-from seqdg.training.inputs import Inputs
-from seqdg.training.loss import make_loss
+from seqdg.training.inputs import Inputs, TargetScale, learn_target_scale
+from seqdg.training.loss import AUTO, NumberLoss, find_number_loss, make_loss
 from seqdg.training.metrics import Groups
 from seqdg.training.prefetch import fits_on, move_to_device
 from seqdg.training.protocol import Protocol as TrainingProtocol
@@ -75,6 +76,7 @@ class RowsInMemory:
 
 
 _resident: dict[tuple[int, torch.device], Any] = {}  # rows on a device, None where they do not fit, per data set
+_scales: dict[tuple[int, tuple[str, ...]], tuple[float, float]] = {}  # of the numbers to predict, per data set
 _constants: dict[tuple[int, tuple[str, ...], int], Scaling] = {}  # of sources, per data set
 
 
@@ -141,11 +143,14 @@ class Task:
             return BuiltNet(self.module, self.normalization or Normalization())
         dataset = self.dataset()
         shape = (dataset.shape[0], trial.size, trial.size) if dataset.is_image else dataset.shape
-        built = build_net(trial.net, shape, len(dataset.classes), make_generator(trial.seed, "net"))
+        built = build_net(trial.net, shape, dataset.outputs, make_generator(trial.seed, "net"))
         return built if self.normalization is None else replace(built, normalization=self.normalization)
 
     def make_loss(self, trial: Trial, device: torch.device) -> Criterion:
         """Make the loss; class weights follow from the training rows of the trial's sources."""
+        number_loss = self.make_number_loss(trial)
+        if number_loss is not None:
+            return number_loss
         if self.class_weight is None:
             return make_loss(None, (), ())
         dataset = self.dataset()
@@ -153,16 +158,32 @@ class Task:
         labels = [dataset.y[rows] for rows in split.train]
         return make_loss(self.class_weight, labels, dataset.classes, device)
 
+    def make_number_loss(self, trial: Trial) -> NumberLoss | None:
+        """Make the loss of numbers; None where there are classes. A UsageError says where another is asked for."""
+        if self.dataset().is_regression:
+            if self.class_weight is not None:
+                raise UsageError(
+                    f"{self.name} has numbers to predict, and no classes to weigh: leave class_weight out."
+                )
+            return find_number_loss(trial.protocol.loss)
+        if trial.protocol.loss != AUTO:
+            raise UsageError(
+                f"loss is '{trial.protocol.loss}', a loss of numbers, and {self.name} has classes, whose loss is "
+                "cross-entropy: leave it out."
+            )
+        return None
+
     def make_inputs(self, trials: Sequence[Trial], net: BuiltNet, device: torch.device) -> Inputs:
         """Make the inputs of a stack of trials."""
         dataset, first = self.dataset(), trials[0]
         x, dtype, groups = self._move_rows(dataset, device), first.protocol.dtype, _find_groups(dataset)
+        sources = [list_sources(dataset, trial.held_out, trial.protocol) for trial in trials]
+        target = find_target_scale(dataset, sources)
         if dataset.is_image:
             transform = ImageTransform(first.size, net.normalization, find_augmentation(first.augment))
-            return Inputs(x, dataset.y, device, dtype, transform, groups=groups)
+            return Inputs(x, dataset.y, device, dtype, transform, groups=groups, target=target)
         if self._count_numbers() is None:
-            return Inputs(x, dataset.y, device, dtype, groups=groups)
-        sources = [list_sources(dataset, trial.held_out, trial.protocol) for trial in trials]
+            return Inputs(x, dataset.y, device, dtype, groups=groups, target=target)
         return self._scale_inputs(x, dataset, sources, device, dtype)
 
     def _count_numbers(self) -> int | None:
@@ -181,7 +202,7 @@ class Task:
         self, x: Tensor, dataset: Dataset, sources: Sequence[tuple[str, ...]], device: torch.device, dtype: torch.dtype
     ) -> Inputs:
         """Scale the numbers of every trial by its own sources: beforehand where that fits into memory."""
-        groups = _find_groups(dataset)
+        groups, target = _find_groups(dataset), find_target_scale(dataset, sources)
         kinds = list(dict.fromkeys(sources))  # trials with the same sources have the same constants
         each = [_find_constants(dataset, kind, self._count_numbers() or 0) for kind in kinds]
         scaling = Scaling(*(torch.stack(c).to(device, dtype) for c in zip(*each, strict=True)))
@@ -189,13 +210,28 @@ class Task:
         if len(kinds) * x.numel() <= READY:
             versions = scaling(x.to(dtype).expand(len(kinds), *x.shape))  # (kind, row, input)
             first_row = kind * len(x)
-            return Inputs(versions.flatten(0, 1), dataset.y, device, dtype, first_row=first_row, groups=groups)
+            return Inputs(
+                versions.flatten(0, 1), dataset.y, device, dtype, first_row=first_row, groups=groups, target=target
+            )
         per_trial = Scaling(*(c.index_select(0, kind) for c in scaling))
-        return Inputs(x, dataset.y, device, dtype, scaling=per_trial, groups=groups)
+        return Inputs(x, dataset.y, device, dtype, scaling=per_trial, groups=groups, target=target)
 
 
 def _find_groups(dataset: Dataset) -> Groups | None:
     return None if dataset.group is None else Groups(dataset.group, len(dataset.groups))
+
+
+def find_target_scale(dataset: Dataset, sources: Sequence[tuple[str, ...]]) -> TargetScale | None:
+    """Say where the numbers to predict lie in the sources of each trial; None where there are classes."""
+    if not dataset.is_regression:
+        return None
+    for names in dict.fromkeys(sources):
+        key = id(dataset), names
+        if key not in _scales:
+            _scales[key] = learn_target_scale(dataset.y[torch.cat([dataset.rows(name) for name in names])])
+            finalize(dataset, _scales.pop, key, None)
+    each = torch.tensor([_scales[id(dataset), names] for names in sources], dtype=torch.float64)
+    return TargetScale(each[:, 0].contiguous(), each[:, 1].contiguous())
 
 
 def _find_constants(dataset: Dataset, sources: tuple[str, ...], numbers: int) -> Scaling:

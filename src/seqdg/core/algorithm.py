@@ -103,6 +103,7 @@ class Algorithm(Settings):
     inert: ClassVar[tuple[str, ...]] = ()  # settings ("beta"), or positions of one ("beta_1"), that need not act
     sums: ClassVar[bool] = False  # its loss adds up the domains where AGG takes their mean, so it wants a smaller rate
     hard_labels: ClassVar[bool] = False  # it reads labels outside the net's criterion, so they cannot be mixed
+    needs_classes: ClassVar[bool] = False  # it is about classes, even where it reads no labels: it predicts no numbers
     needs_points: ClassVar[bool] = False  # it acts between the layers of a net (`Net.with_points`)
     together: ClassVar[int] = 0  # transductive: how many rows of one domain `predict` wants at once; 0: any number
 
@@ -112,6 +113,11 @@ class Algorithm(Settings):
 
     def check(self, net: Net, sources: int) -> None:
         """Raise a UsageError where the algorithm cannot train this net on that many source domains in a step."""
+        if net.is_regression and (self.hard_labels or self.needs_classes):
+            raise UsageError(
+                f"{type(self).__name__} needs classes, and here numbers are predicted: choose another algorithm, such "
+                "as agg."
+            )
         if sources < self.needs:
             raise UsageError(
                 f"{type(self).__name__} needs at least {self.needs} source domains, but there is {sources}: "

@@ -47,7 +47,7 @@ class Sequential(Algorithm):
             )
         if type(self.base).extend is Chainable.extend:
             raise UsageError(f"{type(self.base).__name__} cannot be chained: it has no `extend` method of its own.")
-        for name in ("optimizer", "needs_all", "hard_labels", "needs_points", "together"):
+        for name in ("optimizer", "needs_all", "hard_labels", "needs_classes", "needs_points", "together"):
             object.__setattr__(self, name, getattr(self.base, name))
 
     def check(self, net: Net, sources: int) -> None:

@@ -33,7 +33,16 @@ class Wrapper(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("optimizer", "needs", "needs_all", "sums", "hard_labels", "needs_points", "together"):
+        for name in (
+            "optimizer",
+            "needs",
+            "needs_all",
+            "sums",
+            "hard_labels",
+            "needs_classes",
+            "needs_points",
+            "together",
+        ):
             object.__setattr__(self, name, getattr(self.base, name))
 
     def check(self, net: Net, sources: int) -> None:

@@ -52,6 +52,11 @@ class Dataset:
         return not self.classes
 
     @property
+    def outputs(self) -> int:
+        """What a net gives for a row: a logit for each class, or one number."""
+        return len(self.classes) or 1
+
+    @property
     def is_image(self) -> bool:
         return len(self.x.shape) == 4
 

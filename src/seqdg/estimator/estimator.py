@@ -71,6 +71,9 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         from seqdg.training.device import choose_device
 
         model = read_model(Path(path), net, choose_device(device))
+        if model.is_regression != cls.is_regressor:
+            what = ("numbers", "DomainRegressor") if model.is_regression else ("classes", "DomainClassifier")
+            raise UsageError(f"The model in {path} predicts {what[0]}: load it with {what[1]}.load.")
         described = {**read_parameters(model.facts["parameters"]), "net": net, "device": device}
         estimator = cls(**{name: described[name] for name in cls._get_param_names() if name in described})
         estimator._set_model(model)
@@ -83,7 +86,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
 
     def make_recipe(self) -> Recipe:
         """Check the parameters; a UsageError names the first that is wrong."""
-        return make_recipe(self.get_params(deep=False), draw_seed(self.random_state))
+        return make_recipe(self.get_params(deep=False), draw_seed(self.random_state), self.is_regressor)
 
     def _set_model(self, model: Model) -> None:
         facts = model.facts

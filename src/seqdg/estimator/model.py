@@ -12,15 +12,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from seqdg.base import tree
 from seqdg.base.episode import Params
-from seqdg.bench.learner import Predict, take_logarithm
+from seqdg.bench.array_learner import as_outputs
+from seqdg.bench.learner import Predict
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.sequential import Sequential
 from seqdg.core.wrapper import Wrapper, list_layers
 from seqdg.estimator.inputs import TOGETHER, Input
 from seqdg.nets import Net, NetSpec
+from seqdg.training.loss import NumberLoss
 from seqdg.training.members import pool_outputs
 from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
 
@@ -33,9 +36,19 @@ class Model(ABC):
 
     input: Input
     name: str  # of the algorithm
-    classes: NDArray[Any]
+    classes: NDArray[Any]  # none where numbers are predicted
     facts: dict[str, Any] = field(default_factory=dict)  # on the card: how it was made
     device: str = "cpu"
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether it predicts numbers, and no classes."""
+        return not len(self.classes)
+
+    @property
+    def outputs(self) -> int:
+        """What it gives for a row: a logit for each class, or one number."""
+        return len(self.classes) or 1
 
     @property
     def together(self) -> int:
@@ -43,13 +56,14 @@ class Model(ABC):
         return 0
 
     def compute_logits(self, x: Any) -> tuple[NDArray[np.float64], list[str]]:
-        """Return logits (row, class), and notes on what differs from the training data."""
+        """Return logits (row, class), or numbers (row, 1) in the user's units, and notes on what differs from the
+        training data."""
         rows, notes = self.input.read(x)
         return self.predict_rows(rows), notes
 
     @abstractmethod
     def predict_rows(self, rows: Tensor) -> NDArray[np.float64]:
-        """Return logits (row, class) of rows that the input has read."""
+        """Return logits (row, class), or numbers (row, 1), of rows that the input has read."""
 
     def choose_classes(self, logits: NDArray[np.float64]) -> NDArray[Any]:
         """Return the most probable class of every row."""
@@ -66,10 +80,10 @@ class ArrayModel(Model):
     predict: Predict
 
     def predict_rows(self, rows: Tensor) -> NDArray[np.float64]:
-        """Return the logarithms of the probabilities (row, class)."""
-        parts = [np.empty((0, len(self.classes)))]
+        """Return the logarithms of the probabilities (row, class), or numbers (row, 1)."""
+        parts = [np.empty((0, self.outputs))]
         for chunk in torch.split(rows, ROWS) if len(rows) else ():
-            parts.append(take_logarithm(self.predict(chunk.numpy())))
+            parts.append(as_outputs(self.predict(chunk.numpy()), self.is_regression))
         return np.concatenate(parts)
 
 
@@ -84,13 +98,14 @@ class NetModel(Model):
     params: Params  # deployed; those of an ensemble have a first axis of members
     members: int = 1
     temperature: float = 1.0  # by which logits are divided
+    target: tuple[float, float] = (0.0, 1.0)  # mean and deviation of the numbers that it was trained on
 
     @property
     def together(self) -> int:
         return self.algorithm.together
 
     def predict_rows(self, rows: Tensor) -> NDArray[np.float64]:
-        """Return logits (row, class) of rows that the input has read.
+        """Return logits (row, class), or numbers (row, 1), of rows that the input has read.
 
         A transductive algorithm takes them as rows of one domain, batch by batch, as the trainer does.
         """
@@ -102,19 +117,22 @@ class NetModel(Model):
 
     def _predict_parts(self, rows: Tensor, together: int) -> NDArray[np.float64]:
         net, members = self.net
-        parts = [np.empty((0, len(self.classes)))]
+        parts = [np.empty((0, self.outputs))]
+        mean, deviation = self.target
         with torch.no_grad():
             for chunk in torch.split(rows, together) if len(rows) else ():
                 inputs = self.input.prepare(chunk.to(self.device)).to(self.input.dtype)
                 each = torch.stack([self.algorithm.predict(net, params, inputs) for params in members])
-                parts.append((pool_outputs(each, self.members)[0].double() / self.temperature).cpu().numpy())
+                outputs = pool_outputs(each, self.members)[0].double() / self.temperature
+                parts.append((outputs * deviation + mean if self.is_regression else outputs).cpu().numpy())
         return np.concatenate(parts)
 
     @cached_property
     def net(self) -> tuple[Net, list[Params]]:
         """The net and the weights of every member, on its device and in the precision that it predicts in."""
         dtype = self.input.dtype
-        net = Net(self.module, self.batchnorm).to(self.device, dtype)
+        criterion = NumberLoss() if self.is_regression else cross_entropy
+        net = Net(self.module, self.batchnorm, criterion).to(self.device, dtype)
         placed = {name: p.to(self.device, dtype if p.is_floating_point() else None) for name, p in self.params.items()}
         return net, tree.unstack(placed) if self.members > 1 else [placed]
 
@@ -133,12 +151,13 @@ def predicts_plainly(algorithm: Algorithm) -> bool:
 
 
 class ModelModule(nn.Module):
-    """A model's net and weights as one module, for export: from the net's inputs to logits."""
+    """A model's net and weights as one module, for export: from the net's inputs to logits, or to numbers."""
 
     def __init__(self, model: NetModel) -> None:
         super().__init__()
         self.algorithm, self.names, self.members = model.algorithm, tuple(model.params), model.members
         self.temperature = model.temperature
+        self.target = model.target if model.is_regression else None
         self.net, members = replace(model, device="cpu").net
         for k, params in enumerate(members):
             for i, name in enumerate(self.names):
@@ -150,4 +169,5 @@ class ModelModule(nn.Module):
             params = {name: getattr(self, f"weight_{k}_{i}") for i, name in enumerate(self.names)}
             each.append(self.algorithm.predict(self.net, params, x))
         outputs = each[0] if self.members == 1 else pool_outputs(torch.stack(each), self.members)[0]
-        return outputs / self.temperature
+        outputs = outputs / self.temperature
+        return outputs if self.target is None else outputs * self.target[1] + self.target[0]

@@ -58,10 +58,18 @@ class Recipe:
     augment: str
     device: str
     seed: int
+    is_regression: bool = False  # it predicts numbers, and no classes
 
     def __post_init__(self) -> None:
         if self.criterion not in CRITERIA:
             raise unknown("criterion", str(self.criterion), CRITERIA)
+        if CRITERIA[self.criterion].is_of_numbers != self.is_regression:
+            what = ("classes", "numbers") if self.is_regression else ("numbers", "classes")
+            fitting = [name for name, unit in CRITERIA.items() if unit.is_of_numbers == self.is_regression]
+            raise UsageError(
+                f"{self.criterion} judges {what[0]}, and here {what[1]} are predicted: choose one of "
+                f"{', '.join(fitting)}."
+            )
         if not 0 <= self.validation < 1:
             raise UsageError(f"validation is {self.validation}, but it must be a share from 0 to below 1.")
         if isinstance(self.algorithm, Algorithm):
@@ -139,7 +147,7 @@ class Recipe:
             "validation": to_plain(self.validation),
             "criterion": self.criterion,
             "stop": self.stop,
-            "class_weight": pairs,
+            **({"loss": self.protocol.loss} if self.is_regression else {"class_weight": pairs}),
             "image_size": self.image_size,
             "augment": self.augment,
             "random_state": self.seed,
@@ -155,7 +163,7 @@ def read_parameters(description: Mapping[str, Any]) -> dict[str, Any]:
         "settings": read_settings(description),
         "hidden": tuple(description["hidden"]),
     }
-    if isinstance(parameters["class_weight"], list):
+    if isinstance(parameters.get("class_weight"), list):
         parameters["class_weight"] = dict(parameters["class_weight"])
     return parameters
 
@@ -165,7 +173,7 @@ def read_settings(description: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(v) if isinstance(v, list) else v for name, v in description["settings"].items()}
 
 
-def make_recipe(parameters: Mapping[str, Any], seed: int) -> Recipe:
+def make_recipe(parameters: Mapping[str, Any], seed: int, is_regression: bool = False) -> Recipe:
     """Check the estimator's parameters; `seed` is what its random_state gives."""
     p = {name: to_plain(value) for name, value in parameters.items()}
     for name in (*NUMBERS, "validation"):
@@ -175,10 +183,12 @@ def make_recipe(parameters: Mapping[str, Any], seed: int) -> Recipe:
         raise UsageError(
             f"hidden is {p['hidden']!r}, but it must be the widths of the hidden layers, such as (64, 32)."
         )
-    if isinstance(p["class_weight"], str) and p["class_weight"] != "balanced":
-        raise unknown("class weight", p["class_weight"], ("balanced",))
+    class_weight = p.get("class_weight")
+    if isinstance(class_weight, str) and class_weight != "balanced":
+        raise unknown("class weight", class_weight, ("balanced",))
     name, algorithm = _build_algorithm(p["algorithm"], p["settings"] or {})
-    training = {k: p[k] for k in TRAINING if k in p}  # a regressor has no probabilities to calibrate
+    known = (*TRAINING, *(["loss"] if is_regression else []))
+    training = {k: p[k] for k in known if k in p}  # a regressor has no probabilities to calibrate
     if not isinstance(algorithm, Algorithm):
         training |= {"members": 1, "calibrate": False}  # it is fitted once
     hidden = tuple(p["hidden"])
@@ -192,11 +202,12 @@ def make_recipe(parameters: Mapping[str, Any], seed: int) -> Recipe:
         validation=p["validation"],
         stop=p["stop"],
         criterion=p["criterion"],
-        class_weight=p["class_weight"],
+        class_weight=class_weight,
         image_size=p["image_size"],
         augment=p["augment"],
         device=choose_device(str(p["device"])),
         seed=seed,
+        is_regression=is_regression,
     )
 
 

@@ -16,6 +16,7 @@ from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
 from seqdg.bench.learner import STACK, ArrayLearner, find_learner
+from seqdg.bench.task import find_target_scale
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.settings import describe_settings
 from seqdg.core.wrapper import count_needed_evaluations
@@ -68,7 +69,7 @@ def _fit_arrays(user_data: UserData, recipe: Recipe) -> ArrayModel:
     learner.check(trial, task, net)
     predict, record = learner.train_one(trial, task)
     if record.status != DONE:
-        raise UsageError(f"{recipe.name} gives no finite probabilities for the validation rows: change its settings.")
+        raise UsageError(f"{recipe.name} gives no finite predictions for the validation rows: change its settings.")
     facts = _collect_facts(user_data.dataset, recipe, 0, record.history[-1])
     return ArrayModel(
         input=user_data.input,
@@ -111,6 +112,7 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
         params={name: p.cpu().contiguous() for name, p in best.weights.items()},  # in memory as they will be in a file
         members=protocol.members,
         classes=user_data.classes,
+        target=_find_target(dataset),
         facts={
             **facts,
             **({"together": algorithm.together} if algorithm.together else {}),
@@ -153,8 +155,7 @@ def _collect_facts(dataset: Dataset, recipe: Recipe, step: int, chosen: Evaluati
     domains = {}
     for domain in dataset.domains:
         labels = dataset.y[dataset.rows(domain)]
-        counts = torch.bincount(labels, minlength=len(dataset.classes)).tolist()
-        domains[domain] = {"rows": len(labels), "classes": dict(zip(dataset.classes, counts, strict=True))}
+        domains[domain] = {"rows": len(labels), **_describe_targets(labels, dataset)}
     return {
         "domains": domains,
         "step": step,
@@ -163,6 +164,20 @@ def _collect_facts(dataset: Dataset, recipe: Recipe, step: int, chosen: Evaluati
         "versions": list_versions(),
         "notes": list(dataset.notes),
     }
+
+
+def _find_target(dataset: Dataset) -> tuple[float, float]:
+    """Return the mean and deviation that training brought the numbers to 0 and 1 by; 0 and 1 where there are none."""
+    scale = find_target_scale(dataset, [dataset.domains])
+    return (0.0, 1.0) if scale is None else (float(scale.mean), float(scale.deviation))
+
+
+def _describe_targets(y: Tensor, dataset: Dataset) -> dict[str, Any]:
+    """Return the rows of each class, or where the numbers lie."""
+    if dataset.is_regression:
+        return {"mean": float(y.mean()), "deviation": float(y.std(correction=0))}
+    counts = torch.bincount(y, minlength=len(dataset.classes)).tolist()
+    return {"classes": dict(zip(dataset.classes, counts, strict=True))}
 
 
 @contextmanager

@@ -33,7 +33,7 @@ LARGEST_SIZE = 224  # of images, where the user names none
 class UserData:
     dataset: Dataset
     input: Input
-    classes: NDArray[Any]  # as the user calls them
+    classes: NDArray[Any]  # as the user calls them; none where numbers are predicted
     columns: Mapping[str, str] = field(default_factory=dict)  # what was decided about each column of a table
 
 
@@ -103,16 +103,11 @@ def read_numbers(y: Any) -> NDArray[np.float64]:
 def make_user_data(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: bool = False) -> UserData:
     """Make the data set of rows that `read_input` returns, and learn how to read others like them.
 
-    y: (row,) labels. domains: (row,) names or numbers, or None for a single domain.
+    y: (row,) labels, or numbers where the recipe is of these.
+    domains: (row,) names or numbers, or None for a single domain.
     gaps: leave NaN where a table has no number, so that each trial can fill it from its own sources.
     """
-    classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise UsageError(f"There is only one class, {classes[0]}: at least two are needed to learn to tell them apart.")
-    unit = CRITERIA[recipe.criterion]
-    if not unit.is_defined(len(classes)):
-        here = "here are none" if unit.by_group else f"there are {len(classes)}"
-        raise UsageError(f"{recipe.criterion} is defined for {unit.scope}, and {here}: choose another criterion.")
+    classes, codes = (np.empty(0), np.zeros(len(y), dtype=np.int64)) if recipe.is_regression else _encode(y, recipe)
     names, domain = read_domains(domains, len(y))
     x = _decide_types(x)
     rows, read = _read_rows(x, recipe, gaps)
@@ -127,7 +122,7 @@ def make_user_data(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: 
         domains=names,
         classes=tuple(str(c) for c in classes),
         x=rows,
-        y=torch.from_numpy(codes.astype(np.int64)),
+        y=torch.from_numpy(y.astype(np.float64) if recipe.is_regression else codes.astype(np.int64)),
         domain=torch.from_numpy(domain),
         fingerprint="",
         validation=draw_validation(codes, domain, recipe.validation, recipe.seed),
@@ -142,6 +137,18 @@ def _decide_types(x: Any) -> Any:
         return x
     frame = x if isinstance(x, Frame) else make_frame(x)
     return frame.decide_types() if frame.types is None else frame
+
+
+def _encode(y: NDArray[Any], recipe: Recipe) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the classes, and each row's place among them."""
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise UsageError(f"There is only one class, {classes[0]}: at least two are needed to learn to tell them apart.")
+    unit = CRITERIA[recipe.criterion]
+    if not unit.is_defined(len(classes)):
+        here = "here are none" if unit.by_group else f"there are {len(classes)}"
+        raise UsageError(f"{recipe.criterion} is defined for {unit.scope}, and {here}: choose another criterion.")
+    return classes, codes
 
 
 def _read_rows(x: Any, recipe: Recipe, gaps: bool) -> tuple[Any, Input]:

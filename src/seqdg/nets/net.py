@@ -61,6 +61,7 @@ class Net:
                 f"BatchNorm layer '{layer}' keeps no running statistics that could be frozen. Choose 'recalibrate'."
             )
         self.policy, self.criterion = batchnorm, loss
+        self.is_regression = bool(getattr(loss, "is_regression", False))  # a number per row, and no logits
         self.on_batch = batchnorm in ON_BATCH and has_batchnorm(module)
         pure = self._purify(module, self.on_batch)
         parameters = dict(pure.named_parameters())
@@ -109,6 +110,7 @@ class Net:
         """Return the same net with another loss of logits and labels."""
         other = copy.copy(self)
         other.criterion = loss
+        other.is_regression = self.is_regression or bool(getattr(loss, "is_regression", False))
         return other
 
     def with_points(self, functions: Mapping[str, PointFunction]) -> Net:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 
@@ -18,8 +19,13 @@ class Unit:
     most_classes: int | None = None  # None: any number
     by_group: bool = False  # whether it judges groups of rows, which not all data have
 
+    @property
+    def is_of_numbers(self) -> bool:
+        """Whether it judges predicted numbers, and no classes."""
+        return self.most_classes == 0
+
     def is_defined(self, classes: int, groups: int = 0) -> bool:
-        """Whether there is a value for this number of classes, and of groups of rows."""
+        """Whether there is a value for this number of classes, 0 where numbers are predicted, and of groups of rows."""
         if self.by_group and not groups:
             return False
         return self.least_classes <= classes and (self.most_classes is None or classes <= self.most_classes)
@@ -29,6 +35,8 @@ class Unit:
         """The data for which it is defined, in words; empty for all."""
         if self.by_group:
             return "data with groups (group_column in [data])"
+        if self.is_of_numbers:
+            return "numbers to predict"
         if self.most_classes is None:
             return f"{self.least_classes} or more classes" if self.least_classes > 2 else ""
         if self.least_classes == self.most_classes:
@@ -47,10 +55,26 @@ CRITERIA = {
     "top5": Unit("Top-5 accuracy in %", least_classes=6),
     "worst_group": Unit("Accuracy on the worst group in %", by_group=True),
     "group_p10": Unit("10th percentile of the accuracy over groups in %", by_group=True),
+    "rmse": Unit("Root mean squared error", False, 1.0, 3, "", least_classes=0, most_classes=0),
+    "mae": Unit("Mean absolute error", False, 1.0, 3, "", least_classes=0, most_classes=0),
+    "r2": Unit("R² in points of 100", least_classes=0, most_classes=0),
+    "pearson": Unit("Pearson correlation in points of 100", least_classes=0, most_classes=0),
 }
+USUAL = ("accuracy", "rmse")  # of classes, and of numbers: what is shown where nothing else is asked for
+LOSSES = ("log_loss", "rmse")  # what says whether training stayed finite
 DECIMALS = 9  # to which values are compared
 
 
 def score(value: float, criterion: str) -> float:
     """Return the value as a number of which more is better, rounded so that rounding errors do not decide."""
     return round(value if CRITERIA[criterion].higher_is_better else -value, DECIMALS)
+
+
+def choose_usual(known: Container[str]) -> str:
+    """Choose what is shown and selected by where nothing else is asked for, of the criteria that a run has."""
+    return next((name for name in USUAL if name in known), USUAL[0])
+
+
+def choose_loss(known: Container[str]) -> str:
+    """Choose the criterion that is finite as long as the training is, of those that an evaluation has."""
+    return next((name for name in LOSSES if name in known), LOSSES[0])

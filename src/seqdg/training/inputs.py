@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -22,12 +22,40 @@ class Transform(Protocol):
     def serve(self, x: Tensor) -> Tensor: ...
 
 
+class TargetScale(NamedTuple):
+    """Where the numbers to predict lie in each trial: mean and deviation over its own sources, (trial,) float64."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def standardize(self, y: Tensor) -> Tensor:
+        """Bring numbers (trial, ...) in the user's units to mean 0 and deviation 1."""
+        return (y - _align(self.mean, y)) / _align(self.deviation, y)
+
+    def restore(self, outputs: Tensor) -> Tensor:
+        """Return what nets say, (trial, ...), in the user's units."""
+        return outputs.double() * _align(self.deviation, outputs) + _align(self.mean, outputs)
+
+
+def learn_target_scale(y: Tensor) -> tuple[float, float]:
+    """Return mean and deviation of numbers (row,); the deviation is 1 where they never vary."""
+    y = y.double()
+    size = float(y.abs().max()) or 1.0  # so that squares of huge numbers are finite
+    mean, deviation = float((y / size).mean()) * size, float((y / size).std(correction=0)) * size
+    return mean, deviation if deviation > 1e-12 * size else 1.0
+
+
+def _align(values: Tensor, like: Tensor) -> Tensor:
+    return values.reshape(-1, *(1,) * (like.dim() - 1))
+
+
 class Inputs:
     """All rows: a tensor that is on the device, or anything that rows are read from as they are needed.
 
     scaling: constants of every trial of a stack, (trial, input), for rows whose numbers are not scaled yet.
     first_row: (trial,) where the rows of each trial begin, if x holds several versions of them one after the other.
     groups: of all rows, where the data have them.
+    target: of every trial, where y holds numbers to predict; training sees them standardized.
     """
 
     def __init__(
@@ -40,11 +68,13 @@ class Inputs:
         scaling: Scaling | None = None,
         first_row: Tensor | None = None,
         groups: Groups | None = None,
+        target: TargetScale | None = None,
     ) -> None:
         self.device, self.dtype, self.transform = device, dtype, transform
         self._scaling = None if scaling is None else Scaling(*(c.to(device, dtype) for c in scaling))
         self._first_row = None if first_row is None else first_row.to(device)
         self.y = y.to(device)
+        self.target = None if target is None else TargetScale(*(c.to(device) for c in target))
         self._groups = None if groups is None else groups._replace(number=groups.number.to(device))
         self._x = x.to(device, dtype if x.is_floating_point() else None) if isinstance(x, Tensor) else x
 
@@ -63,11 +93,11 @@ class Inputs:
         """
         stored = (self._gather(r) for r in rows) if self.is_resident else self._stream(rows)
         for x, r, k in zip(stored, rows, key, strict=True):
-            yield self._augment(x, k), self._gather_labels(r)
+            yield self._augment(x, k), self._gather_targets(r)
 
     def load_step(self, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return x and y of one step of data that are on the device; nothing in it waits for the host."""
-        return self._augment(self._gather(rows), key), self._gather_labels(rows)
+        return self._augment(self._gather(rows), key), self._gather_targets(rows)
 
     @property
     def is_resident(self) -> bool:
@@ -75,7 +105,7 @@ class Inputs:
         return isinstance(self._x, Tensor)
 
     def serve(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return x and y of rows, for evaluation."""
+        """Return x and y of rows, for evaluation: numbers to predict in the user's units."""
         x = self._gather(rows)
         if self.transform is not None:
             x = self.transform.serve(self._widen(x))
@@ -94,6 +124,15 @@ class Inputs:
         if len(x) == 1:
             return _to_channels_last(self.transform.train(self._widen(x).squeeze(0), key.squeeze(0))).unsqueeze(0)
         return torch.func.vmap(self.transform.train)(self._widen(x), key)
+
+    def restore(self, outputs: Tensor) -> Tensor:
+        """Return what nets say, (trial, row, output), as evaluation reads it: numbers in the user's units."""
+        return outputs if self.target is None else self.target.restore(outputs)
+
+    def _gather_targets(self, rows: Tensor) -> Tensor:
+        """Return what training sees of labels or numbers."""
+        y = self._gather_labels(rows)
+        return y if self.target is None else self.target.standardize(y).to(self.dtype)
 
     def _gather_labels(self, rows: Tensor) -> Tensor:
         return self.y.index_select(0, rows.flatten()).reshape(rows.shape)

@@ -1,10 +1,10 @@
-"""Cross-entropy in which rows of some classes weigh more."""
+"""Losses: cross-entropy in which rows of some classes weigh more, and those of numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +13,9 @@ from torch.nn.functional import cross_entropy
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.nets.net import Criterion
+
+AUTO = "auto"  # cross-entropy of classes, the squared loss of numbers
+NUMBER_LOSSES = ("squared", "absolute", "huber")
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,32 @@ class WeightedCrossEntropy:
     def __call__(self, logits: Tensor, y: Tensor) -> Tensor:
         weight = self.weight.to(logits.dtype).index_select(0, y)
         return (weight * cross_entropy(logits, y, reduction="none")).mean()
+
+
+@dataclass(frozen=True)
+class NumberLoss:
+    """Mean over rows of a loss of the difference d = f(x) - y, in units of the sources' deviation.
+
+    squared: d^2     absolute: |d|     huber: d^2 / 2 where |d| < 1, else |d| - 1/2  (Huber, 1964)
+    """
+
+    name: str = "squared"
+    is_regression: ClassVar[bool] = True  # so that a net knows that it predicts numbers
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """outputs: (row, 1)   y: (row,)"""
+        difference = outputs.squeeze(-1) - y
+        if self.name == "squared":
+            return (difference**2).mean()
+        size = difference.abs()
+        if self.name == "absolute":
+            return size.mean()
+        return torch.where(size < 1.0, difference**2 / 2, size - 0.5).mean()
+
+
+def find_number_loss(name: str) -> NumberLoss:
+    """Return the loss of that name; `auto` is the squared one."""
+    return NumberLoss("squared" if name == AUTO else name)
 
 
 def make_loss(

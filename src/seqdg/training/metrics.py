@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -75,7 +75,39 @@ class Predictions:
         return weight.new_zeros(len(weight), kinds).scatter_add(1, kind, weight)
 
 
-Metric = Callable[[Predictions], Tensor]  # (trial,)
+@dataclass(frozen=True)
+class NumberPredictions:
+    """What nets predict for rows, and what is true, in the user's units. Only the rows that the mask keeps count."""
+
+    guess: Tensor  # (trial, row) float64
+    y: Tensor  # (trial, row) float64
+    mask: Tensor  # (trial, row) bool
+
+    @cached_property
+    def count(self) -> Tensor:
+        """(trial,) the rows that count."""
+        return self.mask.sum(1).double()
+
+    @cached_property
+    def error(self) -> Tensor:
+        """(trial, row) prediction minus truth, 0 in rows that do not count."""
+        return torch.where(self.mask, self.guess - self.y, 0.0)
+
+    def center(self, values: Tensor) -> Tensor:
+        """(trial, row) values minus their mean over the rows that count, and 0 in the others."""
+        mean = torch.where(self.mask, values, 0.0).sum(1) / self.count
+        return torch.where(self.mask, values - mean.unsqueeze(1), 0.0)
+
+    @cached_property
+    def spread(self) -> Tensor:
+        """(trial,) sum of squares of the truth around its mean; nan where it never varies, but for rounding."""
+        centred = self.center(self.y)
+        size = torch.where(self.mask, self.y, 0.0).abs().amax(1) if self.y.shape[1] else self.count
+        total = (centred**2).sum(1)
+        return total.masked_fill(centred.abs().sum(1) <= 1e-12 * size * self.count, float("nan"))
+
+
+Metric = Callable[[Any], Tensor]  # of Predictions, or of NumberPredictions: (trial,)
 METRICS: dict[str, Metric] = {}  # by criterion
 
 
@@ -86,12 +118,17 @@ def metric(function: Metric) -> Metric:
 
 
 def compute_metrics(logits: Tensor, y: Tensor, mask: Tensor, groups: Groups | None = None) -> dict[str, Tensor]:
-    """Return (trial,) by criterion, over the rows that the mask keeps; of the criteria defined for so many classes.
+    """Return (trial,) by criterion, over the rows that the mask keeps; of the criteria defined for so many classes, or
+    for numbers, where y holds some.
 
     logits: (trial, row, class)   y: (trial, row)   mask: (trial, row) bool   groups: where the data have them
     """
-    predictions = Predictions(logits.double().log_softmax(-1), y, mask, groups)
-    classes, count = logits.shape[-1], 0 if groups is None else groups.total
+    predictions: Predictions | NumberPredictions
+    if y.is_floating_point():
+        predictions, classes = NumberPredictions(logits.double()[..., 0], y.double(), mask), 0
+    else:
+        predictions, classes = Predictions(logits.double().log_softmax(-1), y, mask, groups), logits.shape[-1]
+    count = 0 if groups is None else groups.total
     return {
         name: function(predictions) for name, function in METRICS.items() if CRITERIA[name].is_defined(classes, count)
     }
@@ -182,6 +219,33 @@ def group_p10(p: Predictions) -> Tensor:
     low = place.floor().long()
     below, above = accuracy.gather(1, low), accuracy.gather(1, torch.minimum(low + 1, last))
     return _set_unknown((below + (place - low) * (above - below)).squeeze(1))
+
+
+@metric
+def rmse(p: NumberPredictions) -> Tensor:
+    """Root of the mean of squared errors."""
+    return ((p.error**2).sum(1) / p.count).sqrt()
+
+
+@metric
+def mae(p: NumberPredictions) -> Tensor:
+    """Mean of absolute errors."""
+    return p.error.abs().sum(1) / p.count
+
+
+@metric
+def r2(p: NumberPredictions) -> Tensor:
+    """Share of the variance that is explained: 1 - sum of squared errors / sum of squares around the rows' own mean.
+    nan where the truth never varies."""
+    return 1 - (p.error**2).sum(1) / p.spread
+
+
+@metric
+def pearson(p: NumberPredictions) -> Tensor:
+    """Correlation of predictions with the truth; 0 where predictions never vary, nan where the truth never does."""
+    guess, y = p.center(p.guess), p.center(p.y)
+    product = (guess**2).sum(1).sqrt() * p.spread.sqrt()
+    return (guess * y).sum(1) / torch.where(product == 0, 1.0, product)
 
 
 def _divide_present(hit: Tensor, total: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ CHOSEN, LAST = "chosen", "last"  # the step that source validation chose, and th
 class DomainPredictions(NamedTuple):
     """What the trials of a stack say of one domain each, and what is true. Only the rows that the mask keeps count."""
 
-    logits: Tensor  # (trial, row, class)
+    logits: Tensor  # (trial, row, class); (trial, row, 1) of numbers, in the user's units
     y: Tensor  # (trial, row)
     mask: Tensor  # (trial, row) bool
     rows: Tensor | None = None  # (trial, row) their numbers in the data set
@@ -36,7 +36,9 @@ def encode_predictions(
     held_out: Sequence[DomainPredictions], i: int, step: int, key: str, description: Mapping[str, Any]
 ) -> bytes:
     """Write what the i-th trial of a stack says of its held-out rows as bytes, in the order of the data set."""
-    parts: dict[str, list[Tensor]] = {"domain": [], "row": [], "label": [], "probability": []}
+    is_regression = any(domain.y.is_floating_point() for domain in held_out)
+    said = "prediction" if is_regression else "probability"
+    parts: dict[str, list[Tensor]] = {"domain": [], "row": [], "label": [], said: []}
     for place, domain in enumerate(held_out):
         assert domain.rows is not None
         keep = domain.mask[i].cpu()
@@ -45,6 +47,8 @@ def encode_predictions(
         parts["domain"].append(torch.full_like(rows, place))
         parts["row"].append(rows[order])
         parts["label"].append(domain.y[i].cpu()[keep][order])
-        parts["probability"].append(domain.logits[i].double().softmax(-1).float().cpu()[keep][order])
+        outputs = domain.logits[i].double()
+        outputs = outputs.squeeze(-1) if is_regression else outputs.softmax(-1).float()
+        parts[said].append(outputs.cpu()[keep][order])
     about = {"trial": key, "step": str(step), "description": json.dumps(description)}
     return save({name: torch.cat(values).contiguous() for name, values in parts.items()}, about)

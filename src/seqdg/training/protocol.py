@@ -14,6 +14,7 @@ from seqdg.base.added import added_field
 from seqdg.base.errors import UsageError, unknown
 from seqdg.core.algorithm import Algorithm
 from seqdg.data import Dataset
+from seqdg.training.loss import AUTO, NUMBER_LOSSES
 from seqdg.training.optimizers import OPTIMIZERS
 from seqdg.training.sampler import make_stream
 
@@ -52,6 +53,7 @@ class Protocol:
     domains_per_step: int = added_field(0)  # how many of the sources a step meets, drawn at random; 0: all
     calibrate: bool = added_field(False)  # divide logits by a temperature that fits the sources' validation rows
     members: int = added_field(1)  # how many trainings, from other seeds, predict together (a deep ensemble)
+    loss: str = added_field(AUTO)  # of numbers: squared (auto), absolute or huber
     # Of a fixed split, in place of every domain held out in turn: the domains that are trained on, and those that are
     # neither trained on nor tested, but may choose. Empty: the split is not fixed.
     train_domains: tuple[str, ...] = added_field(())
@@ -66,6 +68,7 @@ class Protocol:
             ("precision", PRECISIONS),
             ("optimizer", ("auto", *OPTIMIZERS)),
             ("schedule", SCHEDULES),
+            ("loss", (AUTO, *NUMBER_LOSSES)),
         ):
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)

@@ -20,6 +20,7 @@ from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.base.files import Files
 from seqdg.results.archive.columns import thin
+from seqdg.results.criteria import choose_loss, choose_usual
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import select_step
 from seqdg.training import checkpoint
@@ -128,7 +129,7 @@ class _Run:
         state = self.now.state
         if self.stack.hears_evaluations:
             plain = evaluate_stack(self.stack, state, self.stack.deploy(state, 0), pooled=False)
-            state = self.stack.hear_evaluation(state, torch.tensor([e.source["log_loss"] for e in plain]))
+            state = self.stack.hear_evaluation(state, torch.tensor([list_losses(e) for e in plain]))
         deployed = {view: self.stack.deploy(state, view) for view in views}
         by_view = {view: evaluate_stack(self.stack, state, params) for view, params in deployed.items()}
         new = [by_view[view][i] for i, view in self.stack.outcomes]
@@ -267,7 +268,7 @@ def keep_step(
 
 def is_best_so_far(history: Sequence[Evaluation]) -> bool:
     """Whether source validation chooses the last of these evaluations; without validation rows, any is."""
-    best = select_step(history, "accuracy")
+    best = select_step(history, choose_usual(history[-1].source))
     return best is None or best[1] == len(history) - 1
 
 
@@ -299,7 +300,7 @@ def predict_domains(stack: Stack, deployed: Params, pooled: bool = True) -> list
     if rows.numel():
         logits, y = stack.predict(deployed, rows)
     else:  # a net of the user's own may not take 0 rows
-        logits, y = torch.zeros(*rows.shape, 2, device=rows.device), rows
+        logits, y = torch.zeros(*rows.shape, 2, device=rows.device), rows.to(stack.inputs.y.dtype)
     if pooled and stack.members > 1:  # the members of an ensemble are evaluated on the same rows
         every = stack.members
         logits, y, rows = pool_outputs(logits, every), y[::every], rows[::every]
@@ -408,10 +409,16 @@ def _join_domains(domains: Sequence[DomainPredictions]) -> tuple[Tensor, Tensor,
 
 def _stayed_finite(curve: Tensor, history: list[Evaluation], job: Job) -> bool:
     """Say whether training stayed finite to the end, on every domain that has rows to evaluate."""
-    last = history[-1].list_values("log_loss")
+    last = history[-1].list_values(choose_loss(history[-1].source))
     return bool(torch.isfinite(curve).all()) and all(
         math.isfinite(loss) for loss, rows in zip(last, job.split.evaluated, strict=True) if len(rows)
     )
+
+
+def list_losses(evaluation: Evaluation) -> list[float]:
+    """Return the loss on each source's validation rows: the log-loss, or the mean squared error of numbers."""
+    name = choose_loss(evaluation.source)
+    return [value if name == "log_loss" else value**2 for value in evaluation.source[name]]
 
 
 def thin_curve(curve: Tensor) -> list[float]:

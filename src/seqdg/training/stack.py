@@ -183,14 +183,14 @@ class Stack:
 
     def predict(self, deployed: Params, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits (trial, row, class) and labels (trial, row) of rows (trial, row), some rows at a time: as many
-        as the algorithm wants at once, where it does, from the first row on."""
+        as the algorithm wants at once, where it does, from the first row on. Numbers are in the user's units."""
         together = self.algorithm.together or self._count_rows_together(rows.shape[0])
         one = self.over_trials(lambda numbers, params, x: self._with_numbers(numbers).predict(self.net, params, x))
         logits, labels = [], []
         with self._use_device(), torch.no_grad():
             for chunk in torch.split(rows.to(self.inputs.device), together, dim=1):
                 x, y = self.inputs.serve(chunk)
-                logits.append(one(self.numbers, deployed, x))
+                logits.append(self.inputs.restore(one(self.numbers, deployed, x)))
                 labels.append(y)
         return torch.cat(logits, 1), torch.cat(labels, 1)
 
