@@ -133,4 +133,4 @@ def test_the_command_prints_the_curve_and_writes_it(hospitals, tmp_path):
     assert (tmp_path / "curve" / "learning-curve.svg").read_text().startswith("<svg")
     lacking = command(*words[:4], cwd=tmp_path)
     assert lacking.returncode == 2
-    assert "give --domain" in lacking.stderr
+    assert "--domain" in lacking.stderr

@@ -16,6 +16,7 @@ from seqdg.bench.trial import Group
 from seqdg.results.record import FAILED, Record
 from seqdg.results.run import RunningGroup, RunProgress
 from seqdg.training.checkpoint import FOLDER, name_checkpoint, read_header
+from seqdg.training.run_stack import Keep
 
 NOTED = 5.0  # seconds between notes in the sink of how far a run is
 
@@ -36,6 +37,8 @@ class Sink(Protocol):
 class Memory:
     """A sink that only remembers; a trial that failed ends the run with its error."""
 
+    keep = Keep()  # nothing but records
+
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}  # by key of the trial
 
@@ -50,6 +53,9 @@ class Memory:
             if record.status == FAILED:
                 raise TrainingFailed(record)
             self.records[record.key] = record
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class TrainingFailed(RuntimeError):

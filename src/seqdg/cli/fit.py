@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,6 +81,15 @@ def fit(
     workers: Annotated[
         int | None, typer.Option(help="Processes that --choose trains in. Default: one per core.")
     ] = None,
+    executor: options.Executor = "local",
+    address: options.Address = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep what is trained for the comparison in DIR. Default: in MODEL.partial, until the model is saved.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same model.")] = 0,
     device: options.Device = "auto",
     force: options.Force = False,
@@ -88,12 +98,13 @@ def fit(
 
         seqdg fit patients.csv --label ill --domain hospital --choose --out model
 
-    The model is a directory: `seqdg predict`, `seqdg export` and `seqdg show` read it.
+    The model is a directory: `seqdg predict`, `seqdg export` and `seqdg show` read it. Interrupt it whenever you like:
+    the same command goes on where it stopped, to the same model.
     """
     from seqdg.bench.console import count_files
     from seqdg.data import read_rows
     from seqdg.data.column_types import parse_types
-    from seqdg.estimator import DomainClassifier, check_place, check_saving
+    from seqdg.estimator import DomainClassifier, check_place, check_saving, remove_kept
 
     _check_choice(choose, algorithm, algorithms, search, select)
     check_place(out, force)
@@ -109,23 +120,28 @@ def fit(
         criterion=criterion, members=members, calibrate=calibrate, class_weight=class_weight, image_size=image_size,
         device=device, random_state=seed,
     )  # fmt: skip
-    if choose:
-        comparison = _compare(
-            announcement, rows, template, options.split_names(algorithms), settings or (), search=search,
-            sampler=sampler, select=select, seeds=seeds, workers=workers,
-        )  # fmt: skip
-        typer.echo(str(comparison), nl=False)
-        model = comparison.estimator
-    else:
-        model = _fit_one(
-            announcement, rows, template, algorithm or DEFAULT, settings or (), estimate, seeds=seeds,
-            workers=workers or 0,
-        )  # fmt: skip
-        if "estimate" in model.model_.facts:
-            typer.echo(model.model_.facts["estimate"]["sentence"])
+    partial = runs or out.with_name(f"{out.name}.partial")
+    where: dict[str, Any] = {"executor": executor, "address": address, "runs": partial}
+    with _explain_interruption(partial):
+        if choose:
+            comparison = _compare(
+                announcement, rows, template, options.split_names(algorithms), settings or (), search=search,
+                sampler=sampler, select=select, seeds=seeds, workers=workers, **where,
+            )  # fmt: skip
+            typer.echo(str(comparison), nl=False)
+            model = comparison.estimator
+        else:
+            model = _fit_one(
+                announcement, rows, template, algorithm or DEFAULT, settings or (), estimate, seeds=seeds,
+                workers=workers or 0, **where,
+            )  # fmt: skip
+            if "estimate" in model.model_.facts:
+                typer.echo(model.model_.facts["estimate"]["sentence"])
     ids = options.split_names(identifier)
     model.add_facts(data=data.name, label=label, domain=domain, **({"id": ids} if ids else {}))
     model.save(out)
+    if runs is None:
+        remove_kept(partial)
     announcement.say()
     _say_done(model, out)
 
@@ -160,11 +176,19 @@ def _compare(
 
     settings = parse_settings_texts(texts, names)
     if how["workers"] is None:
-        how["workers"] = count_workers(template.device)
+        how["workers"] = 0 if how["executor"] == "ray" else count_workers(template.device)
     with show_progress("comparing") as show, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the comparison prints what they say
         return compare(
-            rows.x, rows.y, rows.domains, names, settings, estimator=template, show=announcement.wrap(show), **how
+            rows.x,
+            rows.y,
+            rows.domains,
+            names,
+            settings,
+            estimator=template,
+            show=announcement.wrap(show),
+            say=_say,
+            **how,
         )
 
 
@@ -187,10 +211,31 @@ def _fit_one(
     if not estimate:
         return model.fit(rows.x, rows.y, domains=rows.domains)
     with show_progress("holding out each domain") as show:
-        model, reason = fit_and_estimate(rows.x, rows.y, rows.domains, model, show=announcement.wrap(show), **how)
+        model, reason = fit_and_estimate(
+            rows.x, rows.y, rows.domains, model, show=announcement.wrap(show), say=_say, **how
+        )
     if reason:
         print(f"seqdg: no estimate for the next domain: {reason}", file=sys.stderr)
     return model
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+@contextmanager
+def _explain_interruption(partial: Path) -> Iterator[None]:
+    """Say after Ctrl-C what is kept, and how to go on."""
+    from seqdg.base.words import count_things
+    from seqdg.cli.bench import quote_command
+    from seqdg.estimator import count_kept
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = count_things(count_kept(partial), "training")
+        print(f"seqdg: interrupted; {kept} kept in {partial}. To go on: {quote_command()}", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def _parse_widths(text: str) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from seqdg.estimator.permutation import Importance, importance
     from seqdg.estimator.predict import predict_file
     from seqdg.estimator.regressor import DomainRegressor
+    from seqdg.estimator.runs import count_kept, remove_kept
 
 __all__ = [
     "Comparison",
@@ -32,6 +33,7 @@ __all__ = [
     "check_place",
     "check_saving",
     "compare",
+    "count_kept",
     "count_workers",
     "describe_signature",
     "export_onnx",
@@ -43,6 +45,7 @@ __all__ = [
     "predict_file",
     "read_description",
     "read_model",
+    "remove_kept",
     "render_card",
     "write_analysis",
     "write_model",
@@ -64,5 +67,6 @@ __getattr__, __dir__ = open_front_door(
         "onnx": "describe_signature export_onnx",
         "predict": "predict_file",
         "regressor": "DomainRegressor",
+        "runs": "count_kept remove_kept",
     },
 )

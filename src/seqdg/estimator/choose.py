@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 from sklearn.base import clone
@@ -13,6 +14,7 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.base.machine import count_cores
 from seqdg.base.words import list_some
 from seqdg.bench.benchmark import split_settings
+from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
@@ -26,6 +28,7 @@ from seqdg.data import checks
 from seqdg.estimator.classifier import DomainClassifier
 from seqdg.estimator.comparison import CHOSEN, ORACLE, Comparison, Winner
 from seqdg.estimator.recipe import Recipe, to_plain
+from seqdg.estimator.runs import KeptRecords, identify_comparison
 from seqdg.estimator.sweep import LEAVE_ONE_OUT, Contender, Sweep
 from seqdg.estimator.user_data import UserData, make_user_data, read_input, read_labels
 from seqdg.results.criteria import CRITERIA
@@ -57,6 +60,10 @@ def compare(
     workers: int = 0,
     show: Callable[[Progress], None] = lambda progress: None,
     members: int | None = None,
+    executor: str = "local",
+    address: str | None = None,
+    runs: str | Path | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> Comparison:
     """Train every algorithm with every domain held out in turn, in stacks; then fit the winner on all domains.
 
@@ -72,6 +79,9 @@ def compare(
     baseline: always among the algorithms; the others must be distinguishable from it.
     workers: processes to train in; 0 is this one. A script that asks for more needs `if __name__ == "__main__":`.
     members: how many nets predict together, in every trial; by default as many as the estimator says.
+    executor, address: `local`, or `ray` and where its cluster is; None starts Ray on this machine.
+    runs: a directory that keeps what is trained. After an interruption the same call goes on from there, to the same
+        result, bit for bit; other data or options start anew.   say: hears of that, in sentences.
     """
     template = clone(estimator) if estimator is not None else DomainClassifier()
     if members is not None:
@@ -82,15 +92,22 @@ def compare(
     x, labels = read_input(X), read_labels(y)
     user_data = make_user_data(x, labels, domains, recipe, gaps=True)
     _check_data(user_data, recipe)
-    executor: Executor = Workers(workers) if workers else InProcess()
+    where, device = _choose_executor(executor, workers, address, recipe.device)
+    recipe = replace(recipe, device=device)
     count = len(user_data.dataset.domains)
     within = count > 2 and (LEAVE_ONE_OUT in rules or select == LEAVE_ONE_OUT)
-    sweep = Sweep(user_data, recipe, range(recipe.seed, recipe.seed + seeds), executor, within, show)
+    sweep = Sweep(user_data, recipe, range(recipe.seed, recipe.seed + seeds), where, within, show)
     names, notes = _list_names(algorithms, baseline, sweep)
     searches = _make_searches(names, settings or {}, search, sampler, recipe)
     reported = _choose_rules(rules, select, searches, sweep, notes)
     targets: list[Target] = [(), *((d,) for d in user_data.dataset.domains)]
-    sweep.run(searches, targets, select, criterion)
+    if runs is not None:
+        how = [names, settings, search, sampler, seeds, select, criterion, tuple(rules), baseline]
+        sweep.memory = KeptRecords(Path(runs), identify_comparison(user_data, recipe, how), say)
+    try:
+        sweep.run(searches, targets, select, criterion)
+    finally:
+        sweep.memory.close()
     notes = [*user_data.dataset.notes, *notes]
     comparison = _make_comparison(sweep, names, searches, reported, select, criterion, baseline, notes)
     for sentence in comparison.warnings:
@@ -107,6 +124,10 @@ def fit_and_estimate(
     seeds: int = 3,
     workers: int = 0,
     show: Callable[[Progress], None] = lambda progress: None,
+    executor: str = "local",
+    address: str | None = None,
+    runs: str | Path | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[DomainClassifier, str]:
     """Fit an estimator as it is, and hold out each domain in turn to say what to expect of it.
 
@@ -117,7 +138,7 @@ def fit_and_estimate(
     try:
         comparison = compare(
             X, y, domains, [recipe.name], settings, estimator=estimator, seeds=seeds, rules=(SOURCE_VAL,),
-            baseline=None, workers=workers, show=show,
+            baseline=None, workers=workers, show=show, executor=executor, address=address, runs=runs, say=say,
         )  # fmt: skip
     except UsageError as error:
         return estimator.fit(X, y, domains=domains), str(error)
@@ -141,6 +162,14 @@ def count_workers(device: str) -> int:
     """Count the processes to compare in: one per core on CPUs, and 0, which is this process, on a GPU or one core."""
     cores = count_cores() if choose_device(device) == "cpu" else 0
     return cores if cores > 1 else 0
+
+
+def _choose_executor(name: str, workers: int, address: str | None, device: str) -> tuple[Executor, str]:
+    """Choose where to train, and on which kind of device there. workers: 0 is this process, or as many as Ray has."""
+    choice = ExecutorChoice(name, workers, address=address)
+    if name == "ray":
+        return choose_executor(replace(choice, workers=workers or None), device)
+    return (Workers(workers) if workers else InProcess()), device
 
 
 def _parse_rate(name: str, text: str) -> float:

@@ -48,6 +48,7 @@ class Sweep:
     show: Callable[[Progress], None] = lambda progress: None
     memory: Memory = field(default_factory=Memory)
     tried: dict[Target, list[Contender]] = field(default_factory=dict)
+    planned: set[str] = field(default_factory=set)  # keys of trials; what the memory holds of them is not run again
 
     def __post_init__(self) -> None:
         self.task, self.net = make_task(self.user_data, self.recipe, scaled=False)
@@ -151,14 +152,17 @@ class Sweep:
         return [self.task.make_trial(candidate.name, settings, protocol, held_out, seed) for seed in self.seeds]
 
     def _run(self, trials: Sequence[Trial]) -> None:
-        new = [t for t in trials if t.key not in self.memory.records]
+        new = [t for t in trials if t.key not in self.planned]
         if not new:
             return
+        self.planned.update(t.key for t in new)
         place = {name: i for i, name in enumerate(self.domains)}
         # In an order that does not depend on which rules are reported, so that the stacks do not either.
         new.sort(key=lambda t: (len(t.held_out), [place[name] for name in t.held_out]))
-        plan = plan_trials(self.task, new, self.net, self.recipe.device)
-        execute(plan, Session(self.task, self.recipe.device), self.executor, self.memory, show=self.show)
+        # Also those that are known from before an interruption are planned, so that the stacks are the same.
+        plan = plan_trials(self.task, new, self.net, self.recipe.device, self.memory.records)
+        session = Session(self.task, self.recipe.device, self.memory.keep)
+        execute(plan, session, self.executor, self.memory, show=self.show)
 
 
 def _relabel(record: Record, label: str) -> Record:

@@ -1,0 +1,179 @@
+"""A comparison that is interrupted: what was trained is kept, and the same call goes on to the same bits."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import seqdg
+from command import seqdg as command
+from seqdg.base.errors import UsageError
+from seqdg.base.words import count_things
+from seqdg.estimator import count_kept, remove_kept
+from seqdg.estimator.runs import identify
+
+ROOT = Path(seqdg.__file__).parents[1]
+
+
+def compared(hospitals, runs=None, stop_after=None, says=None, **how):
+    """Compare two algorithms; stop after so many groups."""
+    finished = set()
+
+    def show(progress):
+        finished.add(progress.trials_done)
+        if stop_after is not None and len(finished) > stop_after:
+            raise KeyboardInterrupt
+
+    model = seqdg.DomainClassifier(steps=12, hidden=(4,), evaluations=2, device="cpu", **how.pop("model", {}))
+    names = how.pop("names", ["agg", "coral"])
+    said = [] if says is None else says
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return seqdg.compare(*hospitals, names, estimator=model, seeds=1, runs=runs, say=said.append, show=show, **how)
+
+
+def list_weights(found):
+    return {name: p.tolist() for name, p in found.estimator.model_.params.items()}
+
+
+@pytest.fixture(scope="module")
+def whole(hospitals):
+    return compared(hospitals)
+
+
+def test_an_interrupted_comparison_goes_on_to_the_same_choice_and_bits(hospitals, whole, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        compared(hospitals, tmp_path, stop_after=1)
+    kept = count_kept(tmp_path)
+    assert kept > 0
+    says = []
+    found = compared(hospitals, tmp_path, says=says)
+    assert says == [f"Going on from {count_things(kept, 'training')} that {tmp_path} holds."]
+    assert kept < count_kept(tmp_path)
+    assert str(found) == str(whole)
+    assert list_weights(found) == list_weights(whole)
+    trained = []
+    again = compared(hospitals, tmp_path, says=trained)  # now nothing is left to train
+    assert str(again) == str(whole)
+
+
+@pytest.mark.parametrize("change", ["rows", "labels", "options", "names"])
+def test_other_data_or_options_start_anew_with_a_word(hospitals, tmp_path, change):
+    with pytest.raises(KeyboardInterrupt):
+        compared(hospitals, tmp_path, stop_after=1)
+    x, y, domains = hospitals
+    how = {"model": {"lr": 0.01}} if change == "options" else {"names": ["dann"]} if change == "names" else {}
+    x = x.assign(age=x["age"] + 1e-3) if change == "rows" else x
+    if change == "labels":
+        y = y.copy()
+        y[[0, 1]] = y[[1, 0]] if y[0] != y[1] else np.array(["healthy", "ill"])
+    says = []
+    with pytest.raises(KeyboardInterrupt):
+        compared((x, y, domains), tmp_path, stop_after=1, says=says, **how)
+    assert says == [f"What was trained in {tmp_path} was of other data or options: starting anew."]
+
+
+def test_two_comparisons_cannot_share_a_directory_at_once(hospitals, tmp_path):
+    from seqdg.results.directory import lock_directory
+
+    with lock_directory(tmp_path), pytest.raises(UsageError, match="Another run is writing"):
+        compared(hospitals, tmp_path)
+
+
+def test_an_identity_notices_every_kind_of_change():
+    a = torch.arange(6.0)
+    net = torch.nn.Linear(2, 2)
+    first = identify(a, net, {"lr": 0.1}, ("x", None))
+    assert first == identify(a.clone(), net, {"lr": 0.1}, ("x", None))
+    other = torch.nn.Linear(2, 2)
+    for parts in (
+        (a.reshape(2, 3), net, {"lr": 0.1}, ("x", None)),
+        (a.double(), net, {"lr": 0.1}, ("x", None)),
+        (a, other, {"lr": 0.1}, ("x", None)),
+        (a, net, {"lr": 0.2}, ("x", None)),
+        (a, net, {"lr": 0.1}, ("x", 0)),
+    ):
+        assert identify(*parts) != first
+
+
+def test_removing_what_was_kept_leaves_other_files(tmp_path):
+    remove_kept(tmp_path / "absent")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "notes.txt").write_text("mine")
+    (tmp_path / "runs" / "results.sqlite").write_text("")
+    remove_kept(tmp_path / "runs")
+    assert [p.name for p in (tmp_path / "runs").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_was_trained_and_the_same_command_goes_on_to_the_same_bits(hospitals, tmp_path):
+    x, y, domains = hospitals
+    x.assign(ill=y, site=domains).to_csv(tmp_path / "table.csv", index=False)
+    words = [
+        "fit", "table.csv", "--label", "ill", "--domain", "site", "--choose", "--algorithms", "agg,coral,dann,mmd",
+        "--steps", "60", "--hidden", "4", "--seeds", "1", "--workers", "0", "--device", "cpu", "--out",
+    ]  # fmt: skip
+    code = "import sys; from seqdg.cli import main; main()"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words, "model"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    partial, until = tmp_path / "model.partial", time.monotonic() + 120
+    while count_kept(partial) == 0 and time.monotonic() < until and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=60)[1]
+    if process.returncode == 0:
+        pytest.skip("It was done before it could be interrupted.")
+    assert process.returncode == 130, err
+    kept = count_kept(partial)
+    assert kept > 0
+    assert f"{count_things(kept, 'training')} kept in model.partial. To go on: seqdg fit table.csv" in err
+    done = command(*words, "model", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Going on from" in done.stderr
+    assert not partial.exists()
+    assert command(*words, "other", cwd=tmp_path).returncode == 0
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("model", "other"))
+    assert one == other
+
+
+def test_runs_are_kept_where_the_user_says(hospitals, tmp_path):
+    x, y, domains = hospitals
+    x.assign(ill=y, site=domains).to_csv(tmp_path / "table.csv", index=False)
+    words = ["fit", "table.csv", "--label", "ill", "--domain", "site", "--algorithm", "agg", "--steps", 5, "--seeds", 1]
+    done = command(*words, "--device", "cpu", "--runs", "kept", "--out", "model", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert count_kept(tmp_path / "kept") > 0
+    assert not (tmp_path / "model.partial").exists()
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="Ray is not installed: `pip install 'seqdg[ray]'` installs it."
+)
+def test_on_ray_the_model_is_the_one_that_this_process_makes(hospitals, tmp_path):
+    x, y, domains = hospitals
+    x.assign(ill=y, site=domains).to_csv(tmp_path / "table.csv", index=False)
+    words = ["fit", "table.csv", "--label", "ill", "--domain", "site", "--choose", "--algorithms", "agg,coral"]
+    words += ["--steps", "20", "--seeds", "1", "--device", "cpu", "--out"]
+    code, environment = "from seqdg.cli import main; main()", {**os.environ, "PYTHONPATH": str(ROOT)}
+    on_ray = subprocess.run(
+        [sys.executable, "-c", code, *words, "ray", "--executor", "ray", "--workers", "1"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert on_ray.returncode == 0, on_ray.stderr
+    here = command(*words, "here", "--workers", 0, cwd=tmp_path)
+    assert here.stdout == on_ray.stdout
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("ray", "here"))
+    assert one == other
