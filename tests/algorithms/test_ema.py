@@ -6,6 +6,8 @@ from torch.testing import assert_close
 from seqdg import build
 from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.ema import EMA
+from seqdg.bench.learner import find_learner
+from seqdg.core.settings import describe_settings, restore_settings
 
 
 def test_the_moving_average_is_the_one_of_the_equation(net, weights, take_steps):
@@ -46,3 +48,54 @@ def test_the_share_of_the_first_weights_falls_with_every_step():
         deployed = average.average(seen, zero)  # all weights but the first are 0
         assert_close(deployed["w"].item(), average.weigh_first(step), rtol=1e-12, atol=0)
         seen = average.observe(seen, zero, torch.tensor(0.5))
+
+
+def test_a_decay_that_grows_is_the_one_of_the_equation(net, weights, take_steps):
+    algorithm = EMA(AGG(), decay=0.6, grows=True)
+    path, memory = take_steps(algorithm, net, weights, 20)
+    deployed = algorithm.deploy(path[-1], memory)
+    assert set(deployed) == set(weights)
+    for name in weights:
+        mean = path[0][name]
+        for t, w in enumerate(path[1:], start=1):
+            kept = min(0.6, (1 + t) / (10 + t))
+            mean = kept * mean + (1 - kept) * w[name]
+        assert_close(deployed[name], mean, rtol=0, atol=1e-14)
+
+
+def test_little_of_the_first_weights_is_left_where_the_decay_grows():
+    average, zero, one = EMA(AGG(), grows=True), {"w": torch.zeros(1).double()}, {"w": torch.ones(1).double()}
+    seen = average.observe(average.begin(one), one, torch.tensor(0.0))
+    for step in range(1, 30):
+        assert_close(average.average(seen, zero)["w"].item(), average.weigh_first(step), rtol=1e-12, atol=0)
+        seen = average.observe(seen, zero, torch.tensor(0.5))
+    assert average.weigh_first(30) < 1e-6 < EMA(AGG()).weigh_first(30)
+
+
+def test_a_decay_that_does_not_grow_is_described_as_before():
+    assert "grows" not in describe_settings(build("agg+ema"))
+    assert describe_settings(build("agg+ema", grows=True))["grows"] == "true"
+    assert restore_settings(build("agg+ema", grows=True), {"decay": "0.9"}) == build("agg+ema", decay=0.9)
+
+
+def test_what_a_user_s_data_are_fitted_with_grows_unless_told_otherwise():
+    assert find_learner("agg+ema").build_settings("agg+ema").grows
+    assert not find_learner("agg+ema").build_settings("agg+ema", grows=False).grows
+    assert find_learner("agg").build_settings("agg") == AGG()
+
+
+def test_trials_of_a_stack_may_have_decays_of_their_own():
+    average = EMA(AGG(), decay=torch.tensor([0.2, 0.9]), grows=True)
+    one, zero = {"w": torch.ones(2)}, {"w": torch.zeros(2)}
+
+    def start(decay, first, then):
+        single = EMA(AGG(), decay=decay, grows=True)
+        seen = single.observe(single.begin(first), first, torch.tensor(0.0))
+        return single.average(seen, then)["w"]
+
+    kept = torch.func.vmap(start)(average.decay, one, zero)
+    assert_close(kept, torch.tensor([2 / 11, 2 / 11]))
+    later = torch.func.vmap(
+        lambda d, t: EMA(AGG(), decay=d, grows=True).average({"w": t, "#steps": 90 * t}, {"w": 0 * t})["w"]
+    )
+    assert_close(later(average.decay, one["w"]), torch.tensor([0.2, 0.9]))

@@ -16,7 +16,7 @@ from seqdg.bench.search import Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
 from seqdg.core.algorithm import Algorithm
-from seqdg.core.names import list_inner_names
+from seqdg.core.names import list_inner_names, split_chain
 from seqdg.core.registry import build
 from seqdg.core.settings import describe_shape, flatten_settings, parse_settings, with_settings
 from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluations, list_layers, split_average
@@ -35,7 +35,9 @@ class StackLearner(Learner):
     """Our algorithms: all trials of a group train as one stack."""
 
     def build_settings(self, name: str, **settings: Any) -> Algorithm:
-        return build(name, **settings)
+        """Build what a user's data are fitted with: trainings may be short, so a moving average's decay grows."""
+        usual = {"grows": True} if "ema" in split_chain(name)[1:] else {}
+        return build(name, **{**usual, **settings})
 
     def propose(self, draft: Draft) -> list[Candidate]:
         algorithm = build(draft.name)
