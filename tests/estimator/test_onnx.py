@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from torch import nn
 
@@ -39,6 +40,20 @@ def test_a_table_with_gaps_and_strange_words_gives_the_same_probabilities(fitted
     }
     np.testing.assert_allclose(run.run(["probabilities"], by_hand)[0], own, atol=1e-5)
     assert about["classes"] == ["healthy", "ill"]
+
+
+@pytest.mark.slow
+def test_dates_enter_as_their_parts(tmp_path):
+    x = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=40, freq="50h"), "w": ["u", "v"] * 20})
+    model = seqdg.DomainClassifier(steps=5, hidden=(8,)).fit(x, np.arange(40) % 2, domains=np.arange(40) // 20)
+    export_onnx(model.model_, tmp_path / "m.onnx")
+    feed = make_feed(model.model_, x)
+    assert feed["numbers"][0].tolist() == [2020, 1, 1, 2, 0]
+    found = session(tmp_path / "m.onnx").run(["probabilities"], feed)[0]
+    np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-5)
+    model.save(tmp_path / "m")
+    loaded = seqdg.DomainClassifier.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.predict_proba(x.astype({"when": str})), model.predict_proba(x))
 
 
 @pytest.mark.slow

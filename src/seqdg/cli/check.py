@@ -31,6 +31,7 @@ def check(
     ignore: options.Ignore = None,
     types: options.Types = None,
     na: options.Gaps = None,
+    encoding: options.Encoding = "",
 ) -> None:
     """Check a table: show what each column holds as `seqdg fit` reads it, with --label and --domain also the counts.
 
@@ -58,7 +59,7 @@ def check(
         typer.echo(
             check_table(
                 Path(benchmark), label, domain, options.split_names(ignore) or (),
-                parse_types(options.split_names(types) or ()), options.split_words(na),
+                parse_types(options.split_names(types) or ()), options.split_words(na), encoding,
             )
         )  # fmt: skip
         return

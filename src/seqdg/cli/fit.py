@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 DataArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="DATA", help="A .csv or .parquet file, or a folder or .zip of images <domain>/<class>/<image>."
+        metavar="DATA",
+        help="A table (.csv, .tsv, .parquet, .xlsx, ...), - for one from standard input, or a folder or .zip of images "
+        "<domain>/<class>/<image>.",
     ),
 ]
 
@@ -37,6 +39,7 @@ def fit(
     identifier: options.Identifier = None,
     types: options.Types = None,
     na: options.Gaps = None,
+    encoding: options.Encoding = "",
     choose: Annotated[bool, typer.Option("--choose", help="Compare algorithms and use the best.")] = False,
     algorithm: Annotated[
         str | None, typer.Option(help=f"The algorithm to train, without --choose.  [default: {DEFAULT}]")
@@ -109,12 +112,13 @@ def fit(
     _check_choice(choose, algorithm, algorithms, search, select)
     check_place(out, force)
     check_saving(options.split_names(algorithms) or [algorithm or DEFAULT])
-    with count_files("reading images") as progress:
+    with count_files("reading images") as progress, options.open_data(data) as place:
         rows = read_rows(
-            data, label, domain, options.split_names(ignore) or (), progress, ids=options.split_names(identifier) or (),
-            types=parse_types(options.split_names(types) or ()), na=options.split_words(na),
+            place, label, domain, options.split_names(ignore) or (), progress,
+            ids=options.split_names(identifier) or (), types=parse_types(options.split_names(types) or ()),
+            na=options.split_words(na), encoding=encoding,
         )  # fmt: skip
-    announcement = Announcement(rows.x)
+    announcement = Announcement(rows.x, rows.notes)
     template = DomainClassifier(
         net=net, hidden=_parse_widths(hidden), steps=steps, lr=lr, schedule=schedule, warmup=warmup,
         criterion=criterion, members=members, calibrate=calibrate, class_weight=class_weight, image_size=image_size,
@@ -138,7 +142,7 @@ def fit(
             if "estimate" in model.model_.facts:
                 typer.echo(model.model_.facts["estimate"]["sentence"])
     ids = options.split_names(identifier)
-    model.add_facts(data=data.name, label=label, domain=domain, **({"id": ids} if ids else {}))
+    model.add_facts(data=place.name, label=label, domain=domain, **({"id": ids} if ids else {}))
     model.save(out)
     if runs is None:
         remove_kept(partial)

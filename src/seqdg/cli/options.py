@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -189,9 +194,25 @@ Gaps = Annotated[
         "--na", metavar="A,B", help="Words and numbers that stand for a gap besides NA, ?, - and the like: -999."
     ),
 ]
+Encoding = Annotated[
+    str, typer.Option(metavar="NAME", help="Of a table of text, such as cp1252. Default: told from the file.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what lies at --out already.")]
 CRITERION_NAMES = "|".join(CRITERIA)
 Criterion = Annotated[str, typer.Option(metavar=CRITERION_NAMES, help="Which metric to show.")]
+
+
+@contextmanager
+def open_data(path: Path) -> Iterator[Path]:
+    """Yield where the data lie: at the path, or, for `-`, in a file of what comes from standard input as a .csv."""
+    if str(path) != "-":
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "stdin.csv"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield copy
 
 
 def split_words(text: str | None) -> tuple[str, ...]:

@@ -14,21 +14,31 @@ from seqdg.cli import options
 def predict(
     model: options.Model,
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A .csv or .parquet file, or a folder or .zip of images.")
+        Path,
+        typer.Argument(
+            metavar="DATA",
+            help="A table (.csv, .tsv, .parquet, .xlsx, ...), - for standard input, or a folder or .zip of images.",
+        ),
     ],
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where to write labels and probabilities: .csv or .parquet.")
+        Path,
+        typer.Option(
+            metavar="FILE", help="Where to write labels and probabilities: .csv or .parquet; - for standard output."
+        ),
     ],
     device: Annotated[
         str, typer.Option(metavar="auto|cpu|cuda", help="Where to predict. auto uses a GPU if there is one.")
     ] = "auto",
     identifier: options.Identifier = None,
     na: options.Gaps = None,
+    encoding: options.Encoding = "",
     force: options.Force = False,
 ) -> None:
     """Predict every row of a table, or every image of a folder: a label and the probability of every class.
 
         seqdg predict model new.csv --out predictions.csv
+
+        zcat new.csv.gz | seqdg predict model - --out - | head
 
     Rows are read, predicted and written some at a time, so a table may be larger than memory. If it has the column of
     labels, the accuracy is printed.
@@ -38,13 +48,22 @@ def predict(
     from seqdg.training.device import choose_device
 
     loaded = read_model(model, device=choose_device(device))
-    with count_files("predicting") as progress:
+    with count_files("predicting") as progress, options.open_data(data) as place:
         tally = predict_file(
-            loaded, data, out, progress, force=force, ids=options.split_names(identifier), na=options.split_words(na)
+            loaded,
+            place,
+            out,
+            progress,
+            force=force,
+            ids=options.split_names(identifier),
+            na=options.split_words(na),
+            encoding=encoding,
         )
+    to_standard = str(out) == "-"
     for note in tally.notes.values():
         print(f"note: {note}", file=sys.stderr)
     if tally.labelled:
         right = 100 * tally.right / tally.labelled
-        typer.echo(f"Accuracy on {tally.labelled} labelled rows: {right:.1f} %")
-    print(f"{tally.rows} predictions are in {out}.", file=sys.stderr)
+        typer.echo(f"Accuracy on {tally.labelled} labelled rows: {right:.1f} %", err=to_standard)
+    if not to_standard:
+        print(f"{tally.rows} predictions are in {out}.", file=sys.stderr)

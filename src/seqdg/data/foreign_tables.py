@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import csv
+import warnings
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError
+from seqdg.base.words import count_things
 from seqdg.data.cells import is_missing, to_word
+from seqdg.data.text_files import open_text
 
 
 def read_arff(path: Path) -> Any:
@@ -46,27 +50,48 @@ def read_excel(path: Path, rows: int | None = None) -> Any:
         raise UsageError(f"{path} cannot be read as a sheet of Excel ({first}).") from None
 
 
-def read_separated(path: Path, separator: str, names: Sequence[str], has_header: bool) -> Any:
+def read_separated(
+    path: Path, separator: str, names: Sequence[str], has_header: bool, encoding: str = "utf-8-sig"
+) -> Any:
     """A text table, whose cells stay text; blanks around a cell do not count.
 
     separator: " " for any number of blanks.
     """
     pandas = _need_pandas()
     try:
-        return pandas.read_csv(
-            path,
-            sep=r"\s+" if separator == " " else separator,
-            header=0 if has_header else None,
-            names=list(names),
-            index_col=False,
-            dtype=str,
-            keep_default_na=False,
-            skipinitialspace=True,
-            encoding="utf-8-sig",
-        )
-    except (pandas.errors.ParserError, pandas.errors.ParserWarning, UnicodeDecodeError, EOFError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)
+            frame = pandas.read_csv(
+                path,
+                sep=r"\s+" if separator == " " else separator,
+                header=0 if has_header else None,
+                names=list(names),
+                index_col=False,
+                dtype=str,
+                keep_default_na=False,
+                skipinitialspace=True,
+                encoding=encoding,
+            )
+    except (pandas.errors.ParserError, pandas.errors.ParserWarning, UnicodeError, EOFError, OSError) as error:
         first = str(error).splitlines()[0]
-        raise UsageError(f"{path} cannot be read as a table of text in UTF-8 ({first}).") from None
+        raise UsageError(f"{path} cannot be read as a table of text ({first}).") from None
+    _check_widths(path, separator, len(names), encoding)
+    return frame
+
+
+def _check_widths(path: Path, separator: str, width: int, encoding: str) -> None:
+    """Raise a UsageError where a row has fewer cells than there are columns: pandas would fill it with gaps."""
+    with open_text(path, encoding) as file:
+        rows: Iterable[list[str]] = (
+            (line.split() for line in file if '"' not in line)
+            if separator == " "
+            else csv.reader(file, delimiter=separator, skipinitialspace=True)
+        )
+        for i, row in enumerate(row for row in rows if row):
+            if len(row) < width:
+                raise UsageError(
+                    f"{path}: line {i + 1} that is not empty has {count_things(len(row), 'cell')} for {width} columns."
+                )
 
 
 def make_cells(values: Sequence[Any], na: Collection[str]) -> list[Any]:

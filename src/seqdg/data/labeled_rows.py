@@ -18,7 +18,7 @@ from seqdg.data.frame import Frame
 from seqdg.data.load import load_dataset
 from seqdg.data.readers import ProgressCallback, guess_format
 from seqdg.data.spec import DataSpec
-from seqdg.data.tables import TableFile, is_table, open_table
+from seqdg.data.tables import TableFile, TableFormat, is_table, open_table
 
 FEW = 10  # classes that are counted one by one
 MOST_NUMBERS = 20  # that a column of labels may hold; more are a measurement
@@ -28,6 +28,7 @@ class LabeledRows(NamedTuple):
     x: Any  # a table, or images (row, channel, height, width)
     y: NDArray[Any]
     domains: NDArray[Any] | None
+    notes: tuple[str, ...] = ()  # on how a file was read
 
 
 def read_rows(
@@ -40,23 +41,26 @@ def read_rows(
     ids: Sequence[str] = (),
     types: Mapping[str, str] | None = None,
     na: Sequence[str] = (),
+    encoding: str = "",
 ) -> LabeledRows:
     """A table with columns for label and domain, or pictures in <domain>/<class>/.
 
     ignore, ids: columns that are no features.   types: by column, of `column_types.TYPES`.
-    na: words and numbers that stand for a gap, besides the usual ones.
+    na: words and numbers that stand for a gap, besides the usual ones.   encoding: of a file of text; empty: guessed.
     """
     if not path.exists():
         raise UsageError(
             f"There is no {path}. Give a table, such as a .csv or .parquet file, or a folder or .zip of images."
         )
     if is_table(path):
-        return _read_table(path, label, domain, [*ignore, *ids], types or {}, na)
+        table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
+        return _read_table(table, label, domain, [*ignore, *ids], types or {}, na)
     if guess_format(path) != "images":
         raise UsageError(f"{path} holds feature files: read them in Python and give DomainClassifier arrays.")
     spec = DataSpec(path.stem, path=(path.name,), format="images")
     dataset = load_dataset(spec, path.parent, progress=progress, held_out=())
-    of_tables = {"--label": label, "--domain": domain, "--ignore": ignore, "--id": ids, "--types": types, "--na": na}
+    of_tables = {"--label": label, "--domain": domain, "--ignore": ignore, "--id": ids, "--types": types, "--na": na,
+                 "--encoding": encoding}  # fmt: skip
     for option, value in of_tables.items():
         if value:
             raise UsageError(f"{option} is of a table, and {path} holds pictures: their folders say it. Leave it out.")
@@ -65,7 +69,7 @@ def read_rows(
 
 
 def _read_table(
-    path: Path,
+    table: TableFile,
     label: str | None,
     domain: str | None,
     dropped: Sequence[str],
@@ -74,14 +78,13 @@ def _read_table(
 ) -> LabeledRows:
     if label is None:
         raise UsageError("Which column holds the labels? Give it with --label.")
-    table = open_table(path)
     if domain is None:
         raise UsageError(
             "Which column says where a row is from, such as the hospital or the device? Give it with --domain."
         )
     for name in (label, domain, *dropped, *types):
         if name not in table.names:
-            raise unknown(f"column of {path.name}", name, table.names)
+            raise unknown(f"column of {table.path.name}", name, table.names)
     if label == domain:
         raise UsageError(
             f"'{label}' is the column of labels and of domains: give --domain the one that says where from."
@@ -90,13 +93,15 @@ def _read_table(
     by_name = {n: drop_gap_words(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
     x = frame.without([label, domain])
     if not x.names:
-        raise UsageError(f"{path.name} has no column beside those of label and domain: there is nothing to learn from.")
+        raise UsageError(
+            f"{table.path.name} has no column beside those of label and domain: there is nothing to learn from."
+        )
     labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
     check_classes(label, labels)
     domains = to_words(by_name[domain])
     check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
     features = {name: kind for name, kind in types.items() if name not in (label, domain)}
-    return LabeledRows(x.decide_types(features, na, is_text=True), make_labels(labels), domains)
+    return LabeledRows(x.decide_types(features, na, is_text=True), make_labels(labels), domains, table.notes)
 
 
 def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str]) -> Frame:
@@ -113,11 +118,12 @@ def check_table(
     ignore: Sequence[str],
     types: Mapping[str, str],
     na: Sequence[str],
+    encoding: str = "",
 ) -> str:
     """Say what each column of a table holds, and, where they are named, how many rows each domain has of each class."""
-    table = open_table(path)
+    table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
     if label is not None and domain is not None:
-        rows = _read_table(path, label, domain, ignore, types, na)
+        rows = _read_table(table, label, domain, ignore, types, na)
         frame, counts = rows.x, _count_rows(rows)
     else:
         for name in (*(n for n in (label, domain) if n is not None), *ignore, *types):
@@ -126,7 +132,10 @@ def check_table(
         roles = {name for name in (label, domain) if name is not None}
         frame, counts = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True), []
     width = max(len(name) for name in frame.names)
-    lines = [f"{path.name}: {count_things(len(frame), 'row')}, {count_things(len(table.names), 'column')}"]
+    lines = [
+        f"{path.name}: {count_things(len(frame), 'row')}, {count_things(len(table.names), 'column')}",
+        *table.notes,
+    ]
     lines += [f"  {t.name:<{width}}  {t.describe()}" for t in frame.types or ()]
     return "\n".join([*lines, *counts])
 

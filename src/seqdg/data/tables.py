@@ -1,15 +1,18 @@
 """Tables in files: opened, read whole or in batches; `.csv` and `.parquet` are also written, in batches.
 
-A text table is UTF-8 with points in numbers, whole or compressed (`.gz`). Its first line names the columns, unless
-`TableFormat` does. pyarrow reads `.csv`, `.tsv` and `.parquet`; pandas reads `.data` and Excel, scipy reads ARFF.
+A text table is UTF-8 with points in numbers, whole or compressed (`.gz`), unless `text_files` finds out otherwise. Its
+first line names the columns, unless `TableFormat` does. pyarrow reads `.csv`, `.tsv` and `.parquet`; pandas reads
+`.data` and Excel, scipy reads ARFF.
 `seqdg.data.cells` says what is a number, a word and a gap.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import datetime
-import gzip
+import io
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +30,7 @@ from seqdg.data import foreign_tables
 from seqdg.data.cells import Column, parse_column
 from seqdg.data.frame import Frame, make_column
 from seqdg.data.readers import ProgressCallback
+from seqdg.data.text_files import UTF8, TextStyle, as_utf8, find_encoding, guess_style, open_text
 
 SEPARATED = {
     ".csv": ",",
@@ -35,6 +39,7 @@ SEPARATED = {
     ".data": "",
 }  # what stands between columns; "": told from the file
 EXCEL = (".xlsx", ".xls", ".ods")
+STANDARD = Path("-")  # standard output
 WRITTEN = (".csv", ".parquet")
 SUFFIXES = (*SEPARATED, ".parquet", ".arff", *EXCEL)
 BLANKS = " "  # a separator: any number of blanks and tabs
@@ -62,6 +67,7 @@ class TableFormat:
     separator: str = ""  # between columns; " " for any number of blanks; empty: told from the ending or the first line
     na: tuple[str, ...] = ()  # words that stand for a gap, besides those of `cells.GAPS`
     columns: tuple[str, ...] = ()  # names of all columns, where the first line of the file is a row already
+    encoding: str = ""  # of a file of text; empty: UTF-8, or as it is guessed
 
     def __post_init__(self) -> None:
         if len(self.separator) > 1:
@@ -79,6 +85,9 @@ class TableFile:
     has_header: bool = True  # False: the first line is a row already, and the names are the user's or made up
     separator: str = ","
     na: tuple[str, ...] = ()
+    encoding: str = UTF8
+    decimal: str = "."
+    notes: tuple[str, ...] = ()  # on what was guessed
 
     def read(
         self,
@@ -151,7 +160,7 @@ class TableFile:
         header = None if self.has_header else list(self.names)
         options = arrow_csv.ReadOptions(block_size=BLOCK, column_names=header)
         # Threads of pyarrow read ahead and must not need the interpreter. This one unpacks a .gz.
-        with pa.input_stream(str(self.path)) as file:
+        with as_utf8(self.path, self.encoding) as path, pa.input_stream(str(path)) as file:
             try:
                 reader = arrow_csv.open_csv(file, read_options=options, parse_options=parse, convert_options=convert)
             except pa.ArrowInvalid as error:
@@ -159,9 +168,17 @@ class TableFile:
                     return
                 raise
             for i, batch in enumerate(reader, 1):
-                yield {name: batch.column(name) for name in names}
+                yield {name: self._put_points(batch.column(name)) for name in names}
                 progress(min(i * BLOCK, total), total)  # not how far the file was read, which is far ahead
             progress(total, total)
+
+    def _put_points(self, cells: Any) -> Any:
+        """The cells with points for decimal commas, where the numbers of the file have such."""
+        from pyarrow import compute
+
+        if self.decimal == ".":
+            return cells
+        return compute.replace_substring_regex(cells, r"^\s*([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)\s*$", r"\1.\2")
 
     def _read_whole(self, names: Sequence[str]) -> Cells:
         """All rows at once, from formats that pyarrow does not read."""
@@ -173,7 +190,7 @@ class TableFile:
         elif kind in EXCEL:
             frame = foreign_tables.read_excel(self.path)
         else:
-            frame = foreign_tables.read_separated(self.path, self.separator, self.names, self.has_header)
+            frame = foreign_tables.read_separated(self.path, self.separator, self.names, self.has_header, self.encoding)
         frame.columns = self.names
         return {name: pa.array(foreign_tables.make_cells(frame[name].tolist(), self.na)) for name in names}
 
@@ -188,10 +205,13 @@ class TableFile:
                 progress(done, total)
 
 
-def open_table(path: Path, may_lack_header: bool = False, form: TableFormat | None = None) -> TableFile:
+def open_table(
+    path: Path, may_lack_header: bool = False, form: TableFormat | None = None, guess: bool = False
+) -> TableFile:
     """Read the names of the columns and check them.
 
     may_lack_header: a first line of numbers is a row, unless it counts 0, 1, 2, ...; the columns are called f0, f1, ...
+    guess: find out how a file of text is written, and note what is unusual: its encoding, separators, decimal commas.
     """
     _need_pyarrow()
     form = form or TableFormat()
@@ -202,7 +222,8 @@ def open_table(path: Path, may_lack_header: bool = False, form: TableFormat | No
         names = _read_names(path, kind)
         _check_names(path, names, form)
         return TableFile(path, tuple(names), na=form.na)
-    names, separator = _read_header(path, form.separator or SEPARATED[kind])
+    style = _find_style(path, form, guess)
+    names, separator = _read_header(path, form.separator or style.separator, style.encoding)
     if form.columns and tuple(names) != form.columns:
         if len(names) != len(form.columns):
             many = count_things(len(names), "column")
@@ -220,7 +241,33 @@ def open_table(path: Path, may_lack_header: bool = False, form: TableFormat | No
                     "commas between columns and points in numbers, or say `separator` in [data]."
                 )
     _check_names(path, names, TableFormat())
-    return TableFile(path, tuple(names), separator=separator, na=form.na)
+    return TableFile(
+        path,
+        tuple(names),
+        separator=separator,
+        na=form.na,
+        encoding=style.encoding,
+        decimal=style.decimal,
+        notes=tuple(style.describe(path, SEPARATED[kind] or separator)),
+    )
+
+
+def _find_style(path: Path, form: TableFormat, guess: bool) -> TextStyle:
+    """How a file of text is written: as its ending says, or as it is guessed."""
+    usual = SEPARATED[get_kind(path)]
+    if not guess:
+        return TextStyle(find_encoding(path, form.encoding or "utf-8"), usual)
+    encoding = find_encoding(path, form.encoding)
+    if usual != ",":
+        return TextStyle(encoding, usual)
+    try:
+        return guess_style(path, encoding)
+    except (OSError, UnicodeError, EOFError) as error:
+        raise UsageError(f"{path} cannot be read as a table of text in {_name_encoding(encoding)} ({error}).") from None
+
+
+def _name_encoding(encoding: str) -> str:
+    return "UTF-8" if encoding == UTF8 else encoding
 
 
 def _check_names(path: Path, names: Sequence[str], form: TableFormat) -> None:
@@ -244,11 +291,10 @@ def _read_names(path: Path, kind: str) -> list[str]:
         return list(parquet.read_schema(path).names)
 
 
-def _read_header(path: Path, separator: str) -> tuple[list[str], str]:
+def _read_header(path: Path, separator: str, encoding: str) -> tuple[list[str], str]:
     """The cells of the first line, and what separates them: the mark in it, where `separator` is empty."""
-    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+        with open_text(path, encoding) as file:
             if not separator:
                 line = next((line for line in file if line.strip()), "")
                 separator = next((mark for mark in (",", "\t", ";", "|") if mark in line), BLANKS)
@@ -257,8 +303,8 @@ def _read_header(path: Path, separator: str) -> tuple[list[str], str]:
                 names: list[str] = next((line.split() for line in file if line.strip()), [])
             else:
                 names = next((cells for cells in csv.reader(file, delimiter=separator) if cells), [])
-    except (OSError, UnicodeDecodeError, EOFError, csv.Error) as error:
-        raise UsageError(f"{path} cannot be read as a table of text in UTF-8 ({error}).") from None
+    except (OSError, UnicodeError, EOFError, csv.Error) as error:
+        raise UsageError(f"{path} cannot be read as a table of text in {_name_encoding(encoding)} ({error}).") from None
     if not names:
         raise UsageError(f"{path} is empty: its first line must name the columns.")
     return [name.strip() for name in names] if get_kind(path) == ".data" else names, separator
@@ -324,13 +370,35 @@ def _to_numpy(array: Any, numeric: bool = False) -> NDArray[Any]:
     return values.astype(np.float64) if values.dtype.kind in "iuf" else values
 
 
+class _StandardOutput(io.RawIOBase):
+    """Bytes to where `print` writes."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        sys.stdout.write(self._decoder.decode(bytes(content)))
+        return len(content)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
 class TableWriter:
-    """Predictions to a `.csv` or `.parquet`, batch by batch; the file is there once all of it is."""
+    """Predictions to a `.csv` or `.parquet`, batch by batch; the file is there once all of it is.
+
+    To the path `-`, standard output, they are written as a .csv.
+    """
 
     def __init__(self, path: Path) -> None:
         _need_pyarrow()
-        if path.suffix.lower() not in WRITTEN:
-            raise UsageError(f"Predictions are written to a .csv or a .parquet file, and not to {path.name}.")
+        if path.suffix.lower() not in WRITTEN and path != STANDARD:
+            raise UsageError(
+                f"Predictions are written to a .csv or a .parquet file, or to standard output (-), not to {path.name}."
+            )
         self.path = path
         self._stack = ExitStack()
         self._writer: Any = None
@@ -343,7 +411,8 @@ class TableWriter:
     def write(self, columns: Mapping[str, NDArray[Any]]) -> None:
         import pyarrow as pa
 
-        table = pa.table({name: pa.array(values) for name, values in columns.items()})
+        arrays = {n: v if isinstance(v, pa.Array | pa.ChunkedArray) else pa.array(v) for n, v in columns.items()}
+        table = pa.table(arrays)
         with self._explain_errors():
             if self._writer is None:
                 self._writer = self._open(table.schema)
@@ -353,6 +422,8 @@ class TableWriter:
         from pyarrow import csv as arrow_csv
         from pyarrow import parquet
 
+        if self.path == STANDARD:
+            return arrow_csv.CSVWriter(_StandardOutput(), schema)
         kind = parquet.ParquetWriter if self.path.suffix.lower() == ".parquet" else arrow_csv.CSVWriter
         return kind(self._stack.enter_context(replace_file(self.path)), schema)
 
@@ -372,6 +443,8 @@ class TableWriter:
     def _explain_errors(self) -> Iterator[None]:
         try:
             yield
+        except BrokenPipeError:  # whoever reads standard output has seen enough
+            raise
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error.strerror or error}.") from error
 

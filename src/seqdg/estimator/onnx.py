@@ -219,6 +219,10 @@ def _make_example_table(preprocessing: Preprocessing, rows: int, draw: np.random
     from seqdg.data import Frame
 
     columns: dict[str, NDArray[Any]] = {}
+    for name in preprocessing.dates:
+        days = draw.integers(0, 20_000, rows).astype("M8[D]").astype("M8[us]")
+        days[draw.random(rows) < 0.1] = np.datetime64("NaT")
+        columns[name] = days
     for i, name in enumerate(preprocessing.numeric):
         mean, factor = preprocessing.scaling.mean.numpy()[i], preprocessing.scaling.factor.numpy()[i]
         with np.errstate(over="ignore"):

@@ -22,7 +22,7 @@ from seqdg.data.column_types import drop_gap_words
 from seqdg.data.container import Container, File, open_container
 from seqdg.data.decode import decode, require_pillow
 from seqdg.data.image_folder import SUFFIXES
-from seqdg.data.tables import TableFile, TableWriter, is_table, open_table
+from seqdg.data.tables import STANDARD, TableFile, TableFormat, TableWriter, is_table, open_table
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import Model, compute_softmax
 from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
@@ -97,23 +97,29 @@ def predict_file(
     force: bool = False,
     ids: Sequence[str] | None = None,
     na: Sequence[str] = (),
+    encoding: str = "",
 ) -> Tally:
     """Write a row per row of the data: its label and the probability of every class.
 
     force: replace a file that lies at `out`.   ids: columns to write beside the predictions, as they are; None: those
     that the model remembers and the table has.   na: words and numbers that are gaps, besides those that it remembers.
+    encoding: of a table of text; empty: told from the file.
     """
     if not data.exists():
         raise UsageError(f"There is no {data} to predict.")
-    if out.exists() and out.samefile(data):
+    taken = out.exists() and out != STANDARD
+    if taken and out.samefile(data):
         raise UsageError(f"--out is the table to predict itself, {data}, and would replace it: give another name.")
-    if out.exists() and not force:
+    if taken and not force:
         raise UsageError(f"{out} is there already: add --force to replace it, or give another --out.")
     tally = Tally()
     if is_table(data):
-        parts = _predict_table(_add_gaps(model, na), data, tally, progress, ids)
-    elif ids or na:
-        raise UsageError(f"--{'id' if ids else 'na'} is of a table, and {data} is none: leave it out.")
+        table = open_table(data, form=TableFormat(encoding=encoding), guess=True)
+        tally.note(list(table.notes))
+        parts = _predict_table(_add_gaps(model, na), table, tally, progress, ids)
+    elif ids or na or encoding:
+        option = "id" if ids else "na" if na else "encoding"
+        raise UsageError(f"--{option} is of a table, and {data} is none: leave it out.")
     else:
         parts = _predict_images(model, data, tally, progress)
     with TableWriter(out) as writer:
@@ -134,12 +140,11 @@ def _add_gaps(model: Model, na: Sequence[str]) -> Model:
 
 
 def _predict_table(
-    model: Model, data: Path, tally: Tally, progress: ProgressCallback, ids: Sequence[str] | None
+    model: Model, table: TableFile, tally: Tally, progress: ProgressCallback, ids: Sequence[str] | None
 ) -> Iterator[Columns]:
     if not isinstance(model.input, TableInput):
-        raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {data.name} is a table.")
+        raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {table.path.name} is a table.")
     preprocessing, label = model.input.preprocessing, model.facts.get("label")
-    table = open_table(data)
     kept = _choose_ids(model, table, ids, tally)
     wanted = list(preprocessing.names if preprocessing.named else [n for n in table.names if n not in kept])
     labels = [label] if label else []
