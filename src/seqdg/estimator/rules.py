@@ -1,0 +1,115 @@
+"""Rules of choice: which candidate is taken, by scores that the domain it is for has no part in.
+
+What is known of a candidate for a target is a score for each source domain s, more being better:
+
+    source-val      v_s: on validation rows of s, of the training on all sources
+    leave-one-out   h_s: on all rows of s, of a training on the other sources
+    both            (v_s + h_s) / 2
+
+The candidate with the best mean wins. A rule that ends in `-1se` takes the simplest candidate that is not told from it:
+with d_s the difference between the best one's score and its own,
+
+    mean(d) <= deviation(d) / sqrt(number of sources)
+
+(one standard error: Breiman et al., Classification and Regression Trees, 1984; here of paired differences, so that easy
+and hard domains do not count as noise). Simple is what has few parts to go wrong: a linear model, then AGG, then its
+averages, then other models without a net, then the rest, in the order in which they were named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from seqdg.base.errors import UsageError, unknown
+from seqdg.results.select import average_finite
+
+SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE = "source-val", "leave-one-out", "both", "oracle"
+BASES = (SOURCE_VAL, LEAVE_ONE_OUT, BOTH)
+ENDING = "-1se"
+RULES = (*BASES, *(base + ENDING for base in BASES))
+DEFAULT = BOTH + ENDING
+REPORTED = (*BASES, ORACLE)  # beside the one that chooses
+MOST_NESTED = 6  # domains up to which pairs of them are held out, unless the user says otherwise
+SIMPLEST = (
+    "logistic", "ridge", "agg", "agg+ema", "agg+sma", "agg+swad", "knn", "svc", "random-forest", "extra-trees",
+    "hist-gradient-boosting",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The place of what was chosen among candidates that begin with the simplest, and why.
+
+    best: the place of the best mean.   gap: by how much the best one's mean exceeds that of the simplest.   error: the
+    standard error of this, over so many domains; nan of one.
+    """
+
+    place: int
+    best: int
+    simplest: int
+    gap: float
+    error: float
+    domains: int
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the best one is told from the simplest."""
+        return is_told(self.gap, self.error)
+
+
+def split_rule(rule: str) -> tuple[str, bool]:
+    """Split a rule into what it looks at, and whether it leans to the simplest."""
+    return (rule.removesuffix(ENDING), True) if rule.endswith(ENDING) else (rule, False)
+
+
+def looks_at_held_out(rule: str) -> bool:
+    """Whether a rule needs scores on sources that were held out."""
+    return split_rule(rule)[0] in (LEAVE_ONE_OUT, BOTH)
+
+
+def check_rules(select: str, rules: Sequence[str]) -> None:
+    """Raise a UsageError for a rule that does not exist or that cannot choose for a domain without labels."""
+    if select == ORACLE:
+        raise UsageError(f"oracle chooses by the held-out domain, and the next domain has no labels: use {DEFAULT}.")
+    for rule, allowed in ((select, RULES), *((rule, (*RULES, ORACLE)) for rule in rules)):
+        if rule not in allowed:
+            raise unknown("selection rule", str(rule), allowed)
+
+
+def rank_simplicity(name: str) -> tuple[int, int]:
+    """Return a rank by which names are sorted from the simplest on; those of one rank stay in their order."""
+    if name in SIMPLEST:
+        return SIMPLEST.index(name), 0
+    return len(SIMPLEST), name.count("+")
+
+
+def choose(scores: Sequence[Sequence[float] | None], leans: bool) -> Choice | None:
+    """Choose among candidates, from the simplest on, by their scores on each source; None where none has any.
+
+    scores: None for a candidate whose training diverged.   leans: to the simplest that is not told from the best.
+    """
+    means = [math.nan if s is None else average_finite(s) for s in scores]
+    known = [i for i, mean in enumerate(means) if math.isfinite(mean)]
+    if not known:
+        return None
+    best = max(known, key=lambda i: (round(means[i], 9), -i))
+    gaps = {i: compare_scores(scores[best] or (), scores[i] or ()) for i in known}
+    chosen = next(i for i in known if i == best or not is_told(*gaps[i])) if leans else best
+    sources = sum(map(math.isfinite, scores[best] or ()))
+    return Choice(chosen, best, known[0], *gaps[known[0]], sources)
+
+
+def compare_scores(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Return the mean paired difference of scores over domains and its standard error; nan of fewer than two."""
+    gaps = [a - b for a, b in zip(first, second, strict=True) if math.isfinite(a) and math.isfinite(b)]
+    if not gaps:
+        return math.nan, math.nan
+    return fmean(gaps), stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
+
+
+def is_told(gap: float, error: float) -> bool:
+    """Whether a gap exceeds its standard error; one that nothing is known of does not."""
+    return round(gap, 9) > round(error, 9) if math.isfinite(error) else False
