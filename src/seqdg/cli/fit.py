@@ -28,6 +28,7 @@ DataArgument = Annotated[
 ]
 
 DEFAULT = "fo-s-mldg"
+SELECT = "both-1se"
 
 
 def fit(
@@ -51,8 +52,20 @@ def fit(
     search: options.Search = 1,
     sampler: Annotated[str, typer.Option(metavar="random|optuna", help="How --search draws candidates.")] = "random",
     select: Annotated[
-        str, typer.Option(metavar="source-val|leave-one-out", help="The rule that --choose follows.")
-    ] = "source-val",
+        str,
+        typer.Option(
+            metavar="source-val|leave-one-out|both[-1se]",
+            help="The rule that --choose follows: validation rows of the sources, sources held out in turn, or their "
+            "mean; with -1se, the simplest candidate within one standard error of the best.",
+        ),
+    ] = SELECT,
+    nested: Annotated[
+        bool | None,
+        typer.Option(
+            help="Hold out pairs of domains, so that --choose is judged on domains that it has not seen.  [default: up "
+            "to 6 domains]"
+        ),
+    ] = None,
     criterion: Annotated[
         str,
         typer.Option(
@@ -130,7 +143,7 @@ def fit(
         if choose:
             comparison = _compare(
                 announcement, rows, template, options.split_names(algorithms), settings or (), search=search,
-                sampler=sampler, select=select, seeds=seeds, workers=workers, **where,
+                sampler=sampler, select=select, seeds=seeds, workers=workers, nested=nested, **where,
             )  # fmt: skip
             typer.echo(str(comparison), nl=False)
             model = comparison.estimator
@@ -163,7 +176,7 @@ def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, s
         raise UsageError("--algorithms are those to choose from: add --choose, or give one as --algorithm.")
     if not choose and search != 1:
         raise UsageError("--search makes candidates to choose from: add --choose.")
-    if not choose and select != "source-val":
+    if not choose and select != SELECT:
         raise UsageError("--select says how to choose: add --choose.")
 
 

@@ -106,7 +106,8 @@ def _describe_expectation(facts: Text) -> str:
     estimate = facts.get("estimate")
     if not estimate:
         return "No estimate was made for a domain that it has never seen. `seqdg.compare` and `seqdg fit` make one."
-    lines = [estimate["sentence"], "", *estimate["how"], "", "With each domain held out in turn:", ""]
+    drivers = [estimate["drivers"]] if estimate.get("drivers") else []  # older models have none
+    lines = [estimate["sentence"], *drivers, "", *estimate["how"], "", "With each domain held out in turn:", ""]
     lines += draw_metric_table(estimate["held_out"])
     return "\n".join([*lines, "", *estimate["warnings"]]).rstrip()
 

@@ -26,16 +26,27 @@ from seqdg.core.registry import list_algorithms
 from seqdg.core.settings import flatten_settings, parse_settings
 from seqdg.data import checks
 from seqdg.estimator.classifier import DomainClassifier
-from seqdg.estimator.comparison import CHOSEN, ORACLE, Comparison, Winner
+from seqdg.estimator.comparison import CHOSEN, Comparison, Reason, Winner
 from seqdg.estimator.recipe import Recipe, to_plain
+from seqdg.estimator.rules import (
+    DEFAULT,
+    LEAVE_ONE_OUT,
+    MOST_NESTED,
+    ORACLE,
+    REPORTED,
+    RULES,
+    SOURCE_VAL,
+    Choice,
+    check_rules,
+    looks_at_held_out,
+    split_rule,
+)
 from seqdg.estimator.runs import KeptRecords, identify_comparison
-from seqdg.estimator.sweep import LEAVE_ONE_OUT, Contender, Sweep
+from seqdg.estimator.sweep import Contender, Sweep
 from seqdg.estimator.user_data import UserData, make_user_data, read_input, read_labels
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.device import choose_device
 
-SOURCE_VAL = "source-val"
-RULES = (SOURCE_VAL, LEAVE_ONE_OUT, ORACLE)
 SAMPLERS = ("random", "optuna")
 BASELINE = "agg"
 USUAL = ("agg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg", "undo-bias", "s-undo-bias", "ensemble", "dann", "crossgrad")
@@ -52,9 +63,9 @@ def compare(
     search: int = 1,
     sampler: str = "random",
     seeds: int = 3,
-    select: str = SOURCE_VAL,
+    select: str = DEFAULT,
     criterion: str | None = None,
-    rules: Sequence[str] = RULES,
+    rules: Sequence[str] = REPORTED,
     baseline: str | None = BASELINE,
     refit: bool = True,
     workers: int = 0,
@@ -64,6 +75,7 @@ def compare(
     address: str | None = None,
     runs: str | Path | None = None,
     say: Callable[[str], None] = lambda sentence: None,
+    nested: bool | None = None,
 ) -> Comparison:
     """Train every algorithm with every domain held out in turn, in stacks; then fit the winner on all domains.
 
@@ -73,9 +85,13 @@ def compare(
     search: candidates per algorithm, as many for each; the first has its settings as they are, the others are drawn
         from the ranges beside them and from a tenth to twice the learning rate, at random or by Optuna (sampler).
     seeds: trials of everything.
-    select: the rule that chooses the winner, settings and step: `source-val`, validation rows of the source domains; or
-        `leave-one-out`, how well each source is served by training on the other sources.   criterion: what it looks at.
-    rules: those that are reported. Without `leave-one-out`, which holds out pairs of domains, less is trained.
+    select: the rule that chooses the winner and its settings: `source-val`, by validation rows of the source domains;
+        `leave-one-out`, by how well each source is served by training on the others, which also chooses the step; or
+        `both`, by the mean of the two. With `-1se` after it, the simplest candidate wins that is within one standard
+        error of the best (`seqdg.estimator.rules`).   criterion: what it looks at.
+    rules: others that are reported. With `source-val` alone, less is trained.
+    nested: hold out pairs of domains, so that a choice that is judged on a domain has seen nothing of it. None: up to 6
+        domains. False: it is made by scores on the other domains, of trainings that knew that domain.
     baseline: always among the algorithms; the others must be distinguishable from it.
     workers: processes to train in; 0 is this one. A script that asks for more needs `if __name__ == "__main__":`.
     members: how many nets predict together, in every trial; by default as many as the estimator says.
@@ -94,15 +110,15 @@ def compare(
     _check_data(user_data, recipe)
     where, device = _choose_executor(executor, workers, address, recipe.device)
     recipe = replace(recipe, device=device)
-    count = len(user_data.dataset.domains)
-    within = count > 2 and (LEAVE_ONE_OUT in rules or select == LEAVE_ONE_OUT)
+    within = any(map(looks_at_held_out, (select, *rules)))
     sweep = Sweep(user_data, recipe, range(recipe.seed, recipe.seed + seeds), where, within, show)
     names, notes = _list_names(algorithms, baseline, sweep)
     searches = _make_searches(names, settings or {}, search, sampler, recipe)
-    reported = _choose_rules(rules, select, searches, sweep, notes)
+    sweep.nested = _decide_nesting(nested, searches, sweep, notes)
+    reported = tuple(rule for rule in (*RULES, ORACLE) if rule in rules or rule == select)
     targets: list[Target] = [(), *((d,) for d in user_data.dataset.domains)]
     if runs is not None:
-        how = [names, settings, search, sampler, seeds, select, criterion, tuple(rules), baseline]
+        how = [names, settings, search, sampler, seeds, select, criterion, tuple(rules), baseline, sweep.nested]
         sweep.memory = KeptRecords(Path(runs), identify_comparison(user_data, recipe, how), say)
     try:
         sweep.run(searches, targets, select, criterion)
@@ -180,14 +196,8 @@ def _parse_rate(name: str, text: str) -> float:
 
 
 def _check(select: str, criterion: str, rules: Sequence[str], sampler: str, seeds: int) -> None:
-    if select == ORACLE:
-        raise UsageError(f"oracle chooses by the held-out domain, and the next domain has no labels: use {SOURCE_VAL}.")
-    for kind, name, allowed in (
-        ("selection rule", select, RULES[:2]),
-        *(("selection rule", rule, RULES) for rule in rules),
-        ("criterion", criterion, CRITERIA),
-        ("sampler", sampler, SAMPLERS),
-    ):
+    check_rules(select, rules)
+    for kind, name, allowed in (("criterion", criterion, CRITERIA), ("sampler", sampler, SAMPLERS)):
         if name not in allowed:
             raise unknown(kind, str(name), allowed)
     if seeds < 1:
@@ -268,23 +278,30 @@ def _expand_settings(name: str, values: Mapping[str, Any], recipe: Recipe) -> li
     return [Proposal(algorithm, float(lr)) for algorithm in settings for lr in rates]
 
 
-def _choose_rules(
-    rules: Sequence[str], select: str, searches: Mapping[str, Search], sweep: Sweep, notes: list[str]
-) -> tuple[str, ...]:
-    """Choose the rules that can be reported for some algorithm."""
-    inner = {name: sweep.check(Contender(name, *search.first)) for name, search in searches.items()}
-    unable = [name for name, able in inner.items() if not able]
-    if select == LEAVE_ONE_OUT and unable:
+def _decide_nesting(wanted: bool | None, searches: Mapping[str, Search], sweep: Sweep, notes: list[str]) -> bool:
+    """Decide whether pairs of domains are held out, and say so where they are not."""
+    unable = [name for name, search in searches.items() if not sweep.check(Contender(name, *search.first))]
+    if not sweep.within:
+        return True
+    count = len(sweep.domains)
+    if wanted and unable:
         raise UsageError(
-            f"Choosing by leave-one-out holds out two domains, which leaves too few for {', '.join(unable)}: "
-            f"leave these out, or choose by {SOURCE_VAL}."
+            f"A nested comparison holds out two domains of {count}, which leaves too few for {', '.join(unable)}: "
+            "leave these out, or leave nested out."
         )
-    reported = [rule for rule in RULES if rule in rules or rule == select]
-    if LEAVE_ONE_OUT in reported and unable:
-        notes.append(f"leave-one-out is not known for {', '.join(unable)}: two held-out domains leave too few.")
-        if len(unable) == len(inner):
-            reported.remove(LEAVE_ONE_OUT)
-    return tuple(reported)
+    if not unable and (wanted if wanted is not None else count <= MOST_NESTED):
+        return True
+    why = (
+        f"they would leave too few for {', '.join(unable)}"
+        if unable
+        else f"that would be {count * (count - 1) // 2} more trainings of every candidate and seed (nested=True, or "
+        "--nested, makes them)"
+    )
+    notes.append(
+        f"No pairs of the {count} domains are held out: {why}. The choice that is judged on a domain is made by scores "
+        "on the others, of trainings that knew that domain; the expectation may be slightly too good."
+    )
+    return False
 
 
 def _make_comparison(
@@ -298,11 +315,12 @@ def _make_comparison(
     notes: Sequence[str],
 ) -> Comparison:
     targets: list[Target] = [(d,) for d in sweep.domains]
-    scored = [(sweep.score((), c, select, criterion), c) for c in sweep.tried[()]]
-    known = [(score[0], -i, score[1], c) for i, (score, c) in enumerate(scored) if score is not None]
-    if not known:
+    choice, candidates = sweep.choose((), names, select, criterion)
+    if choice is None:
         raise UsageError("Training diverged for every candidate. Choose a smaller lr.")
-    _, _, step, best = max(known, key=lambda entry: entry[:2])
+    best = candidates[choice.place]
+    base, data = split_rule(select)[0], sweep.user_data.dataset
+    step = sweep.score_sources((), best, select, criterion)[1]
     return Comparison(
         domains=sweep.domains,
         algorithms={name: max(sum(c.name == name for c in sweep.tried[t]) for t in targets) for name in searches},
@@ -312,14 +330,22 @@ def _make_comparison(
         winner=Winner(
             best.name,
             flatten_settings(best.algorithm),
-            step if select == LEAVE_ONE_OUT and find_learner(best.name).takes_steps else None,
+            step if base == LEAVE_ONE_OUT and find_learner(best.name).takes_steps else None,
             best.lr if best.lr != sweep.recipe.protocol.lr else None,
         ),
         outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion)] for r in rules},
         chosen={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion, CHOSEN)] for r in rules},
         baseline=baseline,
         notes=tuple(notes),
+        rows={d: len(data.rows(d)) for d in sweep.domains},
+        reason=_explain(choice, candidates),
+        nested=sweep.nested,
     )
+
+
+def _explain(choice: Choice, candidates: Sequence[Contender]) -> Reason:
+    best, simplest = candidates[choice.best].name, candidates[choice.simplest].name
+    return Reason(best, simplest, choice.gap, choice.error, choice.domains, choice.is_told)
 
 
 def _refit_winner(comparison: Comparison, template: DomainClassifier, x: Any, y: Any, domains: Any) -> Comparison:

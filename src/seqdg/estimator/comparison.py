@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
-from scipy import stats
-
 from seqdg.base.words import count_things
+from seqdg.estimator.rules import ENDING, ORACLE, split_rule
 from seqdg.report.text import align_columns
 from seqdg.results.criteria import CRITERIA
+from seqdg.results.next_domain import NextDomain, predict_next_domain
 from seqdg.results.select import Outcome
-from seqdg.results.statistics import PairedDifference, compare_pairs, format_p
+from seqdg.results.statistics import PairedDifference, compare_pairs
 from seqdg.results.summary import AVERAGE, WORST
 
-CHOSEN, ORACLE = "chosen", "oracle"
-LEVEL = 0.95
+CHOSEN = "chosen"
 Scores = dict[str, float | None]  # by domain, and AVERAGE and WORST
 
 
@@ -30,6 +29,19 @@ class Winner:
     settings: Mapping[str, Any]
     step: int | None  # whose weights are kept; None: the step that validates best
     lr: float | None = None  # None: that of the estimator
+
+
+@dataclass(frozen=True)
+class Reason:
+    """How the best candidate compares with the simplest one by the rule's scores, more being better: by how much its
+    mean is ahead, and the standard error of this over so many domains."""
+
+    best: str
+    simplest: str
+    gap: float
+    error: float
+    domains: int
+    is_told: bool
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,9 @@ class Comparison:
     chosen: Mapping[str, Sequence[Outcome]]  # by rule, which chooses the algorithm too
     baseline: str | None
     notes: tuple[str, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)  # of each domain
+    reason: Reason | None = None  # for the choice
+    nested: bool = True  # whether what was chosen for a domain is chosen without anything that has seen it
     estimator: Any = field(default=None, compare=False)  # the winner, fitted on all domains
 
     @property
@@ -74,13 +89,19 @@ class Comparison:
         return self.scores()[CHOSEN][AVERAGE]
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """Where the next domain lies with a probability of 95 %, if domains are drawn from a normal distribution."""
-        values = [v for d in self.domains if (v := self.scores()[CHOSEN][d]) is not None]
-        if len(values) < 2:
+    def next_domain(self) -> NextDomain | None:
+        """What the scores of the choice on the known domains say of the next; None where none is known."""
+        scores = self.scores()[CHOSEN]
+        known = {d: v for d in self.domains if (v := scores[d]) is not None}
+        if not known:
             return None
-        low, high = predict_interval(values)
-        return max(0.0, low), high if self.criterion == "log_loss" else min(1.0, high)
+        return predict_next_domain(list(known.values()), [self.rows.get(d, 1) for d in known], self.criterion)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where the next domain lies with a probability of 90 %, if it is drawn as the known ones were."""
+        found = self.next_domain
+        return None if found is None else (found.low, found.high)
 
     @property
     def paired(self) -> list[PairedDifference]:
@@ -94,37 +115,51 @@ class Comparison:
     @property
     def warnings(self) -> list[str]:
         """Reasons not to trust the choice."""
-        reasons, tested = [], self.paired
-        better = [p for p in tested if p.distinguishable and ((p.difference or 0.0) > 0) == p.higher]
-        if tested and not better:
-            sign = 1 if CRITERIA[self.criterion].higher_is_better else -1
-            best = max(tested, key=lambda p: -math.inf if p.difference is None else sign * p.difference)
-            gap = (
-                ""
-                if best.difference is None
-                else f" (the most is {best.algorithm}: {_format_gap(best, self.criterion)})"
-            )
-            reasons.append(
-                f"No algorithm is distinguishably better than {self.baseline} on these domains{gap}: "
-                f"{self.baseline} is as good a choice, and simpler."
+        warnings, why = [], self.reason
+        leans = split_rule(self.select)[1]
+        if why is not None and not leans and why.best != why.simplest and not why.is_told:
+            warnings.append(
+                f"{why.best} was chosen, but it is not told from {why.simplest}, which is simpler "
+                f"({self._format_gap()}): the rule {self.select}{ENDING} takes the simpler one."
             )
         lost = sum(o.value is None for o in self.chosen[self.select])
         if lost:
-            reasons.append(f"All candidates diverged for {lost} of {len(self.chosen[self.select])} choices.")
-        return reasons
+            warnings.append(f"All candidates diverged for {lost} of {len(self.chosen[self.select])} choices.")
+        return warnings
 
     @property
     def sentence(self) -> str:
         """What to expect on the next domain."""
         unit, name = CRITERIA[self.criterion], self.criterion.replace("_", " ").replace("auroc", "AUROC")
-        if self.expected is None:
+        if self.expected is None or self.interval is None:
             return f"Nothing can be said of the {name} on the next domain: training diverged."
         percent = " %" if unit.factor == 100 else ""
-        text = f"Expected {name} on the next domain: {unit.factor * self.expected:.{unit.digits}f}{percent}"
-        if self.interval is None:
-            return f"{text} (from one domain, so nothing is known of how domains differ)."
         low, high = (f"{unit.factor * v:.{unit.digits}f}" for v in self.interval)
-        return f"{text} (95 % interval {low} to {high}, from {len(self.domains)} domains, each held out in turn)."
+        return (
+            f"Expected {name} on the next domain: {unit.factor * self.expected:.{unit.digits}f}{percent} (90 % "
+            f"interval {low} to {high}, from {len(self.domains)} domains, each held out in turn)."
+        )
+
+    @property
+    def drivers(self) -> str:
+        """What makes the interval as wide as it is, and what one more domain would do."""
+        found = self.next_domain
+        if found is None:
+            return ""
+        if found.differ is None:
+            differ = (
+                "Of one domain nothing is known of how domains differ: the interval is that of many other data sets."
+            )
+        else:
+            differ = (
+                f"The {len(found.known)} domains differ by {self._format_width(found.differ)} (standard deviation); if "
+                f"they did not, the interval would be {self._format_width(found.rows_alone)} wide, by the number of "
+                "rows alone."
+            )
+        now, then = self._format_width(found.width), self._format_width(found.narrower)
+        if found.narrower >= 0.98 * found.width:
+            return f"{differ} It is {now} wide; one more domain would hardly change that."
+        return f"{differ} It is {now} wide; one more domain would narrow it to about {then}."
 
     @property
     def how(self) -> list[str]:
@@ -136,19 +171,49 @@ class Comparison:
         rules = {
             "source-val": "by validation rows of the source domains",
             "leave-one-out": "by how well it served each domain after training on the others",
+            "both": "by validation rows of the source domains, and by how well it served each after training on others",
         }
         if tried == 1:
             return [f"{self.winner.algorithm} ({settings}) was given, not chosen; {count_things(self.seeds, 'seed')}."]
+        anew = "without it" if self.nested else "by the scores on the others"
         return [
             f"{self.winner.algorithm} ({settings}) was chosen among {tried} candidates of {len(self.algorithms)} "
-            f"algorithms {rules[self.select]}; {count_things(self.seeds, 'seed')}.",
-            "The expectation is that of this choice as a whole, made anew for every held-out domain without it.",
+            f"algorithms {rules[split_rule(self.select)[0]]}; {count_things(self.seeds, 'seed')}.",
+            *self._explain_choice(),
+            f"The expectation is that of this choice as a whole, made anew for every held-out domain {anew}.",
         ]
+
+    def _explain_choice(self) -> list[str]:
+        """Say how the winner compares with the best and the simplest, where the rule leans to the simplest."""
+        why = self.reason
+        if why is None or not split_rule(self.select)[1]:
+            return []
+        if why.best == why.simplest:
+            return [f"{why.best} is the simplest and scores best."]
+        if self.winner.algorithm == why.best:
+            return [f"It is told from {why.simplest}, the simplest: {self._format_gap()}."]
+        if self.winner.algorithm == why.simplest:
+            return [f"{why.best} scores best, but is not told from {why.simplest}, the simplest: {self._format_gap()}."]
+        return [f"{why.best} scores best, but {self.winner.algorithm} is simpler and is not told from it."]
+
+    def _format_gap(self) -> str:
+        unit, why = CRITERIA[self.criterion], self.reason
+        assert why is not None
+        gap = f"{unit.factor * why.gap + 0.0:.{unit.digits}f} {unit.points}".rstrip()
+        over = f"over {count_things(why.domains, 'domain')}"
+        if not math.isfinite(why.error):
+            return f"ahead by {gap} {over}, too few for a standard error"
+        return f"ahead by {gap} with a standard error of {unit.factor * why.error:.{unit.digits}f} {over}"
+
+    def _format_width(self, value: float) -> str:
+        unit = CRITERIA[self.criterion]
+        return f"{unit.factor * value:.{unit.digits}f} {unit.points}".rstrip()
 
     def describe(self) -> dict[str, Any]:
         """Return what the model's card says, as JSON holds it."""
         return {
             "sentence": self.sentence,
+            "drivers": self.drivers,
             "how": self.how,
             "criterion": self.criterion,
             "select": self.select,
@@ -159,7 +224,11 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        parts = [_draw_domains(self), _draw_rules(self), "\n".join([*self.how, self.sentence, *self.warnings])]
+        parts = [
+            _draw_domains(self),
+            _draw_rules(self),
+            "\n".join([*self.how, self.sentence, self.drivers, *self.warnings]),
+        ]
         return "\n\n".join([*parts, *(f"note: {note}" for note in self.notes)]) + "\n"
 
     def _average(self, outcomes: Sequence[Outcome], criterion: str) -> Scores:
@@ -170,14 +239,6 @@ class Comparison:
         known = [v for v in row.values() if v is not None]
         worst = min if CRITERIA[criterion].higher_is_better else max
         return {**row, AVERAGE: fmean(known) if known else None, WORST: worst(known) if known else None}
-
-
-def predict_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the limits of one more value with a probability of LEVEL, if all come from one normal distribution whose
-    mean and deviation are known from these n values alone:  mean +- t(n - 1) * deviation * sqrt(1 + 1 / n)."""
-    n = len(values)
-    reach = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * stdev(values) * math.sqrt(1 + 1 / n)
-    return fmean(values) - reach, fmean(values) + reach
 
 
 def _measure(outcome: Outcome, criterion: str) -> float | None:
@@ -197,14 +258,6 @@ def _format_setting(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_format_setting, value))})"
     return f"{value:.4g}" if isinstance(value, float) and value != round(value, 1) else str(value)
-
-
-def _format_gap(best: PairedDifference, criterion: str) -> str:
-    unit = CRITERIA[criterion]
-    assert best.difference is not None
-    p = f", {format_p(best.p_holm)}" if best.p_holm is not None else ""
-    gap = round(best.difference, unit.digits) + 0.0  # turns -0.0 into 0.0
-    return f"{gap:+.{unit.digits}f} {unit.points}".rstrip() + f" over {best.pairs} pairs{p}"
 
 
 def _draw_domains(comparison: Comparison) -> str:

@@ -3,12 +3,18 @@
 A *target* says what a choice is for: `(d,)` is the choice that is judged on domain d, which stays unseen; `()` is the
 final choice, with all domains known. A choice for a target uses the sources alone: their validation rows in the trial
 with the target held out, and how well trials without the target and without one source do on that source.
+
+For n domains the latter are n (n - 1) / 2 pairs. Where these are too many, the choice is *almost nested*: a source's
+score is that of the trial with this source alone held out, which is there already. That trial has trained on the
+target, so what is chosen for it is not quite what would have been chosen without it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 from seqdg.base.errors import UsageError
 from seqdg.bench.execute import Memory, execute
@@ -19,14 +25,22 @@ from seqdg.bench.progress import Progress
 from seqdg.bench.search import Proposal, Search, Target
 from seqdg.bench.trial import Trial
 from seqdg.core.algorithm import Settings
+from seqdg.core.names import shorten
 from seqdg.core.settings import adapt_to_path, describe_settings
 from seqdg.estimator.recipe import Recipe
+from seqdg.estimator.rules import BOTH, LEAVE_ONE_OUT, ORACLE, Choice, choose, rank_simplicity, split_rule
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import UserData
-from seqdg.results.record import DIVERGED, DONE, Record
-from seqdg.results.select import Outcome, score_by_leave_one_out, score_by_validation, select_outcomes
-
-LEAVE_ONE_OUT = "leave-one-out"
+from seqdg.results.criteria import score
+from seqdg.results.record import DONE, Record
+from seqdg.results.select import (
+    Outcome,
+    average_finite,
+    score_by_leave_one_out,
+    score_by_validation,
+    score_sources_by_validation,
+    select_outcomes,
+)
 
 
 @dataclass(frozen=True)
@@ -46,11 +60,14 @@ class Sweep:
     executor: Executor
     within: bool  # whether to run what leave-one-out within the sources needs
     show: Callable[[Progress], None] = lambda progress: None
+    nested: bool = True  # whether that holds out the target too, in pairs
     memory: Memory = field(default_factory=Memory)
     tried: dict[Target, list[Contender]] = field(default_factory=dict)
     planned: set[str] = field(default_factory=set)  # keys of trials; what the memory holds of them is not run again
 
     def __post_init__(self) -> None:
+        self._trials: dict[tuple[Target, Contender], list[Trial]] = {}
+        self._scores: dict[tuple[Target, Contender, str, str], tuple[list[float] | None, int]] = {}
         self.task, self.net = make_task(self.user_data, self.recipe, scaled=False)
 
     @property
@@ -94,9 +111,60 @@ class Sweep:
     def score(self, target: Target, candidate: Contender, rule: str, criterion: str) -> tuple[float, int] | None:
         """Score a candidate by what may be known for a target, more being better, and return its best step too; None
         where training diverged."""
-        if rule == LEAVE_ONE_OUT:
-            return score_by_leave_one_out(self._list_inner(target, candidate), criterion)
-        return score_by_validation(self.list_records(target, candidate), criterion)
+        scores, step = self.score_sources(target, candidate, rule, criterion)
+        mean = average_finite(scores or ())
+        return (mean, step) if math.isfinite(mean) else None
+
+    def score_sources(
+        self, target: Target, candidate: Contender, rule: str, criterion: str
+    ) -> tuple[list[float] | None, int]:
+        """Score a candidate on every source by the rule, as the mean over seeds, and return its best step too."""
+        place = (target, candidate, split_rule(rule)[0], criterion)
+        if place not in self._scores:
+            self._scores[place] = self._score_sources(*place)
+        return self._scores[place]
+
+    def _score_sources(
+        self, target: Target, candidate: Contender, base: str, criterion: str
+    ) -> tuple[list[float] | None, int]:
+        sources = self._list_sources(target)
+        if base == LEAVE_ONE_OUT:
+            inner = self._list_inner(target, candidate)
+            found = score_by_leave_one_out(inner, criterion)
+            if found is None:
+                return None, 0
+            steps = {record.key: found[1] for record, _ in inner}
+            return _average_by_source(inner, steps, sources, criterion), found[1]
+        records = self.list_records(target, candidate)
+        validated = score_by_validation(records, criterion)
+        if validated is None:
+            return None, 0
+        by_seed = [score_sources_by_validation(record.history, criterion) for record in records]
+        scores = [fmean(values) for values in zip(*by_seed, strict=True)]
+        if base == BOTH:
+            inner = self._list_inner(target, candidate)
+            stops = {record.key: score_by_validation([record], criterion) for record, _ in inner}
+            if any(stop is None for stop in stops.values()):
+                return None, 0
+            steps = {key: stop[1] for key, stop in stops.items() if stop is not None}
+            held_out = _average_by_source(inner, steps, sources, criterion)
+            scores = [average_finite(pair) for pair in zip(scores, held_out, strict=True)]
+        return scores, validated[1]
+
+    def choose(
+        self, target: Target, names: Sequence[str], rule: str, criterion: str
+    ) -> tuple[Choice | None, list[Contender]]:
+        """Choose for a target among all candidates of these names; return them too, from the simplest on."""
+        candidates = [c for c in self.tried.get(target, []) if c.name in names]
+        candidates.sort(key=lambda c: rank_simplicity(shorten(c.name)))
+        scores = [self.score_sources(target, c, rule, criterion)[0] for c in candidates]
+        return choose(scores, split_rule(rule)[1]), candidates
+
+    def count_trainings(self, candidates: int) -> int:
+        """Count the trainings that so many candidates take."""
+        n = len(self.domains)
+        pairs = n * (n - 1) // 2 if self.within and self.nested else 0
+        return candidates * len(self.seeds) * (1 + n + pairs)
 
     def list_records(self, held_out: Target, candidate: Contender) -> list[Record]:
         """List the records of a candidate, one per seed."""
@@ -107,18 +175,33 @@ class Sweep:
     ) -> list[Outcome]:
         """Select what a choice by the rule reaches on a target, for each algorithm and seed. With a label, choose among
         all candidates of the algorithms together."""
-        records: list[Record] = []
-        for candidate in (c for c in self.tried.get(target, []) if c.name in names):
-            outer = self.list_records(target, candidate)
-            if rule == LEAVE_ONE_OUT:
-                if not self.check(candidate):
-                    continue
-                inner = [record for record, _ in self._list_inner(target, candidate)]
-                if any(r.status != DONE for r in inner):
-                    outer, inner = [replace(r, status=DIVERGED) for r in outer], []
-                outer += inner
-            records += [_relabel(r, label) for r in outer] if label else outer
-        return select_outcomes(records, rule, criterion)
+        if rule == ORACLE:
+            tried = [c for c in self.tried.get(target, []) if c.name in names]
+            records = [r for c in tried for r in self.list_records(target, c)]
+            return select_outcomes([_relabel(r, label) for r in records] if label else records, rule, criterion)
+        if not label:
+            return [o for name in names for o in self._select_chosen(target, [name], rule, criterion, "")]
+        return self._select_chosen(target, names, rule, criterion, label)
+
+    def _select_chosen(
+        self, target: Target, names: Sequence[str], rule: str, criterion: str, label: str
+    ) -> list[Outcome]:
+        choice, candidates = self.choose(target, names, rule, criterion)
+        if not candidates:
+            return []
+        candidate = candidates[choice.place if choice else 0]
+        step = self.score_sources(target, candidate, rule, criterion)[1]
+        outcomes = []
+        for record in self.list_records(target, candidate):
+            if split_rule(rule)[0] != LEAVE_ONE_OUT:
+                found = score_by_validation([record], criterion)
+                step = found[1] if found is not None else 0
+            evaluation = next((e for e in record.history if e.step == step), None)
+            diverged = choice is None or evaluation is None or record.status != DONE
+            value = None if diverged or evaluation is None else evaluation.held_out[criterion][0]
+            shown = _relabel(record, label) if label else record
+            outcomes.append(Outcome(shown.algorithm, target[0], record.seed, value, step, shown))
+        return outcomes
 
     def _list_inner(self, target: Target, candidate: Contender) -> list[tuple[Record, str]]:
         """List the trainings without the target and one source more, each with that source."""
@@ -129,8 +212,8 @@ class Sweep:
         ]
 
     def _list_trials(self, target: Target, candidate: Contender) -> list[Trial]:
-        trials = self._make_trials(target, candidate)
-        if self.within and (not target or self.check(candidate)):
+        trials = list(self._make_trials(target, candidate))
+        if self.within:
             for source in self._list_sources(target):
                 trials += self._make_trials(self._hold_out(target, source), candidate)
         return trials
@@ -139,17 +222,23 @@ class Sweep:
         return [d for d in self.domains if d not in target]
 
     def _hold_out(self, target: Target, source: str) -> Target:
-        """Add a source to the target, in the order of the domains, so that a pair is one trial in either order."""
-        return tuple(d for d in self.domains if d in (*target, source))
+        """Add a source to the target, in the order of the domains, so that a pair is one trial in either order. Where
+        choices are almost nested, it is the source alone."""
+        return tuple(d for d in self.domains if d in (*target, source)) if self.nested else (source,)
 
     def _make_trials(self, held_out: Target, candidate: Contender) -> list[Trial]:
         """Make a trial per seed."""
-        count = len(self.domains)
-        settings = describe_settings(adapt_to_path(candidate.algorithm, count, count - 1))
-        protocol = replace(self.recipe.protocol, lr=candidate.lr)
-        if not find_learner(candidate.name).takes_steps:
-            protocol = replace(protocol, members=1, calibrate=False)  # it is fitted once
-        return [self.task.make_trial(candidate.name, settings, protocol, held_out, seed) for seed in self.seeds]
+        place = (held_out, candidate)
+        if place not in self._trials:
+            count = len(self.domains)
+            settings = describe_settings(adapt_to_path(candidate.algorithm, count, count - 1))
+            protocol = replace(self.recipe.protocol, lr=candidate.lr)
+            if not find_learner(candidate.name).takes_steps:
+                protocol = replace(protocol, members=1, calibrate=False)  # it is fitted once
+            self._trials[place] = [
+                self.task.make_trial(candidate.name, settings, protocol, held_out, seed) for seed in self.seeds
+            ]
+        return self._trials[place]
 
     def _run(self, trials: Sequence[Trial]) -> None:
         new = [t for t in trials if t.key not in self.planned]
@@ -163,6 +252,17 @@ class Sweep:
         plan = plan_trials(self.task, new, self.net, self.recipe.device, self.memory.records)
         session = Session(self.task, self.recipe.device, self.memory.keep)
         execute(plan, session, self.executor, self.memory, show=self.show)
+
+
+def _average_by_source(
+    inner: Sequence[tuple[Record, str]], steps: Mapping[str, int], sources: Sequence[str], criterion: str
+) -> list[float]:
+    """Return for each source the mean over seeds of its score in trainings that held it out, after these steps."""
+    values: dict[str, list[float]] = {source: [] for source in sources}
+    for record, source in inner:
+        evaluation = next(e for e in record.history if e.step == steps[record.key])
+        values[source].append(score(evaluation.held_out[criterion][record.held_out.index(source)], criterion))
+    return [average_finite(values[source]) for source in sources]
 
 
 def _relabel(record: Record, label: str) -> Record:

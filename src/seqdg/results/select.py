@@ -273,6 +273,13 @@ def score_by_validation(records: Sequence[Record], criterion: str) -> tuple[floa
     return fmean(value for value, _ in known), records[-1].history[known[-1][1]].step
 
 
+def score_sources_by_validation(history: Sequence[Evaluation], criterion: str) -> list[float]:
+    """Return the score of every source at the step that is best on source validation, more being better."""
+    best = select_step(history, criterion)
+    at = history[-1 if best is None else best[1]]
+    return [score(value, criterion) for value in at.source[criterion]]
+
+
 def score_by_leave_one_out(inner: Sequence[tuple[Record, str]], criterion: str) -> tuple[float, int] | None:
     """Score a candidate by how well each source is served by trainings without it, and say after how many steps.
 

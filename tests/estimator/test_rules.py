@@ -1,0 +1,92 @@
+"""Rules of choice on scores alone: the best, the simplest within one standard error, and what is not told."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from seqdg.base.errors import UsageError
+from seqdg.estimator.rules import (
+    DEFAULT,
+    RULES,
+    Choice,
+    check_rules,
+    choose,
+    compare_scores,
+    looks_at_held_out,
+    rank_simplicity,
+    split_rule,
+)
+
+
+def choose_by_the_book(scores):
+    """The first candidate whose mean difference to the best is within its standard error, in loops."""
+    means = [sum(s) / len(s) for s in scores]
+    best = means.index(max(means))
+    for i, own in enumerate(scores):
+        gaps = [a - b for a, b in zip(scores[best], own, strict=True)]
+        mean = sum(gaps) / len(gaps)
+        error = math.sqrt(sum((g - mean) ** 2 for g in gaps) / (len(gaps) - 1)) / math.sqrt(len(gaps))
+        if i == best or mean <= error:
+            return i
+    raise AssertionError
+
+
+def test_one_standard_error_is_that_of_paired_differences():
+    draw = np.random.default_rng(0)
+    places = []
+    for _ in range(200):
+        scores = (draw.normal(0, 3, (1, 4)) + draw.normal(0, 1, (5, 4)) + draw.normal(0, 1, (5, 1))).tolist()
+        choice = choose(scores, leans=True)
+        assert choice.place == choose_by_the_book(scores)
+        plain = choose(scores, leans=False)
+        assert plain.place == plain.best == choice.best == int(np.argmax(np.mean(scores, axis=1)))
+        places.append(choice.place)
+    assert len(set(places)) == 5
+
+
+def test_a_small_gap_that_every_domain_shows_is_told_though_domains_differ_much():
+    easy_and_hard = [0.95, 0.40, 0.70]
+    choice = choose([easy_and_hard, [v + 0.01 for v in easy_and_hard]], leans=True)
+    assert choice == Choice(1, 1, 0, pytest.approx(0.01), pytest.approx(0.0, abs=1e-9), 3)
+    assert choice.is_told
+
+
+def test_where_nothing_is_told_the_simplest_wins():
+    choice = choose([[0.60, 0.65], [0.70, 0.57]], leans=True)
+    assert (choice.place, choice.best, choice.is_told) == (0, 1, False)
+    assert choose([[0.6], [0.9]], leans=True).place == 0  # one domain tells nothing
+    assert choose([[0.6, 0.7], [0.6, 0.7]], leans=False).place == 0  # the simplest of those alike
+
+
+def test_what_diverged_is_not_chosen_and_a_domain_without_a_score_is_left_out():
+    assert choose([None, [0.5, 0.6]], leans=True).place == 1
+    assert choose([None, None], leans=True) is None
+    assert choose([[math.nan, 0.5, 0.5], [0.9, 0.6, 0.7]], leans=True).gap == pytest.approx(0.15)
+    assert math.isnan(compare_scores([math.nan], [0.1])[0])
+
+
+def test_simple_comes_before_what_has_more_parts():
+    names = ["s-mldg+mixup+ema", "fo-s-mldg", "svc", "agg+ema", "hist-gradient-boosting", "agg", "logistic"]
+    ranked = sorted(names, key=rank_simplicity)
+    assert ranked == ["logistic", "agg", "agg+ema", "svc", "hist-gradient-boosting", "fo-s-mldg", "s-mldg+mixup+ema"]
+
+
+def test_rules_are_split_and_checked():
+    assert split_rule("both-1se") == ("both", True)
+    assert split_rule("leave-one-out") == ("leave-one-out", False)
+    assert [looks_at_held_out(rule) for rule in ("source-val-1se", "both", "leave-one-out-1se")] == [False, True, True]
+    assert DEFAULT in RULES
+    check_rules(DEFAULT, ("oracle", *RULES))
+    with pytest.raises(UsageError, match=f"oracle chooses by the held-out domain.*: use {DEFAULT}"):
+        check_rules("oracle", ())
+    with pytest.raises(UsageError, match="There is no selection rule 'guess'"):
+        check_rules(DEFAULT, ("guess",))
+
+
+def test_the_command_line_follows_the_default_rule():
+    from seqdg.cli.fit import SELECT
+
+    assert SELECT == DEFAULT
