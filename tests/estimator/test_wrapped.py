@@ -97,7 +97,6 @@ def test_an_instance_has_the_name_of_its_chain(hospitals):
     assert json.loads(json.dumps(model.model_.facts))["parameters"]["algorithm"] == CHAIN
 
 
-@pytest.mark.filterwarnings("ignore:No algorithm is distinguishably better")
 def test_chains_are_compared_and_one_is_chosen(hospitals):
     x, y, domains = hospitals
     template = seqdg.DomainGeneralizer(steps=20, hidden=(8,), evaluations=10)

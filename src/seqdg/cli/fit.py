@@ -154,6 +154,7 @@ def fit(
             )  # fmt: skip
             if "estimate" in model.model_.facts:
                 typer.echo(model.model_.facts["estimate"]["sentence"])
+                typer.echo(model.model_.facts["estimate"]["drivers"])
     ids = options.split_names(identifier)
     model.add_facts(data=place.name, label=label, domain=domain, **({"id": ids} if ids else {}))
     model.save(out)
