@@ -64,7 +64,7 @@ def test_predictions_do_not_overwrite_the_table_that_they_are_made_of(model, tab
         (["--set", "fo-s-mldg.alfa=1"], "There is no setting of fo-s-mldg 'alfa'. Did you mean 'alpha'?"),
         (["--set", "fo-s-mldg.lr=quick"], "lr of fo-s-mldg is 'quick', but it must be a number"),
         (["--domain", "ill"], "'ill' is the column of labels and of domains"),
-        (["--label", "marker"], "Column 'marker' has 60 different numbers in 60 rows"),
+        (["--label", "marker", "--task", "price"], "There is no task 'price'. Choose from: class, number"),
     ],
 )
 def test_options_that_would_do_nothing_or_nonsense_are_refused(table, tmp_path, words, sentence):

@@ -137,7 +137,8 @@ def test_a_domain_for_every_row_is_refused_with_advice(tmp_path):
 def test_ages_are_no_labels(tmp_path):
     frame = make_patients(120)
     said = refused(fit(frame, tmp_path, label="age"))
-    assert f"Column 'age' has {frame['age'].nunique()} different numbers in 120 rows" in said
+    assert f"Column 'age' has {frame['age'].nunique()} different whole numbers in 120 rows" in said
+    assert "--task number to predict the number, or --task class" in said
     assert frame["age"].nunique() > 20
 
 

@@ -32,6 +32,7 @@ def check(
     types: options.Types = None,
     na: options.Gaps = None,
     encoding: options.Encoding = "",
+    task: options.Task = None,
 ) -> None:
     """Check a table: show what each column holds as `seqdg fit` reads it, with --label and --domain also the counts.
 
@@ -59,11 +60,18 @@ def check(
         typer.echo(
             check_table(
                 Path(benchmark), label, domain, options.split_names(ignore) or (),
-                parse_types(options.split_names(types) or ()), options.split_words(na), encoding,
+                parse_types(options.split_names(types) or ()), options.split_words(na), encoding, task,
             )
         )  # fmt: skip
         return
-    for option, value in {"label": label, "domain": domain, "ignore": ignore, "types": types, "na": na}.items():
+    for option, value in {
+        "label": label,
+        "domain": domain,
+        "ignore": ignore,
+        "types": types,
+        "na": na,
+        "task": task,
+    }.items():
         if value is not None:
             raise UsageError(f"--{option} is of a table, and {benchmark} is none: leave it out.")
     if _is_algorithm(benchmark):

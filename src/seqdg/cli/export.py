@@ -18,11 +18,11 @@ def export(
 
     seqdg export model --onnx model.onnx
     """
-    from seqdg.estimator import describe_signature, export_onnx, read_model
+    from seqdg.estimator import describe_signature, export_onnx, list_outputs, read_model
 
     loaded = read_model(model)
     gap = export_onnx(loaded, onnx)
-    typer.echo(
-        f"{onnx}: reads {describe_signature(loaded)}; gives logits and probabilities (row, {len(loaded.classes)})."
-    )
-    typer.echo(f"Checked against onnxruntime: probabilities agree to {max(gap, 1e-16):.0e}.")
+    shape = "(row,)" if loaded.is_regression else f"(row, {len(loaded.classes)})"
+    typer.echo(f"{onnx}: reads {describe_signature(loaded)}; gives {' and '.join(list_outputs(loaded))} {shape}.")
+    what = "predictions agree, in units of the deviation," if loaded.is_regression else "probabilities agree"
+    typer.echo(f"Checked against onnxruntime: {what} to {max(gap, 1e-16):.0e}.")

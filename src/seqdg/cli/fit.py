@@ -16,7 +16,7 @@ from seqdg.cli.announce import Announcement
 
 if TYPE_CHECKING:
     from seqdg.data import LabeledRows
-    from seqdg.estimator import Comparison, DomainClassifier
+    from seqdg.estimator import Comparison, DomainEstimator
 
 DataArgument = Annotated[
     Path,
@@ -66,12 +66,18 @@ def fit(
             "to 6 domains]"
         ),
     ] = None,
+    task: options.Task = None,
+    loss: Annotated[
+        str, typer.Option(metavar="squared|absolute|huber", help="The loss, where a number is predicted.")
+    ] = "squared",
     criterion: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar=options.CRITERION_NAMES, help="The metric by which steps, settings and the algorithm are chosen."
+            metavar=options.CRITERION_NAMES,
+            help="The metric by which steps, settings and the algorithm are chosen. "
+            "[default: accuracy; of numbers, rmse]",
         ),
-    ] = "accuracy",
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Trials of every candidate and held-out domain.")] = 3,
     steps: Annotated[int, typer.Option(help="Training steps.")] = 500,
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
@@ -120,7 +126,7 @@ def fit(
     from seqdg.bench.console import count_files
     from seqdg.data import read_rows
     from seqdg.data.column_types import parse_types
-    from seqdg.estimator import DomainClassifier, check_place, check_saving, remove_kept
+    from seqdg.estimator import check_place, check_saving, remove_kept
 
     _check_choice(choose, algorithm, algorithms, search, select)
     check_place(out, force)
@@ -129,14 +135,16 @@ def fit(
         rows = read_rows(
             place, label, domain, options.split_names(ignore) or (), progress,
             ids=options.split_names(identifier) or (), types=parse_types(options.split_names(types) or ()),
-            na=options.split_words(na), encoding=encoding,
+            na=options.split_words(na), encoding=encoding, task=task,
         )  # fmt: skip
     announcement = Announcement(rows.x, rows.notes)
-    template = DomainClassifier(
-        net=net, hidden=_parse_widths(hidden), steps=steps, lr=lr, schedule=schedule, warmup=warmup,
-        criterion=criterion, members=members, calibrate=calibrate, class_weight=class_weight, image_size=image_size,
-        device=device, random_state=seed,
-    )  # fmt: skip
+    _say_task(rows, task, str(label))
+    parameters = {
+        "net": net, "hidden": _parse_widths(hidden), "steps": steps, "lr": lr, "schedule": schedule, "warmup": warmup,
+        "members": members, "image_size": image_size, "device": device, "random_state": seed,
+        **({} if criterion is None else {"criterion": criterion}),
+    }  # fmt: skip
+    template = _make_template(rows, parameters, loss, calibrate, class_weight)
     partial = runs or out.with_name(f"{out.name}.partial")
     where: dict[str, Any] = {"executor": executor, "address": address, "runs": partial}
     with _explain_interruption(partial):
@@ -164,6 +172,32 @@ def fit(
     _say_done(model, out)
 
 
+def _say_task(rows: LabeledRows, task: str | None, label: str) -> None:
+    """Say that a number is predicted, where the user did not ask for it."""
+    if rows.is_regression and task is None:
+        print(
+            f"note: '{label}' holds numbers with fractions, so the number is predicted; --task class tells classes "
+            "apart.",
+            file=sys.stderr,
+        )
+
+
+def _make_template(
+    rows: LabeledRows, parameters: dict[str, Any], loss: str, calibrate: bool, class_weight: str | None
+) -> DomainEstimator:
+    """Make the estimator of the task; refuse options of the other one."""
+    from seqdg.base.errors import UsageError
+    from seqdg.estimator import DomainClassifier, DomainRegressor
+
+    if rows.is_regression:
+        if class_weight is not None:
+            raise UsageError("--class-weight weighs classes, and a number is predicted: leave it out.")
+        return DomainRegressor(loss=loss, **parameters)
+    if loss != "squared":
+        raise UsageError(f"--loss {loss} is a loss of numbers, and classes are told apart: leave it out.")
+    return DomainClassifier(calibrate=calibrate, class_weight=class_weight, **parameters)
+
+
 def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, search: int, select: str) -> None:
     """Refuse options that would have no effect."""
     from seqdg.base.errors import UsageError
@@ -184,7 +218,7 @@ def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, s
 def _compare(
     announcement: Announcement,
     rows: LabeledRows,
-    template: DomainClassifier,
+    template: DomainEstimator,
     names: Sequence[str] | None,
     texts: Sequence[str],
     **how: Any,
@@ -213,19 +247,19 @@ def _compare(
 def _fit_one(
     announcement: Announcement,
     rows: LabeledRows,
-    template: DomainClassifier,
+    template: DomainEstimator,
     name: str,
     texts: Sequence[str],
     estimate: bool,
     **how: Any,
-) -> DomainClassifier:
+) -> DomainEstimator:
     """Fit one algorithm, and estimate how it will do on the next domain where that is possible."""
     from seqdg.bench.console import show_progress
     from seqdg.estimator import fit_and_estimate, parse_settings_texts
 
     settings = parse_settings_texts(texts, [name]).get(name, {})
     rate = settings.pop("lr", template.lr)
-    model: DomainClassifier = template.set_params(algorithm=name, settings=settings or None, lr=rate)
+    model: DomainEstimator = template.set_params(algorithm=name, settings=settings or None, lr=rate)
     if not estimate:
         return model.fit(rows.x, rows.y, domains=rows.domains)
     with show_progress("holding out each domain") as show:
@@ -265,7 +299,7 @@ def _parse_widths(text: str) -> tuple[int, ...]:
         raise UsageError(f"--hidden is '{text}', but it must be whole numbers, such as 64,32.") from None
 
 
-def _say_done(model: DomainClassifier, out: Path) -> None:
+def _say_done(model: DomainEstimator, out: Path) -> None:
     facts = model.model_.facts
     for note in facts["notes"]:
         print(f"note: {note}", file=sys.stderr)

@@ -198,6 +198,13 @@ Encoding = Annotated[
     str, typer.Option(metavar="NAME", help="Of a table of text, such as cp1252. Default: told from the file.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what lies at --out already.")]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        metavar="class|number",
+        help="What the column of labels is: classes, or numbers to predict. Told from the column where it is clear.",
+    ),
+]
 CRITERION_NAMES = "|".join(CRITERIA)
 Criterion = Annotated[str, typer.Option(metavar=CRITERION_NAMES, help="Which metric to show.")]
 

@@ -22,9 +22,7 @@ def predict(
     ],
     out: Annotated[
         Path,
-        typer.Option(
-            metavar="FILE", help="Where to write labels and probabilities: .csv or .parquet; - for standard output."
-        ),
+        typer.Option(metavar="FILE", help="Where to write predictions: .csv or .parquet; - for standard output."),
     ],
     device: Annotated[
         str, typer.Option(metavar="auto|cpu|cuda", help="Where to predict. auto uses a GPU if there is one.")
@@ -34,14 +32,15 @@ def predict(
     encoding: options.Encoding = "",
     force: options.Force = False,
 ) -> None:
-    """Predict every row of a table, or every image of a folder: a label and the probability of every class.
+    """Predict every row of a table, or every image of a folder: a label and the probability of every class, or
+    a number.
 
         seqdg predict model new.csv --out predictions.csv
 
         zcat new.csv.gz | seqdg predict model - --out - | head
 
     Rows are read, predicted and written some at a time, so a table may be larger than memory. If it has the column of
-    labels, the accuracy is printed.
+    labels, the accuracy is printed; of numbers, RMSE and R².
     """
     from seqdg.bench.console import count_files
     from seqdg.estimator import predict_file, read_model
@@ -62,7 +61,14 @@ def predict(
     to_standard = str(out) == "-"
     for note in tally.notes.values():
         print(f"note: {note}", file=sys.stderr)
-    if tally.labelled:
+    if tally.labelled and loaded.is_regression:
+        found = tally.measure()
+        typer.echo(
+            f"On {tally.labelled} rows with a number: RMSE {found['rmse']:.4g}, MAE {found['mae']:.4g}, "
+            f"R² {100 * found['r2']:.1f}, correlation {100 * found['pearson']:.1f} (points of 100)",
+            err=to_standard,
+        )
+    elif tally.labelled:
         right = 100 * tally.right / tally.labelled
         typer.echo(f"Accuracy on {tally.labelled} labelled rows: {right:.1f} %", err=to_standard)
     if not to_standard:

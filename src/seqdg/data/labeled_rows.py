@@ -20,6 +20,7 @@ from seqdg.data.readers import ProgressCallback, guess_format
 from seqdg.data.spec import DataSpec
 from seqdg.data.tables import TableFile, TableFormat, is_table, open_table
 
+CLASS, NUMBER = TASKS = ("class", "number")  # what is predicted
 FEW = 10  # classes that are counted one by one
 MOST_NUMBERS = 20  # that a column of labels may hold; more are a measurement
 
@@ -29,6 +30,11 @@ class LabeledRows(NamedTuple):
     y: NDArray[Any]
     domains: NDArray[Any] | None
     notes: tuple[str, ...] = ()  # on how a file was read
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether y holds numbers to predict, and no labels."""
+        return self.y.dtype.kind == "f"
 
 
 def read_rows(
@@ -42,11 +48,13 @@ def read_rows(
     types: Mapping[str, str] | None = None,
     na: Sequence[str] = (),
     encoding: str = "",
+    task: str | None = None,
 ) -> LabeledRows:
     """A table with columns for label and domain, or pictures in <domain>/<class>/.
 
     ignore, ids: columns that are no features.   types: by column, of `column_types.TYPES`.
     na: words and numbers that stand for a gap, besides the usual ones.   encoding: of a file of text; empty: guessed.
+    task: `class`, `number`, or None to tell it from the labels.
     """
     if not path.exists():
         raise UsageError(
@@ -54,13 +62,15 @@ def read_rows(
         )
     if is_table(path):
         table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
-        return _read_table(table, label, domain, [*ignore, *ids], types or {}, na)
+        return _read_table(table, label, domain, [*ignore, *ids], types or {}, na, task)
     if guess_format(path) != "images":
         raise UsageError(f"{path} holds feature files: read them in Python and give DomainClassifier arrays.")
     spec = DataSpec(path.stem, path=(path.name,), format="images")
     dataset = load_dataset(spec, path.parent, progress=progress, held_out=())
     of_tables = {"--label": label, "--domain": domain, "--ignore": ignore, "--id": ids, "--types": types, "--na": na,
                  "--encoding": encoding}  # fmt: skip
+    if task == NUMBER:
+        raise UsageError(f"--task number is of a table, and the folders of {path} name classes: leave it out.")
     for option, value in of_tables.items():
         if value:
             raise UsageError(f"{option} is of a table, and {path} holds pictures: their folders say it. Leave it out.")
@@ -75,7 +85,10 @@ def _read_table(
     dropped: Sequence[str],
     types: Mapping[str, str],
     na: Sequence[str],
+    task: str | None = None,
 ) -> LabeledRows:
+    if task not in (None, *TASKS):
+        raise unknown("task", str(task), TASKS)
     if label is None:
         raise UsageError("Which column holds the labels? Give it with --label.")
     if domain is None:
@@ -97,11 +110,12 @@ def _read_table(
             f"{table.path.name} has no column beside those of label and domain: there is nothing to learn from."
         )
     labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
-    check_classes(label, labels)
+    task = choose_task(label, labels) if task is None else task
     domains = to_words(by_name[domain])
     check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
     features = {name: kind for name, kind in types.items() if name not in (label, domain)}
-    return LabeledRows(x.decide_types(features, na, is_text=True), make_labels(labels), domains, table.notes)
+    y = make_numbers(label, labels) if task == NUMBER else make_labels(labels)
+    return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, table.notes)
 
 
 def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str]) -> Frame:
@@ -119,11 +133,12 @@ def check_table(
     types: Mapping[str, str],
     na: Sequence[str],
     encoding: str = "",
+    task: str | None = None,
 ) -> str:
     """Say what each column of a table holds, and, where they are named, how many rows each domain has of each class."""
     table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
     if label is not None and domain is not None:
-        rows = _read_table(table, label, domain, ignore, types, na)
+        rows = _read_table(table, label, domain, ignore, types, na, task)
         frame, counts = rows.x, _count_rows(rows)
     else:
         for name in (*(n for n in (label, domain) if n is not None), *ignore, *types):
@@ -143,6 +158,8 @@ def check_table(
 def _count_rows(rows: LabeledRows) -> list[str]:
     """List the domains with their rows of every class; of many classes, with their rows alone."""
     assert rows.domains is not None
+    if rows.is_regression:
+        return _describe_numbers(rows)
     classes = np.unique(rows.y).tolist()
     lines = [f"{count_things(len(classes), 'class').replace('classs', 'classes')}: {list_some(classes)}"]
     for name in sorted(set(rows.domains.tolist()), key=str):
@@ -152,17 +169,50 @@ def _count_rows(rows: LabeledRows) -> list[str]:
     return lines
 
 
-def check_classes(name: str, column: Column) -> None:
-    """Raise a UsageError if a column of labels is a measurement: numbers, of which there are many different ones."""
+def _describe_numbers(rows: LabeledRows) -> list[str]:
+    """List the domains with their rows and where their numbers lie."""
+    assert rows.domains is not None
+    lines = [f"a number to predict, from {rows.y.min():.4g} to {rows.y.max():.4g}, mean {rows.y.mean():.4g}"]
+    for name in sorted(set(rows.domains.tolist()), key=str):
+        y = rows.y[rows.domains == name]
+        lines.append(f"  {name}: {count_things(len(y), 'row')} (mean {y.mean():.4g}, deviation {y.std():.4g})")
+    return lines
+
+
+def choose_task(name: str, column: Column) -> str:
+    """Tell whether labels name classes or are numbers to predict; raise a UsageError where both may be meant.
+
+    Words, and up to 20 different numbers, are classes. More, with fractions, are numbers. Whole ones, such as ages, may
+    be either.
+    """
     if column.dtype.kind != "f":
-        return
-    different = len(np.unique(column[np.isfinite(column)]))
-    if different > MOST_NUMBERS:
+        return CLASS
+    known = np.unique(column[np.isfinite(column)])
+    if len(known) <= MOST_NUMBERS:
+        return CLASS
+    if (known != np.floor(known)).any():
+        return NUMBER
+    raise UsageError(
+        f"Column '{name}' has {len(known)} different whole numbers in {len(column)} rows: say --task number to predict "
+        f"the number, or --task class if each names a class."
+    )
+
+
+def make_numbers(name: str, column: Column) -> NDArray[np.float64]:
+    """The numbers of a column to predict."""
+    if column.dtype.kind != "f":
+        first = next((str(v) for v in column.tolist() if v is not None), "")
         raise UsageError(
-            f"Column '{name}' has {different} different numbers in {len(column)} rows, but labels name classes: make "
-            f"words of them, such as low and high, give --types '{name}=words' if each names a class, or another "
-            "--label."
+            f"Column '{name}' does not hold numbers alone, for example '{first[:40]}': mend it, say with --na which "
+            "words are gaps, or predict classes with --task class."
         )
+    lacking = np.flatnonzero(~np.isfinite(column))
+    if len(lacking):
+        raise UsageError(
+            f"Column '{name}' has no number in {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
+            "fill it in, or leave these rows out."
+        )
+    return column.astype(np.float64)
 
 
 def make_labels(column: Column) -> NDArray[Any]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from seqdg.estimator.estimator import DomainEstimator
     from seqdg.estimator.model import Model
     from seqdg.estimator.model_file import check_place, check_saving, read_description, read_model, write_model
-    from seqdg.estimator.onnx import describe_signature, export_onnx
+    from seqdg.estimator.onnx import describe_signature, export_onnx, list_outputs
     from seqdg.estimator.permutation import Importance, importance
     from seqdg.estimator.predict import predict_file
     from seqdg.estimator.regressor import DomainRegressor
@@ -40,6 +40,7 @@ __all__ = [
     "fit_and_estimate",
     "importance",
     "learning_curve",
+    "list_outputs",
     "load_estimator",
     "parse_settings_texts",
     "predict_file",
@@ -64,7 +65,7 @@ __getattr__, __dir__ = open_front_door(
         "domain_curve": "LearningCurve learning_curve",
         "model": "Model",
         "model_file": "check_place check_saving read_description read_model write_model",
-        "onnx": "describe_signature export_onnx",
+        "onnx": "describe_signature export_onnx list_outputs",
         "predict": "predict_file",
         "regressor": "DomainRegressor",
         "runs": "count_kept remove_kept",

@@ -27,8 +27,14 @@ def render_card(text: Text) -> str:
 
 def _describe_purpose(text: Text) -> str:
     values = [str(c) for c in text["classes"]["values"]]
+    if not values:
+        label = f"'{text['facts']['label']}'" if text["facts"].get("label") else "a number"
+        return _say_together(text, f"It predicts {label} from {_describe_input(text['input'])}.")
     names = ", ".join(values[:20]) + (f" and {len(values) - 20} more" if len(values) > 20 else "")
-    purpose = f"It tells {len(values)} classes apart ({names}) from {_describe_input(text['input'])}."
+    return _say_together(text, f"It tells {len(values)} classes apart ({names}) from {_describe_input(text['input'])}.")
+
+
+def _say_together(text: Text, purpose: str) -> str:
     together = text["facts"].get("together")
     if not together:
         return purpose
@@ -54,8 +60,11 @@ def _describe_data(text: Text) -> str:
     domains = text["facts"]["domains"]
     classes = [str(c) for c in text["classes"]["values"]]
     counted = classes if len(classes) <= 12 else []
+    counted = counted or ([] if classes else ["mean", "deviation"])
     rows = [["domain", "rows", *counted], ["---"] * (2 + len(counted))]
-    rows += [[name, str(d["rows"]), *(str(d["classes"][c]) for c in counted)] for name, d in domains.items()]
+    for name, d in domains.items():
+        values = [str(d["classes"][c]) for c in counted] if classes else [f"{d[c]:.4g}" for c in counted]
+        rows.append([name, str(d["rows"]), *values])
     lines = [_join_cells(row) for row in rows]
     if text["facts"].get("data"):
         lines = [f"From `{text['facts']['data']}`.", "", *lines]
@@ -76,7 +85,9 @@ def _describe_training(text: Text) -> str:
             f"Probabilities are calibrated: logits are divided by the temperature {text['temperature']:.3f}, which "
             "fits rows of the same domains that were not trained on."
         )
-    if p["class_weight"]:
+    if "loss" in p and "learner" not in text:
+        lines.append(f"The loss is {p['loss']}, of numbers brought to mean 0 and deviation 1.")
+    if p.get("class_weight"):
         lines.append(f"Class weights: {p['class_weight']}.")
     if facts["validation"]:
         lines += [

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from sklearn.base import clone
 
 from seqdg.base.errors import UsageError, unknown
@@ -27,7 +28,9 @@ from seqdg.core.settings import flatten_settings, parse_settings
 from seqdg.data import checks
 from seqdg.estimator.classifier import DomainClassifier
 from seqdg.estimator.comparison import CHOSEN, Comparison, Reason, Winner
+from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.recipe import Recipe, to_plain
+from seqdg.estimator.regressor import DomainRegressor
 from seqdg.estimator.rules import (
     DEFAULT,
     LEAVE_ONE_OUT,
@@ -43,7 +46,7 @@ from seqdg.estimator.rules import (
 )
 from seqdg.estimator.runs import KeptRecords, identify_comparison
 from seqdg.estimator.sweep import Contender, Sweep
-from seqdg.estimator.user_data import UserData, make_user_data, read_input, read_labels
+from seqdg.estimator.user_data import UserData, make_user_data, read_input
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.device import choose_device
 
@@ -59,7 +62,7 @@ def compare(
     algorithms: Sequence[str] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     *,
-    estimator: DomainClassifier | None = None,
+    estimator: DomainEstimator | None = None,
     search: int = 1,
     sampler: str = "random",
     seeds: int = 3,
@@ -81,7 +84,8 @@ def compare(
 
     algorithms: names, among them those of learners that train no net, such as `dica`; None: the usual ones.
     settings: by algorithm, values or lists of alternatives (a grid); `lr` among them is its learning rate.
-    estimator: how to train; its algorithm and settings are not used.
+    estimator: how to train; its algorithm and settings are not used. None: a `DomainRegressor` where y holds numbers
+        with fractions, else a `DomainClassifier`.
     search: candidates per algorithm, as many for each; the first has its settings as they are, the others are drawn
         from the ranges beside them and from a tenth to twice the learning rate, at random or by Optuna (sampler).
     seeds: trials of everything.
@@ -99,13 +103,13 @@ def compare(
     runs: a directory that keeps what is trained. After an interruption the same call goes on from there, to the same
         result, bit for bit; other data or options start anew.   say: hears of that, in sentences.
     """
-    template = clone(estimator) if estimator is not None else DomainClassifier()
+    template: DomainEstimator = clone(estimator) if estimator is not None else _choose_estimator(y)
     if members is not None:
         template.set_params(members=members)
     criterion = template.criterion if criterion is None else criterion
     _check(select, criterion, rules, sampler, seeds)
     recipe = template.set_params(algorithm=BASELINE, settings=None, criterion=criterion).make_recipe()
-    x, labels = read_input(X), read_labels(y)
+    x, labels = read_input(X), template.read_targets(y)
     user_data = make_user_data(x, labels, domains, recipe, gaps=True)
     _check_data(user_data, recipe)
     where, device = _choose_executor(executor, workers, address, recipe.device)
@@ -131,11 +135,18 @@ def compare(
     return _refit_winner(comparison, template, x, labels, domains) if refit else comparison
 
 
+def _choose_estimator(y: Any) -> DomainEstimator:
+    """Choose a regressor for numbers with fractions, and a classifier for all else."""
+    values = np.asarray(y)
+    fractions = values.dtype.kind == "f" and bool((values[np.isfinite(values)] % 1 != 0).any())
+    return DomainRegressor() if fractions else DomainClassifier()
+
+
 def fit_and_estimate(
     X: Any,
     y: Any,
     domains: Any,
-    estimator: DomainClassifier,
+    estimator: DomainEstimator,
     *,
     seeds: int = 3,
     workers: int = 0,
@@ -144,7 +155,7 @@ def fit_and_estimate(
     address: str | None = None,
     runs: str | Path | None = None,
     say: Callable[[str], None] = lambda sentence: None,
-) -> tuple[DomainClassifier, str]:
+) -> tuple[DomainEstimator, str]:
     """Fit an estimator as it is, and hold out each domain in turn to say what to expect of it.
 
     Return it, with the reason where no estimate can be made, such as that there is one domain only.
@@ -158,7 +169,7 @@ def fit_and_estimate(
         )  # fmt: skip
     except UsageError as error:
         return estimator.fit(X, y, domains=domains), str(error)
-    return cast("DomainClassifier", comparison.estimator), ""
+    return cast("DomainEstimator", comparison.estimator), ""
 
 
 def parse_settings_texts(texts: Sequence[str], algorithms: Sequence[str] | None) -> dict[str, dict[str, Any]]:
@@ -215,6 +226,8 @@ def _check_data(user_data: UserData, recipe: Recipe) -> None:
     if lacking:
         cure = "set validation above 0" if recipe.validation == 0 else "a domain needs at least two rows"
         raise UsageError(f"There are no rows to validate on in {list_some(lacking)}: {cure}.")
+    if data.is_regression:
+        return
     labels = {d: data.y[data.rows(d)].numpy() for d in data.domains}
     problems, _ = checks.check_class_coverage(labels, data.classes, data.domains)
     if problems:
@@ -348,7 +361,7 @@ def _explain(choice: Choice, candidates: Sequence[Contender]) -> Reason:
     return Reason(best, simplest, choice.gap, choice.error, choice.domains, choice.is_told)
 
 
-def _refit_winner(comparison: Comparison, template: DomainClassifier, x: Any, y: Any, domains: Any) -> Comparison:
+def _refit_winner(comparison: Comparison, template: DomainEstimator, x: Any, y: Any, domains: Any) -> Comparison:
     """Fit the winner on all domains, and put on its card what to expect of it."""
     winner = comparison.winner
     estimator = clone(template).set_params(algorithm=winner.algorithm, settings=dict(winner.settings), stop=winner.step)

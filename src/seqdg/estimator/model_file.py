@@ -125,7 +125,7 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") ->
             predict=_unpack(text, under_prefix(tensors, "array.")),
         )
     spec = None if text["net"] is None else NetSpec(**text["net"])
-    module = _build_module(path, spec, text, read, len(classes), net)
+    module = _build_module(path, spec, text, read, len(classes) or 1, net)
     _restore_constants(module, under_prefix(tensors, "buffer."), under_prefix(tensors, "frozen."))
     model = NetModel(
         input=read,
@@ -137,6 +137,7 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") ->
         params=under_prefix(tensors, "param."),
         members=text.get("members", 1),
         temperature=text.get("temperature", 1.0),
+        target=tuple(text.get("target", (0.0, 1.0))),
         classes=classes,
         facts=text["facts"],
         device=device,
@@ -152,7 +153,8 @@ def _take_apart(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return _collect_tensors(model), {
             **({"members": model.members} if model.members > 1 else {}),
             **({"temperature": model.temperature} if model.temperature != 1 else {}),
-            "schema": 3 if model.members > 1 or model.temperature != 1 else 1,
+            **({"target": list(model.target)} if model.is_regression else {}),
+            "schema": 3 if model.members > 1 or model.temperature != 1 or model.is_regression else 1,
             "plain": predicts_plainly(model.algorithm),
             "net": None if model.spec is None else {**asdict(model.spec), "weights": None},
             "module": f"{type(model.module).__module__}.{type(model.module).__qualname__}",
@@ -214,17 +216,18 @@ def _read_classes(table: Mapping[str, Any]) -> NDArray[Any]:
 
 
 def _build_module(
-    path: Path, spec: NetSpec | None, text: Mapping[str, Any], read: Input, classes: int, net: nn.Module | None
+    path: Path, spec: NetSpec | None, text: Mapping[str, Any], read: Input, outputs: int, net: nn.Module | None
 ) -> nn.Module:
     if spec is None:
         if net is None:
+            kind = "DomainClassifier" if text["classes"]["values"] else "DomainRegressor"
             raise UsageError(
                 f"{path} was trained with a net of the user's own ({text['module']}), whose code is not in it: "
-                "load it with DomainClassifier.load(path, net=...)."
+                f"load it with {kind}.load(path, net=...)."
             )
         return copy.deepcopy(net)
     bare = replace(spec, pretrained=False, weights=None)
-    return build_net(bare, read.shape, classes, torch.Generator()).module
+    return build_net(bare, read.shape, outputs, torch.Generator()).module
 
 
 def _restore_constants(module: nn.Module, buffers: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:

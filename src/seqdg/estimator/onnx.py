@@ -2,7 +2,8 @@
 
 A table enters as two matrices: `numbers` (row, column), double, NaN where a value is missing; and `words` (row,
 column), strings, empty where one is missing. The columns' order is in the file's metadata under `seqdg`. Images enter
-as `images` (row, channel, size, size), bytes, already resized; arrays as `x`. Out come `logits` and `probabilities`.
+as `images` (row, channel, size, size), bytes, already resized; arrays as `x`. Out come `logits` and `probabilities`,
+or `prediction` (row,), where numbers are predicted.
 """
 
 from __future__ import annotations
@@ -44,15 +45,14 @@ class _TableGraph(nn.Module):
             self.register_buffer(name, constants)
         self.sizes = [len(known) for known in preprocessing.vocabulary.values()]
 
-    def forward(self, numbers: Tensor | None, codes: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(self, numbers: Tensor | None, codes: Tensor | None) -> tuple[Tensor, ...]:
         parts = []
         if numbers is not None:
             parts.append(Scaling(self.fill, self.mean, self.factor)(numbers))
         if codes is not None:
             for j, size in enumerate(self.sizes):
                 parts.append((codes[:, j : j + 1] == torch.arange(size)).to(torch.float64))
-        logits = self.model(torch.cat(parts, dim=1))
-        return logits, torch.softmax(logits, dim=1)
+        return _name_outputs(self.model(torch.cat(parts, dim=1)), self.model.target is not None)
 
 
 class _ArrayGraph(nn.Module):
@@ -60,13 +60,23 @@ class _ArrayGraph(nn.Module):
         super().__init__()
         self.model, self.prepare = ModelModule(model), model.input.prepare
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.model(self.prepare(x))
-        return logits, torch.softmax(logits, dim=1)
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return _name_outputs(self.model(self.prepare(x)), self.model.target is not None)
+
+
+def _name_outputs(outputs: Tensor, is_regression: bool) -> tuple[Tensor, ...]:
+    """Return logits and probabilities, or predicted numbers (row,)."""
+    return (outputs.squeeze(1),) if is_regression else (outputs, torch.softmax(outputs, dim=1))
+
+
+def list_outputs(model: Model) -> list[str]:
+    """List what comes out of a model's file."""
+    return ["prediction"] if model.is_regression else ["logits", "probabilities"]
 
 
 def export_onnx(model: Model, path: Path) -> float:
-    """Write the file; return the largest difference of a probability from the model's own on rows made up to check."""
+    """Write the file; return the largest difference of a probability, or of a number in units of the deviation, from
+    the model's own on rows made up to check."""
     if not isinstance(model, NetModel):
         raise UsageError(
             f"{model.name} has trained no net, and only nets are exported to ONNX. Keep the model as seqdg writes it, "
@@ -82,7 +92,7 @@ def export_onnx(model: Model, path: Path) -> float:
         proto = _export_table(model, model.input.preprocessing)
     else:
         example = _make_example(model, 3)
-        proto = _trace(_ArrayGraph(model), (torch.from_numpy(example),), [_name_input(model)])
+        proto = _trace(_ArrayGraph(model), (torch.from_numpy(example),), [_name_input(model)], list_outputs(model))
     _add_metadata(proto, model)
     gap = _measure_gap(proto.SerializeToString(), model)
     try:
@@ -125,13 +135,13 @@ def _export_table(model: NetModel, preprocessing: Preprocessing) -> Any:
     numbers = torch.zeros(3, k, dtype=torch.float64) if k else None
     codes = torch.zeros(3, m, dtype=torch.int64) if m else None
     names = [name for name, tensor in (("numbers", numbers), ("codes", codes)) if tensor is not None]
-    proto = _trace(_TableGraph(model, preprocessing), (numbers, codes), names)
+    proto = _trace(_TableGraph(model, preprocessing), (numbers, codes), names, list_outputs(model))
     if m:
         _prepend_lookup(proto, preprocessing)
     return proto
 
 
-def _trace(graph: nn.Module, example: tuple[Tensor | None, ...], names: list[str]) -> Any:
+def _trace(graph: nn.Module, example: tuple[Tensor | None, ...], names: list[str], outputs: list[str]) -> Any:
     """Export a module by running it on an example; the number of rows stays open."""
     rows = torch.export.Dim.DYNAMIC
     shapes = tuple(None if tensor is None else {0: rows} for tensor in example)
@@ -142,7 +152,7 @@ def _trace(graph: nn.Module, example: tuple[Tensor | None, ...], names: list[str
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch about torch
             program = torch.onnx.export(
-                graph.eval(), example, input_names=names, output_names=["logits", "probabilities"],
+                graph.eval(), example, input_names=names, output_names=outputs,
                 dynamic_shapes=shapes, dynamo=True, verbose=False,
             )  # fmt: skip
     except Exception as error:  # whatever the exporter may raise on a foreign module
@@ -197,11 +207,14 @@ def _measure_gap(content: bytes, model: Model) -> float:
     gap = 0.0
     for rows in (1, 7):  # another number of rows than it was traced with
         x = _make_example(model, rows)
-        expected = compute_softmax(model.compute_logits(x)[0])
-        exported = session.run(["probabilities"], make_feed(model, x))[0]
-        gap = max(gap, float(np.abs(exported - expected).max()))
+        outputs, scale = model.compute_logits(x)[0], 1.0
+        expected = outputs[:, 0] if model.is_regression else compute_softmax(outputs)
+        if model.is_regression and isinstance(model, NetModel):
+            scale = max(model.target[1], 1e-3 * abs(model.target[0]))
+        exported = session.run(list_outputs(model)[-1:], make_feed(model, x))[0]
+        gap = max(gap, float(np.abs(exported - expected).max()) / scale)
     if not gap <= TOLERANCE:
-        raise UsageError(f"The ONNX form differs from the model by {gap:.1e} in a probability: it was not written.")
+        raise UsageError(f"The ONNX form differs from the model by {gap:.1e} in a prediction: it was not written.")
     return gap
 
 

@@ -25,9 +25,11 @@ from seqdg.data.image_folder import SUFFIXES
 from seqdg.data.tables import STANDARD, TableFile, TableFormat, TableWriter, is_table, open_table
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import Model, compute_softmax
+from seqdg.training.metrics import compute_metrics
 from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
 
 Columns = dict[str, NDArray[Any]]
+PREDICTION = "prediction"  # the column of predicted numbers
 TOGETHER = 64  # images that are decoded at once
 
 
@@ -46,6 +48,7 @@ class Tally:
     rows: int = 0
     labelled: int = 0  # rows that came with a label
     right: int = 0  # of these, how many were predicted right
+    numbers: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = field(default_factory=list)  # truth, prediction
     unknown: Counter[str] = field(default_factory=Counter)  # labels that are no class of the model
     present: Counter[str] = field(default_factory=Counter)  # cells that hold a value, by column
     notes: dict[str, str] = field(default_factory=dict)  # the first of each kind
@@ -63,9 +66,33 @@ class Tally:
         self.labelled += int(known.sum())
         self.right += int((np.array(words, dtype=object)[known] == predicted.astype(str)[known]).sum())
 
+    def count_numbers(self, truth: Column, predicted: NDArray[np.float64]) -> None:
+        """Keep the rows that come with a number, and count what is none."""
+        numbers = np.full(len(truth), np.nan)
+        for i, word in enumerate(truth.tolist()):
+            try:
+                numbers[i] = np.nan if word is None else parse_number(word)
+            except ValueError:
+                self.unknown[word] += 1
+        known = np.isfinite(numbers)
+        self.labelled += int(known.sum())
+        self.numbers.append((numbers[known], predicted[known]))
+
+    def measure(self) -> dict[str, float]:
+        """Return rmse, mae, r2 and pearson over the rows that came with a number."""
+        y, guess = (torch.from_numpy(np.concatenate(values))[None] for values in zip(*self.numbers, strict=True))
+        found = compute_metrics(guess.unsqueeze(-1), y, torch.ones_like(y, dtype=torch.bool))
+        return {name: float(value) for name, value in found.items()}
+
     def conclude(self, model: Model) -> None:
         """Note what only the whole file tells; raise a UsageError where it holds no value at all."""
-        if self.unknown:
+        if self.unknown and model.is_regression:
+            rows = self.unknown.total()
+            have = "1 row has" if rows == 1 else f"{rows} rows have"
+            self.note(
+                [f"{have} a word where a number is predicted ({list_some(self.unknown)}): left out of the error."]
+            )
+        elif self.unknown:
             rows, what = self.unknown.total(), list_some(self.unknown)
             have = "1 row has" if rows == 1 else f"{rows} rows have"
             left = "they are left out of the accuracy" if self.labelled else "no accuracy can be told"
@@ -99,7 +126,7 @@ def predict_file(
     na: Sequence[str] = (),
     encoding: str = "",
 ) -> Tally:
-    """Write a row per row of the data: its label and the probability of every class.
+    """Write a row per row of the data: its label and the probability of every class, or the number predicted.
 
     force: replace a file that lies at `out`.   ids: columns to write beside the predictions, as they are; None: those
     that the model remembers and the table has.   na: words and numbers that are gaps, besides those that it remembers.
@@ -148,7 +175,10 @@ def _predict_table(
     kept = _choose_ids(model, table, ids, tally)
     wanted = list(preprocessing.names if preprocessing.named else [n for n in table.names if n not in kept])
     labels = [label] if label else []
-    numeric = [*preprocessing.numeric, *(labels if model.classes.dtype.kind in "iuf" else [])]
+    numeric = [
+        *preprocessing.numeric,
+        *(labels if model.classes.dtype.kind in "iuf" and not model.is_regression else []),
+    ]
 
     def read_parts() -> Iterator[Part]:
         for frame in table.read_batches([*wanted, *labels], numeric, progress, raw=kept):
@@ -161,7 +191,9 @@ def _predict_table(
 
     for rows, truth, names in _join_parts(read_parts()) if model.together else read_parts():
         columns = _make_columns(model, model.predict_rows(rows))
-        if truth is not None:
+        if truth is not None and model.is_regression:
+            tally.count_numbers(truth, columns[PREDICTION])
+        elif truth is not None:
             tally.count_labels(truth, columns["label"], model.classes)
         tally.rows += len(rows)
         yield {**names, **columns}
@@ -174,7 +206,7 @@ def _choose_ids(model: Model, table: TableFile, ids: Sequence[str] | None, tally
         lacking = [name for name in remembered if name not in table.names]
         tally.note([f"{table.path.name} has no column '{name}', which named the rows in training." for name in lacking])
         return [name for name in remembered if name in table.names]
-    taken = {"label", *(f"p_{c}" for c in model.classes.tolist())}
+    taken = {PREDICTION} if model.is_regression else {"label", *(f"p_{c}" for c in model.classes.tolist())}
     for name in ids:
         if name not in table.names:
             raise unknown(f"column of {table.path.name}", name, table.names)
@@ -193,6 +225,8 @@ def _join_parts(parts: Iterable[Part]) -> Iterator[Part]:
 
 
 def _make_columns(model: Model, logits: NDArray[np.float64]) -> Columns:
+    if model.is_regression:
+        return {PREDICTION: logits[:, 0]}
     p = compute_softmax(logits)
     return {"label": model.choose_classes(logits), **{f"p_{c}": p[:, i] for i, c in enumerate(model.classes.tolist())}}
 
@@ -224,7 +258,7 @@ def _predict_together(
     """Predict batches of all files as rows of one domain, as the model does with rows that are given at once."""
     together, order = model.together, shuffle_order(len(files))
     places = fill_cyclically(order, count_filled(len(files), together))
-    logits = [np.empty((0, len(model.classes)))]
+    logits = [np.empty((0, model.outputs))]
     for batch in torch.split(places, together) if len(files) else ():
         logits.append(_predict_pixels(model, container, [files[i] for i in batch.tolist()]))
         tally.rows = min(tally.rows + together, len(files))
