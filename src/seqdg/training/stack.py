@@ -36,6 +36,7 @@ from seqdg.training.sampler import Sampler, Upcoming
 from seqdg.training.step import Step, StepWriter, select_slots
 
 DRAWN_AHEAD = 64  # steps
+RECORDED_FROM = 30  # steps on a CPU
 log = logging.getLogger("seqdg")
 
 
@@ -84,6 +85,7 @@ class Stack:
         capture: bool = True,
         sampler: Sampler | None = None,
         compiles: bool = False,
+        recorded_from: int = RECORDED_FROM,
         members: int = 1,
     ) -> None:
         """members: how many jobs, one after the other, predict together and have one record."""
@@ -106,6 +108,7 @@ class Stack:
         self._writer = StepWriter(
             net, self.algorithm, self.optimizer, self.numbers, self.rates, self.over_trials, self.protocol.precision
         )
+        self.recorded_from = recorded_from  # steps of a stage
         self._steps: dict[int, Step] = {}  # by stage
         self._graphs: dict[int, CapturedStep] = {}
 
@@ -263,9 +266,16 @@ class Stack:
     def _find_step(self, stage: int) -> Step:
         """Return the step of a stage, which is made at its first use."""
         if stage not in self._steps:
-            written = self._writer.write(stage)
+            written = self._writer.write(stage, self._records(stage))
             self._steps[stage] = self._try_compiled(self._writer.compile(stage), written) if self.compiles else written
         return self._steps[stage]
+
+    def _records(self, stage: int) -> bool:
+        """Whether a step's operations are recorded: on a CPU, where a small net spends more time on the way to an
+        operation than in it, for as many steps as make up for recording."""
+        steps = self.bounds[stage] - (self.bounds[stage - 1] if stage else 0)
+        is_linear = all(p.dim() <= 2 for p in self.net.params().values())
+        return self.inputs.device.type == "cpu" and is_linear and steps >= self.recorded_from
 
     def _try_compiled(self, compiled: Step, written: Step) -> Step:
         """Return the compiled step, which gives way to the one as it is written where it cannot be compiled."""

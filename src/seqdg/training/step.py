@@ -17,6 +17,7 @@ from seqdg.nets.net import Net
 from seqdg.training.capture import Carried, copy_carried
 from seqdg.training.compilation import CompilationError, compile_at_first_call
 from seqdg.training.optimizers import Optimizer, Rates, Slots
+from seqdg.training.recording import record_at_first_call
 
 # Takes a step of all trials in place and returns their losses. The last argument is what schedules make of the learning
 # rates, (trial,), where there are any.
@@ -35,9 +36,10 @@ class StepWriter:
     over_trials: Callable[[Callable[..., Any]], Callable[..., Any]]  # makes a function of all trials from one of one
     precision: str
 
-    def write(self, stage: int) -> Step:
-        """Make the step as it is written."""
+    def write(self, stage: int, records: bool = False) -> Step:
+        """Make the step as it is written. records: run the operations of its first call from then on."""
         direct = self._watch(self.over_trials(self._make_direction(stage)))
+        direct = record_at_first_call(direct) if records else direct
 
         def take(carried: Carried, episode: Episode, factor: Tensor | None) -> Tensor:
             params, memory, slots = carried["params"], carried["memory"], select_slots(carried)

@@ -1,0 +1,142 @@
+"""A function of tensors as the list of operations that it takes, without the Python and the transforms around them.
+
+A step is written with `torch.func`: gradients of gradients of one trial, mapped over all of them. On a CPU every
+operation of a small net then costs more on its way through these transforms than in itself. They decide nothing that
+depends on numbers, so the operations of one call, written down, are those of every call: the same kernels in the same
+order give the same bits. What is computed twice from the same tensors, as gradients of gradients often do, is computed
+once.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+Tensors = Callable[..., Any]  # from nested tensors to nested tensors
+
+
+class NotRecordable(RuntimeError):
+    """Why the operations of one call may not be those of every call."""
+
+
+def record_at_first_call(function: Tensors) -> Tensors:
+    """Return the same function, which records its first call, checks the record at the second and from then on runs it.
+
+    Later calls give tensors of the same shapes. Where the operations cannot be written down, or give anything else than
+    the function at the second call, it stays as it is.
+    """
+    state: dict[str, Any] = {"calls": 0}
+
+    def call(*arguments: Any) -> Any:
+        state["calls"] += 1
+        if state["calls"] == 1:
+            state["recorded"], out = _record(function, arguments)
+            return out
+        recorded = state["recorded"]
+        if recorded is None:
+            return function(*arguments)
+        if state["calls"] > 2:
+            return recorded(*arguments)
+        out = function(*arguments)
+        if not _is_same(out, recorded(*arguments)):
+            state["recorded"] = None
+        return out
+
+    return call
+
+
+def _record(function: Tensors, arguments: tuple[Any, ...]) -> tuple[Tensors | None, Any]:
+    """Return the recorded function, None where there is none, and what the call returns."""
+    flat, structure = pytree.tree_flatten(arguments)
+    recorder = Recorder([value for value in flat if isinstance(value, Tensor)])
+    try:
+        with torch.no_grad(), recorder:
+            out = function(*arguments)
+        leaves, of_result = pytree.tree_flatten(out)
+        program = recorder.finish(leaves)
+    except NotRecordable:
+        return None, function(*arguments)
+
+    def run(*others: Any) -> Any:
+        values, other = pytree.tree_flatten(others)
+        assert other == structure  # a step is always given the same
+        with torch.no_grad():
+            return pytree.tree_unflatten(program(*(v for v in values if isinstance(v, Tensor))), of_result)
+
+    return run, out
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down every operation on tensors while it is entered, each once."""
+
+    def __init__(self, inputs: list[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.graph, self.constants = Graph(), torch.nn.Module()
+        self.nodes = WeakTensorKeyDictionary()  # of tensors that are still in use
+        self.known: dict[Hashable, Node] = {}
+        for i, tensor in enumerate(inputs):
+            self.nodes[tensor] = self.graph.placeholder(f"input_{i}")
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function._schema.is_mutable or torch.Tag.nondeterministic_seeded in function.tags:
+            raise NotRecordable(f"{function} writes over a tensor, or draws at random")
+        inputs, named = pytree.tree_map(self._find, args), pytree.tree_map(self._find, kwargs)
+        out = function(*args, **kwargs)
+        node = self._write(function, inputs, named)
+        if isinstance(out, Tensor):
+            self.nodes[out] = node
+        elif isinstance(out, tuple | list) and all(isinstance(part, Tensor) for part in out):
+            for i, part in enumerate(out):
+                self.nodes[part] = self._write(operator.getitem, (node, i), {})
+        else:
+            raise NotRecordable(f"{function} looks at numbers")
+        return out
+
+    def finish(self, results: list[Any]) -> GraphModule:
+        """Return the program from the inputs to these results."""
+        self.graph.output(tuple(self._find(value) for value in results))
+        self.graph.eliminate_dead_code()
+        return GraphModule(self.constants, self.graph)
+
+    def _write(self, function: Any, inputs: Any, named: dict[str, Any]) -> Node:
+        """Return the operation's node, which is an older one where the same was computed before."""
+        key = _make_key((function, inputs, named))
+        if key not in self.known:
+            self.known[key] = self.graph.call_function(function, inputs, named)
+        return self.known[key]
+
+    def _find(self, value: Any) -> Any:
+        """Return the node of a tensor. One that no operation has made is a constant, such as a buffer of the net."""
+        if not isinstance(value, Tensor):
+            return value
+        if value not in self.nodes:
+            name = f"constant_{len(self.nodes)}_{len(self.known)}"
+            self.constants.register_buffer(name, value)
+            self.nodes[value] = self.graph.get_attr(name)
+        return self.nodes[value]
+
+
+def _make_key(value: Any) -> Hashable:
+    """Return what tells operations apart: numbers by their type too, as 1 and 1.0 are not the same to torch."""
+    if isinstance(value, dict):
+        return tuple((name, _make_key(v)) for name, v in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(_make_key(v) for v in value)
+    return type(value), repr(value) if isinstance(value, float) else value
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two results are equal to the bit, or both not a number."""
+    pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=True)
+    return all(torch.equal(a, b) or bool(torch.equal(a.nan_to_num(), b.nan_to_num())) for a, b in pairs)
