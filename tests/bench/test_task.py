@@ -176,9 +176,9 @@ def test_rows_that_were_moved_to_a_device_stay_there_though_there_is_less_room_l
 
 def test_the_constants_of_sources_are_learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = make_dataset(make_rows())
-    first = task_module._find_constants(dataset, (DOMAINS[0],), 2)
-    monkeypatch.setattr(task_module, "learn_scaling", lambda x: pytest.fail("it is learned again"))
-    assert task_module._find_constants(dataset, (DOMAINS[0],), 2) is first
+    first = task_module._find_constants(dataset, (DOMAINS[0],), 2, "standard")
+    monkeypatch.setattr(task_module, "learn_scaling", lambda x, how: pytest.fail("it is learned again"))
+    assert task_module._find_constants(dataset, (DOMAINS[0],), 2, "standard") is first
 
 
 def test_a_file_that_says_scale_gives_each_trial_constants_of_its_own_sources(files: RowsOnDisk) -> None:

@@ -22,6 +22,7 @@ from seqdg.bench.trial import Group, Trial
 from seqdg.core.algorithm import Settings, setting
 from seqdg.core.names import shorten, split_chain
 from seqdg.core.settings import flatten_settings, parse_settings, with_settings
+from seqdg.data.scaling import STANDARD
 from seqdg.nets import Net
 from seqdg.results.criteria import choose_loss
 from seqdg.results.record import DIVERGED, DONE, Record
@@ -109,7 +110,7 @@ class ArrayLearner(Learner):
         )
         first = parse_settings(first, {k: v for k, v in draft.settings.items() if k not in TRAINING})
         tried = draw_proposals(Proposal(first, draft.protocol.lr), draft.count, fixed=(*draft.settings, RATE))
-        protocol = replace(draft.protocol, members=1, calibrate=False)  # it is fitted once
+        protocol = replace(draft.protocol, members=1, calibrate=False, scaling=STANDARD)  # it is fitted once
         return [make_candidate(draft.name, settings, protocol) for settings, _ in tried]
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:

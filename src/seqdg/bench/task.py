@@ -20,7 +20,7 @@ from seqdg.bench.trial import Trial
 from seqdg.core.algorithm import Algorithm
 from seqdg.data import Dataset, load_data
 from seqdg.data.augment import ImageTransform, find_augmentation
-from seqdg.data.scaling import Scaling, learn_scaling
+from seqdg.data.scaling import Scaling, join_columns, keep_as_is, learn_scaling
 from seqdg.nets import BuiltNet, Criterion, NetSpec, build_net
 from seqdg.nets.normalization import Normalization
 from seqdg.training.inputs import Inputs, TargetScale, learn_target_scale
@@ -77,7 +77,7 @@ class RowsInMemory:
 
 _resident: dict[tuple[int, torch.device], Any] = {}  # rows on a device, None where they do not fit, per data set
 _scales: dict[tuple[int, tuple[str, ...]], tuple[float, float]] = {}  # of the numbers to predict, per data set
-_constants: dict[tuple[int, tuple[str, ...], int], Scaling] = {}  # of sources, per data set
+_constants: dict[tuple[int, tuple[str, ...], int, str], Scaling] = {}  # of sources, per data set
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +184,7 @@ class Task:
             return Inputs(x, dataset.y, device, dtype, transform, groups=groups, target=target)
         if self._count_numbers() is None:
             return Inputs(x, dataset.y, device, dtype, groups=groups, target=target)
-        return self._scale_inputs(x, dataset, sources, device, dtype)
+        return self._scale_inputs(x, dataset, sources, device, dtype, first.protocol.scaling)
 
     def _count_numbers(self) -> int | None:
         return self.dataset().numbers if self.numbers is None else self.numbers
@@ -199,12 +199,18 @@ class Task:
         return dataset.x if rows is None else rows
 
     def _scale_inputs(
-        self, x: Tensor, dataset: Dataset, sources: Sequence[tuple[str, ...]], device: torch.device, dtype: torch.dtype
+        self,
+        x: Tensor,
+        dataset: Dataset,
+        sources: Sequence[tuple[str, ...]],
+        device: torch.device,
+        dtype: torch.dtype,
+        how: str,
     ) -> Inputs:
         """Scale the numbers of every trial by its own sources: beforehand where that fits into memory."""
         groups, target = _find_groups(dataset), find_target_scale(dataset, sources)
         kinds = list(dict.fromkeys(sources))  # trials with the same sources have the same constants
-        each = [_find_constants(dataset, kind, self._count_numbers() or 0) for kind in kinds]
+        each = [_find_constants(dataset, kind, self._count_numbers() or 0, how) for kind in kinds]
         scaling = Scaling(*(torch.stack(c).to(device, dtype) for c in zip(*each, strict=True)))
         kind = torch.tensor([kinds.index(s) for s in sources], device=device)
         if len(kinds) * x.numel() <= READY:
@@ -234,20 +240,18 @@ def find_target_scale(dataset: Dataset, sources: Sequence[tuple[str, ...]]) -> T
     return TargetScale(each[:, 0].contiguous(), each[:, 1].contiguous())
 
 
-def _find_constants(dataset: Dataset, sources: tuple[str, ...], numbers: int) -> Scaling:
+def _find_constants(dataset: Dataset, sources: tuple[str, ...], numbers: int, how: str) -> Scaling:
     """Learn the constants of a trial's sources once per process."""
-    key = id(dataset), sources, numbers
+    key = id(dataset), sources, numbers, how
     if key not in _constants:
-        _constants[key] = _learn_constants(dataset, sources, numbers)
+        _constants[key] = _learn_constants(dataset, sources, numbers, how)
         finalize(dataset, _constants.pop, key, None)
     return _constants[key]
 
 
-def _learn_constants(dataset: Dataset, sources: tuple[str, ...], numbers: int) -> Scaling:
+def _learn_constants(dataset: Dataset, sources: tuple[str, ...], numbers: int, how: str) -> Scaling:
     """Learn the constants of a trial's sources. A word that they do not have is as unknown to them as any other."""
     rows = torch.cat([dataset.rows(name) for name in sources])
     x = dataset.x[rows]
-    fill, mean, factor = learn_scaling(x[:, :numbers])
-    words = (x[:, numbers:] != 0).any(0).double()
-    nothing = torch.zeros_like(words)
-    return Scaling(torch.cat([fill, nothing]), torch.cat([mean, nothing]), torch.cat([factor, words]))
+    scaling = learn_scaling(x[:, :numbers], how)
+    return join_columns([scaling, keep_as_is((x[:, numbers:] != 0).any(0), scaling)])

@@ -85,6 +85,9 @@ def fit(
         str, typer.Option(metavar="constant|cosine|steps", help="What becomes of the learning rate.")
     ] = "constant",
     warmup: Annotated[float, typer.Option(help="Share of the steps over which the rate first rises.")] = 0.0,
+    scaling: Annotated[
+        str, typer.Option(metavar="standard|quantile", help="How numbers of a table are scaled for a net.")
+    ] = "standard",
     members: Annotated[
         int, typer.Option(help="Nets that are trained from other seeds and whose probabilities are averaged.")
     ] = 1,
@@ -141,7 +144,7 @@ def fit(
     _say_task(rows, task, str(label))
     parameters = {
         "net": net, "hidden": _parse_widths(hidden), "steps": steps, "lr": lr, "schedule": schedule, "warmup": warmup,
-        "members": members, "image_size": image_size, "device": device, "random_state": seed,
+        "scaling": scaling, "members": members, "image_size": image_size, "device": device, "random_state": seed,
         **({} if criterion is None else {"criterion": criterion}),
     }  # fmt: skip
     template = _make_template(rows, parameters, loss, calibrate, class_weight)

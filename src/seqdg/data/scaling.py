@@ -1,4 +1,8 @@
-"""Columns of numbers on one scale: the median fills gaps, then (value - mean) / deviation, within LIMIT deviations.
+"""Columns of numbers on one scale: the median fills gaps, and then one of
+
+- `standard`: (value - mean) / deviation, within LIMIT deviations;
+- `quantile`: the normal score of the value's place among the values seen, linear between KNOTS quantiles and constant
+  beyond the first and the last, so that neither the shape of a column nor values far away matter.
 
 A column that never varies says nothing and becomes 0.
 """
@@ -7,10 +11,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 LIMIT = 1000.0
+STANDARD, QUANTILE = "standard", "quantile"
+SCALINGS = (STANDARD, QUANTILE)
+KNOTS = 33
+SAMPLE = 10_000  # rows that quantiles are found in
+TAIL = 0.005  # the least share of values that a quantile is taken to have below it, and above it
 
 
 class Scaling(NamedTuple):
@@ -19,26 +29,52 @@ class Scaling(NamedTuple):
     fill: Tensor  # stands in for what is missing
     mean: Tensor
     factor: Tensor  # 1 / deviation; 0 where the column never varies
+    knots: Tensor  # (..., column, knot) values, ascending; no knots: the scaling is standard
+    scores: Tensor  # (..., column, knot) what they become
 
     def __call__(self, x: Tensor) -> Tensor:
         """Scale rows (..., row, column); one table's constants, or a first axis of trials in both."""
-        fill, mean, factor = self
+        fill, mean, factor, knots, scores = self
         if fill.dim() == 2:
-            fill, mean, factor = (c.reshape(len(c), *(1,) * (x.dim() - 2), -1) for c in self)
-        scaled = (torch.where(torch.isnan(x), fill, x) - mean) * factor
-        return torch.where(factor == 0, 0.0, scaled).clamp(-LIMIT, LIMIT)
+            between = (1,) * (x.dim() - 2)
+            fill, mean, factor = (c.reshape(len(c), *between, -1) for c in self[:3])
+            knots, scores = (c.reshape(len(c), *between, *c.shape[1:]) for c in self[3:])
+        filled = torch.where(torch.isnan(x), fill, x)
+        if not knots.shape[-1]:
+            return torch.where(factor == 0, 0.0, (filled - mean) * factor).clamp(-LIMIT, LIMIT)
+        widths = knots[..., 1:] - knots[..., :-1]
+        slopes = torch.where(widths > 0, (scores[..., 1:] - scores[..., :-1]) / widths, 0.0)
+        scaled = scores[..., 0].expand_as(filled)
+        for k in range(knots.shape[-1] - 1):
+            beyond = torch.minimum((filled - knots[..., k]).clamp(min=0.0), widths[..., k])
+            scaled = scaled + beyond * slopes[..., k]
+        return scaled
 
     def without_limit(self, x: Tensor) -> Tensor:
-        """Scale rows, but keep gaps as NaN and values however far away."""
+        """Scale rows by mean and deviation, but keep gaps as NaN and values however far away."""
         return torch.where((self.factor == 0) & ~torch.isnan(x), 0.0, (x - self.mean) * self.factor)
 
 
-def learn_scaling(x: Tensor) -> Scaling:
+def make_standard(fill: Tensor, mean: Tensor, factor: Tensor) -> Scaling:
+    """Make the constants of a standard scaling."""
+    nothing = mean.new_zeros(*mean.shape, 0)
+    return Scaling(fill, mean, factor, nothing, nothing)
+
+
+def join_columns(parts: list[Scaling]) -> Scaling:
+    """Return the constants of columns side by side."""
+    return Scaling(*(torch.cat([part[i] for part in parts]) for i in range(len(Scaling._fields))))
+
+
+def learn_scaling(x: Tensor, kind: str = STANDARD) -> Scaling:
     """Learn the constants of rows (row, column), NaN where a number is missing.
 
-    The median is the lower one of two; mean and deviation are taken once it has filled the gaps.
+    The median is the lower one of two; mean, deviation and quantiles are taken once it has filled the gaps.
     """
     x = x.double()
+    if not x.shape[1]:
+        nothing, knots = x.new_zeros(0), x.new_zeros(0, 0 if kind == STANDARD else KNOTS)
+        return Scaling(nothing, nothing, nothing, knots, knots)
     gaps = torch.isnan(x)
     present = ~gaps.all(0)
     low = x.masked_fill(gaps, float("inf")).amin(0)
@@ -51,8 +87,51 @@ def learn_scaling(x: Tensor) -> Scaling:
     factor = 1 / (filled.std(0, correction=0) * size)
     varies &= torch.isfinite(factor)
     nothing = torch.zeros_like(size)
-    return Scaling(
+    standard = make_standard(
         fill=torch.where(present, median * size, nothing),
         mean=torch.where(varies, filled.mean(0) * size, nothing),
         factor=torch.where(varies, factor, nothing),
     )
+    if kind == STANDARD:
+        return standard
+    knots, scores = x.new_zeros(len(size), KNOTS), x.new_zeros(len(size), KNOTS)
+    share = torch.linspace(0, 1, KNOTS, dtype=x.dtype, device=x.device)
+    for i, quantiles in enumerate((_find_quantiles(filled, share) * size).T):
+        if varies[i]:
+            knots[i], scores[i] = _score_quantiles(quantiles, share)
+    return standard._replace(knots=knots, scores=scores)
+
+
+def keep_as_is(known: Tensor, like: Scaling) -> Scaling:
+    """Make the constants that leave inputs from 0 to 1 as they are where they are known, and else make them 0, with as
+    many knots as another scaling has."""
+    known = known.to(like.mean.dtype)
+    standard = make_standard(torch.zeros_like(known), torch.zeros_like(known), known)
+    count = like.knots.shape[-1]
+    if not count:
+        return standard
+    rising = (torch.arange(count, device=known.device) > 0).to(known.dtype)
+    return standard._replace(knots=rising.expand(len(known), count), scores=known[:, None] * rising)
+
+
+def _find_quantiles(x: Tensor, share: Tensor) -> Tensor:
+    """Return the values (share, column) below which these shares of the rows lie, linear between two rows; of many
+    rows, those of SAMPLE that are drawn, always the same."""
+    if len(x) > SAMPLE:
+        drawn = np.random.Generator(np.random.Philox(0)).choice(len(x), SAMPLE, replace=False)
+        x = x[torch.from_numpy(drawn).to(x.device)]
+    ordered = x.sort(0).values
+    place = share * (len(ordered) - 1)
+    below = place.floor().long().clamp(max=len(ordered) - 1)
+    above = (below + 1).clamp(max=len(ordered) - 1)
+    return torch.lerp(ordered[below], ordered[above], (place - below)[:, None])
+
+
+def _score_quantiles(quantiles: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Return knots and their normal scores. Where several quantiles are the same value, it is one knot, whose score is
+    that of the middle of their shares; the last knot is repeated in the places that are left."""
+    knots, which, count = torch.unique_consecutive(quantiles, return_inverse=True, return_counts=True)
+    middle = torch.zeros_like(knots).index_add_(0, which, share) / count
+    scores = torch.special.ndtri(middle.clamp(TAIL, 1 - TAIL))
+    rest = len(quantiles) - len(knots)
+    return torch.cat([knots, knots[-1:].expand(rest)]), torch.cat([scores, scores[-1:].expand(rest)])

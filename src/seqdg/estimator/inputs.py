@@ -13,7 +13,7 @@ from torch import Tensor
 from seqdg.base.errors import UsageError
 from seqdg.data import Frame, make_frame
 from seqdg.data.augment import prepare as prepare_images
-from seqdg.data.scaling import Scaling
+from seqdg.data.scaling import Scaling, make_standard
 from seqdg.estimator.preprocessing import Preprocessing
 from seqdg.nets import Normalization
 
@@ -57,7 +57,7 @@ class TableInput:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        return self.preprocessing.scaling._asdict()
+        return {name: c for name, c in self.preprocessing.scaling._asdict().items() if c.dim() == 1 or c.shape[1]}
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,8 @@ Input = TableInput | ImageInput | ArrayInput
 def rebuild_input(table: dict[str, Any], tensors: dict[str, Tensor]) -> Input:
     """Rebuild an input from what `describe` and `tensors` return."""
     if table["kind"] == "table":
-        scaling = Scaling(**{name: tensors[name] for name in Scaling._fields})
+        scaling = make_standard(*(tensors[name] for name in Scaling._fields[:3]))
+        scaling = scaling._replace(**{name: tensors[name] for name in Scaling._fields[3:] if name in tensors})
         vocabulary = {name: tuple(known) for name, known in table["vocabulary"]}
         names, numeric = tuple(table["columns"]), tuple(table["numeric"])
         dates, na = table.get("dates", {}), tuple(table.get("na", ()))

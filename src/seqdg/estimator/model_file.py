@@ -36,7 +36,7 @@ from seqdg.estimator.model import ArrayModel, Model, NetModel, predicts_plainly
 from seqdg.estimator.recipe import read_settings
 from seqdg.nets import NetSpec, build_net, weights
 
-FORMAT, SCHEMA = "seqdg-model", 3  # the newest; a model of one net, not calibrated, is of schema 1
+FORMAT, SCHEMA = "seqdg-model", 3  # the newest; one net, not calibrated, with standard scaling, is of schema 1
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
 
 
@@ -154,7 +154,7 @@ def _take_apart(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
             **({"members": model.members} if model.members > 1 else {}),
             **({"temperature": model.temperature} if model.temperature != 1 else {}),
             **({"target": list(model.target)} if model.is_regression else {}),
-            "schema": 3 if model.members > 1 or model.temperature != 1 or model.is_regression else 1,
+            "schema": 3 if _is_new(model) else 1,
             "plain": predicts_plainly(model.algorithm),
             "net": None if model.spec is None else {**asdict(model.spec), "weights": None},
             "module": f"{type(model.module).__module__}.{type(model.module).__qualname__}",
@@ -166,6 +166,11 @@ def _take_apart(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
     packed = learner.pack(model.predict)
     arrays = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in packed.arrays.items()}
     return with_prefix(arrays, "array."), {"schema": 2, "learner": dict(packed.values)}
+
+
+def _is_new(model: NetModel) -> bool:
+    """Whether versions that read schema 1 alone would read the model wrongly."""
+    return model.members > 1 or model.temperature != 1 or model.is_regression or "knots" in model.input.tensors
 
 
 def _unpack(text: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Predict:

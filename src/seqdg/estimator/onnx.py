@@ -37,6 +37,8 @@ class _TableGraph(nn.Module):
     fill: Tensor
     mean: Tensor
     factor: Tensor
+    knots: Tensor
+    scores: Tensor
 
     def __init__(self, model: NetModel, preprocessing: Preprocessing) -> None:
         super().__init__()
@@ -48,7 +50,7 @@ class _TableGraph(nn.Module):
     def forward(self, numbers: Tensor | None, codes: Tensor | None) -> tuple[Tensor, ...]:
         parts = []
         if numbers is not None:
-            parts.append(Scaling(self.fill, self.mean, self.factor)(numbers))
+            parts.append(Scaling(self.fill, self.mean, self.factor, self.knots, self.scores)(numbers))
         if codes is not None:
             for j, size in enumerate(self.sizes):
                 parts.append((codes[:, j : j + 1] == torch.arange(size)).to(torch.float64))

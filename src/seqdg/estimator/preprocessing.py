@@ -22,7 +22,7 @@ from seqdg.data import Frame
 from seqdg.data.cells import Column, expect_dates, expect_numbers, to_words
 from seqdg.data.column_types import drop_gap_words, find_counters
 from seqdg.data.dates import PARTS, take_parts
-from seqdg.data.scaling import Scaling, learn_scaling
+from seqdg.data.scaling import STANDARD, Scaling, join_columns, learn_scaling
 
 Matrix = NDArray[np.float64]  # (row, input)
 
@@ -101,7 +101,7 @@ class Preprocessing:
         return self.names
 
 
-def learn_preprocessing(frame: Frame) -> Preprocessing:
+def learn_preprocessing(frame: Frame, scaling: str = STANDARD) -> Preprocessing:
     """Learn the constants and vocabularies of these rows."""
     pairs = list(zip(frame.names, frame.columns, strict=True))
     numbers = [(name, values) for name, values in pairs if values.dtype.kind == "f"]
@@ -112,15 +112,17 @@ def learn_preprocessing(frame: Frame) -> Preprocessing:
         for part, column in zip(PARTS, take_parts(values).T, strict=True)
     ]
     # Column by column, so that only one at a time is copied.
-    columns = [learn_scaling(torch.tensor(check_finite(name, values)[:, None])) for name, values in (*numbers, *parts)]
-    nothing = torch.zeros(0, dtype=torch.float64)
+    columns = [
+        learn_scaling(torch.tensor(check_finite(name, values)[:, None]), scaling) for name, values in (*numbers, *parts)
+    ]
+    none = learn_scaling(torch.zeros(1, 0), scaling)
     orders = {t.name: t.order for t in frame.types or ()}
     return Preprocessing(
         names=frame.names,
         named=frame.named,
         numeric=tuple(name for name, _ in (*numbers, *parts)),
         vocabulary={name: _list_words(name, values) for name, values in pairs if values.dtype == object},
-        scaling=Scaling(*(torch.cat([nothing, *(c[i] for c in columns)]) for i in range(len(Scaling._fields)))),
+        scaling=join_columns([none, *columns]),
         dates={name: orders.get(name, "") for name in dates},
         na=frame.na,
     )

@@ -17,6 +17,7 @@ from seqdg.core.registry import find_wrapper, list_algorithms, list_wrappers
 from seqdg.core.settings import describe_settings, flatten_settings, with_settings
 from seqdg.core.wrapper import Wrapper, count_needed_evaluations, list_layers, strip_wrappers
 from seqdg.data.augment import find_augmentation
+from seqdg.data.scaling import STANDARD
 from seqdg.nets import (
     BACKBONES,
     POLICIES,
@@ -35,7 +36,7 @@ from seqdg.training.sampler import make_generator
 
 AUTO = "auto"
 NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay", "warmup", "members")
-TRAINING = (*NUMBERS, "optimizer", "schedule", "calibrate")
+TRAINING = (*NUMBERS, "optimizer", "schedule", "scaling", "calibrate")
 IMAGE_NET = "efficientnet-lite0"
 CENTERED = Normalization(
     (0.5,), (0.25,)
@@ -159,6 +160,7 @@ def read_parameters(description: Mapping[str, Any]) -> dict[str, Any]:
     parameters = {
         "members": 1,  # a model that says nothing of them is one net, and not calibrated
         "calibrate": False,
+        "scaling": STANDARD,
         **description,
         "settings": read_settings(description),
         "hidden": tuple(description["hidden"]),
@@ -190,7 +192,7 @@ def make_recipe(parameters: Mapping[str, Any], seed: int, is_regression: bool = 
     known = (*TRAINING, *(["loss"] if is_regression else []))
     training = {k: p[k] for k in known if k in p}  # a regressor has no probabilities to calibrate
     if not isinstance(algorithm, Algorithm):
-        training |= {"members": 1, "calibrate": False}  # it is fitted once
+        training |= {"members": 1, "calibrate": False, "scaling": STANDARD}  # it is fitted once
     hidden = tuple(p["hidden"])
     return Recipe(
         algorithm=algorithm,

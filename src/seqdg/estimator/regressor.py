@@ -45,6 +45,7 @@ class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
         lr: float = 0.003,
         momentum: float = 0.9,
         weight_decay: float = 1e-3,
+        scaling: str = "standard",
         schedule: str = "constant",
         warmup: float = 0.0,
         validation: float = 0.2,

@@ -27,6 +27,7 @@ from seqdg.bench.trial import Trial
 from seqdg.core.algorithm import Settings
 from seqdg.core.names import shorten
 from seqdg.core.settings import adapt_to_path, describe_settings
+from seqdg.data.scaling import STANDARD
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.rules import BOTH, LEAVE_ONE_OUT, ORACLE, Choice, choose, rank_simplicity, split_rule
 from seqdg.estimator.task import make_task
@@ -234,7 +235,7 @@ class Sweep:
             settings = describe_settings(adapt_to_path(candidate.algorithm, count, count - 1))
             protocol = replace(self.recipe.protocol, lr=candidate.lr)
             if not find_learner(candidate.name).takes_steps:
-                protocol = replace(protocol, members=1, calibrate=False)  # it is fitted once
+                protocol = replace(protocol, members=1, calibrate=False, scaling=STANDARD)  # it is fitted once
             self._trials[place] = [
                 self.task.make_trial(candidate.name, settings, protocol, held_out, seed) for seed in self.seeds
             ]

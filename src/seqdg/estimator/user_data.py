@@ -20,6 +20,7 @@ from seqdg.data.cells import is_missing, to_word
 from seqdg.data.checks import check_class_coverage, check_domain_sizes, check_labels
 from seqdg.data.column_types import list_types
 from seqdg.data.frame import Frame, NotAValue, is_dataframe, make_frame
+from seqdg.data.scaling import STANDARD
 from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
 from seqdg.estimator.preprocessing import learn_preprocessing, note_counters, note_identifiers
 from seqdg.estimator.recipe import Recipe
@@ -154,7 +155,7 @@ def _encode(y: NDArray[Any], recipe: Recipe) -> tuple[NDArray[Any], NDArray[np.i
 def _read_rows(x: Any, recipe: Recipe, gaps: bool) -> tuple[Any, Input]:
     read: Input
     if isinstance(x, Frame):
-        preprocessing = learn_preprocessing(x)
+        preprocessing = learn_preprocessing(x, STANDARD if gaps else recipe.protocol.scaling)
         matrix = (preprocessing.apply_with_gaps if gaps else preprocessing.apply)(x)[0]
         if not preprocessing.width:
             raise UsageError("No column of the table holds any value: there is nothing to learn from.")

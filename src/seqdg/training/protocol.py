@@ -14,6 +14,7 @@ from seqdg.base.added import added_field
 from seqdg.base.errors import UsageError, unknown
 from seqdg.core.algorithm import Algorithm
 from seqdg.data import Dataset
+from seqdg.data.scaling import SCALINGS, STANDARD
 from seqdg.training.loss import AUTO, NUMBER_LOSSES
 from seqdg.training.optimizers import OPTIMIZERS
 from seqdg.training.sampler import make_stream
@@ -51,6 +52,7 @@ class Protocol:
     drop_every: float = added_field(0.3)  # share of the steps
     drop: float = added_field(0.1)
     domains_per_step: int = added_field(0)  # how many of the sources a step meets, drawn at random; 0: all
+    scaling: str = added_field(STANDARD)  # how a trial scales the numbers of a table that is not scaled yet
     calibrate: bool = added_field(False)  # divide logits by a temperature that fits the sources' validation rows
     members: int = added_field(1)  # how many trainings, from other seeds, predict together (a deep ensemble)
     loss: str = added_field(AUTO)  # of numbers: squared (auto), absolute or huber
@@ -68,6 +70,7 @@ class Protocol:
             ("precision", PRECISIONS),
             ("optimizer", ("auto", *OPTIMIZERS)),
             ("schedule", SCHEDULES),
+            ("scaling", SCALINGS),
             ("loss", (AUTO, *NUMBER_LOSSES)),
         ):
             if getattr(self, name) not in allowed:
