@@ -81,7 +81,7 @@ def test_show_prints_the_card(fitted_model):
 
 def test_choosing_prints_the_comparison_and_keeps_the_winner(table, tmp_path):
     words = ["fit", table, "--label", "diagnosis", "--domain", "hospital", "--ignore", "id", "--choose", *QUICK]
-    done = seqdg(*words, "--algorithms", "fo-s-mldg", "--set", "fo-s-mldg.alpha=0.2", "--out", tmp_path / "m")
+    done = seqdg(*words, "--candidates", "fo-s-mldg", "--set", "fo-s-mldg.alpha=0.2", "--out", tmp_path / "m")
     assert done.returncode == 0, done.stderr
     for part in ("chosen by both-1se", "(oracle)", "among 2 candidates of 2 algorithms", "next domain"):
         assert part in done.stdout

@@ -55,7 +55,7 @@ def test_predictions_do_not_overwrite_the_table_that_they_are_made_of(model, tab
     [
         (
             ["--algorithms", "agg,mldg"],
-            "--algorithms are those to choose from: add --choose, or give one as --algorithm",
+            "--candidates are those to choose from: add --choose, or give one as --algorithm",
         ),
         (["--choose", "--algorithm", "agg"], "--choose looks for the algorithm by itself: leave out --algorithm"),
         (["--search", "5"], "--search makes candidates to choose from: add --choose"),

@@ -321,7 +321,7 @@ def test_two_domains_leave_no_pairs_to_hold_out(hospitals):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         few = seqdg.compare(x[two], y[two], domains[two], estimator=quick(steps=2), seeds=1, refit=False)
-    assert "fo-mldg was left out" in str(few)
+    assert "coral+ema was left out" in str(few)
 
 
 @pytest.mark.slow
@@ -335,8 +335,8 @@ def test_two_domains_leave_no_pairs_to_hold_out(hospitals):
         ({"sampler": "grid"}, "There is no sampler 'grid'"),
         ({"seeds": 0}, "0 seeds were asked for"),
         ({"algorithms": ["mlgd"]}, "There is no algorithm 'mlgd'"),
-        ({"algorithms": [], "baseline": None}, "No algorithm was named"),
-        ({"settings": {"dann": {}}}, "There is no algorithm to compare 'dann'"),
+        ({"algorithms": [], "baseline": None}, "No candidate was named"),
+        ({"settings": {"dann": {}}}, "There is no candidate to compare 'dann'"),
         ({"settings": {"fo-s-mldg": {"alpha": [0.1, 0.2]}}, "search": 3}, "has a grid of settings and a search"),
         ({"estimator": quick(stop=5)}, "A comparison chooses the step by itself"),
         ({"estimator": quick(validation=0)}, "There are no rows to validate on in east, north, south, west"),
@@ -379,5 +379,5 @@ def test_real_features_give_a_verdict_with_the_chosen_below_the_oracle(shared_da
 
 
 def test_one_name_in_place_of_a_list_is_a_sentence(hospitals):
-    with pytest.raises(UsageError, match=r"algorithms is 'agg', but it must be a list of names, such as \['agg'\]"):
+    with pytest.raises(UsageError, match=r"candidates is 'agg', but it must be a list, such as \['agg'\]"):
         seqdg.compare(*hospitals, "agg")

@@ -155,6 +155,10 @@ class ArrayLearner(Learner):
             records.append(replace(fitted[alike], key=trial.key, description=trial.description()))
         return records
 
+    def read_settings(self, trial: Trial) -> dict[str, Any]:
+        """Return the settings of a trial by name, as `fit` takes them."""
+        return flatten_settings(parse_settings(self.build_settings(trial.algorithm), dict(trial.settings)))
+
     def train_one(
         self, trial: Trial, task: Task, tick: Tick = lambda step: None, keep: Keep | None = None
     ) -> tuple[Predict, Record]:
@@ -164,7 +168,7 @@ class ArrayLearner(Learner):
         inputs = task.make_inputs([trial], task.build_net(trial), cpu)
         x, y = (values[0].numpy() for values in inputs.serve(torch.cat(split.train)[None]))
         domain = np.repeat(np.arange(len(split.train)), [len(rows) for rows in split.train])
-        settings = flatten_settings(parse_settings(self.build_settings(trial.algorithm), dict(trial.settings)))
+        settings = self.read_settings(trial)
         weight = {"weight": _weigh_rows(task, trial, y)} if self.weighs else {}
         predict = self.fit(x, y, domain, len(dataset.classes), trial.seed, **weight, **settings)
         steps, sources = trial.protocol.steps, len(split.validation)

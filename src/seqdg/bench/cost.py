@@ -11,7 +11,7 @@ import torch
 
 from seqdg.bench.executors.process import prepare_process
 from seqdg.bench.executors.session import Session
-from seqdg.bench.learner import StackLearner, build_stack, find_learner
+from seqdg.bench.learner import StackLearner, build_stack, find_learner_of
 from seqdg.bench.trial import Group
 from seqdg.results.store import Store
 from seqdg.training.provenance import name_device
@@ -79,7 +79,7 @@ def _name_kind(group: Group) -> tuple[str, int, str]:
 
 def _time_step(group: Group, session: Session) -> float:
     """Return the seconds per step of the protocol and training, all stages together; 0 where no stack can be tried."""
-    if not isinstance(find_learner(group.trials[0].algorithm), StackLearner):
+    if not isinstance(find_learner_of(group.trials[0]), StackLearner):
         return 0.0
     prepare_process()
     try:

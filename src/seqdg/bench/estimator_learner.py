@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -10,8 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
 from seqdg.base.errors import UsageError
@@ -19,6 +23,7 @@ from seqdg.bench.array_learner import ArrayLearner, Arrays, Packed, Predict
 from seqdg.bench.skops_file import check_skops, read_skops, write_skops
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Trial
+from seqdg.core.algorithm import Settings
 from seqdg.nets import Net
 
 BYTES = "skops"  # the array that holds a fitted estimator
@@ -104,15 +109,96 @@ class EstimatorLearner(ArrayLearner):
 
     def pack(self, predict: Predict) -> Packed:
         assert isinstance(predict, FittedEstimator)
-        content = write_skops(predict.estimator)
-        arrays: dict[str, Arrays] = {BYTES: np.frombuffer(bytearray(content), np.uint8), "labels": predict.labels}
-        return Packed(arrays, {"classes": predict.classes})
+        return pack_estimator(predict)
 
     def unpack(self, packed: Packed) -> Predict:
         return unpack_estimator(packed)
 
     def check_saving(self) -> None:
         check_skops()
+
+
+class OwnEstimatorLearner(EstimatorLearner):
+    """An estimator or pipeline of the user's own, unfitted. It stays as it is: every trial fits a copy."""
+
+    predicts_numbers = True  # `check` asks the object
+
+    def __init__(self, given: OwnEstimator) -> None:
+        self.given = given
+        self.weighs = _takes_weights(given.estimator)  # type: ignore[misc]  # the user's object says so
+
+    def build_settings(self, name: str, **settings: Any) -> Settings:
+        changed = {k: v for k, v in settings.items() if v != self.given}
+        if changed:
+            raise UsageError(f"{name} is an object that was given: set {', '.join(changed)} on the object itself.")
+        return OwnSettings(self.given)
+
+    def read_settings(self, trial: Trial) -> dict[str, Any]:
+        return {}
+
+    def make(self, rows: int, classes: int, seed: int, **settings: Any) -> Any:
+        """Copy it. A part that draws at random and has no random state of its own draws by the trial's seed."""
+        estimator = clone(self.given.estimator)
+        known = estimator.get_params(deep=True)
+        drawing = {k: seed for k, v in known.items() if v is None and k.rpartition("__")[2] == "random_state"}
+        inside = multiprocessing.parent_process() is not None  # a worker has one core
+        alone = {k: 1 for k in known if inside and k.rpartition("__")[2] == "n_jobs"}
+        return estimator.set_params(**drawing, **alone)
+
+    def check(self, trial: Trial, task: Task, net: Net) -> None:
+        super().check(trial, task, net)
+        regression = task.dataset().is_regression
+        if (is_regressor if not regression else is_classifier)(self.given.estimator):
+            has, gives = ("numbers", "classes") if regression else ("classes", "numbers")
+            raise UsageError(f"{trial.short_name} predicts {gives}, and {task.name} has {has}: choose another.")
+
+
+@dataclass(frozen=True, eq=False)
+class OwnEstimator:
+    """An unfitted estimator of the user's own; equal to another where both are written alike."""
+
+    estimator: Any
+
+    def __str__(self) -> str:
+        return " ".join(self.estimator.__repr__(N_CHAR_MAX=10**6).split())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OwnEstimator) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+@dataclass(frozen=True)
+class OwnSettings(Settings):
+    """What a trial of a user's own estimator is described by."""
+
+    estimator: OwnEstimator | None = None
+
+    def __post_init__(self) -> None:
+        """It is as it was given."""
+
+
+def is_estimator(given: Any) -> bool:
+    """Whether it is an object of scikit-learn's kind that is fitted and predicts."""
+    return not isinstance(given, type) and all(hasattr(given, name) for name in ("fit", "predict", "get_params"))
+
+
+def name_estimator(estimator: Any) -> str:
+    """Name an estimator by its class, a pipeline by that of its last step."""
+    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    return type(last).__name__
+
+
+def _takes_weights(estimator: Any) -> bool:
+    return not isinstance(estimator, Pipeline) and has_fit_parameter(estimator, "sample_weight")
+
+
+def pack_estimator(predict: FittedEstimator) -> Packed:
+    """Return a fitted estimator as bytes; refuse what is not of scikit-learn."""
+    content = write_skops(predict.estimator)
+    arrays: dict[str, Arrays] = {BYTES: np.frombuffer(bytearray(content), np.uint8), "labels": predict.labels}
+    return Packed(arrays, {"classes": predict.classes})
 
 
 def unpack_estimator(packed: Packed) -> FittedEstimator:

@@ -19,7 +19,7 @@ from seqdg.base.errors import UsageError
 from seqdg.bench.array_learner import ArrayLearner, Arrays, Packed, Predict, take_logarithm
 from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick
 from seqdg.bench.stack_learner import STACK, StackLearner, build_stack, choose_rate, share_trainings
-from seqdg.bench.trial import Group
+from seqdg.bench.trial import Group, Trial
 from seqdg.core.names import split_chain
 from seqdg.core.registry import import_plugin, list_algorithms
 
@@ -39,6 +39,7 @@ __all__ = [
     "choose_rate",
     "count_work",
     "find_learner",
+    "find_learner_of",
     "list_learners",
     "register_learner",
     "share_trainings",
@@ -83,6 +84,15 @@ def find_learner(name: str) -> Learner:
     return _learners.get(short, STACK)
 
 
+def find_learner_of(trial: Trial) -> Learner:
+    """Find what trains a trial: the estimator that it carries, or else what its name says."""
+    if trial.estimator is None:
+        return find_learner(trial.algorithm)
+    from seqdg.bench.estimator_learner import OwnEstimatorLearner  # now: scikit-learn takes a second
+
+    return OwnEstimatorLearner(trial.estimator)
+
+
 def list_learners() -> tuple[str, ...]:
     """List the names of learners that are not algorithms."""
     return tuple(sorted({*_learners, *_list_files()}))
@@ -104,5 +114,5 @@ def _load_learner(name: str) -> None:
 
 def count_work(group: Group) -> int:
     """Count the steps of all trainings of a group."""
-    learner = find_learner(group.trials[0].algorithm)
+    learner = find_learner_of(group.trials[0])
     return sum(learner.count_steps(trials[0]) for trials in group.trainings)

@@ -9,7 +9,7 @@ from itertools import combinations
 import torch
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.bench.learner import Candidate, count_work, find_learner
+from seqdg.bench.learner import Candidate, count_work, find_learner_of
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial, group_trials
 from seqdg.data import Dataset
@@ -78,7 +78,7 @@ def plan_trials(
     parameters = sum(p.numel() for p in net.params().values())
     wide = any(trial.protocol.precision == "float64" for trial in unique)
     capacity = count_together(2 * parameters if wide else parameters, task.dataset(), device)
-    groups = group_trials(unique, capacity, lambda trial: find_learner(trial.algorithm).share(trial, task))
+    groups = group_trials(unique, capacity, lambda trial: find_learner_of(trial).share(trial, task))
     done = set(finished)
     left = [replace(g, trials=tuple(t for t in g.trials if t.key not in done)) for g in groups]
     return Plan(unique, groups, tuple(g for g in left if g.trials), parameters)
@@ -111,7 +111,7 @@ def check_trials(task: Task, trials: Sequence[Trial], net: Net, device: str = "c
     """Raise a UsageError where an algorithm cannot train this net on so many domains, or not on this kind of device."""
     cases = {(trial.algorithm, trial.settings, len(trial.held_out)): trial for trial in reversed(trials)}
     for trial in reversed(cases.values()):
-        learner = find_learner(trial.algorithm)
+        learner = find_learner_of(trial)
         learner.check_device(trial, device)
         learner.check(trial, task, net)
 

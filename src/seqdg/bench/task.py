@@ -114,11 +114,13 @@ class Task:
         weights: str | None = None,
         algorithm: Algorithm | None = None,
         net: NetSpec | None = None,
+        estimator: Any = None,
     ) -> Trial:
         """Describe one trial of this task; settings are text, for a path through all domains but one.
 
         weights: sha256 of the file that the net starts from.   algorithm: itself, where no name builds it.
         net: where it is not the task's but one of its own, with BatchNorm as that has it.
+        estimator: of the user's own, where no name makes it.
         """
         dataset = self.dataset()
         return Trial(
@@ -135,6 +137,7 @@ class Task:
             size=(self.size or dataset.shape[-1]) if dataset.is_image else 0,
             augment=self.augment if dataset.is_image else "",
             instance=algorithm,
+            estimator=estimator,
         )
 
     def build_net(self, trial: Trial) -> BuiltNet:

@@ -40,6 +40,7 @@ class Trial:
     size: int = 0  # side of the images that enter the net
     augment: str = ""  # recipe, for images
     instance: Algorithm | None = field(default=None, compare=False)  # the algorithm, where no name builds it
+    estimator: Any = field(default=None, compare=False)  # of scikit-learn's kind, where the user gave an object
 
     @property
     def short_name(self) -> str:

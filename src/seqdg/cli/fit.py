@@ -41,13 +41,19 @@ def fit(
     types: options.Types = None,
     na: options.Gaps = None,
     encoding: options.Encoding = "",
-    choose: Annotated[bool, typer.Option("--choose", help="Compare algorithms and use the best.")] = False,
+    choose: Annotated[bool, typer.Option("--choose", help="Compare candidates and use the best.")] = False,
     algorithm: Annotated[
         str | None, typer.Option(help=f"The algorithm to train, without --choose.  [default: {DEFAULT}]")
     ] = None,
-    algorithms: Annotated[
-        str | None, typer.Option(metavar="A,B", help="The algorithms that --choose compares.")
+    candidates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="What --choose compares: algorithms (agg, fo-s-mldg+ema) and learners (logistic, svc). "
+            "`seqdg list algorithms` shows all.  [default: eleven of both kinds]",
+        ),
     ] = None,
+    algorithms: Annotated[str | None, typer.Option(metavar="A,B", hidden=True)] = None,
     settings: options.Settings = None,
     search: options.Search = 1,
     sampler: Annotated[str, typer.Option(metavar="random|optuna", help="How --search draws candidates.")] = "random",
@@ -131,9 +137,10 @@ def fit(
     from seqdg.data.column_types import parse_types
     from seqdg.estimator import check_place, check_saving, remove_kept
 
-    _check_choice(choose, algorithm, algorithms, search, select)
+    candidates = candidates or algorithms  # the old name of the option
+    _check_choice(choose, algorithm, candidates, search, select)
     check_place(out, force)
-    check_saving(options.split_names(algorithms) or [algorithm or DEFAULT])
+    check_saving(options.split_names(candidates) or _list_saved(data, choose, algorithm or DEFAULT))
     with count_files("reading images") as progress, options.open_data(data) as place:
         rows = read_rows(
             place, label, domain, options.split_names(ignore) or (), progress,
@@ -153,7 +160,7 @@ def fit(
     with _explain_interruption(partial):
         if choose:
             comparison = _compare(
-                announcement, rows, template, options.split_names(algorithms), settings or (), search=search,
+                announcement, rows, template, options.split_names(candidates), settings or (), search=search,
                 sampler=sampler, select=select, seeds=seeds, workers=workers, nested=nested, **where,
             )  # fmt: skip
             typer.echo(str(comparison), nl=False)
@@ -201,21 +208,31 @@ def _make_template(
     return DomainClassifier(calibrate=calibrate, class_weight=class_weight, **parameters)
 
 
-def _check_choice(choose: bool, algorithm: str | None, algorithms: str | None, search: int, select: str) -> None:
+def _check_choice(choose: bool, algorithm: str | None, candidates: str | None, search: int, select: str) -> None:
     """Refuse options that would have no effect."""
     from seqdg.base.errors import UsageError
 
     if choose and algorithm is not None:
         raise UsageError(
             "--choose looks for the algorithm by itself: leave out --algorithm, or name those to choose from with "
-            "--algorithms."
+            "--candidates."
         )
-    if not choose and algorithms is not None:
-        raise UsageError("--algorithms are those to choose from: add --choose, or give one as --algorithm.")
+    if not choose and candidates is not None:
+        raise UsageError("--candidates are those to choose from: add --choose, or give one as --algorithm.")
     if not choose and search != 1:
         raise UsageError("--search makes candidates to choose from: add --choose.")
     if not choose and select != SELECT:
         raise UsageError("--select says how to choose: add --choose.")
+
+
+def _list_saved(data: Path, choose: bool, algorithm: str) -> tuple[str, ...]:
+    """List what may have to be saved, where the user named no candidates."""
+    from seqdg.data.tables import is_table
+    from seqdg.estimator import ALL_USUAL, NETS
+
+    if not choose:
+        return (algorithm,)
+    return ALL_USUAL if is_table(data) else NETS
 
 
 def _compare(

@@ -6,6 +6,7 @@ from seqdg.base.front_door import open_front_door
 
 if TYPE_CHECKING:
     from seqdg.estimator.analysis import load_estimator, write_analysis
+    from seqdg.estimator.candidates import ALL_USUAL, NETS
     from seqdg.estimator.card import render_card
     from seqdg.estimator.choose import compare, count_workers, fit_and_estimate, parse_settings_texts
     from seqdg.estimator.classifier import DomainClassifier, DomainGeneralizer
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from seqdg.estimator.runs import count_kept, remove_kept
 
 __all__ = [
+    "ALL_USUAL",
+    "NETS",
     "Comparison",
     "DomainClassifier",
     "DomainEstimator",
@@ -56,6 +59,7 @@ __getattr__, __dir__ = open_front_door(
     __name__,
     {
         "analysis": "load_estimator write_analysis",
+        "candidates": "ALL_USUAL NETS",
         "card": "render_card",
         "choose": "compare count_workers fit_and_estimate parse_settings_texts",
         "classifier": "DomainClassifier DomainGeneralizer",

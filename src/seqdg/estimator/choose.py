@@ -15,17 +15,18 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.base.machine import count_cores
 from seqdg.base.words import list_some
 from seqdg.bench.benchmark import split_settings
+from seqdg.bench.estimator_learner import OwnEstimatorLearner, OwnSettings
 from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
-from seqdg.bench.learner import find_learner
+from seqdg.bench.learner import Learner, find_learner
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, draw_proposals, make_grid
 from seqdg.core.names import shorten
-from seqdg.core.registry import list_algorithms
 from seqdg.core.settings import flatten_settings, parse_settings
 from seqdg.data import checks
+from seqdg.estimator.candidates import ALL_USUAL, choose_learners
 from seqdg.estimator.classifier import DomainClassifier
 from seqdg.estimator.comparison import CHOSEN, Comparison, Reason, Winner
 from seqdg.estimator.estimator import DomainEstimator
@@ -52,14 +53,13 @@ from seqdg.training.device import choose_device
 
 SAMPLERS = ("random", "optuna")
 BASELINE = "agg"
-USUAL = ("agg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg", "undo-bias", "s-undo-bias", "ensemble", "dann", "crossgrad")
 
 
 def compare(
     X: Any,
     y: Any,
     domains: Any,
-    algorithms: Sequence[str] | None = None,
+    candidates: Sequence[Any] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     *,
     estimator: DomainEstimator | None = None,
@@ -79,11 +79,15 @@ def compare(
     runs: str | Path | None = None,
     say: Callable[[str], None] = lambda sentence: None,
     nested: bool | None = None,
+    algorithms: Sequence[Any] | None = None,
 ) -> Comparison:
-    """Train every algorithm with every domain held out in turn, in stacks; then fit the winner on all domains.
+    """Train every candidate with every domain held out in turn, in stacks; then fit the winner on all domains.
 
-    algorithms: names, among them those of learners that train no net, such as `dica`; None: the usual ones.
-    settings: by algorithm, values or lists of alternatives (a grid); `lr` among them is its learning rate.
+    candidates: names of algorithms, with or without wrappers (`fo-s-mldg+ema`), and of learners that train no net
+        (`logistic`, `svc`); and estimators or pipelines of scikit-learn, which get the rows as a net does: numbers
+        scaled by the sources, an input for each word. None: the usual ones. One that these data cannot train is left
+        out with a note, unless no other was named.   algorithms: its old name.
+    settings: by candidate, values or lists of alternatives (a grid); `lr` among them is its learning rate.
     estimator: how to train; its algorithm and settings are not used. None: a `DomainRegressor` where y holds numbers
         with fractions, else a `DomainClassifier`.
     search: candidates per algorithm, as many for each; the first has its settings as they are, the others are drawn
@@ -116,8 +120,12 @@ def compare(
     recipe = replace(recipe, device=device)
     within = any(map(looks_at_held_out, (select, *rules)))
     sweep = Sweep(user_data, recipe, range(recipe.seed, recipe.seed + seeds), where, within, show)
-    names, notes = _list_names(algorithms, baseline, sweep)
-    searches = _make_searches(names, settings or {}, search, sampler, recipe)
+    if algorithms is not None:
+        warnings.warn("`algorithms` of compare is now `candidates`.", FutureWarning, stacklevel=2)
+        candidates = algorithms if candidates is None else candidates
+    learners, notes = choose_learners(candidates, baseline, sweep)
+    names = list(learners)
+    searches = _make_searches(learners, settings or {}, search, sampler, recipe)
     sweep.nested = _decide_nesting(nested, searches, sweep, notes)
     reported = tuple(rule for rule in (*RULES, ORACLE) if rule in rules or rule == select)
     targets: list[Target] = [(), *((d,) for d in user_data.dataset.domains)]
@@ -129,10 +137,10 @@ def compare(
     finally:
         sweep.memory.close()
     notes = [*user_data.dataset.notes, *notes]
-    comparison = _make_comparison(sweep, names, searches, reported, select, criterion, baseline, notes)
+    comparison = _make_comparison(sweep, learners, searches, reported, select, criterion, baseline, notes)
     for sentence in comparison.warnings:
         warnings.warn(sentence, UserWarning, stacklevel=2)
-    return _refit_winner(comparison, template, x, labels, domains) if refit else comparison
+    return _refit_winner(comparison, learners, template, x, labels, domains) if refit else comparison
 
 
 def _choose_estimator(y: Any) -> DomainEstimator:
@@ -161,22 +169,24 @@ def fit_and_estimate(
     Return it, with the reason where no estimate can be made, such as that there is one domain only.
     """
     recipe = estimator.make_recipe()
-    settings = {recipe.name: flatten_settings(recipe.algorithm)}
+    own = isinstance(recipe.algorithm, OwnSettings)
+    settings = {} if own else {recipe.name: flatten_settings(recipe.algorithm)}
     try:
         comparison = compare(
-            X, y, domains, [recipe.name], settings, estimator=estimator, seeds=seeds, rules=(SOURCE_VAL,),
-            baseline=None, workers=workers, show=show, executor=executor, address=address, runs=runs, say=say,
+            X, y, domains, [estimator.algorithm if own else recipe.name], settings, estimator=estimator, seeds=seeds,
+            rules=(SOURCE_VAL,), baseline=None, workers=workers, show=show, executor=executor, address=address,
+            runs=runs, say=say,
         )  # fmt: skip
     except UsageError as error:
         return estimator.fit(X, y, domains=domains), str(error)
     return cast("DomainEstimator", comparison.estimator), ""
 
 
-def parse_settings_texts(texts: Sequence[str], algorithms: Sequence[str] | None) -> dict[str, dict[str, Any]]:
+def parse_settings_texts(texts: Sequence[str], candidates: Sequence[str] | None) -> dict[str, dict[str, Any]]:
     """Parse texts such as `fo-s-mldg.alpha=0.1` into the settings that `compare` takes for the same algorithms."""
     settings: dict[str, dict[str, Any]] = {}
-    full = {shorten(name): name for name in algorithms or USUAL}  # with the file that an algorithm comes from
-    for short, values in split_settings(texts, algorithms or USUAL).items():
+    full = {shorten(name): name for name in candidates or ALL_USUAL}  # with the file that an algorithm comes from
+    for short, values in split_settings(texts, candidates or ALL_USUAL).items():
         name = full[short]
         rest = {setting: text for setting, text in values.items() if setting != RATE}
         built = parse_settings(find_learner(name).build_settings(name), rest, name)
@@ -234,35 +244,16 @@ def _check_data(user_data: UserData, recipe: Recipe) -> None:
         raise UsageError(f"{problems[0].text} Leave its rows out, or merge the class with another.")
 
 
-def _list_names(algorithms: Sequence[str] | None, baseline: str | None, sweep: Sweep) -> tuple[list[str], list[str]]:
-    """List the algorithms to compare, with notes on those of the usual ones that so few domains cannot train."""
-    if isinstance(algorithms, str):
-        raise UsageError(f"algorithms is '{algorithms}', but it must be a list of names, such as ['{algorithms}'].")
-    if algorithms is not None:
-        names = list(dict.fromkeys([*([baseline] if baseline else []), *algorithms]))
-        if not names:
-            raise UsageError("No algorithm was named. `seqdg list algorithms` shows all.")
-        return names, []
-    names, notes = [], []
-    for name in (n for n in USUAL if n in list_algorithms()):
-        try:
-            sweep.check(Contender(name, find_learner(name).build_settings(name), sweep.recipe.protocol.lr))
-            names.append(name)
-        except UsageError as error:
-            notes.append(f"{name} was left out: {error}")
-    return names, notes
-
-
 def _make_searches(
-    names: Sequence[str], settings: Mapping[str, Mapping[str, Any]], count: int, sampler: str, recipe: Recipe
+    learners: Mapping[str, Learner], settings: Mapping[str, Mapping[str, Any]], count: int, sampler: str, recipe: Recipe
 ) -> dict[str, Search]:
     for name in settings:
-        if name not in names:
-            raise unknown("algorithm to compare", name, names)
+        if name not in learners:
+            raise unknown("candidate to compare", name, learners)
     searches: dict[str, Search] = {}
-    for name in names:
-        tried = _expand_settings(name, settings.get(name, {}), recipe)
-        fixed = [*settings.get(name, {}), *([] if find_learner(name).takes_steps else [RATE])]
+    for name, learner in learners.items():
+        tried = _expand_settings(name, learner, settings.get(name, {}), recipe)
+        fixed = [*settings.get(name, {}), *([] if learner.takes_steps else [RATE])]
         if len(tried) > 1 and count > 1:
             raise UsageError(f"{name} has a grid of settings and a search for others: choose one of the two.")
         if count > 1 and sampler == "optuna":
@@ -274,9 +265,10 @@ def _make_searches(
     return searches
 
 
-def _expand_settings(name: str, values: Mapping[str, Any], recipe: Recipe) -> list[Proposal]:
+def _expand_settings(name: str, learner: Learner, values: Mapping[str, Any], recipe: Recipe) -> list[Proposal]:
     """List every combination of the values of an algorithm's settings and of its learning rate."""
-    learner = find_learner(name)
+    if isinstance(learner, OwnEstimatorLearner):
+        return [Proposal(learner.build_settings(name, **values), recipe.protocol.lr)]
     if RATE in values and not learner.takes_steps:
         raise UsageError(f"{name} has no learning rate: leave {RATE} out.")
     rate = values.get(RATE, recipe.protocol.lr)
@@ -319,7 +311,7 @@ def _decide_nesting(wanted: bool | None, searches: Mapping[str, Search], sweep: 
 
 def _make_comparison(
     sweep: Sweep,
-    names: Sequence[str],
+    learners: Mapping[str, Learner],
     searches: Mapping[str, Search],
     rules: Sequence[str],
     select: str,
@@ -327,6 +319,7 @@ def _make_comparison(
     baseline: str | None,
     notes: Sequence[str],
 ) -> Comparison:
+    names = list(learners)
     targets: list[Target] = [(d,) for d in sweep.domains]
     choice, candidates = sweep.choose((), names, select, criterion)
     if choice is None:
@@ -343,7 +336,7 @@ def _make_comparison(
         winner=Winner(
             best.name,
             flatten_settings(best.algorithm),
-            step if base == LEAVE_ONE_OUT and find_learner(best.name).takes_steps else None,
+            step if base == LEAVE_ONE_OUT and learners[best.name].takes_steps else None,
             best.lr if best.lr != sweep.recipe.protocol.lr else None,
         ),
         outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion)] for r in rules},
@@ -361,10 +354,16 @@ def _explain(choice: Choice, candidates: Sequence[Contender]) -> Reason:
     return Reason(best, simplest, choice.gap, choice.error, choice.domains, choice.is_told)
 
 
-def _refit_winner(comparison: Comparison, template: DomainEstimator, x: Any, y: Any, domains: Any) -> Comparison:
+def _refit_winner(
+    comparison: Comparison, learners: Mapping[str, Learner], template: DomainEstimator, x: Any, y: Any, domains: Any
+) -> Comparison:
     """Fit the winner on all domains, and put on its card what to expect of it."""
     winner = comparison.winner
-    estimator = clone(template).set_params(algorithm=winner.algorithm, settings=dict(winner.settings), stop=winner.step)
+    learner, settings = learners[winner.algorithm], dict(winner.settings)
+    if isinstance(learner, OwnEstimatorLearner):
+        estimator = clone(template).set_params(algorithm=clone(learner.given.estimator), settings=None)
+    else:
+        estimator = clone(template).set_params(algorithm=winner.algorithm, settings=settings, stop=winner.step)
     if winner.lr is not None:
         estimator.set_params(lr=winner.lr)
     estimator.fit(x, y, domains=domains)

@@ -9,15 +9,17 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from seqdg.base.errors import UsageError
+from seqdg.bench.estimator_learner import FittedEstimator
+from seqdg.bench.learner import list_learners
 from seqdg.core.algorithm import Algorithm
 from seqdg.data import Frame
 from seqdg.estimator.inputs import TableInput
-from seqdg.estimator.model import Model
+from seqdg.estimator.model import ArrayModel, Model
 from seqdg.estimator.model_file import read_model, write_model
 from seqdg.estimator.recipe import Recipe, draw_seed, make_recipe, read_parameters
 from seqdg.estimator.train import fit_model
@@ -75,6 +77,9 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
             what = ("numbers", "DomainRegressor") if model.is_regression else ("classes", "DomainClassifier")
             raise UsageError(f"The model in {path} predicts {what[0]}: load it with {what[1]}.load.")
         described = {**read_parameters(model.facts["parameters"]), "net": net, "device": device}
+        fitted = model.predict if isinstance(model, ArrayModel) else None
+        if isinstance(fitted, FittedEstimator) and model.name not in list_learners():  # it was the user's own object
+            described |= {"algorithm": clone(fitted.estimator), "settings": None}
         estimator = cls(**{name: described[name] for name in cls._get_param_names() if name in described})
         estimator._set_model(model)
         return estimator

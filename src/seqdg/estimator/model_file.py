@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from seqdg.base.errors import UsageError
 from seqdg.base.files import replace_folder
 from seqdg.base.tree import under_prefix, with_prefix
+from seqdg.bench.estimator_learner import BYTES, FittedEstimator, pack_estimator, unpack_estimator
 from seqdg.bench.learner import ArrayLearner, Packed, Predict, find_learner, list_learners
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.names import shorten
@@ -161,9 +162,12 @@ def _take_apart(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
             "batchnorm": model.batchnorm,
         }
     assert isinstance(model, ArrayModel)
-    learner = find_learner(model.name)
-    assert isinstance(learner, ArrayLearner)
-    packed = learner.pack(model.predict)
+    if isinstance(model.predict, FittedEstimator):
+        packed = pack_estimator(model.predict)
+    else:
+        learner = find_learner(model.name)
+        assert isinstance(learner, ArrayLearner)
+        packed = learner.pack(model.predict)
     arrays = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in packed.arrays.items()}
     return with_prefix(arrays, "array."), {"schema": 2, "learner": dict(packed.values)}
 
@@ -175,12 +179,15 @@ def _is_new(model: NetModel) -> bool:
 
 def _unpack(text: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Predict:
     """Let the learner put its arrays together. Code that a model names by a path is not run."""
+    packed = Packed({n: t.numpy() for n, t in tensors.items()}, text["learner"])
+    if BYTES in tensors:
+        return unpack_estimator(packed)
     name = shorten(text["algorithm"])
     if name not in list_learners():
         raise UsageError(f"The model was trained by '{name}', which is not registered: import it first.")
     learner = find_learner(name)
     assert isinstance(learner, ArrayLearner)
-    return learner.unpack(Packed({n: t.numpy() for n, t in tensors.items()}, text["learner"]))
+    return learner.unpack(packed)
 
 
 def _collect_tensors(model: NetModel) -> dict[str, Tensor]:

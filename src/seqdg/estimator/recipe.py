@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.bench.estimator_learner import OwnEstimator, OwnEstimatorLearner, is_estimator, name_estimator
 from seqdg.bench.learner import find_learner
 from seqdg.core.algorithm import Algorithm, Settings
 from seqdg.core.registry import build as build_algorithm
@@ -218,10 +219,15 @@ def _build_algorithm(algorithm: Any, settings: Any) -> tuple[str, Settings]:
         raise UsageError(f"settings are names with values, such as {{'alpha': 0.1}}, not {settings!r}.")
     if isinstance(algorithm, str):
         return algorithm, find_learner(algorithm).build_settings(algorithm, **settings)
+    if is_estimator(algorithm):
+        return name_estimator(algorithm), OwnEstimatorLearner(OwnEstimator(algorithm)).build_settings(
+            name_estimator(algorithm), **settings
+        )
     if isinstance(algorithm, Algorithm):
         return _find_name(algorithm), with_settings(algorithm, settings)
     raise UsageError(
-        f"algorithm is {algorithm!r}, but it must be a name, such as 'fo-s-mldg', or one that seqdg.build gives."
+        f"algorithm is {algorithm!r}, but it must be a name, such as 'fo-s-mldg', one that seqdg.build gives, or an "
+        "estimator of scikit-learn."
     )
 
 
@@ -255,6 +261,8 @@ def to_plain(value: Any) -> Any:
 
 
 def _to_json(value: Any) -> Any:
+    if isinstance(value, OwnEstimator):
+        return str(value)
     return [to_plain(v) for v in value] if isinstance(value, tuple) else to_plain(value)
 
 

@@ -17,14 +17,15 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from seqdg.base.errors import UsageError
+from seqdg.bench.estimator_learner import OwnSettings
 from seqdg.bench.execute import Memory, execute
 from seqdg.bench.executors.session import Executor, Session
-from seqdg.bench.learner import find_learner
+from seqdg.bench.learner import find_learner_of
 from seqdg.bench.plan import plan_trials
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import Proposal, Search, Target
 from seqdg.bench.trial import Trial
-from seqdg.core.algorithm import Settings
+from seqdg.core.algorithm import Algorithm, Settings
 from seqdg.core.names import shorten
 from seqdg.core.settings import adapt_to_path, describe_settings
 from seqdg.data.scaling import STANDARD
@@ -88,7 +89,7 @@ class Sweep:
     def _check(self, candidate: Contender, held_out: int) -> None:
         """Raise a UsageError where it cannot be trained with so many domains held out."""
         trial = self._make_trials(self.domains[:held_out], candidate)[0]
-        find_learner(candidate.name).check(trial, self.task, self.net)
+        find_learner_of(trial).check(trial, self.task, self.net)
 
     def run(self, searches: Mapping[str, Search], targets: Sequence[Target], rule: str, criterion: str) -> None:
         """Run until no search asks for more; tell each how well its proposals did by the rule."""
@@ -234,10 +235,12 @@ class Sweep:
             count = len(self.domains)
             settings = describe_settings(adapt_to_path(candidate.algorithm, count, count - 1))
             protocol = replace(self.recipe.protocol, lr=candidate.lr)
-            if not find_learner(candidate.name).takes_steps:
+            if not isinstance(candidate.algorithm, Algorithm):
                 protocol = replace(protocol, members=1, calibrate=False, scaling=STANDARD)  # it is fitted once
+            estimator = candidate.algorithm.estimator if isinstance(candidate.algorithm, OwnSettings) else None
             self._trials[place] = [
-                self.task.make_trial(candidate.name, settings, protocol, held_out, seed) for seed in self.seeds
+                self.task.make_trial(candidate.name, settings, protocol, held_out, seed, estimator=estimator)
+                for seed in self.seeds
             ]
         return self._trials[place]
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
-from seqdg.bench.learner import STACK, ArrayLearner, find_learner
+from seqdg.bench.estimator_learner import OwnSettings
+from seqdg.bench.learner import STACK, ArrayLearner, find_learner_of
 from seqdg.bench.task import find_target_scale
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.settings import describe_settings
@@ -62,10 +63,12 @@ def fit_model(user_data: UserData, recipe: Recipe) -> Model:
 
 def _fit_arrays(user_data: UserData, recipe: Recipe) -> ArrayModel:
     """Fit a learner that trains no net to the rows that are not left out for validation."""
-    learner = find_learner(recipe.name)
-    assert isinstance(learner, ArrayLearner)  # no other gives settings to a recipe
     task, net = make_task(user_data, recipe)
-    trial = task.make_trial(recipe.name, describe_settings(recipe.algorithm), recipe.protocol, (), recipe.seed)
+    estimator = recipe.algorithm.estimator if isinstance(recipe.algorithm, OwnSettings) else None
+    settings = describe_settings(recipe.algorithm)
+    trial = task.make_trial(recipe.name, settings, recipe.protocol, (), recipe.seed, estimator=estimator)
+    learner = find_learner_of(trial)
+    assert isinstance(learner, ArrayLearner)  # no other gives settings to a recipe
     learner.check(trial, task, net)
     predict, record = learner.train_one(trial, task)
     if record.status != DONE:

@@ -11,7 +11,7 @@ import torch
 
 from seqdg.base.places import adopt_places, collect_places
 from seqdg.bench.executors.process import prepare_process
-from seqdg.bench.learner import find_learner
+from seqdg.bench.learner import find_learner_of
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group
 from seqdg.results.record import FAILED, Record
@@ -49,7 +49,7 @@ def train_group(group: Group, session: Session, tick: Callable[[int], None]) -> 
     prepare_process()
     adopt_places(session.places)
     try:
-        learner = find_learner(group.trials[0].algorithm)
+        learner = find_learner_of(group.trials[0])
         return learner.train(group, session.task, torch.device(session.device), tick, session.keep)
     except torch.OutOfMemoryError:
         if len(group.trainings) == 1:

@@ -1,0 +1,176 @@
+"""Candidates of every kind: names, estimators and pipelines of scikit-learn, judged on the same folds as nets."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+
+import seqdg
+from seqdg import DomainClassifier, UsageError
+from seqdg.estimator.candidates import NETS, list_usual, name_candidates
+from seqdg.estimator.user_data import make_user_data
+
+TEMPLATE = DomainClassifier(steps=3, evaluations=1, device="cpu", hidden=(4,))
+NAMES = ("north", "east", "south")
+
+
+def make_rows(seed: int = 0, each: int = 40):
+    """Rows whose class no line tells; the last column is noise and has other units in every domain."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(len(NAMES) * each, 3))
+    x[:, 2] += 5 * np.repeat(np.arange(len(NAMES)), each)
+    return x, np.where(x[:, 0] * x[:, 1] > 0, "same", "other"), np.repeat(NAMES, each)
+
+
+def compare(*candidates, **how):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return seqdg.compare(
+            *make_rows(), list(candidates),
+            **{"estimator": TEMPLATE, "seeds": 1, "rules": ("source-val",), "baseline": None, **how},
+        )  # fmt: skip
+
+
+class Watcher(ClassifierMixin, BaseEstimator):
+    """A user's own class, which remembers what it saw."""
+
+    seen: list = []  # noqa: RUF012
+
+    def fit(self, x, y):
+        self.seen.append(np.array(x))
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, x):
+        return np.full(len(x), self.classes_[0])
+
+
+def test_objects_are_named_by_their_class_pipelines_by_their_last_step_and_all_are_told_apart():
+    objects = [
+        RandomForestClassifier(), make_pipeline(PCA(2), LogisticRegression()), RandomForestClassifier(5), "logistic",
+        RandomForestClassifier(6),
+    ]  # fmt: skip
+    names = ["RandomForestClassifier", "LogisticRegression", "RandomForestClassifier-2", "logistic"]
+    assert list(name_candidates(objects)) == [*names, "RandomForestClassifier-3"]
+
+
+def test_an_object_that_wins_is_fitted_saved_loaded_and_shown(tmp_path: Path):
+    tree = DecisionTreeClassifier(min_samples_leaf=2)
+    found = compare("agg", make_pipeline(PCA(2), LogisticRegression()), tree)
+    assert found.winner.algorithm == "DecisionTreeClassifier"
+    assert found.winner.settings["estimator"].estimator is tree
+    assert "DecisionTreeClassifier (estimator = DecisionTreeClassifier(min_samples_leaf=2)) was chosen" in str(found)
+    assert not hasattr(tree, "tree_"), "what was given stays as it is"
+    x, y, _ = make_rows(1)
+    p = found.estimator.predict_proba(x)
+    assert (found.estimator.predict(x) == y).mean() > 0.6
+    found.estimator.save(tmp_path / "model")
+    again = DomainClassifier.load(tmp_path / "model", device="cpu")
+    assert np.array_equal(again.predict_proba(x), p)
+    assert again.get_params()["algorithm"].min_samples_leaf == 2
+    assert not np.array_equal(again.predict_proba(x + 1.0), p)
+    again.fit(*make_rows()[:2], domains=make_rows()[2])
+    assert np.array_equal(again.predict_proba(x), p), "it can be fitted anew, to the same model"
+    assert "# A model trained by DecisionTreeClassifier" in (tmp_path / "model" / "card.md").read_text()
+
+
+def test_a_class_of_the_users_own_is_compared_but_not_saved(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(Watcher, "seen", [])
+    found = compare(Watcher())
+    assert set(found.scores()) == {"Watcher", "chosen"}
+    with pytest.raises(UsageError, match=r"A model of Watcher holds .*Watcher, and only scikit-learn's own classes"):
+        found.estimator.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    x, _, domains = make_rows()
+    assert len(Watcher.seen) == 5, "with none held out, with each, and the final fit"
+    matched = []
+    for seen in sorted(Watcher.seen[:4], key=len)[:3]:
+        assert len(seen) == 0.8 * 80, "rows for validation are left out, as for a net"
+        for out in NAMES:
+            sources = x[domains != out]
+            scaled = (sources[:, 2] - sources[:, 2].mean()) / sources[:, 2].std()
+            matched += [out] if np.abs(seen[:, 2][:, None] - scaled).min(1).max() < 1e-5 else []
+    assert sorted(matched) == sorted(NAMES), "each is scaled by its sources alone"
+
+
+def test_what_gives_no_probabilities_is_judged_by_its_scores():
+    found = compare(LinearSVC(), LogisticRegression())
+    a, b = (found.scores()[name]["average"] for name in ("LinearSVC", "LogisticRegression"))
+    assert abs(a - b) < 0.1
+    fitted = DomainClassifier(LinearSVC(), device="cpu").fit(*make_rows()[:2], domains=make_rows()[2])
+    assert np.allclose(fitted.predict_proba(make_rows(1)[0]).sum(1), 1)
+
+
+def test_a_seed_decides_what_an_object_without_one_draws():
+    x, y, domains = make_rows()
+    new = make_rows(1)[0]
+
+    def fit(seed, **parameters):
+        forest = RandomForestClassifier(5, **parameters)
+        model = DomainClassifier(forest, validation=0.0, random_state=seed, device="cpu")
+        return model.fit(x, y, domains=domains).predict_proba(new)
+
+    assert np.array_equal(fit(1), fit(1))
+    assert not np.array_equal(fit(1), fit(2))
+    assert np.array_equal(fit(1, random_state=7), fit(2, random_state=7)), "its own comes first"
+
+
+@pytest.mark.slow
+def test_workers_train_objects_too():
+    alone, together = (compare(DecisionTreeClassifier(random_state=0), "knn", workers=w, refit=False) for w in (0, 2))
+    assert alone.scores() == together.scores()
+
+
+def test_one_that_cannot_be_trained_is_left_out_with_a_note_where_others_were_named():
+    found = compare("knn", "ridge", LinearRegression(), refit=False)
+    assert list(found.algorithms) == ["knn"]
+    notes = "\n".join(found.notes)
+    assert "ridge was left out: ridge predicts numbers, and the data has classes to tell apart" in notes
+    assert "LinearRegression was left out: LinearRegression predicts numbers, and the data has classes" in notes
+    with pytest.raises(UsageError, match="ridge predicts numbers"):
+        compare("ridge", LinearRegression())
+    with pytest.raises(UsageError, match="There is no algorithm 'knm'"):
+        compare("knn", "knm")
+
+
+def test_what_is_no_candidate_is_refused_in_a_sentence():
+    for candidate, words in (
+        (LogisticRegression, "A candidate is the class LogisticRegression, but it must be a name"),
+        (3, "A candidate is 3, but it must be a name"),
+        (DomainClassifier("agg"), "How nets are trained is said by `estimator`"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            compare(candidate)
+    with pytest.raises(UsageError, match="candidates is 'agg', but it must be a list"):
+        seqdg.compare(*make_rows(), "agg")
+    with pytest.raises(UsageError, match="LogisticRegression is an object that was given: set C on the object itself"):
+        compare(LogisticRegression(), settings={"LogisticRegression": {"C": 3.0}})
+
+
+def test_the_old_name_of_candidates_still_works_and_warns():
+    with pytest.warns(FutureWarning, match="`algorithms` of compare is now `candidates`"):
+        found = seqdg.compare(
+            *make_rows(), algorithms=["knn"], estimator=TEMPLATE, seeds=1, rules=("source-val",), baseline=None,
+            refit=False,
+        )  # fmt: skip
+    assert list(found.algorithms) == ["knn"]
+
+
+def test_the_usual_candidates_are_of_both_kinds_for_rows_and_nets_for_images():
+    x, y, domains = make_rows()
+    recipe = TEMPLATE.make_recipe()
+    rows = list_usual(make_user_data(x, y, domains, recipe).dataset)
+    assert len(rows) >= 10
+    assert {"agg", "fo-s-mldg+ema", "logistic", "hist-gradient-boosting", "random-forest", "svc"} <= set(rows)
+    images = make_user_data(np.zeros((120, 1, 4, 4), np.uint8), y, domains, DomainClassifier(net="mlp").make_recipe())
+    assert list_usual(images.dataset) == NETS
