@@ -37,7 +37,7 @@ def compare(*candidates, **how):
         warnings.simplefilter("ignore", UserWarning)
         return seqdg.compare(
             *make_rows(), list(candidates),
-            **{"estimator": TEMPLATE, "seeds": 1, "rules": ("source-val",), "baseline": None, **how},
+            **{"estimator": TEMPLATE, "seeds": 1, "rules": ("source-val",), "select": "source-val", "baseline": None, **how},
         )  # fmt: skip
 
 
@@ -160,8 +160,8 @@ def test_what_is_no_candidate_is_refused_in_a_sentence():
 def test_the_old_name_of_candidates_still_works_and_warns():
     with pytest.warns(FutureWarning, match="`algorithms` of compare is now `candidates`"):
         found = seqdg.compare(
-            *make_rows(), algorithms=["knn"], estimator=TEMPLATE, seeds=1, rules=("source-val",), baseline=None,
-            refit=False,
+            *make_rows(), algorithms=["knn"], estimator=TEMPLATE, seeds=1, rules=("source-val",), select="source-val",
+            baseline=None, refit=False,
         )  # fmt: skip
     assert list(found.algorithms) == ["knn"]
 
