@@ -33,12 +33,10 @@ def make_rows(seed: int = 0, each: int = 40):
 
 
 def compare(*candidates, **how):
+    usual = {"estimator": TEMPLATE, "seeds": 1, "rules": ("source-val",), "select": "source-val", "baseline": None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return seqdg.compare(
-            *make_rows(), list(candidates),
-            **{"estimator": TEMPLATE, "seeds": 1, "rules": ("source-val",), "select": "source-val", "baseline": None, **how},
-        )  # fmt: skip
+        return seqdg.compare(*make_rows(), list(candidates), **{**usual, **how})
 
 
 class Watcher(ClassifierMixin, BaseEstimator):
