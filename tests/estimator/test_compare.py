@@ -354,7 +354,7 @@ def test_a_class_that_only_one_domain_has_cannot_be_held_out(hospitals):
     odd = np.where((domains == "east") & (np.arange(len(y)) % 3 == 0), "rare", y)
     with pytest.raises(UsageError, match="Only east has the class 'rare': with east held out"):
         compared((x, odd, domains))
-    with pytest.raises(UsageError, match="There is only the domain 'all'"):
+    with pytest.raises(UsageError, match="give domains, a name or number for each row"):
         compared((x, y, None))
 
 

@@ -190,7 +190,7 @@ def test_what_cannot_be_is_refused_before_any_work(tmp_path: Path) -> None:
         ({"stop": 3}, "stop is 3, but dica takes no steps: leave it out"),
         ({"class_weight": "balanced"}, "dica weighs no classes: leave class_weight out"),
         ({"settings": {"breadth": 2}}, "There is no setting of dica 'breadth'"),
-        ({"domains": None}, "dica needs at least 2 source domains to learn from, and there is 1"),
+        ({"domains": ["one"] * 200}, "dica needs at least 2 source domains to learn from, and there is 1"),
         ({"x": np.zeros((200, 1, 8, 8)), "net": "convnet"}, "dica reads rows of numbers, and the data holds images"),
     ):
         with pytest.raises(UsageError, match=words):

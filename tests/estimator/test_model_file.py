@@ -46,7 +46,7 @@ def test_what_was_loaded_can_be_saved_again_and_fitted_again(fitted, hospitals, 
 def test_labels_of_any_kind_come_back_as_they_were(labels, tmp_path):
     x = np.arange(20.0).reshape(10, 2)
     y = np.array([labels[i % 2] for i in range(10)])
-    model = seqdg.DomainGeneralizer(steps=2, hidden=()).fit(x, y)
+    model = seqdg.DomainGeneralizer(steps=2, hidden=()).fit(x, y, domains=[0, 0, 1, 1, 2] * 2)
     model.save(tmp_path / "m")
     loaded = seqdg.DomainGeneralizer.load(tmp_path / "m")
     assert loaded.predict(x).dtype == model.predict(x).dtype
@@ -120,7 +120,7 @@ def test_a_net_of_one_s_own_is_needed_again_to_load(tmp_path):
     draw = np.random.default_rng(1)
     x, y = draw.standard_normal((40, 3)), np.arange(40) % 2
     own = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
-    model = seqdg.DomainGeneralizer("agg", net=own, steps=5).fit(x, y)
+    model = seqdg.DomainGeneralizer("agg", net=own, steps=5).fit(x, y, domains=[0] * 40)
     model.save(tmp_path / "m")
     with pytest.raises(UsageError, match=r"a net of the user's own \(torch.nn.modules.container.Sequential\)"):
         seqdg.DomainGeneralizer.load(tmp_path / "m")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pytest
 import torch
 
+from seqdg.base.errors import UsageError
 from seqdg.bench import task as bench_task
 from seqdg.estimator.choose import compare
 from seqdg.estimator.classifier import DomainGeneralizer
@@ -104,3 +106,26 @@ def test_balanced_weights_give_every_class_the_same_say():
     logits, y = torch.randn(6, 2), torch.tensor([0, 1, 0, 0, 1, 0])
     each = torch.nn.functional.cross_entropy(logits, y, reduction="none")
     assert torch.allclose(loss(logits, y), (loss.weight[y] * each).mean())
+
+
+def test_a_fit_without_domains_warns_and_a_comparison_without_them_is_refused(hospitals):
+    x, y, _ = hospitals
+    with pytest.warns(UserWarning, match="No domains were given, so that all rows count as one domain"):
+        DomainGeneralizer("agg", steps=2, hidden=()).fit(x, y)
+    with pytest.raises(UsageError, match="compare holds out every domain in turn: give domains"):
+        compare(x, y, None)
+
+
+def test_a_domain_for_every_row_is_refused(hospitals):
+    x, y, _ = hospitals
+    with pytest.raises(UsageError, match="240 different domains in 240 rows, so that most have one row"):
+        DomainGeneralizer("agg", steps=2).fit(x, y, domains=np.arange(len(y)))
+
+
+def test_empty_columns_of_new_rows_are_warned_of_and_rows_without_any_value_refused(fitted, hospitals):
+    x, _, _ = hospitals
+    with pytest.warns(UserWarning, match=r"Columns without a value in all 240 rows: age, smoker\. Is it"):
+        fitted.predict(x.assign(age=np.nan, smoker=None))
+    fitted.predict(x.assign(age=np.nan).iloc[:2])
+    with pytest.raises(UsageError, match="No column that the model reads holds any value"):
+        fitted.predict(x.iloc[:3].map(lambda cell: None))

@@ -141,11 +141,12 @@ def fit(
     _check_choice(choose, algorithm, candidates, search, select)
     check_place(out, force)
     check_saving(options.split_names(candidates) or _list_saved(data, choose, algorithm or DEFAULT))
+    asked = parse_types(options.split_names(types) or ())
     with count_files("reading images") as progress, options.open_data(data) as place:
         rows = read_rows(
             place, label, domain, options.split_names(ignore) or (), progress,
-            ids=options.split_names(identifier) or (), types=parse_types(options.split_names(types) or ()),
-            na=options.split_words(na), encoding=encoding, task=task,
+            ids=options.split_names(identifier) or (), types=asked, na=options.split_words(na), encoding=encoding,
+            task=task,
         )  # fmt: skip
     announcement = Announcement(rows.x, rows.notes)
     _say_task(rows, task, str(label))
@@ -174,7 +175,10 @@ def fit(
                 typer.echo(model.model_.facts["estimate"]["sentence"])
                 typer.echo(model.model_.facts["estimate"]["drivers"])
     ids = options.split_names(identifier)
-    model.add_facts(data=place.name, label=label, domain=domain, **({"id": ids} if ids else {}))
+    model.add_facts(
+        data=place.name, label=label, domain=domain, **({"id": ids} if ids else {}),
+        **({"types": asked} if asked else {}),
+    )  # fmt: skip
     model.save(out)
     if runs is None:
         remove_kept(partial)

@@ -46,7 +46,11 @@ def importance(
 
     fitted = load_estimator(model, device)
     facts = fitted.model_.facts
-    rows = read_rows(data, facts.get("label"), facts.get("domain"))
+    preprocessing = getattr(fitted.model_.input, "preprocessing", None)
+    rows = read_rows(
+        data, facts.get("label"), facts.get("domain"), only=getattr(fitted, "feature_names_in_", None),
+        types=facts.get("types", {}), na=preprocessing.na if preprocessing else (),
+    )  # fmt: skip
     if not isinstance(rows.x, Frame):
         raise UsageError(f"Columns are shuffled, and {data} holds images: give a table.")
     if rows.domains is None:

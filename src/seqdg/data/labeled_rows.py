@@ -45,6 +45,7 @@ def read_rows(
     progress: ProgressCallback | None = None,
     *,
     ids: Sequence[str] = (),
+    only: Collection[str] | None = None,
     types: Mapping[str, str] | None = None,
     na: Sequence[str] = (),
     encoding: str = "",
@@ -52,7 +53,8 @@ def read_rows(
 ) -> LabeledRows:
     """A table with columns for label and domain, or pictures in <domain>/<class>/.
 
-    ignore, ids: columns that are no features.   types: by column, of `column_types.TYPES`.
+    ignore, ids: columns that are no features.   only: the only ones that are; None: all others.
+    types: by column, of `column_types.TYPES`.
     na: words and numbers that stand for a gap, besides the usual ones.   encoding: of a file of text; empty: guessed.
     task: `class`, `number`, or None to tell it from the labels.
     """
@@ -62,7 +64,8 @@ def read_rows(
         )
     if is_table(path):
         table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
-        return _read_table(table, label, domain, [*ignore, *ids], types or {}, na, task)
+        others = [] if only is None else [name for name in table.names if name not in only]
+        return _read_table(table, label, domain, [*ignore, *ids, *others], types or {}, na, task)
     if guess_format(path) != "images":
         raise UsageError(f"{path} holds feature files: read them in Python and give DomainClassifier arrays.")
     spec = DataSpec(path.stem, path=(path.name,), format="images")

@@ -113,6 +113,8 @@ def compare(
     criterion = template.criterion if criterion is None else criterion
     _check(select, criterion, rules, sampler, seeds)
     recipe = template.set_params(algorithm=BASELINE, settings=None, criterion=criterion).make_recipe()
+    if domains is None:
+        raise UsageError("compare holds out every domain in turn: give domains, a name or number for each row.")
     x, labels = read_input(X), template.read_targets(y)
     user_data = make_user_data(x, labels, domains, recipe, gaps=True)
     _check_data(user_data, recipe)

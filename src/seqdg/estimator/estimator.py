@@ -14,10 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from seqdg.base.errors import UsageError
+from seqdg.base.words import list_some
 from seqdg.bench.estimator_learner import FittedEstimator
 from seqdg.bench.learner import list_learners
 from seqdg.core.algorithm import Algorithm
 from seqdg.data import Frame
+from seqdg.data.cells import count_present
 from seqdg.estimator.inputs import TableInput
 from seqdg.estimator.model import ArrayModel, Model
 from seqdg.estimator.model_file import read_model, write_model
@@ -26,6 +28,7 @@ from seqdg.estimator.train import fit_model
 from seqdg.estimator.user_data import make_user_data, read_input
 from seqdg.nets import NetSpec
 
+MANY_ROWS = 10  # in all of which a gap is hardly chance
 Kind = TypeVar("Kind", bound="DomainEstimator")
 
 
@@ -54,7 +57,15 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         x, targets = read_input(X), self.read_targets(y)
         if len(x) != len(targets):
             raise UsageError(f"X has {len(x)} rows and y {len(targets)}: inconsistent numbers of samples.")
-        self._set_model(fit_model(make_user_data(x, targets, domains, recipe), recipe))
+        user_data = make_user_data(x, targets, domains, recipe)
+        if domains is None:
+            warnings.warn(
+                "No domains were given, so that all rows count as one domain: give `domains`, a name for each row, "
+                "such as its hospital, to learn what holds in all of them.",
+                UserWarning,
+                stacklevel=2,
+            )
+        self._set_model(fit_model(user_data, recipe))
         return self
 
     @staticmethod
@@ -130,9 +141,23 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
                 UserWarning,
                 stacklevel=4,
             )
+        _look_for_empty_columns(x)
         return x
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _look_for_empty_columns(frame: Frame) -> None:
+    """Raise a UsageError where no column holds a value; warn of one that is empty in all of many rows."""
+    empty = [n for n, c in zip(frame.names, frame.columns, strict=True) if len(frame) and not count_present(c)]
+    if empty and len(empty) == len(frame.names):
+        raise UsageError("No column that the model reads holds any value: there is nothing to predict from.")
+    if empty and len(frame) >= MANY_ROWS:
+        warnings.warn(
+            f"Columns without a value in all {len(frame)} rows: {list_some(empty)}. Is it the right table?",
+            UserWarning,
+            stacklevel=5,
+        )

@@ -16,7 +16,7 @@ from torch import Tensor
 from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things, list_some
 from seqdg.data import Dataset
-from seqdg.data.cells import is_missing, to_word
+from seqdg.data.cells import count_present, is_missing, to_word
 from seqdg.data.checks import check_class_coverage, check_domain_sizes, check_labels
 from seqdg.data.column_types import list_types
 from seqdg.data.frame import Frame, NotAValue, is_dataframe, make_frame
@@ -155,10 +155,10 @@ def _encode(y: NDArray[Any], recipe: Recipe) -> tuple[NDArray[Any], NDArray[np.i
 def _read_rows(x: Any, recipe: Recipe, gaps: bool) -> tuple[Any, Input]:
     read: Input
     if isinstance(x, Frame):
+        if not any(count_present(column) for column in x.columns):
+            raise UsageError("No column of the table holds any value: there is nothing to learn from.")
         preprocessing = learn_preprocessing(x, STANDARD if gaps else recipe.protocol.scaling)
         matrix = (preprocessing.apply_with_gaps if gaps else preprocessing.apply)(x)[0]
-        if not preprocessing.width:
-            raise UsageError("No column of the table holds any value: there is nothing to learn from.")
         return torch.from_numpy(matrix.astype(np.float32)), TableInput(preprocessing)
     shape = tuple(x.shape)
     if len(shape) == 4:
