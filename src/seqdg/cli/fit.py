@@ -28,7 +28,7 @@ DataArgument = Annotated[
 ]
 
 DEFAULT = "fo-s-mldg"
-SELECT = "both-1se"
+SELECT = "leave-one-out-1se"
 
 
 def fit(

@@ -110,6 +110,10 @@ class Sweep:
                 proposal = Proposal(candidate.algorithm, candidate.lr)
                 searches[candidate.name].tell(target, proposal, None if score is None else score[0])
 
+    def train_together(self, candidates: Sequence[Contender], targets: Sequence[Target]) -> None:
+        """Train candidates with each of these domains, or pairs of them, held out."""
+        self._run([t for target in targets for c in candidates for t in self._make_trials(target, c)])
+
     def score(self, target: Target, candidate: Contender, rule: str, criterion: str) -> tuple[float, int] | None:
         """Score a candidate by what may be known for a target, more being better, and return its best step too; None
         where training diverged."""

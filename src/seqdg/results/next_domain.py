@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # numpy and scipy are imported where they are used: that take
 LEVEL = 0.9
 DEGREES = 4.0  # of freedom of the prior of tau: a spread of several times the scale stays possible
 STEP = 0.02  # of log(tau), where there are few domains
+Known = tuple[tuple[float, int], ...]
 AHEAD = 9  # quantiles of one more domain over which the width with it is averaged
 
 
@@ -106,7 +107,7 @@ class NextDomain:
     high: float
     level: float
     criterion: str
-    known: tuple[tuple[float, int], ...]  # score and rows of each known domain
+    known: Known  # score and rows of each known domain
 
     @property
     def width(self) -> float:
@@ -130,7 +131,7 @@ class NextDomain:
     def narrower(self) -> float:
         """The width that the interval is expected to have with one more domain of typical size: the mean over what its
         score may be, at quantiles of its distribution."""
-        ahead = _predict_quantiles(self.known, self.criterion, [(i + 0.5) / AHEAD for i in range(AHEAD)])
+        ahead = _predict_quantiles(self.known, get_scale(self.criterion), [(i + 0.5) / AHEAD for i in range(AHEAD)])
         domain = _count_typical(self.known)
         limits = [_predict_limits((*self.known, (score, domain)), self.criterion, self.level) for score in ahead]
         return sum(high - low for low, high in limits) / AHEAD
@@ -158,16 +159,18 @@ def _count_typical(known: Sequence[tuple[float, int]]) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _predict_limits(known: tuple[tuple[float, int], ...], criterion: str, level: float) -> tuple[float, float]:
-    limits = _predict_quantiles(known, criterion, ((1 - level) / 2, (1 + level) / 2))
+def _predict_limits(known: Known, criterion: str, level: float) -> tuple[float, float]:
+    return find_limits(known, get_scale(criterion), level)
+
+
+def find_limits(known: Sequence[tuple[float, int]], scale: Scale, level: float) -> tuple[float, float]:
+    """Return the limits between which the next domain lies, from scores and rows of known ones."""
+    limits = _predict_quantiles(known, scale, ((1 - level) / 2, (1 + level) / 2))
     return min(limits), max(limits)
 
 
-def _predict_quantiles(
-    known: tuple[tuple[float, int], ...], criterion: str, probabilities: Sequence[float]
-) -> list[float]:
+def _predict_quantiles(known: Sequence[tuple[float, int]], scale: Scale, probabilities: Sequence[float]) -> list[float]:
     """Return quantiles of the score on the next domain."""
-    scale = get_scale(criterion)
     y = [scale.move(v, n) for v, n in known]
     noise = [scale.noise(at, n) for at, (_, n) in zip(y, known, strict=True)]
     ahead = scale.noise(sum(y) / len(y), _count_typical(known))
