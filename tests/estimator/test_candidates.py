@@ -172,3 +172,35 @@ def test_the_usual_candidates_are_of_both_kinds_for_rows_and_nets_for_images():
     assert {"agg", "fo-s-mldg+ema", "logistic", "hist-gradient-boosting", "random-forest", "svc"} <= set(rows)
     images = make_user_data(np.zeros((120, 1, 4, 4), np.uint8), y, domains, DomainClassifier(net="mlp").make_recipe())
     assert list_usual(images.dataset) == NETS
+
+
+def test_the_leaderboard_has_a_row_for_each_candidate_the_best_first():
+    found = compare("agg", "knn", DecisionTreeClassifier(max_depth=1), refit=False)
+    board = found.leaderboard()
+    names = ["rank", "candidate", "held_out", "worst", "stderr", "source_val", "fit_seconds", "predict_seconds"]
+    assert list(board.columns) == [*names, "chosen"]
+    assert list(board["rank"]) == [1, 2, 3]
+    assert sorted(board["held_out"], reverse=True) == list(board["held_out"])
+    assert list(board["candidate"][board["chosen"]]) == [found.winner.algorithm]
+    for _, row in board.iterrows():
+        scores = found.scores()[row["candidate"]]
+        each = [scores[name] for name in NAMES]
+        assert row["held_out"] == pytest.approx(np.mean(each))
+        assert row["worst"] == min(each)
+        assert row["stderr"] == pytest.approx(np.std(each, ddof=1) / np.sqrt(3))
+        assert 0 < row["predict_seconds"] < 5
+        assert 0 < row["fit_seconds"] < 60
+        own = [o for o in found.outcomes["source-val"] if o.algorithm == row["candidate"]]
+        assert row["source_val"] == pytest.approx(np.mean([o.record.history[-1].source["accuracy"] for o in own]))
+    first = str(found).splitlines()[2].split()[0]
+    assert first == board["candidate"][0], "the text is in this order too"
+
+
+def test_the_leaderboard_of_an_error_begins_with_the_smallest_and_needs_no_pandas(monkeypatch):
+    import sys
+
+    found = compare("knn", DecisionTreeClassifier(), criterion="log_loss", refit=False)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    board = found.leaderboard()
+    assert [row["candidate"] for row in board] == ["knn", "DecisionTreeClassifier"]
+    assert board[0]["held_out"] < board[1]["held_out"]

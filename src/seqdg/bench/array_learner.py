@@ -173,14 +173,16 @@ class ArrayLearner(Learner):
         predict = self.fit(x, y, domain, len(dataset.classes), trial.seed, **weight, **settings)
         steps, sources = trial.protocol.steps, len(split.validation)
         tick(steps)
-        parts = []
+        parts, serving = [], 0.0
         for rows, fifth in zip(
             split.evaluated,
             (*[()] * sources, *([f] for f in split.fifth), *[()] * len(split.outside or ())),
             strict=True,
         ):
             entering, labels = inputs.serve(rows[None])
+            before = time.perf_counter()
             p = predict(entering[0].numpy()) if len(rows) else np.empty((0, len(dataset.classes)))
+            serving += time.perf_counter() - before
             mask = torch.ones(1, len(rows), dtype=torch.bool)
             log_p = torch.from_numpy(as_outputs(p, dataset.is_regression))[None]
             groups, marked = inputs.find_groups(rows[None]), mark_fifth(rows[None], fifth, cpu)
@@ -203,6 +205,7 @@ class ArrayLearner(Learner):
             versions=list_versions(),
             commit=find_commit(),
             notes=[*dataset.notes, *self.describe_fit(len(y), **settings)],
+            serving=1000 * serving / max(1, sum(map(len, split.evaluated))),
         )
 
 

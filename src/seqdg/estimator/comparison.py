@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from seqdg.base.words import count_things
+from seqdg.estimator.leaderboard import make_leaderboard, rank_names, to_frame
 from seqdg.estimator.rules import ENDING, ORACLE, split_rule
 from seqdg.report.text import align_columns
 from seqdg.results.criteria import CRITERIA
@@ -76,6 +77,19 @@ class Comparison:
         by_name = {name: [o for o in self.outcomes[rule] if o.algorithm == name] for name in self.algorithms}
         rows = {name: self._average(outcomes, criterion) for name, outcomes in by_name.items() if outcomes}
         return {**rows, CHOSEN: self._average(self.chosen[rule], criterion)}
+
+    def leaderboard(self) -> Any:
+        """Return a row for each candidate, the best on held-out domains first: a frame of pandas, or a list of
+        dictionaries where pandas is not installed. `make_leaderboard` says what the columns are."""
+        scores = {name: row for name, row in self.scores().items() if name != CHOSEN}
+        rows = make_leaderboard(scores, self.outcomes[self.select], self.criterion, self.winner.algorithm)
+        return to_frame(rows)
+
+    @property
+    def order(self) -> list[str]:
+        """The candidates as the leaderboard has them, then CHOSEN."""
+        averages = {name: row[AVERAGE] for name, row in self.scores().items() if name != CHOSEN}
+        return [*rank_names(averages, self.criterion), CHOSEN]
 
     def metrics(self) -> dict[str, dict[str, float | None]]:
         """Return every criterion of the choice, by domain (and AVERAGE, WORST) and criterion."""
@@ -264,7 +278,8 @@ def _draw_domains(comparison: Comparison) -> str:
     unit, scores = CRITERIA[comparison.criterion], comparison.scores()
     columns = [*comparison.domains, AVERAGE, WORST]
     lines = [["algorithm", "candidates", *columns]]
-    for name, row in scores.items():
+    for name in comparison.order:
+        row = scores[name]
         tried = str(sum(comparison.algorithms.values()) if name == CHOSEN else comparison.algorithms[name])
         lines.append([name, tried, *(_format_score(row[c], comparison.criterion) for c in columns)])
     over = f"mean over {count_things(comparison.seeds, 'seed')}, chosen by {comparison.select}"
@@ -276,7 +291,7 @@ def _draw_rules(comparison: Comparison) -> str:
     unit = CRITERIA[comparison.criterion]
     averages = {rule: comparison.scores(rule) for rule in comparison.rules}
     lines = [["algorithm", *(f"({rule})" if rule == ORACLE else rule for rule in comparison.rules)]]
-    for name in (*comparison.algorithms, CHOSEN):
+    for name in comparison.order:
         cells = [
             _format_score(averages[rule].get(name, {}).get(AVERAGE), comparison.criterion) for rule in comparison.rules
         ]

@@ -50,6 +50,7 @@ class Record:
     error: str = ""  # traceback, if it failed
     notes: list[str] = field(default_factory=list)  # peculiarities of the data
     finished: float = 0.0  # seconds since 1970; the store sets it
+    serving: float = field(default=0.0, compare=False)  # seconds to predict 1,000 rows; 0: not known; not stored
 
     @property
     def algorithm(self) -> str:

@@ -99,6 +99,7 @@ class _Run:
         self.now = self._read_checkpoint() or Snapshot(self.stack.start(), [[] for _ in self.stack.outcomes])
         self.began -= self.now.seconds
         self.pace = 4  # steps until the next look at the clock
+        self.serving = 0.0  # seconds to predict and measure 1,000 rows
 
     def finish(self) -> list[Record]:
         deployed: dict[int, Params] = {}  # by view
@@ -131,7 +132,10 @@ class _Run:
             plain = evaluate_stack(self.stack, state, self.stack.deploy(state, 0), pooled=False)
             state = self.stack.hear_evaluation(state, torch.tensor([list_losses(e) for e in plain]))
         deployed = {view: self.stack.deploy(state, view) for view in views}
+        before = time.perf_counter()
         by_view = {view: evaluate_stack(self.stack, state, params) for view, params in deployed.items()}
+        rows = self.stack.evaluated_rows[0].numel() * len(by_view) / self.stack.members
+        self.serving = 1000 * (time.perf_counter() - before) / max(1, rows)
         new = [by_view[view][i] for i, view in self.stack.outcomes]
         evaluations = [[*old, e] for old, e in zip(self.now.evaluations, new, strict=True)]
         self._keep_step(state.step, deployed, evaluations)
@@ -233,6 +237,7 @@ class _Run:
             commit=find_commit(),
             weights=digest,
             notes=list(self.notes),
+            serving=self.serving,
         )
 
 
