@@ -33,4 +33,4 @@ def test_the_verdicts_are_those_that_the_table_was_made_for(names):
 
 def test_the_curve_says_what_one_more_site_is_worth(names):
     assert names["curve"].sizes == [1, 2, 3, 4]
-    assert names["printed"][-1].startswith("One more domain than these 5 would improve accuracy")
+    assert names["curve"].sentence.startswith("One more domain than these 5 would improve accuracy")

@@ -17,6 +17,9 @@ from seqdg.estimator.onnx import make_feed
 
 QUICK = {"steps": 30, "hidden": (8,), "device": "cpu"}
 
+# Minibatches are drawn at random: a weight is a repeated row on average, or where a step sees all rows.
+EXEMPT = {f"check_sample_weight_equivalence_on_{kind}_data": "minibatches" for kind in ("dense", "sparse")}
+
 
 @pytest.fixture(scope="module")
 def pressures(hospitals):
@@ -38,7 +41,8 @@ def regressor(pressures):
 def test_scikit_learns_own_checks_pass():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        check_estimator(DomainRegressor("agg", steps=40, hidden=(), lr=0.1, device="cpu"), on_skip=None)
+        model = DomainRegressor("agg", steps=40, hidden=(), lr=0.1, device="cpu")
+        check_estimator(model, expected_failed_checks=EXEMPT, on_fail="raise", on_skip=None)
 
 
 def test_predictions_are_in_the_units_of_the_target(regressor, pressures):

@@ -52,17 +52,25 @@ class Mixup(Wrapper):
         share = noise.beta(episode.key ^ STREAM, self.mix, (episode.domains,), episode.x.dtype)
         rows = share.reshape(-1, *(1,) * (episode.x.dim() - 1))
         x = rows * episode.x + (1 - rows) * episode.x.roll(-1, 0)
-        shares = share.unsqueeze(1).expand(episode.y.shape)
-        labels = torch.stack([episode.y.to(x.dtype), episode.y.roll(-1, 0).to(x.dtype), shares], -1)
+        shares = share[:, None, None].expand(*episode.y.shape[:2], 1)
+        y = episode.y.to(x.dtype).reshape(*episode.y.shape[:2], -1)
+        labels = torch.cat([y, y.roll(-1, 0), shares], -1)
         return net.with_criterion(judge_both(net.criterion, net.is_regression)), params, episode._replace(x=x, y=labels)
 
 
 def judge_both(criterion: Criterion, is_regression: bool = False) -> Criterion:
-    """Make a criterion of labels (row, 3): that of a row, that of its partner, and the share of the first."""
+    """Make a criterion of labels (row, 3): that of a row, that of its partner, and the share of the first; with weights
+    of rows, (row, 5), as each of the two labels then has a weight beside it."""
 
     def judge(logits: Tensor, labels: Tensor) -> Tensor:
-        first, second, share = labels.unbind(-1)
-        own, other = (criterion(logits, y if is_regression else y.long()) for y in (first, second))
-        return share[0] * own + (1 - share[0]) * other
+        share, count = labels[0, -1], labels.shape[-1] // 2
+        first, second = labels[:, :count], labels[:, count : 2 * count]
+        own, other = (criterion(logits, read(y)) for y in (first, second))
+        return share * own + (1 - share) * other
+
+    def read(y: Tensor) -> Tensor:
+        if y.shape[-1] > 1:
+            return y
+        return y.squeeze(-1) if is_regression else y.squeeze(-1).long()
 
     return judge

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things
@@ -28,7 +29,7 @@ from seqdg.results.criteria import choose_loss
 from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.select import average_finite
 from seqdg.training.evaluated import mark_fifth
-from seqdg.training.loss import WeightedCrossEntropy
+from seqdg.training.loss import RowWeighted, WeightedCrossEntropy
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import list_sources, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
@@ -122,6 +123,8 @@ class ArrayLearner(Learner):
             raise UsageError(f"{trial.short_name} reads rows of numbers, and {task.name} holds {held}.")
         if task.class_weight is not None and not self.weighs:
             raise UsageError(f"{trial.short_name} weighs no classes: leave class_weight out.")
+        if dataset.weight is not None and not self.weighs:
+            raise UsageError(f"{trial.short_name} weighs no rows: leave sample_weight out, or choose another.")
         if dataset.is_regression and not self.predicts_numbers:
             raise UsageError(
                 f"{trial.short_name} tells classes apart, and {task.name} has numbers to predict: choose another, such "
@@ -169,7 +172,7 @@ class ArrayLearner(Learner):
         x, y = (values[0].numpy() for values in inputs.serve(torch.cat(split.train)[None]))
         domain = np.repeat(np.arange(len(split.train)), [len(rows) for rows in split.train])
         settings = self.read_settings(trial)
-        weight = {"weight": _weigh_rows(task, trial, y)} if self.weighs else {}
+        weight = {"weight": _weigh_rows(task, trial, torch.cat(split.train))} if self.weighs else {}
         predict = self.fit(x, y, domain, len(dataset.classes), trial.seed, **weight, **settings)
         steps, sources = trial.protocol.steps, len(split.validation)
         tick(steps)
@@ -209,10 +212,17 @@ class ArrayLearner(Learner):
         )
 
 
-def _weigh_rows(task: Task, trial: Trial, y: Arrays) -> Arrays | None:
-    """Return the weight of every row (row,) by its class; None where all weigh the same."""
-    loss = task.make_loss(trial, torch.device("cpu"))
-    return loss.weight.numpy()[y].astype(np.float64) if isinstance(loss, WeightedCrossEntropy) else None
+def _weigh_rows(task: Task, trial: Trial, rows: Tensor) -> Arrays | None:
+    """Return the weights of training rows (row,): the user's, 1 on average, times those of their classes; None where
+    all weigh the same."""
+    loss, dataset = task.make_loss(trial, torch.device("cpu")), task.dataset()
+    own = None if dataset.weight is None else dataset.weight[rows].numpy()
+    weight = None if own is None else own / own.mean()
+    loss = loss.criterion if isinstance(loss, RowWeighted) else loss
+    if not isinstance(loss, WeightedCrossEntropy):
+        return weight
+    by_class: Arrays = loss.weight.numpy()[dataset.y[rows].numpy()].astype(np.float64)
+    return by_class if weight is None else weight * by_class
 
 
 def as_outputs(predicted: Arrays, is_regression: bool) -> NDArray[np.float64]:

@@ -61,6 +61,7 @@ class StackLearner(Learner):
                 f"{trial.short_name} needs rows of every source in every step, and domains_per_step is {wanted}: "
                 f"choose 0 for it (--set {trial.short_name}.domains_per_step=0)."
             )
+        check_weights(algorithm, trial.short_name, task)
         path = len(list_sources(task.dataset(), trial.held_out, trial.protocol))
         loss = task.make_number_loss(trial)
         algorithm.check(net.with_criterion(loss) if loss else net, trial.protocol.count_domains(path))
@@ -133,6 +134,15 @@ class StackLearner(Learner):
             return build_stack(group, task, device, sets_precision=False)
 
         return run_stack(make_stack, group.key, device, stops=stops, watch=watch)[0]
+
+
+def check_weights(algorithm: Algorithm, name: str, task: Task) -> None:
+    """Raise a UsageError where rows have weights, which reach an algorithm by the net's loss, and it looks past it."""
+    if task.dataset().weight is not None and algorithm.hard_labels:
+        raise UsageError(
+            f"{name} reads the label of each row outside the loss, where weights of rows do not reach: leave "
+            "sample_weight out, or choose another, such as agg."
+        )
 
 
 def choose_rate(draft: Draft, algorithm: Algorithm) -> float:

@@ -24,7 +24,7 @@ from seqdg.data.scaling import Scaling, join_columns, keep_as_is, learn_scaling
 from seqdg.nets import BuiltNet, Criterion, NetSpec, build_net
 from seqdg.nets.normalization import Normalization
 from seqdg.training.inputs import Inputs, TargetScale, learn_target_scale
-from seqdg.training.loss import AUTO, NumberLoss, find_number_loss, make_loss
+from seqdg.training.loss import AUTO, NumberLoss, RowWeighted, find_number_loss, make_loss
 from seqdg.training.metrics import Groups
 from seqdg.training.prefetch import fits_on, move_to_device
 from seqdg.training.protocol import Protocol as TrainingProtocol
@@ -151,6 +151,10 @@ class Task:
 
     def make_loss(self, trial: Trial, device: torch.device) -> Criterion:
         """Make the loss; class weights follow from the training rows of the trial's sources."""
+        loss = self._make_loss_of_rows(trial, device)
+        return loss if self.dataset().weight is None else RowWeighted(loss)
+
+    def _make_loss_of_rows(self, trial: Trial, device: torch.device) -> Criterion:
         number_loss = self.make_number_loss(trial)
         if number_loss is not None:
             return number_loss
@@ -181,12 +185,12 @@ class Task:
         dataset, first = self.dataset(), trials[0]
         x, dtype, groups = self._move_rows(dataset, device), first.protocol.dtype, _find_groups(dataset)
         sources = [list_sources(dataset, trial.held_out, trial.protocol) for trial in trials]
-        target = find_target_scale(dataset, sources)
+        target, weight = find_target_scale(dataset, sources), weigh_rows(dataset)
         if dataset.is_image:
             transform = ImageTransform(first.size, net.normalization, find_augmentation(first.augment))
-            return Inputs(x, dataset.y, device, dtype, transform, groups=groups, target=target)
+            return Inputs(x, dataset.y, device, dtype, transform, groups=groups, target=target, weight=weight)
         if self._count_numbers() is None:
-            return Inputs(x, dataset.y, device, dtype, groups=groups, target=target)
+            return Inputs(x, dataset.y, device, dtype, groups=groups, target=target, weight=weight)
         return self._scale_inputs(x, dataset, sources, device, dtype, first.protocol.scaling)
 
     def _count_numbers(self) -> int | None:
@@ -211,7 +215,7 @@ class Task:
         how: str,
     ) -> Inputs:
         """Scale the numbers of every trial by its own sources: beforehand where that fits into memory."""
-        groups, target = _find_groups(dataset), find_target_scale(dataset, sources)
+        groups, target, weight = _find_groups(dataset), find_target_scale(dataset, sources), weigh_rows(dataset)
         kinds = list(dict.fromkeys(sources))  # trials with the same sources have the same constants
         each = [_find_constants(dataset, kind, self._count_numbers() or 0, how) for kind in kinds]
         scaling = Scaling(*(torch.stack(c).to(device, dtype) for c in zip(*each, strict=True)))
@@ -220,14 +224,34 @@ class Task:
             versions = scaling(x.to(dtype).expand(len(kinds), *x.shape))  # (kind, row, input)
             first_row = kind * len(x)
             return Inputs(
-                versions.flatten(0, 1), dataset.y, device, dtype, first_row=first_row, groups=groups, target=target
+                versions.flatten(0, 1),
+                dataset.y,
+                device,
+                dtype,
+                first_row=first_row,
+                groups=groups,
+                target=target,
+                weight=weight,
             )
         per_trial = Scaling(*(c.index_select(0, kind) for c in scaling))
-        return Inputs(x, dataset.y, device, dtype, scaling=per_trial, groups=groups, target=target)
+        return Inputs(x, dataset.y, device, dtype, scaling=per_trial, groups=groups, target=target, weight=weight)
 
 
 def _find_groups(dataset: Dataset) -> Groups | None:
     return None if dataset.group is None else Groups(dataset.group, len(dataset.groups))
+
+
+def weigh_rows(dataset: Dataset) -> Tensor | None:
+    """Return the weights of rows for training on minibatches of equal size from every domain: 1 on average over the
+    training rows of each domain. None where all weigh the same."""
+    if dataset.weight is None:
+        return None
+    weight = dataset.weight.clone()
+    trains = torch.ones(len(weight), dtype=torch.bool) if dataset.validation is None else ~dataset.validation
+    for domain in dataset.domains:
+        rows = dataset.rows(domain)
+        weight[rows] /= weight[rows[trains[rows]]].mean()
+    return weight
 
 
 def find_target_scale(dataset: Dataset, sources: Sequence[tuple[str, ...]]) -> TargetScale | None:

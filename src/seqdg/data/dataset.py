@@ -31,6 +31,7 @@ class Dataset:
     group: Tensor | None = None  # (row,) int64, index into groups: what else divides the rows, such as a region
     groups: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()  # of each domain, where a split column fixes it: train, validation or test
+    weight: Tensor | None = None  # (row,) float64, how much each counts in training; None: all the same
 
     def __post_init__(self) -> None:
         n = len(self.y)
@@ -40,6 +41,8 @@ class Dataset:
             raise UsageError(f"{self.name}: the official split names {len(self.validation)} of {n} rows.")
         if self.group is not None and len(self.group) != n:
             raise UsageError(f"{self.name}: {len(self.group)} of {n} rows have a group.")
+        if self.weight is not None and len(self.weight) != n:
+            raise UsageError(f"{self.name}: {len(self.weight)} of {n} rows have a weight.")
 
     @property
     def shape(self) -> tuple[int, ...]:

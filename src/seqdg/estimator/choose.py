@@ -47,7 +47,7 @@ from seqdg.estimator.rules import (
 )
 from seqdg.estimator.runs import KeptRecords, identify_comparison
 from seqdg.estimator.sweep import Contender, Sweep
-from seqdg.estimator.user_data import UserData, make_user_data, read_input
+from seqdg.estimator.user_data import UserData, join_domains, make_user_data, read_input
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.device import choose_device
 
@@ -58,7 +58,7 @@ BASELINE = "agg"
 def compare(
     X: Any,
     y: Any,
-    domains: Any,
+    domains: Any = None,
     candidates: Sequence[Any] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     *,
@@ -80,6 +80,8 @@ def compare(
     say: Callable[[str], None] = lambda sentence: None,
     nested: bool | None = None,
     algorithms: Sequence[Any] | None = None,
+    sample_weight: Any = None,
+    groups: Any = None,
 ) -> Comparison:
     """Train every candidate with every domain held out in turn, in stacks; then fit the winner on all domains.
 
@@ -106,7 +108,10 @@ def compare(
     executor, address: `local`, or `ray` and where its cluster is; None starts Ray on this machine.
     runs: a directory that keeps what is trained. After an interruption the same call goes on from there, to the same
         result, bit for bit; other data or options start anew.   say: hears of that, in sentences.
+    sample_weight: (row,) how much each row counts in training; what is reported is not weighted.
+    groups: another name of domains.
     """
+    domains = join_domains(domains, groups)
     template: DomainEstimator = clone(estimator) if estimator is not None else _choose_estimator(y)
     if members is not None:
         template.set_params(members=members)
@@ -116,7 +121,7 @@ def compare(
     if domains is None:
         raise UsageError("compare holds out every domain in turn: give domains, a name or number for each row.")
     x, labels = read_input(X), template.read_targets(y)
-    user_data = make_user_data(x, labels, domains, recipe, gaps=True)
+    user_data = make_user_data(x, labels, domains, recipe, gaps=True, sample_weight=sample_weight)
     _check_data(user_data, recipe)
     where, device = _choose_executor(executor, workers, address, recipe.device)
     recipe = replace(recipe, device=device)
@@ -142,7 +147,7 @@ def compare(
     comparison = _make_comparison(sweep, learners, searches, reported, select, criterion, baseline, notes)
     for sentence in comparison.warnings:
         warnings.warn(sentence, UserWarning, stacklevel=2)
-    return _refit_winner(comparison, learners, template, x, labels, domains) if refit else comparison
+    return _refit_winner(comparison, learners, template, x, labels, domains, sample_weight) if refit else comparison
 
 
 def _choose_estimator(y: Any) -> DomainEstimator:
@@ -357,7 +362,13 @@ def _explain(choice: Choice, candidates: Sequence[Contender]) -> Reason:
 
 
 def _refit_winner(
-    comparison: Comparison, learners: Mapping[str, Learner], template: DomainEstimator, x: Any, y: Any, domains: Any
+    comparison: Comparison,
+    learners: Mapping[str, Learner],
+    template: DomainEstimator,
+    x: Any,
+    y: Any,
+    domains: Any,
+    sample_weight: Any,
 ) -> Comparison:
     """Fit the winner on all domains, and put on its card what to expect of it."""
     winner = comparison.winner
@@ -368,6 +379,6 @@ def _refit_winner(
         estimator = clone(template).set_params(algorithm=winner.algorithm, settings=settings, stop=winner.step)
     if winner.lr is not None:
         estimator.set_params(lr=winner.lr)
-    estimator.fit(x, y, domains=domains)
+    estimator.fit(x, y, domains=domains, sample_weight=sample_weight)
     estimator.add_facts(estimate=comparison.describe())
     return replace(comparison, estimator=estimator)

@@ -24,8 +24,9 @@ from seqdg.estimator.inputs import TableInput
 from seqdg.estimator.model import ArrayModel, Model
 from seqdg.estimator.model_file import read_model, write_model
 from seqdg.estimator.recipe import Recipe, draw_seed, make_recipe, read_parameters
+from seqdg.estimator.sparse import is_sparse, split_sparse
 from seqdg.estimator.train import fit_model
-from seqdg.estimator.user_data import make_user_data, read_input
+from seqdg.estimator.user_data import join_domains, make_user_data, read_input
 from seqdg.nets import NetSpec
 
 MANY_ROWS = 10  # in all of which a gap is hardly chance
@@ -35,7 +36,7 @@ Kind = TypeVar("Kind", bound="DomainEstimator")
 class DomainEstimator(BaseEstimator):  # type: ignore[misc]
     """A model of several known domains, as scikit-learn calls it: a subclass says what its targets are."""
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"domains": True}
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"domains": True, "groups": True}
     is_regressor: ClassVar[bool]  # whether it predicts numbers, and no classes
     model_: Model
 
@@ -51,13 +52,19 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         for name in self._get_param_names():
             setattr(self, name, given[name])
 
-    def fit(self: Kind, X: Any, y: Any, domains: Any = None) -> Kind:
-        """Train on rows X with targets y. domains: a name or number for each row; None: all rows are of one domain."""
+    def fit(self: Kind, X: Any, y: Any, domains: Any = None, sample_weight: Any = None, groups: Any = None) -> Kind:
+        """Train on rows X with targets y.
+
+        domains: a name or number for each row; None: all rows are of one domain.   groups: scikit-learn's word for it.
+        sample_weight: (row,) how much each row counts in the loss, of which the mean is taken to be 1 within each
+            domain: for nets domains count the same whatever their rows weigh. Validation is not weighted.
+        """
+        domains = join_domains(domains, groups)
         recipe = self.make_recipe()
         x, targets = read_input(X), self.read_targets(y)
         if len(x) != len(targets):
             raise UsageError(f"X has {len(x)} rows and y {len(targets)}: inconsistent numbers of samples.")
-        user_data = make_user_data(x, targets, domains, recipe)
+        user_data = make_user_data(x, targets, domains, recipe, sample_weight=sample_weight)
         if domains is None:
             warnings.warn(
                 "No domains were given, so that all rows count as one domain: give `domains`, a name for each row, "
@@ -117,9 +124,14 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _compute_outputs(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "model_")
+        if is_sparse(X) and X.shape[0] and not self.model_.together:
+            return np.concatenate([self._compute_dense(part) for part in split_sparse(X)])
+        return self._compute_dense(X)
+
+    def _compute_dense(self, X: Any) -> NDArray[np.float64]:
         logits, notes = self.model_.compute_logits(self._read_input(X))
         for note in notes:
-            warnings.warn(note, UserWarning, stacklevel=3)
+            warnings.warn(note, UserWarning, stacklevel=4)
         return logits
 
     def _read_input(self, X: Any) -> Any:
@@ -139,7 +151,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
             warnings.warn(
                 f"{what[0]} feature names, but {type(self).__name__} was fitted {what[1]} feature names",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         _look_for_empty_columns(x)
         return x
@@ -147,6 +159,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
         return tags
 
 

@@ -91,7 +91,7 @@ def remove_kept(directory: Path) -> None:
 def identify_comparison(user_data: UserData, recipe: Recipe, how: Sequence[Any]) -> str:
     """Return the identity of a comparison: its rows, how they are trained on, and how it was asked for."""
     data, net = user_data.dataset, recipe.net if recipe.net is not None else "by the kind of input"
-    rows = [part for part in (data.x, data.y, data.domain, data.validation) if part is not None]
+    rows = [part for part in (data.x, data.y, data.domain, data.validation, data.weight) if part is not None]
     about = [data.domains, data.classes, user_data.input.describe(), recipe.describe(), recipe.device]
     return identify(*rows, *user_data.input.tensors.values(), net, about, list(how), list_versions())
 

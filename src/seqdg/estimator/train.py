@@ -17,6 +17,7 @@ from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError
 from seqdg.bench.estimator_learner import OwnSettings
 from seqdg.bench.learner import STACK, ArrayLearner, find_learner_of
+from seqdg.bench.stack_learner import check_weights
 from seqdg.bench.task import find_target_scale
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.settings import describe_settings
@@ -88,6 +89,7 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
     """Train a net; keep the weights of the step that the recipe asks for, or that validates best."""
     dataset = user_data.dataset
     task, net = make_task(user_data, recipe)
+    check_weights(algorithm, recipe.name, task)
     algorithm.check(net, recipe.protocol.count_domains(len(dataset.domains)))
     validates = any(_count_validation(dataset).values())
     protocol, needed = recipe.protocol, count_needed_evaluations(algorithm)

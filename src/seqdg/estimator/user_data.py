@@ -19,11 +19,13 @@ from seqdg.data import Dataset
 from seqdg.data.cells import count_present, is_missing, to_word
 from seqdg.data.checks import check_class_coverage, check_domain_sizes, check_labels
 from seqdg.data.column_types import list_types
-from seqdg.data.frame import Frame, NotAValue, is_dataframe, make_frame
+from seqdg.data.frame import Frame, is_dataframe, make_frame
 from seqdg.data.scaling import STANDARD
 from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
 from seqdg.estimator.preprocessing import learn_preprocessing, note_counters, note_identifiers
 from seqdg.estimator.recipe import Recipe
+from seqdg.estimator.sparse import is_sparse, make_dense
+from seqdg.estimator.weights import read_weights
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.sampler import make_stream
 
@@ -48,8 +50,8 @@ def read_input(x: Any, wanted: Collection[str] | None = None) -> Any:
         return make_frame(x, wanted)
     if isinstance(x, Tensor):
         x = x.detach().cpu().numpy()
-    if hasattr(x, "toarray"):
-        raise NotAValue("Sparse data was passed as X, but dense data is required: give X.toarray().")
+    if is_sparse(x):
+        x = make_dense(x)
     if not hasattr(x, "shape"):
         x = np.asarray(x)
     if len(x.shape) > 2:
@@ -101,12 +103,15 @@ def read_numbers(y: Any) -> NDArray[np.float64]:
     return numbers
 
 
-def make_user_data(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: bool = False) -> UserData:
+def make_user_data(
+    x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: bool = False, sample_weight: Any = None
+) -> UserData:
     """Make the data set of rows that `read_input` returns, and learn how to read others like them.
 
     y: (row,) labels, or numbers where the recipe is of these.
     domains: (row,) names or numbers, or None for a single domain.
     gaps: leave NaN where a table has no number, so that each trial can fill it from its own sources.
+    sample_weight: (row,) how much each row counts in training; None: all the same.
     """
     classes, codes = (np.empty(0), np.zeros(len(y), dtype=np.int64)) if recipe.is_regression else _encode(y, recipe)
     names, domain = read_domains(domains, len(y))
@@ -118,6 +123,7 @@ def make_user_data(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: 
     _, notes = check_class_coverage(labels, [str(c) for c in classes], held_out=())
     if isinstance(read, TableInput):
         notes = [*notes, *note_identifiers(read.preprocessing, len(rows)), *note_counters(x)]
+    validation = draw_validation(codes, domain, recipe.validation, recipe.seed)
     dataset = Dataset(
         name="the data",
         domains=names,
@@ -126,8 +132,9 @@ def make_user_data(x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: 
         y=torch.from_numpy(y.astype(np.float64) if recipe.is_regression else codes.astype(np.int64)),
         domain=torch.from_numpy(domain),
         fingerprint="",
-        validation=draw_validation(codes, domain, recipe.validation, recipe.seed),
+        validation=validation,
         notes=tuple(notes),
+        weight=read_weights(sample_weight, names, domain, ~validation.numpy()),
     )
     return UserData(dataset, read, classes, list_types(x.types) if isinstance(x, Frame) and x.types else {})
 
@@ -178,6 +185,13 @@ def _read_images(x: Any, shape: tuple[int, ...], recipe: Recipe) -> tuple[Any, I
 
 def _count_dimensions(x: Any) -> int:
     return len(x.shape) if hasattr(x, "shape") else np.ndim(x)
+
+
+def join_domains(domains: Any, groups: Any) -> Any:
+    """Return the domains of rows by whichever of the two names they were given."""
+    if domains is not None and groups is not None and domains is not groups and list(domains) != list(groups):
+        raise UsageError("groups is another name of domains, and the two differ: give one of them.")
+    return groups if domains is None else domains
 
 
 def read_domains(domains: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.int64]]:

@@ -56,6 +56,7 @@ class Inputs:
     first_row: (trial,) where the rows of each trial begin, if x holds several versions of them one after the other.
     groups: of all rows, where the data have them.
     target: of every trial, where y holds numbers to predict; training sees them standardized.
+    weight: (row,) how much each row counts in training, which then sees targets (..., 2): y and the weight.
     """
 
     def __init__(
@@ -69,12 +70,14 @@ class Inputs:
         first_row: Tensor | None = None,
         groups: Groups | None = None,
         target: TargetScale | None = None,
+        weight: Tensor | None = None,
     ) -> None:
         self.device, self.dtype, self.transform = device, dtype, transform
         self._scaling = None if scaling is None else Scaling(*(c.to(device, dtype) for c in scaling))
         self._first_row = None if first_row is None else first_row.to(device)
         self.y = y.to(device)
         self.target = None if target is None else TargetScale(*(c.to(device) for c in target))
+        self._weight = None if weight is None else weight.to(device, dtype)
         self._groups = None if groups is None else groups._replace(number=groups.number.to(device))
         self._x = x.to(device, dtype if x.is_floating_point() else None) if isinstance(x, Tensor) else x
 
@@ -87,7 +90,7 @@ class Inputs:
         return size
 
     def load_steps(self, rows: Tensor, key: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield x (*rows, *input) and y (*rows) of every step.
+        """Yield x (*rows, *input) and y (*rows), or (*rows, 2) with weights, of every step.
 
         rows: (step, trial, domain, batch).   key: (step, trial).
         """
@@ -132,7 +135,11 @@ class Inputs:
     def _gather_targets(self, rows: Tensor) -> Tensor:
         """Return what training sees of labels or numbers."""
         y = self._gather_labels(rows)
-        return y if self.target is None else self.target.standardize(y).to(self.dtype)
+        y = y if self.target is None else self.target.standardize(y).to(self.dtype)
+        if self._weight is None:
+            return y
+        weight = self._weight.index_select(0, rows.flatten()).reshape(rows.shape)
+        return torch.stack([y.to(self.dtype), weight], -1)
 
     def _gather_labels(self, rows: Tensor) -> Tensor:
         return self.y.index_select(0, rows.flatten()).reshape(rows.shape)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import vmap
 from torch.nn.functional import cross_entropy
 
 from seqdg.base.errors import UsageError, unknown
@@ -48,6 +49,26 @@ class NumberLoss:
         if self.name == "absolute":
             return size.mean()
         return torch.where(size < 1.0, difference**2 / 2, size - 0.5).mean()
+
+
+@dataclass(frozen=True)
+class RowWeighted:
+    """Mean over rows of w * loss, of targets (row, 2): the label or number of each row, and its weight w.
+
+    The mean divides by the number of rows, so that a minibatch of heavy rows counts more than one of light rows.
+    """
+
+    criterion: Criterion
+
+    @property
+    def is_regression(self) -> bool:
+        return bool(getattr(self.criterion, "is_regression", False))
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        y, weight = targets.unbind(-1)
+        y = y if self.is_regression else y.long()
+        each: Tensor = vmap(lambda row, target: self.criterion(row, target))(outputs.unsqueeze(1), y.unsqueeze(1))
+        return (weight * each).mean()
 
 
 def find_number_loss(name: str) -> NumberLoss:

@@ -1,0 +1,50 @@
+"""Weights of rows, as users give them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqdg.base.errors import UsageError
+from seqdg.base.words import count_things, list_some
+
+
+def read_weights(
+    sample_weight: Any, names: Sequence[str], domain: NDArray[np.int64], trains: NDArray[np.bool_]
+) -> Tensor | None:
+    """Return the weights of rows (row,), or None where all that train weigh the same.
+
+    domain: (row,) the place of each row's domain among the names.   trains: (row,) whether it is trained on.
+    """
+    if sample_weight is None:
+        return None
+    try:
+        weight = np.array(sample_weight, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"sample_weight must hold a number for every row: {error}") from None
+    if weight.ndim == 0:
+        weight = np.full(len(domain), float(weight))
+    if weight.shape != domain.shape:
+        raise UsageError(
+            f"sample_weight has shape {list(weight.shape)}, but there are {len(domain)} rows: give one number for each "
+            "(Sample weights must be 1D array or scalar)."
+        )
+    wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if len(wrong):
+        raise UsageError(
+            f"sample_weight is below 0 or no number in {count_things(len(wrong), 'row')} (from 0: {list_some(wrong)}): "
+            "give numbers of at least 0."
+        )
+    without = [name for i, name in enumerate(names) if not weight[(domain == i) & trains].sum() > 0]
+    if without:
+        raise UsageError(
+            f"sample_weight is zero for every row that is trained on of {list_some(without)}: leave its rows out, or "
+            "give some of them a weight."
+        )
+    alike = len(np.unique(weight[trains])) == 1
+    return None if alike else torch.from_numpy(weight)
