@@ -40,6 +40,7 @@ OTHERS = ("hist-gradient-boosting", "random-forest", "svc", "extra-trees", "logi
 AVERAGES = ("+ema", "+sma", "+swad")
 FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)  # of the scale of the prior
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+STOPPED = "leave-one-out-stopped"  # leave-one-out that chooses the step too; no rule of `compare`
 AIR = ("month", "hour", "SO2", "NO2", "CO", "O3", "TEMP", "PRES", "DEWP", "RAIN", "WSPM")
 Target = tuple[str, ...]
 
@@ -384,17 +385,19 @@ class Outcomes:
         """Return the scores of a candidate on the sources of a domain by what a rule looks at, and its step."""
         others = [s for s in self.domains if s != domain]
         held = {s: _sort((s, domain)) if nested else (s,) for s in others}
-        if base == "leave-one-out":
+        if base == STOPPED:
             curves = np.mean(
                 [[np.array(r["reached"][s], float) for r in self.trained[candidate, held[s]]] for s in others], axis=1
             )  # (source, step)
             step = int(np.argmax(self.sign * curves.mean(0)))
             return [self.sign * float(v) for v in curves[:, step]], step
+        apart = [self.sign * self.reach(candidate, held[s], s) for s in others]
+        if base == "leave-one-out":
+            return apart, None
         outer = self.trained[candidate, (domain,)]
         sources = others if base == "both" else list(outer[0]["source"])
         validated = [fmean(self.sign * r["source"][s][self._find_step(r)] for r in outer) for s in sources]
         if base == "both":
-            apart = [self.sign * self.reach(candidate, held[s], s) for s in others]
             validated = [(v + h) / 2 for v, h in zip(validated, apart, strict=True)]
         return validated, None
 
@@ -434,7 +437,8 @@ def format_choices(sets: Sequence[Outcomes]) -> str:
     head = ["rule", "mean rank", "mean regret", "worst regret", *(s.name for s in sets)]
     lines = [head, ["---"] * len(head)]
     found: dict[str, dict[str, list[tuple[str, float, float, float]]]] = {}
-    for rule, nested in [*((r, True) for r in RULES), (DEFAULT, False)]:
+    stopped = [STOPPED, f"{STOPPED}-1se"]
+    for rule, nested in [*((r, True) for r in (*RULES, *stopped)), (DEFAULT, False)]:
         label = f"`{rule}`" if nested else f"`{rule}`, almost nested"
         by_set = {}
         for s in sets:

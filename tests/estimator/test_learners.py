@@ -149,7 +149,6 @@ def test_it_is_judged_on_the_folds_of_the_nets_and_by_every_rule() -> None:
         assert set(found.scores(rule)) == {"agg", "neighbours", "chosen"}
     counts = {o.algorithm: o.record.description["held_out"] for o in found.outcomes["source-val"]}
     assert set(counts) == {"agg", "neighbours"}
-    assert found.winner.step is None
 
 
 def test_a_search_draws_its_settings_and_no_learning_rate() -> None:

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
-from seqdg.results.select import find_best, score_by_leave_one_out, score_by_validation, select_step
+from seqdg.results.select import find_best, select_evaluation, select_step
 
 CRITERIA = ("accuracy", "log_loss")
-SOURCES = ("a", "b", "c")
 
 
 def make_record(seed: int, held_out: tuple[str, ...] = ("d",), status: str = DONE, steps: int = 5) -> Record:
@@ -77,31 +76,10 @@ def test_the_held_out_domain_selects_no_step() -> None:
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
-def test_validation_scores_a_candidate_by_the_mean_over_its_seeds_each_at_its_best_step(criterion: str) -> None:
-    records = [make_record(seed) for seed in range(4)]
-    total, step = 0.0, 0
-    for record in records:
-        means = [sum(e.source[criterion]) / 3 for e in record.history]
-        place = find_literally(means, criterion)
+def test_the_evaluation_of_a_training_is_the_one_that_validates_best(criterion: str) -> None:
+    for seed in range(4):
+        record = make_record(seed)
+        place = find_literally([sum(e.source[criterion]) / 3 for e in record.history], criterion)
         assert place is not None
-        total, step = total + sign(criterion) * means[place], record.history[place].step
-    assert score_by_validation(records, criterion) == (pytest.approx(total / 4), step)
-    assert score_by_validation([*records, make_record(9, status=DIVERGED)], criterion) is None
-
-
-@pytest.mark.parametrize("criterion", CRITERIA)
-def test_leave_one_out_scores_each_step_by_the_sources_that_its_trainings_held_out(criterion: str) -> None:
-    inner = [(make_record(i, held_out=("d", s) if i % 2 else (s, "d")), s) for i, s in enumerate(SOURCES)]
-    curve = []
-    for i in range(5):
-        total = 0.0
-        for record, source in inner:
-            total += record.history[i].held_out[criterion][record.held_out.index(source)]
-        curve.append(total / 3)
-    place = find_literally(curve, criterion)
-    assert place is not None
-    want = pytest.approx(sign(criterion) * curve[place]), 10 * (place + 1)
-    assert score_by_leave_one_out(inner, criterion) == want
-    assert score_by_leave_one_out([], criterion) is None
-    diverged = (make_record(7, held_out=("d", "a"), status=DIVERGED), "a")
-    assert score_by_leave_one_out([*inner, diverged], criterion) is None
+        assert select_evaluation(record, criterion) is record.history[place]
+    assert select_evaluation(make_record(9, status=DIVERGED), criterion) is None

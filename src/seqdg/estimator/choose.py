@@ -34,7 +34,6 @@ from seqdg.estimator.recipe import Recipe, to_plain
 from seqdg.estimator.regressor import DomainRegressor
 from seqdg.estimator.rules import (
     DEFAULT,
-    LEAVE_ONE_OUT,
     MOST_NESTED,
     ORACLE,
     REPORTED,
@@ -43,7 +42,6 @@ from seqdg.estimator.rules import (
     Choice,
     check_rules,
     looks_at_held_out,
-    split_rule,
 )
 from seqdg.estimator.runs import KeptRecords, identify_comparison
 from seqdg.estimator.sweep import Contender, Sweep
@@ -96,9 +94,9 @@ def compare(
         from the ranges beside them and from a tenth to twice the learning rate, at random or by Optuna (sampler).
     seeds: trials of everything.
     select: the rule that chooses the winner and its settings: `source-val`, by validation rows of the source domains;
-        `leave-one-out`, by how well each source is served by training on the others, which also chooses the step; or
-        `both`, by the mean of the two. With `-1se` after it, the simplest candidate wins that is within one standard
-        error of the best (`seqdg.estimator.rules`).   criterion: what it looks at.
+        `leave-one-out`, by how well each source is served by training on the others; or `both`, by the mean of the two.
+        With `-1se` after it, the simplest candidate wins that is within one standard error of the best
+        (`seqdg.estimator.rules`). Steps are chosen by source validation.   criterion: what it looks at.
     rules: others that are reported. With `source-val` alone, less is trained.
     nested: hold out pairs of domains, so that a choice that is judged on a domain has seen nothing of it. None: up to 6
         domains. False: it is made by scores on the other domains, of trainings that knew that domain.
@@ -332,8 +330,7 @@ def _make_comparison(
     if choice is None:
         raise UsageError("Training diverged for every candidate. Choose a smaller lr.")
     best = candidates[choice.place]
-    base, data = split_rule(select)[0], sweep.user_data.dataset
-    step = sweep.score_sources((), best, select, criterion)[1]
+    data = sweep.user_data.dataset
     return Comparison(
         domains=sweep.domains,
         algorithms={name: max(sum(c.name == name for c in sweep.tried[t]) for t in targets) for name in searches},
@@ -343,7 +340,6 @@ def _make_comparison(
         winner=Winner(
             best.name,
             flatten_settings(best.algorithm),
-            step if base == LEAVE_ONE_OUT and learners[best.name].takes_steps else None,
             best.lr if best.lr != sweep.recipe.protocol.lr else None,
         ),
         outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion)] for r in rules},
@@ -376,7 +372,7 @@ def _refit_winner(
     if isinstance(learner, OwnEstimatorLearner):
         estimator = clone(template).set_params(algorithm=clone(learner.given.estimator), settings=None)
     else:
-        estimator = clone(template).set_params(algorithm=winner.algorithm, settings=settings, stop=winner.step)
+        estimator = clone(template).set_params(algorithm=winner.algorithm, settings=settings)
     if winner.lr is not None:
         estimator.set_params(lr=winner.lr)
     estimator.fit(x, y, domains=domains, sample_weight=sample_weight)

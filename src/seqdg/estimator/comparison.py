@@ -28,7 +28,6 @@ class Winner:
 
     algorithm: str
     settings: Mapping[str, Any]
-    step: int | None  # whose weights are kept; None: the step that validates best
     lr: float | None = None  # None: that of the estimator
 
 

@@ -30,19 +30,12 @@ from seqdg.core.names import shorten
 from seqdg.core.settings import adapt_to_path, describe_settings
 from seqdg.data.scaling import STANDARD
 from seqdg.estimator.recipe import Recipe
-from seqdg.estimator.rules import BOTH, LEAVE_ONE_OUT, ORACLE, Choice, choose, rank_simplicity, split_rule
+from seqdg.estimator.rules import LEAVE_ONE_OUT, ORACLE, SOURCE_VAL, Choice, choose, rank_simplicity, split_rule
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import UserData
 from seqdg.results.criteria import score
-from seqdg.results.record import DONE, Record
-from seqdg.results.select import (
-    Outcome,
-    average_finite,
-    score_by_leave_one_out,
-    score_by_validation,
-    score_sources_by_validation,
-    select_outcomes,
-)
+from seqdg.results.record import Record
+from seqdg.results.select import Outcome, average_finite, select_evaluation, select_outcomes
 
 
 @dataclass(frozen=True)
@@ -69,7 +62,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         self._trials: dict[tuple[Target, Contender], list[Trial]] = {}
-        self._scores: dict[tuple[Target, Contender, str, str], tuple[list[float] | None, int]] = {}
+        self._scores: dict[tuple[Target, Contender, str, str], list[float] | None] = {}
         self.task, self.net = make_task(self.user_data, self.recipe, scaled=False)
 
     @property
@@ -106,56 +99,53 @@ class Sweep:
             for target, candidate in asked:
                 known = self.tried.setdefault(target, [])
                 known += [candidate] if candidate not in known else []
-                score = self.score(target, candidate, rule, criterion)
                 proposal = Proposal(candidate.algorithm, candidate.lr)
-                searches[candidate.name].tell(target, proposal, None if score is None else score[0])
+                searches[candidate.name].tell(target, proposal, self.score(target, candidate, rule, criterion))
 
     def train_together(self, candidates: Sequence[Contender], targets: Sequence[Target]) -> None:
         """Train candidates with each of these domains, or pairs of them, held out."""
         self._run([t for target in targets for c in candidates for t in self._make_trials(target, c)])
 
-    def score(self, target: Target, candidate: Contender, rule: str, criterion: str) -> tuple[float, int] | None:
-        """Score a candidate by what may be known for a target, more being better, and return its best step too; None
-        where training diverged."""
-        scores, step = self.score_sources(target, candidate, rule, criterion)
-        mean = average_finite(scores or ())
-        return (mean, step) if math.isfinite(mean) else None
+    def score(self, target: Target, candidate: Contender, rule: str, criterion: str) -> float | None:
+        """Score a candidate by what may be known for a target, more being better; None where training diverged."""
+        mean = average_finite(self.score_sources(target, candidate, rule, criterion) or ())
+        return mean if math.isfinite(mean) else None
 
-    def score_sources(
-        self, target: Target, candidate: Contender, rule: str, criterion: str
-    ) -> tuple[list[float] | None, int]:
-        """Score a candidate on every source by the rule, as the mean over seeds, and return its best step too."""
+    def score_sources(self, target: Target, candidate: Contender, rule: str, criterion: str) -> list[float] | None:
+        """Score a candidate on every source by the rule, as the mean over seeds; None where training diverged. The step
+        of every training is the one that validates best."""
         place = (target, candidate, split_rule(rule)[0], criterion)
         if place not in self._scores:
             self._scores[place] = self._score_sources(*place)
         return self._scores[place]
 
-    def _score_sources(
-        self, target: Target, candidate: Contender, base: str, criterion: str
-    ) -> tuple[list[float] | None, int]:
+    def _score_sources(self, target: Target, candidate: Contender, base: str, criterion: str) -> list[float] | None:
         sources = self._list_sources(target)
-        if base == LEAVE_ONE_OUT:
-            inner = self._list_inner(target, candidate)
-            found = score_by_leave_one_out(inner, criterion)
-            if found is None:
-                return None, 0
-            steps = {record.key: found[1] for record, _ in inner}
-            return _average_by_source(inner, steps, sources, criterion), found[1]
-        records = self.list_records(target, candidate)
-        validated = score_by_validation(records, criterion)
-        if validated is None:
-            return None, 0
-        by_seed = [score_sources_by_validation(record.history, criterion) for record in records]
-        scores = [fmean(values) for values in zip(*by_seed, strict=True)]
-        if base == BOTH:
-            inner = self._list_inner(target, candidate)
-            stops = {record.key: score_by_validation([record], criterion) for record, _ in inner}
-            if any(stop is None for stop in stops.values()):
-                return None, 0
-            steps = {key: stop[1] for key, stop in stops.items() if stop is not None}
-            held_out = _average_by_source(inner, steps, sources, criterion)
-            scores = [average_finite(pair) for pair in zip(scores, held_out, strict=True)]
-        return scores, validated[1]
+        validated = self._score_validation(self.list_records(target, candidate), criterion)
+        if base == SOURCE_VAL or validated is None:
+            return validated
+        held_out = self._score_held_out(self._list_inner(target, candidate), sources, criterion)
+        if base == LEAVE_ONE_OUT or held_out is None:
+            return held_out
+        return [average_finite(pair) for pair in zip(validated, held_out, strict=True)]
+
+    def _score_validation(self, records: Sequence[Record], criterion: str) -> list[float] | None:
+        """Return for each source the mean over seeds of its score on validation rows."""
+        chosen = [select_evaluation(record, criterion) for record in records]
+        known = [[score(value, criterion) for value in e.source[criterion]] for e in chosen if e is not None]
+        return [fmean(values) for values in zip(*known, strict=True)] if len(known) == len(chosen) else None
+
+    def _score_held_out(
+        self, inner: Sequence[tuple[Record, str]], sources: Sequence[str], criterion: str
+    ) -> list[float] | None:
+        """Return for each source the mean over seeds of its score in trainings that held it out."""
+        values: dict[str, list[float]] = {source: [] for source in sources}
+        for record, source in inner:
+            evaluation = select_evaluation(record, criterion)
+            if evaluation is None:
+                return None
+            values[source].append(score(evaluation.held_out[criterion][record.held_out.index(source)], criterion))
+        return [average_finite(values[source]) for source in sources]
 
     def choose(
         self, target: Target, names: Sequence[str], rule: str, criterion: str
@@ -163,7 +153,7 @@ class Sweep:
         """Choose for a target among all candidates of these names; return them too, from the simplest on."""
         candidates = [c for c in self.tried.get(target, []) if c.name in names]
         candidates.sort(key=lambda c: rank_simplicity(shorten(c.name)))
-        scores = [self.score_sources(target, c, rule, criterion)[0] for c in candidates]
+        scores = [self.score_sources(target, c, rule, criterion) for c in candidates]
         return choose(scores, split_rule(rule)[1]), candidates
 
     def count_trainings(self, candidates: int) -> int:
@@ -196,15 +186,10 @@ class Sweep:
         if not candidates:
             return []
         candidate = candidates[choice.place if choice else 0]
-        step = self.score_sources(target, candidate, rule, criterion)[1]
         outcomes = []
         for record in self.list_records(target, candidate):
-            if split_rule(rule)[0] != LEAVE_ONE_OUT:
-                found = score_by_validation([record], criterion)
-                step = found[1] if found is not None else 0
-            evaluation = next((e for e in record.history if e.step == step), None)
-            diverged = choice is None or evaluation is None or record.status != DONE
-            value = None if diverged or evaluation is None else evaluation.held_out[criterion][0]
+            evaluation = select_evaluation(record, criterion) if choice is not None else None
+            value, step = (None, 0) if evaluation is None else (evaluation.held_out[criterion][0], evaluation.step)
             shown = _relabel(record, label) if label else record
             outcomes.append(Outcome(shown.algorithm, target[0], record.seed, value, step, shown))
         return outcomes
@@ -260,17 +245,6 @@ class Sweep:
         plan = plan_trials(self.task, new, self.net, self.recipe.device, self.memory.records)
         session = Session(self.task, self.recipe.device, self.memory.keep)
         execute(plan, session, self.executor, self.memory, show=self.show)
-
-
-def _average_by_source(
-    inner: Sequence[tuple[Record, str]], steps: Mapping[str, int], sources: Sequence[str], criterion: str
-) -> list[float]:
-    """Return for each source the mean over seeds of its score in trainings that held it out, after these steps."""
-    values: dict[str, list[float]] = {source: [] for source in sources}
-    for record, source in inner:
-        evaluation = next(e for e in record.history if e.step == steps[record.key])
-        values[source].append(score(evaluation.held_out[criterion][record.held_out.index(source)], criterion))
-    return [average_finite(values[source]) for source in sources]
 
 
 def _relabel(record: Record, label: str) -> Record:

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
@@ -263,30 +262,7 @@ def select_step(history: Sequence[Evaluation], criterion: str) -> tuple[float, i
     return find_best([average_finite(e.source[criterion]) for e in history], criterion)
 
 
-def score_by_validation(records: Sequence[Record], criterion: str) -> tuple[float, int] | None:
-    """Score a candidate by source validation: the mean over its seeds, each at its own best step, and the last seed's
-    step; None where a training diverged."""
-    best = [select_step(r.history, criterion) if r.status == DONE else None for r in records]
-    known = [pair for pair in best if pair is not None]
-    if len(known) < len(best):
-        return None
-    return fmean(value for value, _ in known), records[-1].history[known[-1][1]].step
-
-
-def score_sources_by_validation(history: Sequence[Evaluation], criterion: str) -> list[float]:
-    """Return the score of every source at the step that is best on source validation, more being better."""
-    best = select_step(history, criterion)
-    at = history[-1 if best is None else best[1]]
-    return [score(value, criterion) for value in at.source[criterion]]
-
-
-def score_by_leave_one_out(inner: Sequence[tuple[Record, str]], criterion: str) -> tuple[float, int] | None:
-    """Score a candidate by how well each source is served by trainings without it, and say after how many steps.
-
-    inner: trainings, each with the source that it held out; None where one of them diverged.
-    """
-    if not inner or any(record.status != DONE for record, _ in inner):
-        return None
-    curves = [[e.held_out[criterion][r.held_out.index(source)] for e in r.history] for r, source in inner]
-    best = find_best([average_finite(values) for values in zip(*curves, strict=True)], criterion)
-    return None if best is None else (best[0], inner[0][0].history[best[1]].step)
+def select_evaluation(record: Record, criterion: str) -> Evaluation | None:
+    """Select the evaluation of a training that is best on source validation; None where it diverged."""
+    best = select_step(record.history, criterion) if record.status == DONE else None
+    return None if best is None else record.history[best[1]]
