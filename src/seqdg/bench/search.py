@@ -120,6 +120,10 @@ class Search(Protocol):
     def first(self) -> Proposal:
         """The algorithm as it is."""
 
+    @property
+    def total(self) -> int:
+        """How many proposals it makes for a target, at most."""
+
     def ask(self, target: Target) -> Sequence[Proposal]:
         """Return what to try next; nothing once all is tried."""
 
@@ -132,7 +136,7 @@ class Fixed:
 
     def __init__(self, tried: Sequence[Proposal]) -> None:
         self.tried, self._asked = tuple(dict.fromkeys(tried)), set[Target]()
-        self.first = self.tried[0]
+        self.first, self.total = self.tried[0], len(self.tried)
 
     def ask(self, target: Target) -> Sequence[Proposal]:
         if target in self._asked:
@@ -150,7 +154,7 @@ class Optuna:
     TOGETHER = 8
 
     def __init__(self, first: Proposal, count: int, seed: int = 0, fixed: Collection[str] = ()) -> None:
-        self.first, self.count, self.seed = first, count, seed
+        self.first, self.count, self.seed, self.total = first, count, seed, count
         self.where = {name: values for name, values in list_ranges(first.algorithm).items() if name not in fixed}
         self.rate = None if RATE in fixed or not first.lr else Range(first.lr * MULTIPLES[0], first.lr * MULTIPLES[1])
         self._module = _import_optuna()

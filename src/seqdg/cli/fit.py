@@ -114,6 +114,13 @@ def fit(
     ] = None,
     executor: options.Executor = "local",
     address: options.Address = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="About how long --choose may take. It tries the most promising candidates first, on at most 20,000 "
+            "rows, says what it left out, and fits the winner on all rows."
+        ),
+    ] = None,
     runs: Annotated[
         Path | None,
         typer.Option(
@@ -132,6 +139,7 @@ def fit(
     The model is a directory: `seqdg predict`, `seqdg export` and `seqdg show` read it. Interrupt it whenever you like:
     the same command goes on where it stopped, to the same model.
     """
+    from seqdg.base.errors import UsageError
     from seqdg.bench.console import count_files
     from seqdg.data import read_rows
     from seqdg.data.column_types import parse_types
@@ -139,6 +147,8 @@ def fit(
 
     candidates = candidates or algorithms  # the old name of the option
     _check_choice(choose, algorithm, candidates, search, select)
+    if minutes is not None and not choose:
+        raise UsageError("--minutes is how long --choose may take: add --choose.")
     check_place(out, force)
     check_saving(options.split_names(candidates) or _list_saved(data, choose, algorithm or DEFAULT))
     asked = parse_types(options.split_names(types) or ())
@@ -162,7 +172,7 @@ def fit(
         if choose:
             comparison = _compare(
                 announcement, rows, template, options.split_names(candidates), settings or (), search=search,
-                sampler=sampler, select=select, seeds=seeds, workers=workers, nested=nested, **where,
+                sampler=sampler, select=select, seeds=seeds, workers=workers, nested=nested, minutes=minutes, **where,
             )  # fmt: skip
             typer.echo(str(comparison), nl=False)
             model = comparison.estimator

@@ -43,6 +43,10 @@ class Frame:
     def __len__(self) -> int:
         return len(self.columns[0]) if self.columns else 0
 
+    def take(self, rows: Any) -> Frame:
+        """Return some rows, by number."""
+        return replace(self, columns=tuple(column[rows] for column in self.columns))
+
     def without(self, names: Iterable[str]) -> Frame:
         dropped = set(names)
         kept = [(n, c) for n, c in zip(self.names, self.columns, strict=True) if n not in dropped]

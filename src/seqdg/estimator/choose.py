@@ -26,6 +26,7 @@ from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, dr
 from seqdg.core.names import shorten
 from seqdg.core.settings import flatten_settings, parse_settings
 from seqdg.data import checks
+from seqdg.estimator.budget import MOST_ROWS, Budget, draw_rows, run_within, take_rows
 from seqdg.estimator.candidates import ALL_USUAL, choose_learners
 from seqdg.estimator.classifier import DomainClassifier
 from seqdg.estimator.comparison import CHOSEN, Comparison, Reason, Winner
@@ -45,7 +46,7 @@ from seqdg.estimator.rules import (
 )
 from seqdg.estimator.runs import KeptRecords, identify_comparison
 from seqdg.estimator.sweep import Contender, Sweep
-from seqdg.estimator.user_data import UserData, join_domains, make_user_data, read_input
+from seqdg.estimator.user_data import UserData, decide_types, join_domains, make_user_data, read_domains, read_input
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.device import choose_device
 
@@ -80,6 +81,7 @@ def compare(
     algorithms: Sequence[Any] | None = None,
     sample_weight: Any = None,
     groups: Any = None,
+    minutes: float | None = None,
 ) -> Comparison:
     """Train every candidate with every domain held out in turn, in stacks; then fit the winner on all domains.
 
@@ -108,7 +110,11 @@ def compare(
         result, bit for bit; other data or options start anew.   say: hears of that, in sentences.
     sample_weight: (row,) how much each row counts in training; what is reported is not weighted.
     groups: another name of domains.
+    minutes: about how long it may all take. Candidates are then tried in order of promise and cost, on at most 20,000
+        rows, drawn from every domain in proportion; none is begun that cannot be finished, and `notes` say what was
+        left out. The winner is fitted on all rows. The linear model and the baseline are always tried.
     """
+    budget = None if minutes is None else Budget(minutes)
     domains = join_domains(domains, groups)
     template: DomainEstimator = clone(estimator) if estimator is not None else _choose_estimator(y)
     if members is not None:
@@ -119,7 +125,7 @@ def compare(
     if domains is None:
         raise UsageError("compare holds out every domain in turn: give domains, a name or number for each row.")
     x, labels = read_input(X), template.read_targets(y)
-    user_data = make_user_data(x, labels, domains, recipe, gaps=True, sample_weight=sample_weight)
+    user_data, few = _make_data(x, labels, domains, recipe, sample_weight, budget)
     _check_data(user_data, recipe)
     where, device = _choose_executor(executor, workers, address, recipe.device)
     recipe = replace(recipe, device=device)
@@ -135,17 +141,54 @@ def compare(
     reported = tuple(rule for rule in (*RULES, ORACLE) if rule in rules or rule == select)
     targets: list[Target] = [(), *((d,) for d in user_data.dataset.domains)]
     if runs is not None:
-        how = [names, settings, search, sampler, seeds, select, criterion, tuple(rules), baseline, sweep.nested]
+        how = [
+            names,
+            settings,
+            search,
+            sampler,
+            seeds,
+            select,
+            criterion,
+            tuple(rules),
+            baseline,
+            sweep.nested,
+            minutes,
+        ]
         sweep.memory = KeptRecords(Path(runs), identify_comparison(user_data, recipe, how), say)
     try:
-        sweep.run(searches, targets, select, criterion)
+        if budget is None:
+            sweep.run(searches, targets, select, criterion)
+        else:
+            left_out = run_within(budget, sweep, learners, searches, targets, select, criterion, len(labels), baseline)
+            notes += [f"{name} was left out: {why}." for name, why in left_out.items()]
+            learners = {name: learner for name, learner in learners.items() if name not in left_out}
+            searches = {name: searches[name] for name in learners}
     finally:
         sweep.memory.close()
-    notes = [*user_data.dataset.notes, *notes]
+    notes = [*user_data.dataset.notes, *few, *notes]
     comparison = _make_comparison(sweep, learners, searches, reported, select, criterion, baseline, notes)
     for sentence in comparison.warnings:
         warnings.warn(sentence, UserWarning, stacklevel=2)
     return _refit_winner(comparison, learners, template, x, labels, domains, sample_weight) if refit else comparison
+
+
+def _make_data(
+    x: Any, y: Any, domains: Any, recipe: Recipe, sample_weight: Any, budget: Budget | None
+) -> tuple[UserData, list[str]]:
+    """Make the data set to compare on: all rows, or some of many where the time is limited, with a note."""
+    x = decide_types(x)
+    domain = read_domains(domains, len(y))[1]
+    rows = draw_rows(y, domain, MOST_ROWS, recipe.seed) if budget is not None and len(x) == len(y) else None
+    if rows is None:
+        return make_user_data(x, y, domains, recipe, gaps=True, sample_weight=sample_weight), []
+    some = [None if v is None or np.ndim(v) == 0 else take_rows(v, rows) for v in (sample_weight, domains)]
+    data = make_user_data(take_rows(x, rows), y[rows], some[1], recipe, gaps=True, sample_weight=some[0])
+    return data, [
+        f"The comparison was made on {len(rows)} of {len(y)} rows, drawn from every domain in proportion, to end in "
+        f"{budget.minutes:g} min; the winner is fitted on all."
+        if budget
+        else ""
+    ]
 
 
 def _choose_estimator(y: Any) -> DomainEstimator:

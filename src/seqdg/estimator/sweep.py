@@ -21,7 +21,7 @@ from seqdg.bench.estimator_learner import OwnSettings
 from seqdg.bench.execute import Memory, execute
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.learner import find_learner_of
-from seqdg.bench.plan import plan_trials
+from seqdg.bench.plan import Plan, plan_trials
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import Proposal, Search, Target
 from seqdg.bench.trial import Trial
@@ -95,7 +95,7 @@ class Sweep:
             ]
             if not asked:
                 return
-            self._run([t for target, c in asked for t in self._list_trials(target, c)])
+            self.run_trials([t for target, c in asked for t in self._list_trials(target, c)])
             for target, candidate in asked:
                 known = self.tried.setdefault(target, [])
                 known += [candidate] if candidate not in known else []
@@ -104,7 +104,7 @@ class Sweep:
 
     def train_together(self, candidates: Sequence[Contender], targets: Sequence[Target]) -> None:
         """Train candidates with each of these domains, or pairs of them, held out."""
-        self._run([t for target in targets for c in candidates for t in self._make_trials(target, c)])
+        self.run_trials([t for target in targets for c in candidates for t in self._make_trials(target, c)])
 
     def score(self, target: Target, candidate: Contender, rule: str, criterion: str) -> float | None:
         """Score a candidate by what may be known for a target, more being better; None where training diverged."""
@@ -233,7 +233,18 @@ class Sweep:
             ]
         return self._trials[place]
 
-    def _run(self, trials: Sequence[Trial]) -> None:
+    def plan(self, asked: Sequence[tuple[Target, Contender]]) -> Plan:
+        """Plan what candidates take for targets; nothing runs."""
+        trials = [t for target, c in asked for t in self._list_trials(target, c)]
+        return plan_trials(self.task, trials, self.net, self.recipe.device, self.memory.records)
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Forget candidates of these names, of which not all was trained."""
+        for target, tried in self.tried.items():
+            self.tried[target] = [c for c in tried if c.name not in names]
+
+    def run_trials(self, trials: Sequence[Trial]) -> None:
+        """Run trials, each once."""
         new = [t for t in trials if t.key not in self.planned]
         if not new:
             return

@@ -115,7 +115,7 @@ def make_user_data(
     """
     classes, codes = (np.empty(0), np.zeros(len(y), dtype=np.int64)) if recipe.is_regression else _encode(y, recipe)
     names, domain = read_domains(domains, len(y))
-    x = _decide_types(x)
+    x = decide_types(x)
     rows, read = _read_rows(x, recipe, gaps)
     if not len(rows) == len(codes) == len(domain):
         raise UsageError(f"X, y and domains have {len(rows)}, {len(codes)} and {len(domain)} rows: they must agree.")
@@ -139,7 +139,7 @@ def make_user_data(
     return UserData(dataset, read, classes, list_types(x.types) if isinstance(x, Frame) and x.types else {})
 
 
-def _decide_types(x: Any) -> Any:
+def decide_types(x: Any) -> Any:
     """Return a table as a Frame whose columns are decided about; anything else as it is."""
     if not (isinstance(x, Frame) or is_dataframe(x) or _count_dimensions(x) == 2):
         return x

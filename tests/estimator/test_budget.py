@@ -1,0 +1,101 @@
+"""A comparison within a time: what is tried first, what is left out with a word, and that there is always a model."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import seqdg
+from command import seqdg as command
+from seqdg.base.errors import UsageError
+from seqdg.estimator import budget as module
+from seqdg.estimator.budget import Budget, draw_rows, list_rounds
+
+
+def quick(**how):
+    return seqdg.DomainClassifier(**{"steps": 10, "hidden": (4,), "evaluations": 2, "device": "cpu", **how})
+
+
+def compared(hospitals, names=("agg", "agg+ema", "coral", "logistic"), **how):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return seqdg.compare(*hospitals, list(names), estimator=quick(), seeds=1, rules=(), **how)
+
+
+def test_candidates_come_in_order_of_promise_and_cost_and_averages_with_their_training():
+    names = ["knn", "fo-s-mldg+ema", "agg", "mine", "hist-gradient-boosting", "agg+ema", "logistic", "coral+mixup+ema"]
+    assert list_rounds(names) == [
+        ["logistic"], ["agg", "agg+ema"], ["hist-gradient-boosting"], ["fo-s-mldg+ema"], ["coral+mixup+ema"], ["knn"],
+        ["mine"],
+    ]  # fmt: skip
+
+
+def test_time_is_divided_between_comparing_and_the_last_fit():
+    now = [100.0]
+    budget = Budget(10.0, clock=lambda: now[0])
+    assert (budget.left, budget.reserve) == (360.0, pytest.approx(240.0))
+    now[0] += 400
+    assert budget.left == -40.0
+    with pytest.raises(UsageError, match="positive number"):
+        Budget(0)
+
+
+def test_rows_are_drawn_from_every_class_of_every_domain_in_proportion():
+    draw = np.random.default_rng(0)
+    domain, y = np.repeat([0, 1, 2], [6000, 3000, 1000]), draw.random(10_000) < 0.2
+    y[:3] = False
+    rare = np.where(np.arange(10_000) < 3, 2, y.astype(int))
+    rows = draw_rows(rare, domain, 1000, seed=0)
+    assert abs(len(rows) - 1000) <= 5
+    assert (np.diff(rows) > 0).all()
+    for d, share in enumerate((0.6, 0.3, 0.1)):
+        assert (domain[rows] == d).mean() == pytest.approx(share, abs=0.01)
+    assert (rare[rows] == 1).mean() == pytest.approx(y.mean(), abs=0.01)
+    assert (rare[rows] == 2).sum() == 2  # of three
+    assert (rows == draw_rows(rare, domain, 1000, seed=0)).all()
+    assert (rows != draw_rows(rare, domain, 1000, seed=1)).any()
+    assert draw_rows(rare, domain, 10_000, seed=0) is None
+
+
+def test_with_time_enough_nothing_is_left_out_and_the_scores_are_the_same(hospitals):
+    whole, within = compared(hospitals), compared(hospitals, minutes=60)
+    assert within.notes == whole.notes
+    for name, row in whole.scores().items():
+        assert within.scores()[name] == pytest.approx(row, abs=1e-6), name
+
+
+def test_without_time_the_first_and_the_baseline_are_compared_and_the_rest_is_named(hospitals):
+    found = compared(hospitals, minutes=1e-6)
+    assert set(found.scores()) - {"chosen"} == {"logistic", "agg", "agg+ema"}
+    assert [note for note in found.notes if "coral" in note]
+    assert found.estimator.predict(hospitals[0]).shape == (240,)
+
+
+def test_what_is_slower_than_expected_is_stopped_and_left_out(hospitals, monkeypatch):
+    monkeypatch.setattr(module, "_estimate", lambda *a: -1e9)  # as if it took no time
+    found = compared(hospitals, minutes=1e-6)
+    assert any(note.startswith("coral was left out: it was not done in time") for note in found.notes)
+    assert "coral" not in found.scores()
+
+
+def test_many_rows_are_compared_on_some_and_the_winner_is_fitted_on_all(hospitals, monkeypatch):
+    monkeypatch.setattr("seqdg.estimator.choose.MOST_ROWS", 120)
+    found = compared(hospitals, ("logistic", "random-forest"), minutes=60)
+    assert any("made on 120 of 240 rows" in note or "made on 121 of 240" in note for note in found.notes)
+    rows = sum(domain["rows"] for domain in found.estimator.model_.facts["domains"].values())
+    assert rows == 240
+
+
+def test_what_takes_too_long_on_all_rows_is_left_out(hospitals, monkeypatch):
+    monkeypatch.setattr("seqdg.estimator.choose.MOST_ROWS", 120)
+    monkeypatch.setattr(module, "POWER", {"knn": 60.0})
+    found = compared(hospitals, ("logistic", "knn"), minutes=1)
+    assert any(note.startswith("knn was left out: fitting it to all 240 rows takes") for note in found.notes)
+
+
+def test_minutes_without_choose_are_refused(tmp_path):
+    done = command("fit", "table.csv", "--minutes", 3, "--out", "model", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--minutes is how long --choose may take" in done.stderr
