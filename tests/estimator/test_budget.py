@@ -11,6 +11,7 @@ import seqdg
 from command import seqdg as command
 from seqdg.base.errors import UsageError
 from seqdg.estimator import budget as module
+from seqdg.estimator import parse_settings_texts
 from seqdg.estimator.budget import Budget, draw_rows, list_rounds
 
 
@@ -99,3 +100,9 @@ def test_minutes_without_choose_are_refused(tmp_path):
     done = command("fit", "table.csv", "--minutes", 3, "--out", "model", cwd=tmp_path)
     assert done.returncode == 2
     assert "--minutes is how long --choose may take" in done.stderr
+
+
+def test_candidates_without_settings_are_not_asked_for():
+    """The usual candidates for classes and for numbers differ, and nothing is set of those that are not there."""
+    assert parse_settings_texts([], None) == {}
+    assert parse_settings_texts(["agg.lr=0.1"], None) == {"agg": {"lr": 0.1}, "agg+ema": {"lr": 0.1}}

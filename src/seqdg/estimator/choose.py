@@ -235,6 +235,8 @@ def parse_settings_texts(texts: Sequence[str], candidates: Sequence[str] | None)
     settings: dict[str, dict[str, Any]] = {}
     full = {shorten(name): name for name in candidates or ALL_USUAL}  # with the file that an algorithm comes from
     for short, values in split_settings(texts, candidates or ALL_USUAL).items():
+        if not values:  # of a candidate that may not be among those of these data
+            continue
         name = full[short]
         rest = {setting: text for setting, text in values.items() if setting != RATE}
         built = parse_settings(find_learner(name).build_settings(name), rest, name)
