@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import typer.main
 
 from seqdg.cli import main
+
+typer.main.get_command = functools.cache(typer.main.get_command)  # it takes longer to build than most commands to run
 
 
 class Done(NamedTuple):

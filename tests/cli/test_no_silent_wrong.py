@@ -282,3 +282,15 @@ def test_how_much_there_is_to_train_is_said_before_it_begins(tmp_path):
     done = seqdg(*words)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^\d+ trainings, each domain held out in turn\.$", done.stderr, re.MULTILINE)
+
+
+def test_the_type_of_a_label_or_domain_can_only_be_one_that_names_something(tmp_path):
+    said = "'ill' is given as --label, so that its type can only be: words, number."
+    assert said in refused(fit(make_patients(), tmp_path, "--types", "ill=ignore"))
+    assert "'site' is given as --domain" in refused(fit(make_patients(), tmp_path, "--types", "site=date"))
+
+
+def test_what_a_file_holds_cannot_act_on_the_terminal(tmp_path):
+    write(tmp_path / "t.csv", "a\x1b[31m,b\n1,2\n")
+    said = refused(seqdg("fit", tmp_path / "t.csv", "--label", "y", "--domain", "b", *QUICK, "--out", tmp_path / "m"))
+    assert "Choose from: a\\x1b[31m, b." in said

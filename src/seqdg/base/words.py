@@ -15,3 +15,8 @@ def list_some(items: Iterable[object], most: int = 8) -> str:
 def count_things(n: int, what: str) -> str:
     """`1 file`, `3 files`"""
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def make_printable(text: str) -> str:
+    """One line without signs that a terminal would act on, whatever a user's file holds: `a\\nb` for a line break."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -86,9 +86,10 @@ def _lacks_value(word: str, after: str) -> bool:
 def main() -> None:
     """Run a command. Bad input gives one sentence on stderr and exit code 2."""
     from seqdg.base.errors import UsageError
+    from seqdg.base.words import make_printable
 
     try:
         app(args=complete_words(sys.argv[1:]))
     except UsageError as error:
-        print(f"seqdg: {error}", file=sys.stderr)
+        print(f"seqdg: {make_printable(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from seqdg.bench.progress import Progress
+    from seqdg.data import LabeledRows
 
 EARLY = 3.0  # seconds after which the first estimate of the whole is made
 LITTLE = 0.003  # share of the work that tells about the whole
@@ -18,8 +19,8 @@ SHORT = 20.0  # seconds that need no announcement
 class Announcement:
     """Sentences that are said once, when training begins: a mistake in the input is then the only thing said."""
 
-    def __init__(self, x: Any, notes: Sequence[str] = ()) -> None:
-        self.sentences = [*notes, *_describe(x)]
+    def __init__(self, rows: LabeledRows) -> None:
+        self.sentences = [*rows.notes, *_describe(rows)]
         self.counted = self.timed = False
 
     def say(self) -> None:
@@ -53,8 +54,18 @@ class Announcement:
             print(f"This takes {format_duration(left)} more; Ctrl-C stops it.", file=sys.stderr, flush=True)
 
 
-def _describe(x: Any) -> list[str]:
+def _describe(rows: LabeledRows) -> list[str]:
+    import numpy as np
+
+    from seqdg.base.words import count_things, list_some
     from seqdg.data import Frame
     from seqdg.data.column_types import describe_columns
 
-    return [f"columns: {describe_columns(x.types)}"] if isinstance(x, Frame) and x.types else []
+    if not isinstance(rows.x, Frame) or rows.domains is None:
+        return []  # folders name their classes and domains
+    classes, sites = np.unique(rows.y).tolist(), sorted(set(rows.domains.tolist()), key=str)
+    labels = "numbers" if rows.is_regression else f"{len(classes)} classes ({list_some(classes)})"
+    return [
+        f"{count_things(len(rows.y), 'row')}; labels: {labels}; domains: {len(sites)} ({list_some(sites)})",
+        f"columns: {describe_columns(rows.x.types or ())}",
+    ]

@@ -158,7 +158,7 @@ def fit(
             ids=options.split_names(identifier) or (), types=asked, na=options.split_words(na), encoding=encoding,
             task=task,
         )  # fmt: skip
-    announcement = Announcement(rows.x, rows.notes)
+    announcement = Announcement(rows)
     _say_task(rows, task, str(label))
     parameters = {
         "net": net, "hidden": _parse_widths(hidden), "steps": steps, "lr": lr, "schedule": schedule, "warmup": warmup,

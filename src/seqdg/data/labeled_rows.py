@@ -105,6 +105,9 @@ def _read_table(
         raise UsageError(
             f"'{label}' is the column of labels and of domains: give --domain the one that says where from."
         )
+    for name, option, allowed in ((label, "--label", ("words", "number")), (domain, "--domain", ("words",))):
+        if types.get(name, allowed[0]) not in allowed:
+            raise UsageError(f"'{name}' is given as {option}, so that its type can only be: {', '.join(allowed)}.")
     frame = read_frame(table, set(dropped) - {label, domain}, types)
     by_name = {n: drop_gap_words(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
     x = frame.without([label, domain])

@@ -236,9 +236,10 @@ def open_table(
     if len(names) == 1:
         for mark, word in SEPARATORS.items():
             if mark in names[0]:
+                cure = "as many cells in every row" if guess else "points in numbers, or say `separator` in [data]"
                 raise UsageError(
                     f"{path} has one column, '{names[0]}': its columns seem to be separated by {word}. Save it with "
-                    "commas between columns and points in numbers, or say `separator` in [data]."
+                    f"commas between columns and {cure}."
                 )
     _check_names(path, names, TableFormat())
     return TableFile(
@@ -258,10 +259,10 @@ def _find_style(path: Path, form: TableFormat, guess: bool) -> TextStyle:
     if not guess:
         return TextStyle(find_encoding(path, form.encoding or "utf-8"), usual)
     encoding = find_encoding(path, form.encoding)
-    if usual != ",":
+    if not usual:
         return TextStyle(encoding, usual)
     try:
-        return guess_style(path, encoding)
+        return guess_style(path, encoding, usual)
     except (OSError, UnicodeError, EOFError) as error:
         raise UsageError(f"{path} cannot be read as a table of text in {_name_encoding(encoding)} ({error}).") from None
 

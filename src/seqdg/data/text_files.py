@@ -80,14 +80,17 @@ def find_encoding(path: Path, asked: str = "") -> str:
     return UTF8
 
 
-def guess_style(path: Path, encoding: str) -> TextStyle:
-    """Guess what separates the columns of a .csv file, and whether its numbers have decimal commas."""
+def guess_style(path: Path, encoding: str, usual: str = ",") -> TextStyle:
+    """Guess what separates the columns of a file, and whether its numbers have decimal commas.
+
+    usual: the mark that its ending promises, which is taken where another would do as well.
+    """
     with open_text(path, encoding) as file:
         text = "".join(islice(file, SAMPLE))
-    rows = {mark: _split(text, mark) for mark in MARKS}
+    rows = {mark: _split(text, mark) for mark in (usual, *MARKS)}
     widths = {mark: {len(row) for row in cells} for mark, cells in rows.items()}
     even = {mark: max(width) for mark, width in widths.items() if len(width) == 1 and max(width) > 1}
-    separator = max(even, key=lambda mark: even[mark], default=",")  # of equals the first
+    separator = max(even, key=lambda mark: even[mark], default=usual)  # of equals the first
     cells = [cell for row in rows[separator][1:] for cell in row]
     has_commas = separator != "," and any(WITH_COMMA.fullmatch(cell) for cell in cells)
     has_points = any(WITH_POINT.fullmatch(cell) for cell in cells)

@@ -202,17 +202,18 @@ def _predict_table(
 def _choose_ids(model: Model, table: TableFile, ids: Sequence[str] | None, tally: Tally) -> list[str]:
     """Choose the columns to write beside the predictions."""
     remembered = list(model.facts.get("id", ()))
-    if ids is None:
-        lacking = [name for name in remembered if name not in table.names]
-        tally.note([f"{table.path.name} has no column '{name}', which named the rows in training." for name in lacking])
-        return [name for name in remembered if name in table.names]
+    lacking = [name for name in (remembered if ids is None else ids) if name not in table.names]
+    if ids is not None and lacking:
+        raise unknown(f"column of {table.path.name}", lacking[0], table.names)
+    tally.note([f"{table.path.name} has no column '{name}', which named the rows in training." for name in lacking])
+    kept = list(dict.fromkeys(name for name in (remembered if ids is None else ids) if name not in lacking))
     taken = {PREDICTION} if model.is_regression else {"label", *(f"p_{c}" for c in model.classes.tolist())}
-    for name in ids:
-        if name not in table.names:
-            raise unknown(f"column of {table.path.name}", name, table.names)
+    for name in kept:
         if name in taken:
-            raise UsageError(f"The predictions have a column '{name}' of their own: rename that of the table.")
-    return list(dict.fromkeys(ids))
+            raise UsageError(
+                f"The predictions have a column '{name}' of their own: rename that of the table, or give other --id."
+            )
+    return kept
 
 
 def _join_parts(parts: Iterable[Part]) -> Iterator[Part]:
