@@ -34,14 +34,15 @@ from typing import Any
 import numpy as np
 
 from seqdg.estimator.candidates import ALL_USUAL
+from seqdg.estimator.rules import DEFAULT, RULES, STOPPED, choose, rank_simplicity, split_rule
 
 SETS = ("pacs", "beijing", "wisdm", "parkinsons", "reviews", "office")  # the longest first
 NUMBERS = ("beijing", "parkinsons")  # whose labels are numbers
 OTHERS = ("hist-gradient-boosting", "svc", "random-forest", "extra-trees", "logistic", "ridge", "knn")  # likewise
+LINEAR = ("logistic", "ridge")
 AVERAGES = ("+ema", "+sma", "+swad")
 FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)  # of the scale of the prior
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-STOPPED = "leave-one-out-stopped"  # leave-one-out that chooses the step too; no rule of `compare`
 AIR = ("month", "hour", "SO2", "NO2", "CO", "O3", "TEMP", "PRES", "DEWP", "RAIN", "WSPM")
 Target = tuple[str, ...]
 
@@ -356,8 +357,6 @@ class Outcomes:
     """What was measured on one set. A score is the criterion with its sign turned so that more is better."""
 
     def __init__(self, records: Sequence[Mapping[str, Any]], name: str) -> None:
-        from seqdg.estimator.rules import rank_simplicity
-
         own = [r for r in records if r["set"] == name]
         about = [r for r in own if "rows" in r][-1]
         self.name, self.rows, self.criterion = name, about["rows"], about["criterion"]
@@ -405,8 +404,6 @@ class Outcomes:
 
     def choose(self, domain: str, rule: str, nested: bool = True) -> tuple[str, float]:
         """Return what a rule chooses for a domain, and the criterion that it reaches there."""
-        from seqdg.estimator.rules import choose, split_rule
-
         base, leans = split_rule(rule)
         scores = [self.score(c, domain, base, nested) for c in self.candidates]
         choice = choose([s for s, _ in scores], leans)
@@ -438,64 +435,56 @@ def rank(values: Sequence[float], value: float) -> float:
     return above + (alike + 1) / 2
 
 
+@dataclass(frozen=True)
+class Case:
+    chosen: str
+    points: float
+    regret: float
+    rank: float
+
+
 def format_choices(sets: Sequence[Outcomes]) -> str:
     """Format how good the choices of each rule are: points are percent, or 100 R^2 for numbers."""
-    from seqdg.estimator.rules import DEFAULT, RULES
-
-    head = ["rule", "mean rank", "mean regret", "worst regret", *(s.name for s in sets)]
+    head = ["rule", "mean rank", "mean regret", "behind the best of the set", "most", *(s.name for s in sets)]
     lines = [head, ["---"] * len(head)]
-    found: dict[str, dict[str, list[tuple[str, float, float, float]]]] = {}
-    stopped = [STOPPED, f"{STOPPED}-1se"]
-    for rule, nested in [*((r, True) for r in (*RULES, *stopped)), (DEFAULT, False)]:
+    found: dict[str, dict[str, list[Case]]] = {}
+    for rule, nested in [*((r, True) for r in RULES), (DEFAULT, False)]:
         label = f"`{rule}`" if nested else f"`{rule}`, almost nested"
         by_set = {}
         for s in sets:
-            cases = []
-            for d in s.domains:
-                chosen, reached = s.choose(d, rule, nested)
-                all_points = [s.to_points(s.reach(c, (d,), d)) for c in s.candidates]
-                points = s.to_points(reached)
-                cases.append((chosen, points, max(all_points) - points, rank(all_points, points)))
+            cases = [_judge(s, d, *s.choose(d, rule, nested)) for d in s.domains]
             by_set[s.name] = cases
         found[label] = by_set
-        every = list(by_set.values())
-        regrets = [fmean(c[2] for c in cases) for cases in every]
-        cells = [f"{fmean(fmean(c[3] for c in cases) for cases in every):.2f}", f"{fmean(regrets):.2f}"]
-        means = [f"{fmean(c[1] for c in cases):.2f}" for cases in every]
-        lines.append([label, *cells, f"{max(regrets):.2f}", *means])
-    for name in dict.fromkeys(c for s in sets for c in s.candidates):
-        label = {"logistic": "logistic, ridge", "ridge": ""}.get(name, name)
-        same = {"logistic": ("logistic", "ridge")}.get(name, (name,))
-        means = [next((f"{s.average(c):.2f}" for c in same if c in s.candidates), "-") for s in sets]
-        regrets = [_regret(s, next((c for c in same if c in s.candidates), None)) for s in sets]
-        known = [r for r in regrets if r is not None]
-        ranks = [_rank_always(s, next((c for c in same if c in s.candidates), None)) for s in sets]
-        own = [r for r in ranks if r is not None]
-        if label:
-            lines.append([f"always {label}", f"{fmean(own):.2f}", f"{fmean(known):.2f}", f"{max(known):.2f}", *means])
+        lines.append([label, *_summarize(sets, list(by_set.values()))])
+    for name in dict.fromkeys("linear" if c in LINEAR else c for s in sets for c in s.candidates):
+        same = LINEAR if name == "linear" else (name,)
+        with_it = [s for s in sets if any(c in s.candidates for c in same)]
+        always = {s: next(c for c in same if c in s.candidates) for s in with_it}
+        cases = [[_judge(s, d, always[s], s.reach(always[s], (d,), d)) for d in s.domains] for s in with_it]
+        summary = iter(_summarize(with_it, cases))
+        cells = [next(summary) for _ in range(4)]
+        lines.append([f"always {name}", *cells, *(next(summary) if s in with_it else "-" for s in sets)])
     chosen = [
-        f"`{DEFAULT}` took on {name}: " + ", ".join(f"{c} {n}" for c, n in _count(case[0] for case in cases))
+        f"`{DEFAULT}` took on {name}: " + ", ".join(f"{c} {n}" for c, n in _count(case.chosen for case in cases))
         for name, cases in found[f"`{DEFAULT}`"].items()
     ]
     return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", *(f"- {line}" for line in chosen)])
 
 
-def _regret(s: Outcomes, candidate: str | None) -> float | None:
-    if candidate is None:
-        return None
-    return fmean(
-        max(s.to_points(s.reach(c, (d,), d)) for c in s.candidates) - s.to_points(s.reach(candidate, (d,), d))
-        for d in s.domains
-    )
+def _judge(s: Outcomes, domain: str, chosen: str, reached: float) -> Case:
+    """Judge what was chosen for a domain: its points, how far they are behind the best candidate there, its rank."""
+    every = [s.to_points(s.reach(c, (domain,), domain)) for c in s.candidates]
+    points = s.to_points(reached)
+    return Case(chosen, points, max(every) - points, rank(every, points))
 
 
-def _rank_always(s: Outcomes, candidate: str | None) -> float | None:
-    if candidate is None:
-        return None
-    return fmean(
-        rank([s.to_points(s.reach(c, (d,), d)) for c in s.candidates], s.to_points(s.reach(candidate, (d,), d)))
-        for d in s.domains
-    )
+def _summarize(sets: Sequence[Outcomes], cases: Sequence[Sequence[Case]]) -> list[str]:
+    """Format mean rank, mean regret, how far behind the best candidate of the whole set, the most of this, and the mean
+    of each set. Sets count the same."""
+    means = [fmean(case.points for case in own) for own in cases]
+    behind = [max(map(s.average, s.candidates)) - mean for s, mean in zip(sets, means, strict=True)]
+    ranks, regrets = ([fmean(getattr(case, what) for case in own) for own in cases] for what in ("rank", "regret"))
+    return [f"{value:.2f}" for value in (fmean(ranks), fmean(regrets), fmean(behind), max(behind), *means)]
 
 
 def _count(names: Any) -> list[tuple[str, int]]:

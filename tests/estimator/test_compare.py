@@ -189,6 +189,20 @@ def test_an_almost_nested_choice_trains_no_pairs_and_scores_by_each_source_held_
         assert value == pytest.approx(find_best(record).held_out["accuracy"][0])
 
 
+def test_leave_one_out_stopped_takes_the_number_of_steps_that_serves_held_out_sources_best(hospitals):
+    sweep = sweep_of(hospitals)
+    candidate = Contender("agg", seqdg.build("agg"), sweep.recipe.protocol.lr)
+    rule = "leave-one-out-stopped"
+    sweep.run({"agg": Fixed([Proposal(candidate.algorithm, candidate.lr)])}, [(), ("east",)], rule, "log_loss")
+    pairs = [sweep.list_records(("east", s), candidate)[0] for s in ("north", "south", "west")]
+    curve = np.mean([[e.held_out["log_loss"][1] for e in r.history] for r in pairs], axis=0)
+    assert sweep.find_stop(("east",), candidate, rule, "log_loss") == pairs[0].history[curve.argmin()].step
+    assert sweep.score(("east",), candidate, rule, "log_loss") == pytest.approx(-curve.min())
+    (outcome,) = sweep.select_outcomes(("east",), ["agg"], rule, "log_loss")
+    assert outcome.step == pairs[0].history[curve.argmin()].step
+    assert sweep.find_stop(("east",), candidate, "leave-one-out", "log_loss") is None
+
+
 def find_best(record, criterion="accuracy", sign=1):
     """The evaluation that is best on source validation, the first of those alike."""
     return max(record.history, key=lambda e: (sign * round(np.mean(e.source[criterion]), 9), -e.step))
@@ -243,7 +257,9 @@ def test_a_trial_is_the_same_in_a_stack_and_alone(hospitals):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [{"select": "leave-one-out"}, {"criterion": "log_loss"}, {"criterion": "auroc"}])
+@pytest.mark.parametrize(
+    "how", [{"select": "leave-one-out-stopped"}, {"criterion": "log_loss"}, {"criterion": "auroc"}]
+)
 def test_other_rules_and_criteria_choose_too(hospitals, how):
     found = compared(hospitals, seeds=1, **how)
     assert (found.select, found.criterion) == (how.get("select", "leave-one-out-1se"), how.get("criterion", "accuracy"))

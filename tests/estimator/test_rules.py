@@ -11,6 +11,7 @@ from seqdg.base.errors import UsageError
 from seqdg.estimator.rules import (
     DEFAULT,
     RULES,
+    STOPPED,
     Choice,
     check_rules,
     choose,
@@ -77,7 +78,9 @@ def test_simple_comes_before_what_has_more_parts():
 def test_rules_are_split_and_checked():
     assert split_rule("both-1se") == ("both", True)
     assert split_rule("leave-one-out") == ("leave-one-out", False)
-    assert [looks_at_held_out(rule) for rule in ("source-val-1se", "both", "leave-one-out-1se")] == [False, True, True]
+    assert [looks_at_held_out(rule) for rule in ("source-val-1se", "both", "leave-one-out-1se", STOPPED)] == [
+        False, True, True, True
+    ]  # fmt: skip
     assert DEFAULT in RULES
     check_rules(DEFAULT, ("oracle", *RULES))
     with pytest.raises(UsageError, match=f"oracle chooses by the held-out domain.*: use {DEFAULT}"):

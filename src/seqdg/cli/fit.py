@@ -60,9 +60,10 @@ def fit(
     select: Annotated[
         str,
         typer.Option(
-            metavar="source-val|leave-one-out|both[-1se]",
-            help="The rule that --choose follows: validation rows of the sources, sources held out in turn, or their "
-            "mean; with -1se, the simplest candidate within one standard error of the best.",
+            metavar="source-val|leave-one-out|leave-one-out-stopped|both[-1se]",
+            help="The rule that --choose follows: validation rows of the sources, sources held out in turn (-stopped: "
+            "they choose the number of steps too), or the mean of both; with -1se, the simplest candidate within one "
+            "standard error of the best.",
         ),
     ] = SELECT,
     nested: Annotated[

@@ -98,7 +98,8 @@ def compare(
     select: the rule that chooses the winner and its settings: `source-val`, by validation rows of the source domains;
         `leave-one-out`, by how well each source is served by training on the others; or `both`, by the mean of the two.
         With `-1se` after it, the simplest candidate wins that is within one standard error of the best
-        (`seqdg.estimator.rules`). Steps are chosen by source validation.   criterion: what it looks at.
+        (`seqdg.estimator.rules`). Steps are chosen by source validation, by `leave-one-out-stopped` as candidates are.
+        criterion: what it looks at.
     rules: others that are reported. With `source-val` alone, less is trained.
     nested: hold out pairs of domains, so that a choice that is judged on a domain has seen nothing of it. None: up to 6
         domains. False: it is made by scores on the other domains, of trainings that knew that domain.
@@ -386,6 +387,7 @@ def _make_comparison(
             best.name,
             flatten_settings(best.algorithm),
             best.lr if best.lr != sweep.recipe.protocol.lr else None,
+            sweep.find_stop((), best, select, criterion) if learners[best.name].takes_steps else None,
         ),
         outcomes={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion)] for r in rules},
         chosen={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion, CHOSEN)] for r in rules},
@@ -417,7 +419,7 @@ def _refit_winner(
     if isinstance(learner, OwnEstimatorLearner):
         estimator = clone(template).set_params(algorithm=clone(learner.given.estimator), settings=None)
     else:
-        estimator = clone(template).set_params(algorithm=winner.algorithm, settings=settings)
+        estimator = clone(template).set_params(algorithm=winner.algorithm, settings=settings, stop=winner.stop)
     if winner.lr is not None:
         estimator.set_params(lr=winner.lr)
     estimator.fit(x, y, domains=domains, sample_weight=sample_weight)

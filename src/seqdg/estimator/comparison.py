@@ -29,6 +29,7 @@ class Winner:
     algorithm: str
     settings: Mapping[str, Any]
     lr: float | None = None  # None: that of the estimator
+    stop: int | None = None  # the steps whose weights are kept; None: those that validate best
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,7 @@ class Comparison:
         rules = {
             "source-val": "by validation rows of the source domains",
             "leave-one-out": "by how well it served each domain after training on the others",
+            "leave-one-out-stopped": "by how well it served each domain, after so many steps on the others",
             "both": "by validation rows of the source domains, and by how well it served each after training on others",
         }
         if tried == 1:

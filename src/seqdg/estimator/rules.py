@@ -6,6 +6,9 @@ What is known of a candidate for a target is a score for each source domain s, m
     leave-one-out   h_s: on all rows of s, of a training on the other sources
     both            (v_s + h_s) / 2
 
+The number of steps of a training is the one that validates best on its sources. `leave-one-out-stopped` is
+`leave-one-out` at one number of steps for all trainings, the one with the best mean of h_s.
+
 The candidate with the best mean wins. A rule that ends in `-1se` takes the simplest candidate that is not told from it:
 with d_s the difference between the best one's score and its own,
 
@@ -27,11 +30,12 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.results.select import average_finite
 
 SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE = "source-val", "leave-one-out", "both", "oracle"
-BASES = (SOURCE_VAL, LEAVE_ONE_OUT, BOTH)
+STOPPED = "leave-one-out-stopped"
+BASES = (SOURCE_VAL, LEAVE_ONE_OUT, BOTH, STOPPED)
 ENDING = "-1se"
 RULES = (*BASES, *(base + ENDING for base in BASES))
 DEFAULT = LEAVE_ONE_OUT + ENDING
-REPORTED = (*BASES, ORACLE)  # beside the one that chooses
+REPORTED = (SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE)  # beside the one that chooses
 MOST_NESTED = 6  # domains up to which pairs of them are held out, unless the user says otherwise
 SIMPLEST = (
     "logistic", "ridge", "agg", "agg+ema", "agg+sma", "agg+swad", "knn", "svc", "random-forest", "extra-trees",
@@ -67,7 +71,7 @@ def split_rule(rule: str) -> tuple[str, bool]:
 
 def looks_at_held_out(rule: str) -> bool:
     """Whether a rule needs scores on sources that were held out."""
-    return split_rule(rule)[0] in (LEAVE_ONE_OUT, BOTH)
+    return split_rule(rule)[0] in (LEAVE_ONE_OUT, BOTH, STOPPED)
 
 
 def check_rules(select: str, rules: Sequence[str]) -> None:

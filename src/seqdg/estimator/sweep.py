@@ -30,12 +30,21 @@ from seqdg.core.names import shorten
 from seqdg.core.settings import adapt_to_path, describe_settings
 from seqdg.data.scaling import STANDARD
 from seqdg.estimator.recipe import Recipe
-from seqdg.estimator.rules import LEAVE_ONE_OUT, ORACLE, SOURCE_VAL, Choice, choose, rank_simplicity, split_rule
+from seqdg.estimator.rules import (
+    LEAVE_ONE_OUT,
+    ORACLE,
+    SOURCE_VAL,
+    STOPPED,
+    Choice,
+    choose,
+    rank_simplicity,
+    split_rule,
+)
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import UserData
 from seqdg.results.criteria import score
-from seqdg.results.record import Record
-from seqdg.results.select import Outcome, average_finite, select_evaluation, select_outcomes
+from seqdg.results.record import DONE, Record
+from seqdg.results.select import Outcome, average_finite, find_best, select_evaluation, select_outcomes
 
 
 @dataclass(frozen=True)
@@ -112,8 +121,7 @@ class Sweep:
         return mean if math.isfinite(mean) else None
 
     def score_sources(self, target: Target, candidate: Contender, rule: str, criterion: str) -> list[float] | None:
-        """Score a candidate on every source by the rule, as the mean over seeds; None where training diverged. The step
-        of every training is the one that validates best."""
+        """Score a candidate on every source by the rule, as the mean over seeds; None where training diverged."""
         place = (target, candidate, split_rule(rule)[0], criterion)
         if place not in self._scores:
             self._scores[place] = self._score_sources(*place)
@@ -124,10 +132,23 @@ class Sweep:
         validated = self._score_validation(self.list_records(target, candidate), criterion)
         if base == SOURCE_VAL or validated is None:
             return validated
-        held_out = self._score_held_out(self._list_inner(target, candidate), sources, criterion)
-        if base == LEAVE_ONE_OUT or held_out is None:
+        stop = self.find_stop(target, candidate, base, criterion)
+        held_out = self._score_held_out(self._list_inner(target, candidate), sources, criterion, stop)
+        if base in (LEAVE_ONE_OUT, STOPPED) or held_out is None:
             return held_out
         return [average_finite(pair) for pair in zip(validated, held_out, strict=True)]
+
+    def find_stop(self, target: Target, candidate: Contender, rule: str, criterion: str) -> int | None:
+        """Find the number of steps after which held-out sources are served best, where the rule asks for it; None: each
+        training stops where it validates best."""
+        if split_rule(rule)[0] != STOPPED:
+            return None
+        inner = self._list_inner(target, candidate)
+        if any(record.status != DONE for record, _ in inner):
+            return None
+        curves = [[e.held_out[criterion][r.held_out.index(source)] for e in r.history] for r, source in inner]
+        best = find_best([average_finite(values) for values in zip(*curves, strict=True)], criterion)
+        return None if best is None else inner[0][0].history[best[1]].step
 
     def _score_validation(self, records: Sequence[Record], criterion: str) -> list[float] | None:
         """Return for each source the mean over seeds of its score on validation rows."""
@@ -136,12 +157,12 @@ class Sweep:
         return [fmean(values) for values in zip(*known, strict=True)] if len(known) == len(chosen) else None
 
     def _score_held_out(
-        self, inner: Sequence[tuple[Record, str]], sources: Sequence[str], criterion: str
+        self, inner: Sequence[tuple[Record, str]], sources: Sequence[str], criterion: str, stop: int | None
     ) -> list[float] | None:
         """Return for each source the mean over seeds of its score in trainings that held it out."""
         values: dict[str, list[float]] = {source: [] for source in sources}
         for record, source in inner:
-            evaluation = select_evaluation(record, criterion)
+            evaluation = select_evaluation(record, criterion, stop)
             if evaluation is None:
                 return None
             values[source].append(score(evaluation.held_out[criterion][record.held_out.index(source)], criterion))
@@ -186,9 +207,9 @@ class Sweep:
         if not candidates:
             return []
         candidate = candidates[choice.place if choice else 0]
-        outcomes = []
+        outcomes, stop = [], self.find_stop(target, candidate, rule, criterion)
         for record in self.list_records(target, candidate):
-            evaluation = select_evaluation(record, criterion) if choice is not None else None
+            evaluation = select_evaluation(record, criterion, stop) if choice is not None else None
             value, step = (None, 0) if evaluation is None else (evaluation.held_out[criterion][0], evaluation.step)
             shown = _relabel(record, label) if label else record
             outcomes.append(Outcome(shown.algorithm, target[0], record.seed, value, step, shown))

@@ -262,7 +262,10 @@ def select_step(history: Sequence[Evaluation], criterion: str) -> tuple[float, i
     return find_best([average_finite(e.source[criterion]) for e in history], criterion)
 
 
-def select_evaluation(record: Record, criterion: str) -> Evaluation | None:
-    """Select the evaluation of a training that is best on source validation; None where it diverged."""
+def select_evaluation(record: Record, criterion: str, step: int | None = None) -> Evaluation | None:
+    """Select the evaluation of a training after these steps, or else the one that is best on source validation; None
+    where it diverged."""
+    if step is not None:
+        return next((e for e in record.history if e.step == step), None) if record.status == DONE else None
     best = select_step(record.history, criterion) if record.status == DONE else None
     return None if best is None else record.history[best[1]]
