@@ -26,7 +26,7 @@ else:
     import tomli as tomllib
 
 TERRA = ("bird", "bobcat", "cat", "coyote", "dog", "empty", "opossum", "rabbit", "raccoon", "squirrel")
-REAL = {"amazon-reviews": 8000, "wisdm": 5418, "pacs-features": 9991}
+REAL = {"amazon-reviews": 8000, "wisdm": 5418, "pacs-features": 9991, "parkinsons": 5875}
 
 
 def read_table(name):

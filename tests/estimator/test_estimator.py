@@ -21,7 +21,7 @@ def test_both_have_the_same_parameters_but_for_the_loss():
     different = {
         name for name in classifier.keys() & regressor.keys() if classifier[name].default != regressor[name].default
     }
-    assert different == {"criterion"}
+    assert different == {"algorithm", "criterion"}
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,10 @@ from seqdg.core.names import split_chain
 from seqdg.core.registry import list_algorithms, list_wrappers
 from seqdg.data import Dataset
 from seqdg.nets.factory import FOREIGN
+from seqdg.results.criteria import CRITERIA
 from seqdg.results.imports import is_imported
 from seqdg.results.record import DIVERGED, FAILED, Record
+from seqdg.results.run import find_usual
 from seqdg.results.select import has_validation, select_outcomes
 from seqdg.results.versions import VERSION, find_versions, name_commit, name_release, read_version
 from seqdg.training.protocol import split_rows
@@ -51,21 +53,31 @@ class Repeat:
     def last(self) -> int:
         return self.recorded.history[-1].step
 
+    @property
+    def criterion(self) -> str:
+        """What is compared: accuracy, or the RMSE of numbers."""
+        return find_usual([self.recorded])
+
     def accuracy(self, record: Record, step: int) -> float | None:
-        """Return the accuracy on the held-out domain in percent, or the mean of several; None where it diverged."""
+        """Return the accuracy on the held-out domain in percent, or the mean of several; None where it diverged. Of
+        numbers, return the RMSE."""
         if record.status == DIVERGED:
             return None
-        values = next(e.held_out["accuracy"] for e in record.history if e.step == step)
-        return 100 * (fmean(values) if record.is_fixed else values[0])
+        values = next(e.held_out[self.criterion] for e in record.history if e.step == step)
+        return CRITERIA[self.criterion].factor * (fmean(values) if record.is_fixed else values[0])
 
     @property
     def difference(self) -> float | None:
-        """The largest difference in points, at the chosen and the last step; where numbers must be the same, at any."""
+        """The largest difference in points, or in percent of the RMSE, at the chosen and the last step; where numbers
+        must be the same, at any."""
         steps = [e.step for e in self.recorded.history] if self.allowed == 0 else [self.step, self.last]
         if DIVERGED in (self.recorded.status, self.again.status):
             return None
         pairs = [(self.accuracy(self.recorded, s), self.accuracy(self.again, s)) for s in steps]
-        return max(abs(a - b) for a, b in pairs if a is not None and b is not None)
+        share = CRITERIA[self.criterion].is_of_numbers
+        return max(
+            abs(a - b) * (100 / max(a, 1e-300) if share else 1) for a, b in pairs if a is not None and b is not None
+        )
 
     @property
     def same_weights(self) -> bool:

@@ -25,6 +25,7 @@ from seqdg.core.settings import flatten_settings, restore_settings
 from seqdg.results.directory import make_directory
 from seqdg.results.imports import is_imported
 from seqdg.results.record import DONE, FAILED, Record
+from seqdg.results.run import find_usual
 from seqdg.results.select import InnerTrials, name_candidate, score_candidate, select_outcomes
 from seqdg.training.protocol import Protocol
 
@@ -55,12 +56,13 @@ def list_reused(
     return tuple({trial.key: trial for trial in more}.values())
 
 
-def choose_settings(records: Sequence[Record], rule: str, criterion: str = "accuracy") -> dict[str, dict[str, Record]]:
+def choose_settings(records: Sequence[Record], rule: str, criterion: str | None = None) -> dict[str, dict[str, Record]]:
     """Choose one candidate for each held-out domain and algorithm: the best by the rule, in the mean over its seeds.
 
     Return a record of it, by held-out domain and algorithm. Only candidates with the most seeds are compared; where
     seeds reuse what was chosen on the first, that is the chosen one.
     """
+    criterion = criterion or find_usual(records)
     parts: dict[tuple[str, str], dict[str, list[Record]]] = {}
     for r in records:
         if r.is_tabled and r.status != FAILED and not r.members:
@@ -82,7 +84,7 @@ def choose_settings(records: Sequence[Record], rule: str, criterion: str = "accu
     return chosen
 
 
-def write_settings(records: Sequence[Record], folder: Path, rule: str, criterion: str = "accuracy") -> list[Path]:
+def write_settings(records: Sequence[Record], folder: Path, rule: str, criterion: str | None = None) -> list[Path]:
     """Write a file for each held-out domain, with the settings chosen for it as a benchmark's [algorithms] tables."""
     if any(is_imported(r) for r in records):
         raise UsageError("Some of these trials were imported, and their settings mean nothing to algorithms here.")

@@ -24,8 +24,8 @@ from seqdg.bench.plan import Plan, choose_compiled, plan_further
 from seqdg.bench.reuse import list_reused
 from seqdg.results.commands import add_command
 from seqdg.results.directory import lock_directory, make_directory
-from seqdg.results.predictions import CLASSES
 from seqdg.results.record import Record
+from seqdg.results.run import CLASSES, find_usual_criterion
 from seqdg.results.status import format_duration
 from seqdg.results.store import Store
 from seqdg.results.versions import VERSION, name_release
@@ -115,7 +115,7 @@ class _Runner:
             add_command(store, command, [*wanted, *({**d, "seed": s} for d in wanted for s in again)])
         failed = self._train(planned, where, executor)
         if request.reuse is not None and not failed:
-            more = list_reused(planned.trials, store.records("accuracy"), request.reuse, seeds[1:])
+            more = list_reused(planned.trials, store.records(find_usual_criterion(store)), request.reuse, seeds[1:])
             if more:
                 planned = plan_further(task, [*planned.trials, *more], session.device, store.finished())
                 failed = self._train(planned, where, executor)

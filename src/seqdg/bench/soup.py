@@ -30,9 +30,10 @@ from seqdg.bench.rerun import describe_foreign, rebuild_trial
 from seqdg.bench.trial import Group
 from seqdg.core.names import shorten
 from seqdg.results.commands import add_command
-from seqdg.results.criteria import CRITERIA, score
+from seqdg.results.criteria import CRITERIA, choose_loss, score
 from seqdg.results.directory import lock_directory
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record, make_key
+from seqdg.results.run import find_usual
 from seqdg.results.select import average_finite
 from seqdg.results.store import Store
 from seqdg.training.predictions import DomainPredictions
@@ -88,12 +89,13 @@ def list_mixtures(
     kind: str,
     algorithms: Sequence[str] | None = None,
     size: int = 0,
-    criterion: str = "accuracy",
+    criterion: str | None = None,
 ) -> list[Mixture]:
     """List what can be mixed. A soup is of all candidates of a held-out domain and seed, the best on source validation
     first. An ensemble is of the best candidate of each seed, `size` seeds at a time; 0: of all."""
     if kind not in KINDS:
         raise unknown("kind of soup", kind, KINDS)
+    criterion = criterion or find_usual(records)
     if criterion not in CRITERIA:
         raise unknown("criterion", criterion, CRITERIA)
     if size < 0 or size == 1:
@@ -168,7 +170,9 @@ class Mixer:
             description=mixture.description,
             status=DONE if is_finite(evaluation, first.history[-1]) else DIVERGED,
             history=[evaluation],
-            losses=[average_finite(evaluation.source["log_loss"])],  # it has no steps of its own: on source validation
+            losses=[
+                average_finite(evaluation.source[choose_loss(evaluation.source)])
+            ],  # it has no steps of its own: on source validation
             seconds=sum(m.seconds for m in mixture.members) + time.perf_counter() - began,
             peak_memory=max(m.peak_memory for m in mixture.members),
             device=name_device(torch.device(self.session.device)),
@@ -264,7 +268,7 @@ class Mixer:
 
 def is_finite(evaluation: Evaluation, of_member: Evaluation) -> bool:
     """Say whether all losses are finite, but where a member that trained well has none: on a domain without rows."""
-    mixed, its = (e.list_values("log_loss") for e in (evaluation, of_member))
+    mixed, its = (e.list_values(choose_loss(e.source)) for e in (evaluation, of_member))
     return all(math.isfinite(loss) for loss, member in zip(mixed, its, strict=True) if math.isfinite(member))
 
 
@@ -275,7 +279,9 @@ def mean_weights(members: Sequence[Params]) -> Params:
 
 
 def mean_probabilities(logits: Sequence[Tensor]) -> Tensor:
-    """Return the logarithm of the mean of the members' probabilities."""
+    """Return the logarithm of the mean of the members' probabilities, or the mean of their numbers."""
+    if logits[0].shape[-1] == 1:
+        return torch.stack([one.double() for one in logits]).mean(0)
     return torch.stack([one.double().log_softmax(-1) for one in logits]).logsumexp(0) - math.log(len(logits))
 
 
@@ -286,7 +292,7 @@ class MixtureChoice:
     kind: str = "uniform"
     algorithms: Sequence[str] | None = None  # None: all
     size: int = 0  # seeds of an ensemble; 0: all
-    criterion: str = "accuracy"
+    criterion: str | None = None  # None: accuracy, or the RMSE of numbers
 
 
 def mix_run(

@@ -27,7 +27,7 @@ DataArgument = Annotated[
     ),
 ]
 
-DEFAULT = "fo-s-mldg"
+DEFAULT, DEFAULT_OF_NUMBERS = "fo-s-mldg", "agg"
 SELECT = "leave-one-out-1se"
 
 
@@ -43,7 +43,10 @@ def fit(
     encoding: options.Encoding = "",
     choose: Annotated[bool, typer.Option("--choose", help="Compare candidates and use the best.")] = False,
     algorithm: Annotated[
-        str | None, typer.Option(help=f"The algorithm to train, without --choose.  [default: {DEFAULT}]")
+        str | None,
+        typer.Option(
+            help=f"The algorithm to train, without --choose.  [default: {DEFAULT}; of numbers {DEFAULT_OF_NUMBERS}]"
+        ),
     ] = None,
     candidates: Annotated[
         str | None,
@@ -161,6 +164,7 @@ def fit(
         )  # fmt: skip
     announcement = Announcement(rows)
     _say_task(rows, task, str(label))
+    usual = DEFAULT_OF_NUMBERS if rows.is_regression else DEFAULT
     parameters = {
         "net": net, "hidden": _parse_widths(hidden), "steps": steps, "lr": lr, "schedule": schedule, "warmup": warmup,
         "scaling": scaling, "members": members, "image_size": image_size, "device": device, "random_state": seed,
@@ -179,7 +183,7 @@ def fit(
             model = comparison.estimator
         else:
             model = _fit_one(
-                announcement, rows, template, algorithm or DEFAULT, settings or (), estimate, seeds=seeds,
+                announcement, rows, template, algorithm or usual, settings or (), estimate, seeds=seeds,
                 workers=workers or 0, **where,
             )  # fmt: skip
             if "estimate" in model.model_.facts:

@@ -149,7 +149,7 @@ def _format_dataset(entry: dict[str, Any]) -> str:
     lines = [
         f"{entry['name']}: {entry['format']}",
         f"  {len(entry['domains'])} domains: {domains}" if domains else "  domains: as the data name them",
-        f"  {entry['class_count']} classes{classes}",
+        f"  {entry['class_count']} classes{classes}" if entry["class_count"] else "  a number to predict",
         f"  below --data DIR: {', or '.join(entry['path'])}",
         f"  from: {entry['get']}",
     ]

@@ -206,7 +206,12 @@ Task = Annotated[
     ),
 ]
 CRITERION_NAMES = "|".join(CRITERIA)
-Criterion = Annotated[str, typer.Option(metavar=CRITERION_NAMES, help="Which metric to show.")]
+Criterion = Annotated[
+    str | None,
+    typer.Option(
+        metavar=CRITERION_NAMES, help="Which metric to show.  [default: accuracy; where numbers are predicted, rmse]"
+    ),
+]
 
 
 @contextmanager

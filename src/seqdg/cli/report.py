@@ -22,7 +22,7 @@ Baseline = Annotated[
 def report(
     directories: options.SeveralResults,
     select: options.Select = "source-val",
-    criterion: options.Criterion = "accuracy",
+    criterion: options.Criterion = None,
     baseline: Baseline = None,
     figures: Figures = None,
 ) -> None:

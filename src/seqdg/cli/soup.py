@@ -34,7 +34,7 @@ Members = Annotated[
     int, typer.Option("--members", metavar="N", help="Seeds of one ensemble, in their order; 0: all seeds in one.")
 ]
 Criterion = Annotated[
-    str,
+    str | None,
     typer.Option("--criterion", metavar=options.CRITERION_NAMES, help="By what source validation ranks candidates."),
 ]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Run directory, made with --save-weights.")]
@@ -48,7 +48,7 @@ def soup(
     kind: Kind = "uniform",
     algorithms: Algorithms = None,
     members: Members = 0,
-    criterion: Criterion = "accuracy",
+    criterion: Criterion = None,
     data: options.Data = None,
     device: options.Device = "auto",
     benchmark: Benchmark = None,

@@ -44,7 +44,7 @@ def table(
     directories: options.SeveralResults,
     form: options.Format = "text",
     select: options.Select = "source-val",
-    criterion: options.Criterion = "accuracy",
+    criterion: options.Criterion = None,
     against: Against = None,
     baseline: Baseline = None,
     cost: Cost = False,

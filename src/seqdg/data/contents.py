@@ -25,7 +25,7 @@ class Contents:
 
     domains: tuple[str, ...]
     classes: tuple[str, ...]
-    y: Labels  # (row,)
+    y: NDArray[Any]  # (row,) index into classes; the numbers themselves, as float64, where there are none
     domain: Labels  # (row,)
     validation: NDArray[np.bool_] | None = None  # (row,)
     group: Labels | None = None  # (row,) index into groups
@@ -83,24 +83,14 @@ def collect_rows(spec: DataSpec, read: RowsByDomain) -> Contents:
     """One matrix of all domains: encode the labels, leave out rows of other classes if asked, check the features."""
     problems, notes = list(read.problems), list(read.notes)
     rows, parts = _divide_rows(read.rows, problems, notes)
-    encoded = encode_labels(
-        {d: r.y for d, r in rows.items()}, spec.classes, spec.label_base, not spec.drop_other_labels
-    )
-    problems += encoded.problems
-    y = dict(encoded.y)
-    for domain, labels in encoded.y.items() if spec.drop_other_labels else ():
-        keep = labels >= 0
-        if not keep.all():
-            notes.append(f"{domain}: {count_things(int((~keep).sum()), 'row')} of other classes left out.")
-        rows[domain] = rows[domain].keep(keep)
-        y[domain] = labels[keep]
+    classes, y = (_read_numbers if spec.is_regression else _encode)(spec, rows, problems, notes)
     x = {domain: r.x for domain, r in rows.items()}
     uneven = checks.check_widths(x)
     problems += uneven + checks.check_finite(x, spec.scale)
     contents = Contents(
         domains=tuple(rows),
-        classes=encoded.classes,
-        y=np.concatenate([*y.values(), np.empty(0, np.int64)]),
+        classes=classes,
+        y=np.concatenate([*y.values(), np.empty(0, np.float64 if spec.is_regression else np.int64)]),
         domain=np.repeat(np.arange(len(rows)), [len(labels) for labels in y.values()]),
         validation=_join_validation(rows, problems),
         parts=parts,
@@ -118,6 +108,49 @@ def collect_rows(spec: DataSpec, read: RowsByDomain) -> Contents:
             contents.numbers = contents.x.shape[1] if read.numbers is None else read.numbers
             contents.content += f" scaled {contents.numbers}"
     return contents
+
+
+def _encode(
+    spec: DataSpec, rows: dict[str, DomainRows], problems: list[Problem], notes: list[str]
+) -> tuple[tuple[str, ...], dict[str, NDArray[Any]]]:
+    """Return the classes and the labels of every domain; leave out rows of other classes if asked."""
+    encoded = encode_labels(
+        {d: r.y for d, r in rows.items()}, spec.classes, spec.label_base, not spec.drop_other_labels
+    )
+    problems += encoded.problems
+    y: dict[str, NDArray[Any]] = dict(encoded.y)
+    for domain, labels in encoded.y.items() if spec.drop_other_labels else ():
+        keep = labels >= 0
+        if not keep.all():
+            notes.append(f"{domain}: {count_things(int((~keep).sum()), 'row')} of other classes left out.")
+        rows[domain] = rows[domain].keep(keep)
+        y[domain] = labels[keep]
+    return encoded.classes, y
+
+
+def _read_numbers(
+    spec: DataSpec, rows: dict[str, DomainRows], problems: list[Problem], notes: list[str]
+) -> tuple[tuple[str, ...], dict[str, NDArray[Any]]]:
+    """Return no classes, and the numbers of every domain; leave out rows without one if asked."""
+    y: dict[str, NDArray[Any]] = {}
+    for domain, r in rows.items():
+        if r.y.dtype.kind not in "iufb":
+            problems.append(Problem(f"The labels of {domain} are words, and target = 'number' wants numbers."))
+            y[domain] = np.zeros(len(r.y))
+            continue
+        y[domain] = r.y.astype(np.float64)
+        wrong = ~np.isfinite(y[domain])
+        if wrong.any() and spec.drop_other_labels:
+            notes.append(f"{domain}: {count_things(int(wrong.sum()), 'row')} without a number left out.")
+            rows[domain], y[domain] = r.keep(~wrong), y[domain][~wrong]
+        elif wrong.any():
+            problems.append(
+                Problem(
+                    f"{domain} has no number to predict in {count_things(int(wrong.sum()), 'row')} (from 0: "
+                    f"{list_some(np.flatnonzero(wrong))}): fill it in, or leave these rows out."
+                )
+            )
+    return (), y
 
 
 def _divide_rows(

@@ -30,6 +30,7 @@ class DataCheck:
     known: str  # the fingerprint of the known copy, where there is one
     problems: tuple[str, ...]
     notes: tuple[str, ...]
+    is_regression: bool = False  # numbers are predicted, and no classes
 
     @property
     def ok(self) -> bool:
@@ -43,7 +44,8 @@ class DataCheck:
 
     def format(self) -> str:
         inputs = " x ".join(map(str, self.shape)) or "unknown"
-        lines = [f"{self.name}: {len(self.domains)} domains, {len(self.classes)} classes, inputs {inputs}"]
+        what = "a number to predict" if self.is_regression else f"{len(self.classes)} classes"
+        lines = [f"{self.name}: {len(self.domains)} domains, {what}, inputs {inputs}"]
         if self.classes:
             lines.append(f"classes: {', '.join(self.classes)}")
         rows = [["domain", "rows", "published", "train", "validation"]]
@@ -94,8 +96,9 @@ def check_contents(
     if len(contents.y):
         problems += checks.check_counts(labels, spec.counts)
         problems += checks.check_number_of_domains(contents.domains, held)
-        wrong, remarks = checks.check_class_coverage(labels, contents.classes, held)
-        problems, notes = problems + wrong, notes + remarks
+        if not spec.is_regression:
+            wrong, remarks = checks.check_class_coverage(labels, contents.classes, held)
+            problems, notes = problems + wrong, notes + remarks
     if spec.class_count is not None and len(contents.y):
         problems += checks.check_class_count(len(contents.classes), spec.class_count)
     fingerprint = contents.hash() if contents.content else ""
@@ -117,4 +120,5 @@ def check_contents(
         known=spec.fingerprint,
         problems=tuple(dict.fromkeys(p.text for p in problems if p not in excused)),
         notes=tuple(dict.fromkeys(notes + [f"Partial data: {p.text}" for p in excused])),
+        is_regression=spec.is_regression,
     )

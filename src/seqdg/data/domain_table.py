@@ -41,7 +41,8 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
     columns = read_columns(path, (*roles, *words), spec.ignore, get_table_format(spec), spec.text)
     notes = _drop_unlabelled(columns, spec)
     problems = _find_empty_cells(columns, (spec.domain_column, spec.label_column))
-    exact = [name for name in (spec.domain_column, spec.label_column, spec.group_column) if name]
+    labels = "" if spec.is_regression else spec.label_column
+    exact = [name for name in (spec.domain_column, labels, spec.group_column) if name]
     problems += _find_inexact(columns, exact)
     if spec.cuts:
         columns[spec.label_column], classes = cut_labels(columns[spec.label_column], spec)

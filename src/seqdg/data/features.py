@@ -67,7 +67,7 @@ def read_domains(path: Path, spec: DataSpec) -> RowsByDomain:
         parts = []
         for file in names:
             try:
-                parts.append(read_file(file, spec.x_key, spec.y_key, get_table_format(spec)))
+                parts.append(read_file(file, spec.x_key, spec.y_key, get_table_format(spec), spec.is_regression))
             except UsageError as error:
                 problems.append(Problem(str(error)))
         if len(parts) == len(names) and parts:
@@ -75,14 +75,17 @@ def read_domains(path: Path, spec: DataSpec) -> RowsByDomain:
     return RowsByDomain(rows, problems, [])
 
 
-def read_file(path: Path, x_key: str = "", y_key: str = "", form: TableFormat | None = None) -> DomainRows:
+def read_file(
+    path: Path, x_key: str = "", y_key: str = "", form: TableFormat | None = None, numbers: bool = False
+) -> DomainRows:
+    """The rows of one domain. numbers: labels are numbers to predict, which need not be whole."""
     suffix = path.suffix.lower()
     if is_table(path):
         return _read_columns(path, y_key, form)
     # With both keys given nothing else in the file is touched.
     keys = [key for key in (x_key, y_key) if key != LAST_COLUMN] if x_key and y_key else []
     arrays = read_mat(path, keys) if suffix == ".mat" else read_npz(path, keys)
-    return DomainRows(*pick_arrays(arrays, x_key, y_key, str(path)))
+    return DomainRows(*pick_arrays(arrays, x_key, y_key, str(path), numbers))
 
 
 def read_npz(path: Path, keys: Sequence[str] = ()) -> Arrays:
@@ -109,7 +112,9 @@ def _read_array(path: Path, file: Any, name: str) -> NDArray[Any]:
         raise
 
 
-def pick_arrays(arrays: Arrays, x_key: str, y_key: str, place: str) -> tuple[Matrix, NDArray[Any]]:
+def pick_arrays(
+    arrays: Arrays, x_key: str, y_key: str, place: str, numbers: bool = False
+) -> tuple[Matrix, NDArray[Any]]:
     """Pick the features, with a row per example, and the labels: by their keys, or by usual names and shapes."""
     here = f"It has: {', '.join(f'{n} {list(a.shape)}' for n, a in arrays.items()) or 'nothing'}."
     for key in (x_key, y_key):
@@ -126,7 +131,7 @@ def pick_arrays(arrays: Arrays, x_key: str, y_key: str, place: str) -> tuple[Mat
         raise UsageError(f"{place}: '{x_key}' is no matrix of real numbers with a row per example. {here}")
     if y_key in ("", LAST_COLUMN):
         x, y = x[:, :-1], x[:, -1]
-        if not y_key and not (np.isfinite(y).all() and (y == np.round(y)).all()):
+        if not y_key and (numbers or not (np.isfinite(y).all() and (y == np.round(y)).all())):
             raise UsageError(f"{place}: which array holds the labels? Give y_key. {here}")
     else:
         y = arrays[y_key].reshape(-1)

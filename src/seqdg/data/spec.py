@@ -17,6 +17,7 @@ READERS = {
     "features": "seqdg.data.features",
     "table": "seqdg.data.domain_table",
 }
+TARGETS = ("class", "number")
 NORMALIZATIONS = ("none", "l1", "l2", "zscore")
 
 
@@ -50,6 +51,7 @@ class DataSpec:
     files: tuple[str, ...] = ()  # a domain's files, such as "{domain}_SURF_L10.mat"; empty: found by name
     x_key: str = ""
     y_key: str = ""  # "last-column": the labels are the last column of x
+    target: str = "class"  # what the labels are: classes, or a `number` to predict
     label_base: int | None = None  # the number of the first class; None: told from the labels
     drop_other_labels: bool = False  # leave out rows of other classes, instead of calling them wrong
     normalize: str = "none"  # of each row by itself: by its sum, its length, or to mean 0 and deviation 1
@@ -76,6 +78,10 @@ class DataSpec:
             raise unknown("data format", self.format, READERS)
         if self.normalize not in NORMALIZATIONS:
             raise unknown("normalization", self.normalize, NORMALIZATIONS)
+        if self.target not in TARGETS:
+            raise unknown("target", self.target, TARGETS)
+        if self.is_regression:
+            self._check_numbers()
         if self.label_base not in (None, 0, 1):
             raise UsageError(f"{self.name}: label_base is {self.label_base}. Give 0 or 1, or leave it out to find it.")
         if self.size is not None and self.size < 1:
@@ -115,6 +121,18 @@ class DataSpec:
         for domain in (*self.counts, *self.validation_counts):
             if self.domains and domain not in self.domains:
                 raise unknown(f"domain of {self.name}", domain, self.domains)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether numbers are predicted, and no classes."""
+        return self.target == "number"
+
+    def _check_numbers(self) -> None:
+        for key in ("classes", "class_count", "label_base", "cuts"):
+            if getattr(self, key):
+                raise UsageError(f"{self.name}: {key} is of classes, and target = 'number' has none. Leave one out.")
+        if self.format in ("images", "list"):
+            raise UsageError(f"{self.name}: numbers are predicted from tables and features, and not from pictures yet.")
 
     @classmethod
     def from_table(cls, name: str, table: Mapping[str, Any]) -> DataSpec:

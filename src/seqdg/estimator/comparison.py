@@ -12,7 +12,7 @@ from seqdg.base.words import count_things
 from seqdg.estimator.leaderboard import make_leaderboard, rank_names, to_frame
 from seqdg.estimator.rules import ENDING, ORACLE, split_rule
 from seqdg.report.text import align_columns
-from seqdg.results.criteria import CRITERIA
+from seqdg.results.criteria import CRITERIA, name_criterion
 from seqdg.results.next_domain import NextDomain, predict_next_domain
 from seqdg.results.select import Outcome
 from seqdg.results.statistics import PairedDifference, compare_pairs
@@ -144,13 +144,12 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """What to expect on the next domain."""
-        unit, name = CRITERIA[self.criterion], self.criterion.replace("_", " ").replace("auroc", "AUROC")
+        unit, name = CRITERIA[self.criterion], name_criterion(self.criterion)
         if self.expected is None or self.interval is None:
             return f"Nothing can be said of the {name} on the next domain: training diverged."
-        percent = " %" if unit.factor == 100 else ""
         low, high = (f"{unit.factor * v:.{unit.digits}f}" for v in self.interval)
         return (
-            f"Expected {name} on the next domain: {unit.factor * self.expected:.{unit.digits}f}{percent} (90 % "
+            f"Expected {name} on the next domain: {unit.factor * self.expected:.{unit.digits}f}{unit.sign} (90 % "
             f"interval {low} to {high}, from {len(self.domains)} domains, each held out in turn)."
         )
 

@@ -21,7 +21,8 @@ class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
     The numbers y are brought to mean 0 and deviation 1 for the training, and predictions are in the units of y. All
     parameters are those of `DomainClassifier`, without class_weight, but:
 
-    algorithm: one that reads targets through the loss alone; others say that they need classes.
+    algorithm: one that reads targets through the loss alone; others say that they need classes. Look-ahead steps
+        along the slope of a squared loss, which grows with the error, want a small alpha (0.03 and below).
     net: your own nn.Module returns one number per row, (row, 1), in units of the deviation.
     loss: 'squared', 'absolute' or 'huber', of the difference in units of the deviation.
     criterion: what the step is chosen by: rmse, mae, r2 or pearson.
@@ -33,7 +34,7 @@ class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        algorithm: str | Algorithm = "fo-s-mldg",
+        algorithm: str | Algorithm = "agg",
         *,
         settings: dict[str, Any] | None = None,
         net: str | NetSpec | nn.Module | None = None,

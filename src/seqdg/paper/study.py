@@ -66,6 +66,11 @@ class Study:
     def plan(self) -> dict[str, tuple[Trial, ...]]:
         """The trials by the names of their algorithms; checked as for a run."""
         request = Request(self.algorithms, [self.held_out], self.trials, self.steps, self.seed, self.settings)
+        if self.dataset.is_regression:
+            raise UsageError(
+                f"The paper's analyses are of classes, and {self.benchmark.name} has numbers to predict: choose "
+                "another benchmark."
+            )
         plan: dict[str, tuple[Trial, ...]] = {}
         for trial in self.benchmark.plan(self.session.task, request).trials:
             if trial.protocol.members > 1:

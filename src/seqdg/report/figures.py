@@ -118,7 +118,13 @@ def draw_cost(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure |
     caption = (
         "Time is a trial's share of the stack it was trained in, evaluation included; so it is the time of this run."
     )
-    return Figure("cost", "Cost against accuracy", [panel], caption, [(p.name, p.style) for p in points])
+    return Figure(
+        "cost",
+        "Cost against error" if sheet.unit.is_of_numbers else "Cost against accuracy",
+        [panel],
+        caption,
+        [(p.name, p.style) for p in points],
+    )
 
 
 def average_seconds(chosen: Sequence[Outcome], algorithm: str) -> float | None:

@@ -18,7 +18,7 @@ from seqdg.report.table import PairedTests, ResultTable
 from seqdg.results.criteria import CRITERIA
 from seqdg.results.joined import open_runs
 from seqdg.results.record import FAILED, Evaluation, Record
-from seqdg.results.run import RecordSource
+from seqdg.results.run import RecordSource, find_usual_criterion
 from seqdg.results.select import average_finite, select_outcomes
 from seqdg.results.statistics import compare_pairs
 from seqdg.results.store import pause_garbage_collection
@@ -65,7 +65,7 @@ class Results:
         """Return the records of trials that failed; `seqdg status DIR --errors` shows where."""
         return [record for record in self.records() if record.status == FAILED]
 
-    def frame(self, select: str | None = None, criterion: str = "accuracy") -> Any:
+    def frame(self, select: str | None = None, criterion: str | None = None) -> Any:
         """Return a pandas DataFrame with a row for each trial, evaluation and held-out domain.
 
         `accuracy` and the other criteria are of the held-out domain; `source_accuracy` and its like are means over the
@@ -99,7 +99,7 @@ class Results:
     def table(
         self,
         select: str = "source-val",
-        criterion: str = "accuracy",
+        criterion: str | None = None,
         baseline: str | None = None,
         format: str = "text",
         against: str | None = None,
@@ -107,24 +107,27 @@ class Results:
     ) -> ResultTable:
         """Return the table of means and standard errors over trials.
 
+        criterion: what is shown; None: accuracy, or the RMSE of numbers.
         select: how the step and the settings are chosen: source-val, last, leave-one-out, domain-val,
             oracle or oracle-split.
         baseline: the algorithm that the others are tested against.   against: "paper" adds the paper's numbers.
         format: of the printed table, one of `seqdg.report.table.FORMATS`: text, markdown, latex, ...
         spread: what ± means: "stderr" divides the squares by n - 1 trials, "stderr-ddof0" by n, as DomainBed's tables.
         """
+        criterion = self._choose(criterion)
         with pause_garbage_collection():  # the records are needed to the end
             records = self.records(criterion)
             sheet = build_sheet(records, select, criterion, baseline, against, self.benchmark, spread=spread)
             return ResultTable(sheet, format)
 
     def compare(
-        self, baseline: str | None = None, select: str = "source-val", criterion: str = "accuracy"
+        self, baseline: str | None = None, select: str = "source-val", criterion: str | None = None
     ) -> PairedTests:
         """Test every other algorithm against the baseline, paired over seed and held-out domain.
 
         Without a name the baseline is `agg` where it ran, else the first algorithm.
         """
+        criterion = self._choose(criterion)
         outcomes = select_outcomes(self.records(criterion), select, criterion)
         if not outcomes:
             raise UsageError("The run holds no finished trial yet, so there is nothing to compare.")
@@ -136,7 +139,7 @@ class Results:
         self,
         out: str | Path | None = None,
         select: str = "source-val",
-        criterion: str = "accuracy",
+        criterion: str | None = None,
         baseline: str | None = None,
     ) -> Path:
         """Write the report, one HTML page that needs no network, and return its path.
@@ -156,11 +159,15 @@ class Results:
             raise UsageError(text) from None
         return path
 
-    def page(self, select: str = "source-val", criterion: str = "accuracy", baseline: str | None = None) -> Page:
+    def page(self, select: str = "source-val", criterion: str | None = None, baseline: str | None = None) -> Page:
         """Return the contents of the report: its sections, tables and figures."""
         from seqdg.report.page import build_page
 
-        return build_page(read_contents(self._source), select, criterion, baseline)
+        return build_page(read_contents(self._source), select, self._choose(criterion), baseline)
+
+    def _choose(self, criterion: str | None) -> str:
+        """Return the criterion, or accuracy, or the RMSE of numbers, where none is named."""
+        return criterion or find_usual_criterion(self._source)
 
     def close(self) -> None:
         """Close the file of the run."""

@@ -20,6 +20,11 @@ class Unit:
     by_group: bool = False  # whether it judges groups of rows, which not all data have
 
     @property
+    def sign(self) -> str:
+        """What follows a value in a sentence."""
+        return " %" if self.factor == 100.0 and not self.is_of_numbers else ""
+
+    @property
     def is_of_numbers(self) -> bool:
         """Whether it judges predicted numbers, and no classes."""
         return self.most_classes == 0
@@ -62,12 +67,19 @@ CRITERIA = {
 }
 USUAL = ("accuracy", "rmse")  # of classes, and of numbers: what is shown where nothing else is asked for
 LOSSES = ("log_loss", "rmse")  # what says whether training stayed finite
+WORDS = {"auroc": "AUROC", "rmse": "RMSE", "mae": "mean absolute error", "r2": "R² (points of 100)",
+         "pearson": "correlation (points of 100)"}  # fmt: skip
 DECIMALS = 9  # to which values are compared
 
 
 def score(value: float, criterion: str) -> float:
     """Return the value as a number of which more is better, rounded so that rounding errors do not decide."""
     return round(value if CRITERIA[criterion].higher_is_better else -value, DECIMALS)
+
+
+def name_criterion(criterion: str) -> str:
+    """Name a criterion in a sentence."""
+    return WORDS.get(criterion, criterion.replace("_", " "))
 
 
 def choose_usual(known: Container[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from typing import Any
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.files import replace_file
 from seqdg.results.record import FAILED, Record
+from seqdg.results.run import CLASSES
 from seqdg.results.store import Store
 
 STEPS = ("chosen", "last")
-CLASSES = "classes"  # the name of the run's classes in its store
 ABOUT = ("trial", "algorithm", "seed", "domain", "row", "step", "label", "predicted")
 
 
@@ -32,7 +32,7 @@ def write_predictions(directory: Path, out: Path, step: str = "chosen") -> Writt
     """Write what every trial says of every row that it held out: CSV, or Parquet where the name ends so.
 
     A line has the trial, its algorithm and seed, the row's domain and number in the data set, the step, the label, the
-    most probable class and the probability of each class.
+    most probable class and the probability of each class; or the number that is predicted.
     """
     if step not in STEPS:
         raise unknown("step", step, STEPS)
@@ -64,9 +64,21 @@ def _read(record: Record, path: Path, classes: Sequence[str]) -> list[list[Any]]
 
     with safe_open(path, framework="numpy") as file:
         tensors, step = {name: file.get_tensor(name) for name in file.keys()}, int(file.metadata()["step"])  # noqa: SIM118
+    if "prediction" in tensors:
+        said = tensors["prediction"].tolist()
+        return [*_describe_rows(record, tensors, step), tensors["label"].tolist(), said]
     p = tensors["probability"]
     names = classes or [str(i) for i in range(p.shape[1])]
-    count = len(p)
+    return [
+        *_describe_rows(record, tensors, step),
+        [names[i] for i in tensors["label"].tolist()],
+        [names[i] for i in p.argmax(1).tolist()],
+        *p.T.tolist(),
+    ]
+
+
+def _describe_rows(record: Record, tensors: Mapping[str, Any], step: int) -> list[list[Any]]:
+    count = len(tensors["row"])
     return [
         [record.key] * count,
         [record.algorithm] * count,
@@ -74,9 +86,6 @@ def _read(record: Record, path: Path, classes: Sequence[str]) -> list[list[Any]]
         [record.held_out[i] for i in tensors["domain"].tolist()],
         tensors["row"].tolist(),
         [step] * count,
-        [names[i] for i in tensors["label"].tolist()],
-        [names[i] for i in p.argmax(1).tolist()],
-        *p.T.tolist(),
     ]
 
 

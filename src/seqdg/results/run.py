@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from seqdg.results.criteria import USUAL, choose_usual
 from seqdg.results.record import Record
+
+CLASSES = "classes"  # the name of a run's classes in its store, as JSON
 
 
 @dataclass(frozen=True)
@@ -70,3 +75,16 @@ class RecordSource(Protocol):
     def running(self) -> list[RunningGroup]: ...
 
     def close(self) -> None: ...
+
+
+def find_usual_criterion(run: RecordSource) -> str:
+    """Say what tables of a run show where nothing else is asked for: accuracy, or the RMSE of numbers."""
+    classes = run.meta(CLASSES)
+    if classes is not None:
+        return USUAL[0] if json.loads(classes) else USUAL[1]
+    return find_usual(run.records(USUAL[1]))
+
+
+def find_usual(records: Sequence[Record]) -> str:
+    """The same of records that hold at least the criterion of numbers."""
+    return choose_usual({name for r in records for e in r.history[-1:] for name in e.held_out})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.results.criteria import CRITERIA, score
+from seqdg.results.criteria import CRITERIA, choose_usual, score
 from seqdg.results.imports import is_imported
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 
@@ -34,9 +34,10 @@ class Outcome:
     together: float | None = None
 
 
-def select_outcomes(records: Sequence[Record], rule: str = "source-val", criterion: str = "accuracy") -> list[Outcome]:
+def select_outcomes(records: Sequence[Record], rule: str = "source-val", criterion: str | None = None) -> list[Outcome]:
     """Select one evaluation for each algorithm, held-out domain and seed, among all settings and steps tried. A fixed
-    split has one for all its held-out domains."""
+    split has one for all its held-out domains. criterion: None means accuracy, or the RMSE of numbers."""
+    criterion = criterion or choose_usual({name for r in records for e in r.history[-1:] for name in e.held_out})
     if rule not in RULES:
         raise unknown("selection rule", rule, RULES)
     if criterion not in CRITERIA:
@@ -97,7 +98,11 @@ def _check_criterion(records: Sequence[Record], criterion: str) -> None:
         others = "accuracy" if is_imported(lacking[0]) else ", ".join(known)
         scope = CRITERIA[criterion].scope
         why = f"it is recorded for {scope} alone" if scope else "it was made without it"
-        raise UsageError(f"This run has no {criterion}: {why}. Choose one of: {others}.")
+        numbers = [name for name, unit in CRITERIA.items() if unit.is_of_numbers and name != criterion]
+        instead = (
+            "" if CRITERIA[criterion].is_of_numbers else f"; where numbers are predicted, of: {', '.join(numbers)}"
+        )
+        raise UsageError(f"This run has no {criterion}: {why}. Choose one of: {others}{instead}.")
 
 
 def _check_split(records: Sequence[Record]) -> None:

@@ -119,6 +119,8 @@ class DomainBedClass(Learner):
             )
 
     def check(self, trial: Trial, task: Task, net: Net) -> None:
+        if task.dataset().is_regression:
+            raise UsageError(f"{self.short} tells classes apart, and {task.name} has numbers to predict: leave it out.")
         if trial.protocol.precision not in PRECISIONS:
             raise UsageError(
                 f"{self.short} trains in {', '.join(PRECISIONS)}, and the precision is {trial.protocol.precision}. "

@@ -15,7 +15,7 @@ from seqdg.base.files import Folder
 from seqdg.results.archive.columns import encode, encode_numbers, encode_shares, thin
 from seqdg.results.archive.reading import FORMAT, PLAIN, VERSION, Archive
 from seqdg.results.commands import read_commands
-from seqdg.results.criteria import CRITERIA
+from seqdg.results.criteria import CRITERIA, USUAL
 from seqdg.results.record import FAILED, Evaluation, Record, make_key
 from seqdg.results.run import RecordSource
 from seqdg.results.select import RULES, average_finite, select_outcomes
@@ -149,9 +149,7 @@ def _shorten_history(record: Record) -> list[Evaluation]:
     inner = not record.is_tabled
 
     def shorten(source: dict[str, list[float]]) -> dict[str, list[float]]:
-        return {
-            c: v if c == "accuracy" else [average_finite(v)] for c, v in source.items() if c == "accuracy" or not inner
-        }
+        return {c: v if c in USUAL else [average_finite(v)] for c, v in source.items() if c in USUAL or not inner}
 
     return [replace(e, source=shorten(e.source)) for e in record.history]
 
@@ -205,7 +203,7 @@ def _list_printed(records: Sequence[Record]) -> list[tuple[object, ...]]:
                 chosen = select_outcomes(records, rule, criterion)
             except UsageError:  # the run has no trials for leave-one-out
                 continue
-            if criterion == "accuracy":
+            if criterion in USUAL:
                 printed += [(rule, criterion, o.record.key, o.step) for o in chosen]
             unit = CRITERIA[criterion]
             cells = summarize(chosen, unit.factor, unit.higher_is_better)
