@@ -60,7 +60,7 @@ def assert_alike(shown: str, printed: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["tabular.md", "images.md"])
+@pytest.mark.parametrize("page", ["tabular.md", "images.md", "regression.md"])
 def test_a_walk_through_does_what_it_says(page, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("PIL")

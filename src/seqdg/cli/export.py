@@ -24,5 +24,5 @@ def export(
     gap = export_onnx(loaded, onnx)
     shape = "(row,)" if loaded.is_regression else f"(row, {len(loaded.classes)})"
     typer.echo(f"{onnx}: reads {describe_signature(loaded)}; gives {' and '.join(list_outputs(loaded))} {shape}.")
-    what = "predictions agree, in units of the deviation," if loaded.is_regression else "probabilities agree"
-    typer.echo(f"Checked against onnxruntime: {what} to {max(gap, 1e-16):.0e}.")
+    what, unit = ("predictions", " deviations") if loaded.is_regression else ("probabilities", "")
+    typer.echo(f"Checked against onnxruntime: {what} agree to {max(gap, 1e-16):.0e}{unit}.")
