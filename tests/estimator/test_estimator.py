@@ -17,7 +17,7 @@ def test_both_have_the_same_parameters_but_for_the_loss():
     classifier, regressor = (
         inspect.signature(kind.__init__).parameters for kind in (seqdg.DomainClassifier, seqdg.DomainRegressor)
     )
-    assert classifier.keys() ^ regressor.keys() == {"class_weight", "loss"}
+    assert classifier.keys() ^ regressor.keys() == {"calibrate", "class_weight", "loss"}
     different = {
         name for name in classifier.keys() & regressor.keys() if classifier[name].default != regressor[name].default
     }
