@@ -249,7 +249,7 @@ def test_a_trial_is_the_same_in_a_stack_and_alone(hospitals):
     together.run(search, [(), *((d,) for d in together.domains)], "source-val", "accuracy")
     candidate = Contender("agg", seqdg.build("agg"), lr)
     (trial,) = alone._make_trials(("west",), candidate)
-    alone._run([trial])
+    alone.run_trials([trial])
     ours, theirs = together.memory.records[trial.key], alone.memory.records[trial.key]
     for one, other in zip(ours.history, theirs.history, strict=True):
         np.testing.assert_allclose(one.held_out["log_loss"], other.held_out["log_loss"], rtol=1e-4)
