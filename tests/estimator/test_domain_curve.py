@@ -134,3 +134,13 @@ def test_the_command_prints_the_curve_and_writes_it(hospitals, tmp_path):
     lacking = command(*words[:4], cwd=tmp_path)
     assert lacking.returncode == 2
     assert "--domain" in lacking.stderr
+
+
+def test_of_numbers_the_curve_is_of_their_error(hospitals, tmp_path):
+    x, _, domains = hospitals
+    x.assign(site=domains).to_csv(tmp_path / "table.csv", index=False)
+    words = ["learning-curve", "table.csv", "--label", "age", "--domain", "site", "--algorithm", "agg", "--steps", 5]
+    x.dropna(subset=["age"]).assign(site=domains[x["age"].notna()]).to_csv(tmp_path / "table.csv", index=False)
+    done = command(*words, "--workers", 0, "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "would improve rmse on an unseen one" in done.stdout

@@ -148,3 +148,13 @@ def test_the_command_writes_frames_and_a_picture(sites, tmp_path):
     assert set(frame["column"]) == {"good", "local", "noise"}
     assert len(pd.read_csv(tmp_path / "out" / "by_domain.csv")) == 15
     assert "Unseen domains" in (tmp_path / "out" / "importance.svg").read_text()
+
+
+def test_of_a_regressor_the_drop_is_of_r_squared(sites):
+    x, _, site = sites
+    model = seqdg.DomainRegressor("ridge", device="cpu")
+    found = seqdg.importance(model, x, 3.0 * x["good"].to_numpy(), site, repeats=1)
+    assert "Drop of R²" in str(found)
+    rows = found.frame().set_index("column")
+    assert rows.loc["good", "verdict"] == "transfers"
+    assert rows.loc["good", "unseen"] > 1.0

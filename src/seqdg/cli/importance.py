@@ -47,19 +47,19 @@ def importance(
     fitted = load_estimator(model, device)
     facts = fitted.model_.facts
     preprocessing = getattr(fitted.model_.input, "preprocessing", None)
+    known = getattr(fitted, "feature_names_in_", None)
     rows = read_rows(
-        data, facts.get("label"), facts.get("domain"), only=getattr(fitted, "feature_names_in_", None),
+        data, facts.get("label"), facts.get("domain"), only=None if known is None else list(known),
         types=facts.get("types", {}), na=preprocessing.na if preprocessing else (),
+        task="number" if fitted.is_regressor else "class",
     )  # fmt: skip
     if not isinstance(rows.x, Frame):
         raise UsageError(f"Columns are shuffled, and {data} holds images: give a table.")
     if rows.domains is None:
         raise UsageError(f"The model in {model} was fitted without --domain: fit it with one.")
-    known = getattr(fitted, "feature_names_in_", rows.x.names)
-    table = rows.x.without([name for name in rows.x.names if name not in known])
     with count_files("holding out each domain") as show:
         found = measure(
-            fitted, table, rows.y, rows.domains, columns=options.split_names(columns), repeats=repeats,
+            fitted, rows.x, rows.y, rows.domains, columns=options.split_names(columns), repeats=repeats,
             scoring=scoring, random_state=seed, show=show,
         )  # fmt: skip
     typer.echo(str(found), nl=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ def learning_curve(
     ignore: Annotated[
         str | None, typer.Option(metavar="A,B", help="Columns to leave out, such as identifiers.")
     ] = None,
+    task: options.Task = None,
     algorithm: Annotated[str, typer.Option(help="The algorithm to train.")] = DEFAULT,
     criterion: Annotated[
         str | None, typer.Option(metavar=options.CRITERION_NAMES, help="The metric on unseen domains.")
@@ -44,16 +45,16 @@ def learning_curve(
     from seqdg.base.errors import UsageError
     from seqdg.bench.console import count_files, show_progress
     from seqdg.data import read_rows
-    from seqdg.estimator import DomainClassifier, count_workers, write_analysis
+    from seqdg.estimator import DomainClassifier, DomainRegressor, count_workers, write_analysis
     from seqdg.estimator import learning_curve as trace
 
     with count_files("reading images") as progress:
-        rows = read_rows(data, label, domain, options.split_names(ignore) or (), progress)
+        rows = read_rows(data, label, domain, options.split_names(ignore) or (), progress, task=task)
     if rows.domains is None:
         raise UsageError("A learning curve over domains needs to know them: give --domain.")
-    model = DomainClassifier(
-        algorithm, steps=steps, lr=lr, criterion=criterion or "accuracy", random_state=seed, device=device
-    )
+    given: dict[str, Any] = {} if criterion is None else {"criterion": criterion}
+    kind = DomainRegressor if rows.is_regression else DomainClassifier
+    model = kind(algorithm, steps=steps, lr=lr, random_state=seed, device=device, **given)
     with show_progress("training") as show:
         curve = trace(
             model, rows.x, rows.y, rows.domains, seeds=seeds, subsets=subsets, show=show,
