@@ -179,7 +179,8 @@ def run_set(name: str, options: argparse.Namespace, path: Path) -> None:
     regression = np.asarray(y).dtype.kind == "f"
     criterion = "rmse" if regression else "accuracy"
     template = DomainRegressor if regression else DomainClassifier
-    variants = {v: c for v, c in VARIANTS.items() if not options.quick or not c or v in QUICK}
+    chosen = QUICK if options.quick else options.variants.split(";") if options.variants else VARIANTS
+    variants = {v: c for v, c in VARIANTS.items() if not c or v in chosen}
     wanted: list[Wanted] = []
     count = len(set(np.asarray(domains).astype(str)))
     first = template(device=options.device, **BASE).make_recipe()
@@ -289,6 +290,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/defaults"))
     parser.add_argument("--sets", default=",".join(SETS), help="names, with commas between")
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--variants", default="", help="those to train beside the first, with semicolons between")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--workers", type=int, default=0, help="processes; 0: this one")
     parser.add_argument("--quick", action="store_true", help="few variants, a fifth of the steps, to see that it runs")

@@ -89,7 +89,12 @@ def fit(
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Trials of every candidate and held-out domain.")] = 3,
-    steps: Annotated[int, typer.Option(help="Training steps.")] = 500,
+    steps: Annotated[
+        str, typer.Option(metavar="N|auto", help="Training steps. auto: as many as meet all rows, from 500 to 3000.")
+    ] = "auto",
+    domains_per_step: Annotated[
+        str, typer.Option(metavar="N|auto", help="Domains that a step meets; 0 is all. auto: 8, of more.")
+    ] = "auto",
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
     schedule: Annotated[
         str, typer.Option(metavar="constant|cosine|steps", help="What becomes of the learning rate.")
@@ -108,7 +113,7 @@ def fit(
         str | None, typer.Option(metavar="balanced", help="Weight classes so that all count the same.")
     ] = None,
     net: Annotated[str | None, typer.Option(help="The net: mlp, resnet18, efficientnet-lite0, ...")] = None,
-    hidden: Annotated[str, typer.Option(metavar="W,W", help="Widths of the hidden layers of an mlp.")] = "64,32",
+    hidden: Annotated[str, typer.Option(metavar="W,W|auto", help="Widths of the hidden layers of an mlp.")] = "auto",
     image_size: Annotated[int | None, typer.Option(help="Side of the images that enter the net.")] = None,
     estimate: Annotated[
         bool, typer.Option(help="Hold out every domain in turn to estimate accuracy on a new one.")
@@ -166,8 +171,10 @@ def fit(
     _say_task(rows, task, str(label))
     usual = DEFAULT_OF_NUMBERS if rows.is_regression else DEFAULT
     parameters = {
-        "net": net, "hidden": _parse_widths(hidden), "steps": steps, "lr": lr, "schedule": schedule, "warmup": warmup,
-        "scaling": scaling, "members": members, "image_size": image_size, "device": device, "random_state": seed,
+        "net": net, "hidden": _parse_widths(hidden), "steps": _parse_count("--steps", steps), "lr": lr,
+        "domains_per_step": _parse_count("--domains-per-step", domains_per_step), "schedule": schedule,
+        "warmup": warmup, "scaling": scaling, "members": members, "image_size": image_size, "device": device,
+        "random_state": seed,
         **({} if criterion is None else {"criterion": criterion}),
     }  # fmt: skip
     template = _make_template(rows, parameters, loss, calibrate, class_weight)
@@ -329,13 +336,24 @@ def _explain_interruption(partial: Path) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _parse_widths(text: str) -> tuple[int, ...]:
+def _parse_count(option: str, text: str) -> int | str:
     from seqdg.base.errors import UsageError
 
     try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise UsageError(f"{option} is '{text}', but it must be a whole number or auto.") from None
+
+
+def _parse_widths(text: str) -> tuple[int, ...] | str:
+    from seqdg.base.errors import UsageError
+
+    if text == "auto":
+        return text
+    try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
-        raise UsageError(f"--hidden is '{text}', but it must be whole numbers, such as 64,32.") from None
+        raise UsageError(f"--hidden is '{text}', but it must be auto or whole numbers, such as 64,32.") from None
 
 
 def _say_done(model: DomainEstimator, out: Path) -> None:

@@ -26,6 +26,7 @@ from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, dr
 from seqdg.core.names import shorten
 from seqdg.core.settings import flatten_settings, parse_settings
 from seqdg.data import checks
+from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.budget import MOST_ROWS, Budget, draw_rows, run_within, take_rows
 from seqdg.estimator.candidates import ALL_USUAL, choose_learners
 from seqdg.estimator.classifier import DomainClassifier
@@ -129,7 +130,7 @@ def compare(
     user_data, few = _make_data(x, labels, domains, recipe, sample_weight, budget)
     _check_data(user_data, recipe)
     where, device = _choose_executor(executor, workers, address, recipe.device)
-    recipe = replace(recipe, device=device)
+    recipe = adapt_recipe(replace(recipe, device=device), user_data.dataset)
     within = any(map(looks_at_held_out, (select, *rules)))
     sweep = Sweep(user_data, recipe, range(recipe.seed, recipe.seed + seeds), where, within, show)
     if algorithms is not None:

@@ -26,10 +26,13 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         returns.   settings: its settings by name.
     net: 'mlp', 'resnet18', ... or your own nn.Module, which returns a logit per class. Training starts from its
         weights; those with requires_grad=False stay as they are. None: an mlp for tables, EfficientNet-Lite0 with its
-        ImageNet weights for images.   hidden: widths of the mlp.
+        ImageNet weights for images.   hidden: widths of the mlp; 'auto': by the number of rows.
     batchnorm: 'frozen', 'recalibrate', 'running', 'none'; 'auto' freezes nets that start from ImageNet weights, and
         yours where no BatchNorm has weights to train, and recalibrates others.
-    steps, batch: of training; a step sees `batch` rows of every domain.
+    steps, batch: of training; a step sees `batch` rows of every domain that it meets. steps 'auto': as many as meet all
+        rows once, from 500 to 3000 (images: 500).
+    domains_per_step: how many of the domains a step meets, drawn at random; 0: all. 'auto': 8 of more, where the
+        algorithm can do with some.
     optimizer, lr, momentum, weight_decay: 'adam', 'momentum', 'sgd', or 'auto' for the algorithm's own. With Adam it
         makes no difference whether a loss is a sum or a mean over domains, so one lr serves all algorithms.
     scaling: of a table's numbers: 'standard' (mean 0, deviation 1), or 'quantile' (the normal score of a value's place
@@ -61,10 +64,11 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         *,
         settings: dict[str, Any] | None = None,
         net: str | NetSpec | nn.Module | None = None,
-        hidden: tuple[int, ...] = (64, 32),
+        hidden: tuple[int, ...] | str = "auto",
         batchnorm: str = "auto",
-        steps: int = 500,
+        steps: int | str = "auto",
         batch: int = 32,
+        domains_per_step: int | str = "auto",
         optimizer: str = "adam",
         lr: float = 0.003,
         momentum: float = 0.9,

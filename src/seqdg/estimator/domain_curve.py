@@ -24,6 +24,7 @@ from seqdg.bench.plan import plan_trials
 from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Trial
 from seqdg.core.settings import adapt_to_path, describe_settings
+from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.spread import Spread, estimate_spread, make_records_frame
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import make_user_data, read_input
@@ -217,6 +218,7 @@ def learning_curve(
     names = data.dataset.domains
     if len(names) < 2:
         raise UsageError(f"There is only the domain '{names[0]}': to hold it out, at least one other is needed.")
+    recipe = adapt_recipe(recipe, data.dataset)
     task, net = make_task(data, recipe, scaled=False)
     settings = describe_settings(adapt_to_path(recipe.algorithm, len(names), len(names) - 1))
     learner, notes = find_learner(recipe.name), []

@@ -20,6 +20,7 @@ from seqdg.bench.learner import list_learners
 from seqdg.core.algorithm import Algorithm
 from seqdg.data import Frame
 from seqdg.data.cells import count_present
+from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.inputs import TableInput
 from seqdg.estimator.model import ArrayModel, Model
 from seqdg.estimator.model_file import read_model, write_model
@@ -72,7 +73,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
                 UserWarning,
                 stacklevel=2,
             )
-        self._set_model(fit_model(user_data, recipe))
+        self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
         return self
 
     @staticmethod

@@ -36,7 +36,9 @@ from seqdg.training.protocol import Protocol, count_steps
 from seqdg.training.sampler import make_generator
 
 AUTO = "auto"
-NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay", "warmup", "members")
+HIDDEN, STEPS, DOMAINS_PER_STEP = "hidden", "steps", "domains_per_step"
+UNKNOWN = {HIDDEN: (64, 32), STEPS: 500, DOMAINS_PER_STEP: 0}  # what may be left to the data, and stands in for it
+NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay", "warmup", "members", "domains_per_step")
 TRAINING = (*NUMBERS, "optimizer", "schedule", "scaling", "calibrate")
 IMAGE_NET = "efficientnet-lite0"
 CENTERED = Normalization(
@@ -61,6 +63,7 @@ class Recipe:
     device: str
     seed: int
     is_regression: bool = False  # it predicts numbers, and no classes
+    auto: frozenset[str] = frozenset()  # what is left to the data, and not known yet
 
     def __post_init__(self) -> None:
         if self.criterion not in CRITERIA:
@@ -99,7 +102,9 @@ class Recipe:
                 "raise evaluations or steps, or choose +ema or +sma, which need none."
             )
         steps = count_steps(algorithm, self.protocol)
-        if self.stop is not None and not (isinstance(self.stop, int) and 1 <= self.stop <= steps):
+        if self.stop is None or STEPS in self.auto:
+            return
+        if not (isinstance(self.stop, int) and 1 <= self.stop <= steps):
             raise UsageError(f"stop is {self.stop}, but it must be a number of steps from 1 to {steps}.")
 
     def choose_spec(self, is_image: bool) -> NetSpec | None:
@@ -162,6 +167,7 @@ def read_parameters(description: Mapping[str, Any]) -> dict[str, Any]:
         "members": 1,  # a model that says nothing of them is one net, and not calibrated
         "calibrate": False,
         "scaling": STANDARD,
+        "domains_per_step": 0,
         **description,
         "settings": read_settings(description),
         "hidden": tuple(description["hidden"]),
@@ -179,12 +185,15 @@ def read_settings(description: Mapping[str, Any]) -> dict[str, Any]:
 def make_recipe(parameters: Mapping[str, Any], seed: int, is_regression: bool = False) -> Recipe:
     """Check the estimator's parameters; `seed` is what its random_state gives."""
     p = {name: to_plain(value) for name, value in parameters.items()}
+    auto = frozenset(name for name in UNKNOWN if isinstance(p[name], str) and p[name] == AUTO)
+    p |= {name: UNKNOWN[name] for name in auto}
     for name in (*NUMBERS, "validation"):
         if isinstance(p[name], bool) or not isinstance(p[name], int | float):
-            raise UsageError(f"{name} is {p[name]!r}, but it must be a number.")
+            left = " or 'auto'" if name in UNKNOWN else ""
+            raise UsageError(f"{name} is {p[name]!r}, but it must be a number{left}.")
     if not isinstance(p["hidden"], list | tuple):
         raise UsageError(
-            f"hidden is {p['hidden']!r}, but it must be the widths of the hidden layers, such as (64, 32)."
+            f"hidden is {p['hidden']!r}, but it must be 'auto' or the widths of the hidden layers, such as (64, 32)."
         )
     class_weight = p.get("class_weight")
     if isinstance(class_weight, str) and class_weight != "balanced":
@@ -211,6 +220,7 @@ def make_recipe(parameters: Mapping[str, Any], seed: int, is_regression: bool = 
         device=choose_device(str(p["device"])),
         seed=seed,
         is_regression=is_regression,
+        auto=auto,
     )
 
 

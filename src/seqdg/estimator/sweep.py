@@ -29,7 +29,8 @@ from seqdg.core.algorithm import Algorithm, Settings
 from seqdg.core.names import shorten
 from seqdg.core.settings import adapt_to_path, describe_settings
 from seqdg.data.scaling import STANDARD
-from seqdg.estimator.recipe import Recipe
+from seqdg.estimator.auto import meet_all_where_needed
+from seqdg.estimator.recipe import DOMAINS_PER_STEP, Recipe
 from seqdg.estimator.rules import (
     LEAVE_ONE_OUT,
     ORACLE,
@@ -245,6 +246,8 @@ class Sweep:
             count = len(self.domains)
             settings = describe_settings(adapt_to_path(candidate.algorithm, count, count - 1))
             protocol = replace(self.recipe.protocol, lr=candidate.lr)
+            if DOMAINS_PER_STEP in self.recipe.auto:
+                protocol = meet_all_where_needed(protocol, candidate.algorithm)
             if not isinstance(candidate.algorithm, Algorithm):
                 protocol = replace(protocol, members=1, calibrate=False, scaling=STANDARD)  # it is fitted once
             estimator = candidate.algorithm.estimator if isinstance(candidate.algorithm, OwnSettings) else None
