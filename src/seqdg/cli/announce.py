@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from seqdg.bench.progress import Progress
     from seqdg.data import LabeledRows
 
-EARLY = 3.0  # seconds after which the first estimate of the whole is made
-LITTLE = 0.003  # share of the work that tells about the whole
+EARLY = 5.0  # seconds of training that tell about the whole
+LITTLE = 0.005  # share of the work that does
 SHORT = 20.0  # seconds that need no announcement
 
 
@@ -22,6 +22,7 @@ class Announcement:
     def __init__(self, rows: LabeledRows) -> None:
         self.sentences = [*rows.notes, *_describe(rows)]
         self.counted = self.timed = False
+        self.first: tuple[float, float] | tuple[()] = ()  # when training was first seen to go on, and how far it was
 
     def say(self) -> None:
         """Say what was decided, if it was not said yet."""
@@ -43,13 +44,16 @@ class Announcement:
         return show_and_say
 
     def _estimate(self, progress: Progress) -> None:
+        """Say once how long the rest will take, at the pace since the first steps: workers take a while to start."""
         from seqdg.results.status import format_duration
 
-        elapsed, share = time.time() - progress.started, progress.share
-        if self.timed or elapsed < EARLY or share < LITTLE:
+        now, share = time.time(), progress.share
+        if not self.first and share > 0:
+            self.first = now, share
+        if self.timed or not self.first or now - self.first[0] < EARLY or share - self.first[1] < LITTLE:
             return
         self.timed = True
-        left = elapsed * (1 - share) / share
+        left = (now - self.first[0]) * (1 - share) / (share - self.first[1])
         if left > SHORT:
             print(f"This takes {format_duration(left)} more; Ctrl-C stops it.", file=sys.stderr, flush=True)
 
@@ -59,11 +63,12 @@ def _describe(rows: LabeledRows) -> list[str]:
 
     from seqdg.base.words import count_things, list_some
     from seqdg.data import Frame
+    from seqdg.data.cells import rank_word
     from seqdg.data.column_types import describe_columns
 
     if not isinstance(rows.x, Frame) or rows.domains is None:
         return []  # folders name their classes and domains
-    classes, sites = np.unique(rows.y).tolist(), sorted(set(rows.domains.tolist()), key=str)
+    classes, sites = np.unique(rows.y).tolist(), sorted(set(rows.domains.tolist()), key=rank_word)
     labels = "numbers" if rows.is_regression else f"{len(classes)} classes ({list_some(classes)})"
     return [
         f"{count_things(len(rows.y), 'row')}; labels: {labels}; domains: {len(sites)} ({list_some(sites)})",

@@ -63,6 +63,14 @@ def to_word(value: Any) -> str:
     return str(value)
 
 
+def rank_word(word: str) -> tuple[int, float, str]:
+    """Sort numbers by size, before words by the alphabet."""
+    try:
+        return (0, float(word), word)
+    except ValueError:
+        return (1, 0.0, word)
+
+
 def to_words(values: Column) -> Column:
     """A column as words, with None for a gap."""
     if values.dtype == object:

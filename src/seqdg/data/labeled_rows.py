@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.words import count_things, list_some
-from seqdg.data.cells import Column, parse_column, to_words
+from seqdg.data.cells import Column, parse_column, rank_word, to_words
 from seqdg.data.checks import check_domain_sizes, check_labels
 from seqdg.data.column_types import drop_gap_words
 from seqdg.data.frame import Frame
@@ -168,7 +168,7 @@ def _count_rows(rows: LabeledRows) -> list[str]:
         return _describe_numbers(rows)
     classes = np.unique(rows.y).tolist()
     lines = [f"{count_things(len(classes), 'class').replace('classs', 'classes')}: {list_some(classes)}"]
-    for name in sorted(set(rows.domains.tolist()), key=str):
+    for name in sorted(set(rows.domains.tolist()), key=rank_word):
         y = rows.y[rows.domains == name]
         by_class = ", ".join(f"{c} {int((y == c).sum())}" for c in classes) if len(classes) <= FEW else ""
         lines.append(f"  {name}: {count_things(len(y), 'row')}" + (f" ({by_class})" if by_class else ""))
@@ -179,7 +179,7 @@ def _describe_numbers(rows: LabeledRows) -> list[str]:
     """List the domains with their rows and where their numbers lie."""
     assert rows.domains is not None
     lines = [f"a number to predict, from {rows.y.min():.4g} to {rows.y.max():.4g}, mean {rows.y.mean():.4g}"]
-    for name in sorted(set(rows.domains.tolist()), key=str):
+    for name in sorted(set(rows.domains.tolist()), key=rank_word):
         y = rows.y[rows.domains == name]
         lines.append(f"  {name}: {count_things(len(y), 'row')} (mean {y.mean():.4g}, deviation {y.std():.4g})")
     return lines

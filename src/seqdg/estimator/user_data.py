@@ -16,7 +16,7 @@ from torch import Tensor
 from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things, list_some
 from seqdg.data import Dataset
-from seqdg.data.cells import count_present, is_missing, to_word
+from seqdg.data.cells import count_present, is_missing, rank_word, to_word
 from seqdg.data.checks import check_class_coverage, check_domain_sizes, check_labels
 from seqdg.data.column_types import list_types
 from seqdg.data.frame import Frame, is_dataframe, make_frame
@@ -210,18 +210,10 @@ def read_domains(domains: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.i
             "name it for every row."
         )
     words = [to_word(value) for value in values]
-    names = tuple(dict.fromkeys(sorted(words, key=_rank_word)))
+    names = tuple(dict.fromkeys(sorted(words, key=rank_word)))
     check_domain_sizes("The column of domains", len(names), rows)
     index = {name: i for i, name in enumerate(names)}
     return names, np.array([index[word] for word in words], dtype=np.int64)
-
-
-def _rank_word(word: str) -> tuple[int, float, str]:
-    """Sort numbers by size, before words by the alphabet."""
-    try:
-        return (0, float(word), word)
-    except ValueError:
-        return (1, 0.0, word)
 
 
 def draw_validation(
