@@ -123,7 +123,9 @@ def test_a_learner_that_wins_is_fitted_saved_loaded_and_shown(name: str, tmp_pat
     assert f"# A model trained by {name}" in card
     assert "fitted once, with no net" in card
     assert "Expected accuracy on the next domain" in card
-    with pytest.raises(UsageError, match=f"{name} has trained no net, and only nets are exported to ONNX"):
+    with pytest.raises(
+        UsageError, match=f"{name} has trained no net, and only nets and scikit-learn's own models are exported"
+    ):
         export_onnx(model.model_, tmp_path / "model.onnx")
 
 

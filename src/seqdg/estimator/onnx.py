@@ -22,9 +22,11 @@ from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError
 from seqdg.base.words import list_some
+from seqdg.bench.estimator_learner import FittedEstimator
 from seqdg.data.scaling import Scaling
+from seqdg.estimator.estimator_onnx import MATRIX, MissingPackage, attach_estimator, list_precisions
 from seqdg.estimator.inputs import ImageInput, TableInput
-from seqdg.estimator.model import Model, ModelModule, NetModel, compute_softmax
+from seqdg.estimator.model import ArrayModel, Model, ModelModule, NetModel, compute_softmax
 from seqdg.estimator.preprocessing import Preprocessing
 
 TOLERANCE = 1e-5
@@ -32,7 +34,7 @@ Feed = dict[str, NDArray[Any]]
 
 
 class _TableGraph(nn.Module):
-    """Preprocessing and net: raw numbers, and places of words in their vocabularies (-1 where in none)."""
+    """Preprocessing, and a net if any: raw numbers, and places of words in their vocabularies (-1 where in none)."""
 
     fill: Tensor
     mean: Tensor
@@ -40,9 +42,9 @@ class _TableGraph(nn.Module):
     knots: Tensor
     scores: Tensor
 
-    def __init__(self, model: NetModel, preprocessing: Preprocessing) -> None:
+    def __init__(self, model: NetModel | None, preprocessing: Preprocessing) -> None:
         super().__init__()
-        self.model = ModelModule(model)
+        self.model = None if model is None else ModelModule(model)
         for name, constants in preprocessing.scaling._asdict().items():
             self.register_buffer(name, constants)
         self.sizes = [len(known) for known in preprocessing.vocabulary.values()]
@@ -54,7 +56,10 @@ class _TableGraph(nn.Module):
         if codes is not None:
             for j, size in enumerate(self.sizes):
                 parts.append((codes[:, j : j + 1] == torch.arange(size)).to(torch.float64))
-        return _name_outputs(self.model(torch.cat(parts, dim=1)), self.model.target is not None)
+        inputs = torch.cat(parts, dim=1)
+        if self.model is None:  # what follows is no net
+            return (inputs,)
+        return _name_outputs(self.model(inputs), self.model.target is not None)
 
 
 class _ArrayGraph(nn.Module):
@@ -79,10 +84,10 @@ def list_outputs(model: Model) -> list[str]:
 def export_onnx(model: Model, path: Path) -> float:
     """Write the file; return the largest difference of a probability, or of a number in units of the deviation, from
     the model's own on rows made up to check."""
-    if not isinstance(model, NetModel):
+    if isinstance(model, ArrayModel) and not isinstance(model.predict, FittedEstimator):
         raise UsageError(
-            f"{model.name} has trained no net, and only nets are exported to ONNX. Keep the model as seqdg writes it, "
-            "or choose another algorithm."
+            f"{model.name} has trained no net, and only nets and scikit-learn's own models are exported to ONNX. Keep "
+            "the model as seqdg writes it, or choose another algorithm."
         )
     if model.together:
         raise UsageError(
@@ -90,13 +95,17 @@ def export_onnx(model: Model, path: Path) -> float:
             "ONNX file predicts row by row. Keep the model as seqdg writes it, or choose another algorithm."
         )
     _require_onnx()
-    if isinstance(model.input, TableInput):
-        proto = _export_table(model, model.input.preprocessing)
+    if isinstance(model, ArrayModel):
+        proto, gap = _export_estimator(model)
     else:
-        example = _make_example(model, 3)
-        proto = _trace(_ArrayGraph(model), (torch.from_numpy(example),), [_name_input(model)], list_outputs(model))
-    _add_metadata(proto, model)
-    gap = _measure_gap(proto.SerializeToString(), model)
+        assert isinstance(model, NetModel)
+        if isinstance(model.input, TableInput):
+            proto = _export_table(model, model.input.preprocessing, list_outputs(model))
+        else:
+            example = _make_example(model, 3)
+            proto = _trace(_ArrayGraph(model), (torch.from_numpy(example),), [_name_input(model)], list_outputs(model))
+        _add_metadata(proto, model)
+        gap = _measure_gap(proto.SerializeToString(), model)
     try:
         path.write_bytes(proto.SerializeToString())
     except OSError as error:
@@ -132,12 +141,33 @@ def _make_table_feed(preprocessing: Preprocessing, x: Any) -> Feed:
     return {**feed, "words": np.stack(columns, axis=1)} if columns else feed
 
 
-def _export_table(model: NetModel, preprocessing: Preprocessing) -> Any:
+def _export_estimator(model: ArrayModel) -> tuple[Any, float]:
+    """Export a fitted estimator behind the preprocessing, in the first precision that agrees with it."""
+    assert isinstance(model.input, TableInput)  # learners of no net read nothing else
+    assert isinstance(model.predict, FittedEstimator)
+    preprocessing, reasons = model.input.preprocessing, []
+    front = _export_table(None, preprocessing, [MATRIX])
+    for precision in list_precisions(model.predict.estimator):
+        try:
+            proto = attach_estimator(front, model.predict, preprocessing.width, precision)
+            _add_metadata(proto, model)
+            return proto, _measure_gap(proto.SerializeToString(), model)
+        except MissingPackage:
+            raise
+        except Exception as error:  # of a converter, or of onnxruntime: the other precision may do
+            reasons.append((str(error).strip().splitlines() or [type(error).__name__])[0][:200])
+    raise UsageError(
+        f"{model.name} cannot be written as ONNX ({reasons[0]}). Keep the model as seqdg writes it, or choose another "
+        "candidate."
+    )
+
+
+def _export_table(model: NetModel | None, preprocessing: Preprocessing, outputs: list[str]) -> Any:
     k, m = len(preprocessing.numeric), len(preprocessing.vocabulary)
     numbers = torch.zeros(3, k, dtype=torch.float64) if k else None
     codes = torch.zeros(3, m, dtype=torch.int64) if m else None
     names = [name for name, tensor in (("numbers", numbers), ("codes", codes)) if tensor is not None]
-    proto = _trace(_TableGraph(model, preprocessing), (numbers, codes), names, list_outputs(model))
+    proto = _trace(_TableGraph(model, preprocessing), (numbers, codes), names, outputs)
     if m:
         _prepend_lookup(proto, preprocessing)
     return proto
@@ -207,12 +237,14 @@ def _measure_gap(content: bytes, model: Model) -> float:
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     gap = 0.0
-    for rows in (1, 7):  # another number of rows than it was traced with
+    for rows in (1, 7, 64):  # another number of rows than it was traced with
         x = _make_example(model, rows)
         outputs, scale = model.compute_logits(x)[0], 1.0
         expected = outputs[:, 0] if model.is_regression else compute_softmax(outputs)
         if model.is_regression and isinstance(model, NetModel):
             scale = max(model.target[1], 1e-3 * abs(model.target[0]))
+        elif model.is_regression:
+            scale = max(float(np.abs(expected).max()), 1e-300)
         exported = session.run(list_outputs(model)[-1:], make_feed(model, x))[0]
         gap = max(gap, float(np.abs(exported - expected).max()) / scale)
     if not gap <= TOLERANCE:

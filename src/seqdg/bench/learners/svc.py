@@ -22,8 +22,8 @@ class SupportVectors(EstimatorLearner):
     """A support vector machine with a Gaussian kernel (Cortes and Vapnik, 1995; `SVC`, `SVR` for numbers).
 
     The kernel is exp(-gamma |x - x'|^2), with gamma = 1 / (width^2 inputs variance). Probabilities are a sigmoid of its
-    scores (Platt, 1999), from a threefold cross-validation on the sources; numbers are standardized before it is
-    fitted. Every row is compared with every other: it takes fewer than 20,000 rows.
+    scores (Platt, 1999), from a threefold cross-validation on the sources; numbers count in units of their
+    deviation. Every row is compared with every other: it takes fewer than 20,000 rows.
 
     cost: C, of a row on the wrong side.
     width: of the kernel; 1 is scikit-learn's `scale`.
@@ -51,12 +51,14 @@ class SupportVectors(EstimatorLearner):
         **settings: Any,
     ) -> Predict:
         gamma = 1 / (settings.pop("width") ** 2 * x.shape[1] * (float(x.var()) or 1.0))
+        scale = 1.0 if classes else float(y.std()) or 1.0
         few = bool(classes) and np.unique(y, return_counts=True)[1].min() < FOLDS
-        return super().fit(x, y, domain, classes, seed, weight, gamma=gamma, few=few, **settings)
+        return super().fit(x, y, domain, classes, seed, weight, gamma=gamma, few=few, scale=scale, **settings)
 
     def make(self, rows: int, classes: int, seed: int, **settings: Any) -> SVC | SVR | CalibratedClassifierCV:
         if not classes:
-            return SVR(C=settings["cost"], gamma=settings["gamma"])
+            scale = settings["scale"]  # as if the numbers had a deviation of 1
+            return SVR(C=settings["cost"] * scale, epsilon=0.1 * scale, gamma=settings["gamma"])
         machine = SVC(C=settings["cost"], gamma=settings["gamma"])
         if settings["few"]:  # too few rows of a class to validate on: its scores stand for themselves
             return machine
