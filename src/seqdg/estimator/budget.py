@@ -15,6 +15,7 @@ from sklearn.utils import _safe_indexing
 from seqdg.base.errors import UsageError
 from seqdg.bench.contract import Learner
 from seqdg.bench.cost import estimate_makespan, sort_longest_first, time_groups
+from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Session
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import Search, Target
@@ -122,6 +123,9 @@ def run_within(
     for names in rounds:
         always = names is rounds[0] or baseline in names
         part = {name: searches[name] for name in names}
+        if not always and budget.left <= 0:
+            left_out |= dict.fromkeys(names, "no time was left")
+            continue
         try:
             if not always:
                 sweep.show = lambda progress: _watch(progress, budget, show)
@@ -161,8 +165,12 @@ def _estimate(
             return 0.0  # nothing is known
         ordered = [costs[g.key] for g in sort_longest_first(plan.missing, costs)]
         return repeats * estimate_makespan(ordered, sweep.executor.slots)
-    trials = plan.groups[-1].trials  # with the most rows to learn from, or nearly
-    sweep.run_trials(trials[:1])
+    trials, executor = plan.groups[-1].trials, sweep.executor
+    sweep.executor = InProcess()  # one fit is not worth the start of others
+    try:
+        sweep.run_trials(trials[:1])
+    finally:
+        sweep.executor = executor
     seconds = sweep.memory.records[trials[0].key].seconds
     return repeats * estimate_makespan([seconds] * (len(plan.missing) - 1), sweep.executor.slots)
 
