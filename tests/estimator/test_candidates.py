@@ -204,3 +204,15 @@ def test_the_leaderboard_of_an_error_begins_with_the_smallest_and_needs_no_panda
     board = found.leaderboard()
     assert [row["candidate"] for row in board] == ["knn", "DecisionTreeClassifier"]
     assert board[0]["held_out"] < board[1]["held_out"]
+
+
+@pytest.mark.slow
+def test_a_usual_candidate_that_needs_more_domains_than_a_nested_comparison_leaves_gives_way():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        found = seqdg.compare(*make_rows(each=20), estimator=TEMPLATE, seeds=1, refit=False)
+    assert len(found.algorithms) == 10
+    assert found.nested
+    assert "coral+ema was left out: pairs of the 3 domains are held out to judge the choice" in str(found)
+    named = compare("agg", "coral+ema", select="leave-one-out", refit=False)
+    assert list(named.algorithms) == ["agg", "coral+ema"]

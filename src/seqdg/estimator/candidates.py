@@ -42,9 +42,15 @@ def choose_learners(
     for name, learner in learners.items():
         contender = Contender(name, learner.build_settings(name), sweep.recipe.protocol.lr)
         try:
-            sweep.check(contender)
+            nests = sweep.check(contender)
         except UsageError as error:
             errors[name] = error
+            continue
+        if candidates is None and sweep.within and not nests and len(sweep.domains) > 2:
+            errors[name] = UsageError(
+                f"pairs of the {len(sweep.domains)} domains are held out to judge the choice, and what is left is too "
+                "little for it. Name it to have it."
+            )
     if all(name in errors for name in named or learners):
         raise next(iter(errors.values()))
     notes = [f"{name} was left out: {error}" for name, error in errors.items()]
