@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from seqdg.cli import options
+
 Runs = Annotated[
     list[Path],
     typer.Argument(metavar="DIR...", help="Run directories of one benchmark, or packed runs."),
@@ -19,8 +21,15 @@ Exact = Annotated[
     bool, typer.Option("--exact", help="Keep every digit of every criterion; the file is about three times as large.")
 ]
 
+Criteria = Annotated[
+    str | None,
+    typer.Option(
+        "--criteria", metavar="A,B", help="Keep these criteria beside accuracy. Default: all that were measured."
+    ),
+]
 
-def pack(runs: Runs, out: Out, exact: Exact = False) -> None:
+
+def pack(runs: Runs, out: Out, exact: Exact = False, criteria: Criteria = None) -> None:
     """Pack runs into one compact file to publish. `table`, `report`, `status` and `rerun` read it.
 
     The same records give the same bytes. It prints what it leaves out.
@@ -32,7 +41,7 @@ def pack(runs: Runs, out: Out, exact: Exact = False) -> None:
 
     file = out if out.suffix == ".xz" else out / FILE
     opened = [(path, open_run(path)) for path in runs]
-    notes = pack_runs(opened, file, exact)
+    notes = pack_runs(opened, file, exact, options.split_names(criteria))
     count = len(open_run(file).statuses())
     typer.echo(f"{count} trials of {opened[0][1].benchmark} in {file}, {file.stat().st_size / 1e6:.2f} MB.")
     for note in notes:

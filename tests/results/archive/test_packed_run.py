@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from seqdg.base.errors import UsageError
 from seqdg.report.contents import read_contents
 from seqdg.report.page import build_page
 from seqdg.report.results import Results
@@ -152,3 +153,15 @@ def test_columns_come_back_as_they_were():
 def test_a_thinned_curve_has_the_means_of_equal_stretches():
     assert thin([1, 2, 3, 4, 5, 6, 7], 3) == [2.0, 4.5, 6.5]
     assert thin([1, 2], 3) == [1, 2]
+
+
+def test_some_criteria_can_be_left_out_and_accuracy_never(directory, file, tmp_path):
+    small = tmp_path / "small.json.xz"
+    notes = pack([(directory, open_run(directory))], small, criteria=["log_loss"])
+    assert "Kept are these criteria: accuracy, log_loss." in notes
+    for record in open_run(small).records():
+        assert all(set(e.held_out) <= {"accuracy", "log_loss"} and "accuracy" in e.source for e in record.history)
+    assert table(small, "text", "source-val", "log_loss") == table(directory, "text", "source-val", "log_loss")
+    assert small.stat().st_size < file.stat().st_size
+    with pytest.raises(UsageError, match="los"):
+        pack([(directory, open_run(directory))], small, criteria=["los"])

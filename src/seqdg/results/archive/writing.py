@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError
+from seqdg.base.errors import UsageError, unknown
 from seqdg.base.files import Folder
 from seqdg.results.archive.columns import encode, encode_numbers, encode_shares, thin
 from seqdg.results.archive.reading import FORMAT, PLAIN, VERSION, Archive
@@ -35,14 +35,21 @@ class _Entry:
     latest: bool
 
 
-def pack(runs: Sequence[tuple[Path, RecordSource]], file: Path, exact: bool = False) -> list[str]:
+def pack(
+    runs: Sequence[tuple[Path, RecordSource]], file: Path, exact: bool = False, criteria: Sequence[str] | None = None
+) -> list[str]:
     """Write the records of these runs, and return sentences that say what was left out.
 
     Accuracy is exact. Other criteria have seven digits, or more where a table would show the difference; on source
     validation only their mean over the sources is kept, as selection looks at nothing else. With `exact`, or where even
-    that would change a table, they are kept as they are. Loss curves are thinned.
+    that would change a table, they are kept as they are. Loss curves are thinned. criteria: those to keep beside
+    accuracy and rmse; None: all.
     """
     entries, content, notes = _gather(runs)
+    if criteria is not None:
+        entries = [replace(e, record=_keep_criteria(e.record, criteria)) for e in entries]
+        known = [c for c in CRITERIA if any(c in e.record.history[-1].held_out for e in entries if e.record.history)]
+        notes.append(f"Kept are these criteria: {', '.join(known)}.")
     if not entries:
         raise UsageError(f"{runs[0][0]} holds no finished trial, so there is nothing to pack.")
     printed = _list_printed([e.record for e in entries])
@@ -96,6 +103,23 @@ def _gather(runs: Sequence[tuple[Path, RecordSource]]) -> tuple[list[_Entry], di
     notes += [f"{twice} trials are in more than one run; the first is kept."] if twice else []
     left = [[key, group] for key, group in missing.items() if key not in entries]
     return list(entries.values()), _describe_run(benchmark, commands, analyses, left), notes
+
+
+def _keep_criteria(record: Record, criteria: Sequence[str]) -> Record:
+    """Return the record with accuracy, or rmse, and these criteria alone."""
+    for name in criteria:
+        if name not in CRITERIA:
+            raise unknown("criterion", name, CRITERIA)
+    kept = {*USUAL, *criteria}
+    history = [
+        replace(
+            e,
+            source={c: v for c, v in e.source.items() if c in kept},
+            held_out={c: v for c, v in e.held_out.items() if c in kept},
+        )
+        for e in record.history
+    ]
+    return replace(record, history=history)
 
 
 def _shorten_paths(entry: dict[str, Any]) -> dict[str, Any]:
