@@ -27,7 +27,7 @@ DataArgument = Annotated[
     ),
 ]
 
-DEFAULT, DEFAULT_OF_NUMBERS = "fo-s-mldg", "agg"
+DEFAULT, DEFAULT_OF_NUMBERS = "fo-s-mldg+ema", "agg+ema"
 SELECT = "leave-one-out-1se"
 
 

@@ -60,7 +60,7 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        algorithm: str | Algorithm = "fo-s-mldg",
+        algorithm: str | Algorithm = "fo-s-mldg+ema",
         *,
         settings: dict[str, Any] | None = None,
         net: str | NetSpec | nn.Module | None = None,

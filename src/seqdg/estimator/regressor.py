@@ -34,7 +34,7 @@ class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        algorithm: str | Algorithm = "agg",
+        algorithm: str | Algorithm = "agg+ema",
         *,
         settings: dict[str, Any] | None = None,
         net: str | NetSpec | nn.Module | None = None,
