@@ -68,7 +68,8 @@ def _describe(rows: LabeledRows) -> list[str]:
 
     if not isinstance(rows.x, Frame) or rows.domains is None:
         return []  # folders name their classes and domains
-    classes, sites = np.unique(rows.y).tolist(), sorted(set(rows.domains.tolist()), key=rank_word)
+    classes = np.unique(rows.y).tolist()
+    sites = sorted({site for site in rows.domains.tolist() if site is not None}, key=rank_word)
     labels = "numbers" if rows.is_regression else f"{len(classes)} classes ({list_some(classes)})"
     return [
         f"{count_things(len(rows.y), 'row')}; labels: {labels}; domains: {len(sites)} ({list_some(sites)})",
