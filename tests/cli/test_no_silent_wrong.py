@@ -273,6 +273,9 @@ def test_check_shows_what_is_read_of_a_table(tmp_path):
         "  b: 1 row (no 1, yes 0)",
     ]
     assert "Did you mean 'ill'" in refused(seqdg("check", path, "--label", "Ill"))
+    lacking = write(tmp_path / "u.csv", "age,site,ill\n50,,yes\n3,a,no\n61,b,no\n")
+    said = refused(seqdg("check", lacking, "--label", "ill", "--domain", "site"))
+    assert "There is no domain for 1 row (from 0: 0)" in said
     assert "--label is of a table" in refused(seqdg("check", "agg", "--label", "ill"))
 
 

@@ -117,6 +117,16 @@ def check_widths(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
     return [Problem(f"The domains have different numbers of features ({each}): they must have the same ones.")]
 
 
+def check_domains(domains: Sequence[Any]) -> None:
+    """Raise a UsageError unless every row has a domain."""
+    lacking = [i for i, value in enumerate(domains) if is_missing(value)]
+    if lacking:
+        raise UsageError(
+            f"There is no domain for {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
+            "name it for every row."
+        )
+
+
 def check_domain_sizes(what: str, domains: int, rows: int) -> None:
     """Raise a UsageError where most domains have one row, of which nothing can be learned. what: names them."""
     if domains >= MANY_DOMAINS and rows < 2 * domains:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.words import count_things, list_some
 from seqdg.data.cells import Column, parse_column, rank_word, to_words
-from seqdg.data.checks import check_domain_sizes, check_labels
+from seqdg.data.checks import check_domain_sizes, check_domains, check_labels
 from seqdg.data.column_types import drop_gap_words
 from seqdg.data.frame import Frame
 from seqdg.data.load import load_dataset
@@ -118,6 +118,7 @@ def _read_table(
     labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
     task = choose_task(label, labels) if task is None else task
     domains = to_words(by_name[domain])
+    check_domains(domains.tolist())
     check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
     features = {name: kind for name, kind in types.items() if name not in (label, domain)}
     y = make_numbers(label, labels) if task == NUMBER else make_labels(labels)

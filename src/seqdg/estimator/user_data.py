@@ -16,8 +16,8 @@ from torch import Tensor
 from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things, list_some
 from seqdg.data import Dataset
-from seqdg.data.cells import count_present, is_missing, rank_word, to_word
-from seqdg.data.checks import check_class_coverage, check_domain_sizes, check_labels
+from seqdg.data.cells import count_present, rank_word, to_word
+from seqdg.data.checks import check_class_coverage, check_domain_sizes, check_domains, check_labels
 from seqdg.data.column_types import list_types
 from seqdg.data.frame import Frame, is_dataframe, make_frame
 from seqdg.data.scaling import STANDARD
@@ -203,12 +203,7 @@ def read_domains(domains: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.i
         raise UsageError("domains must have one entry per row of X.")
     if len(values) != rows:
         raise UsageError(f"There are {rows} labels but {len(values)} domains: give one entry per row.")
-    lacking = [i for i, value in enumerate(values) if is_missing(value)]
-    if lacking:
-        raise UsageError(
-            f"There is no domain for {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
-            "name it for every row."
-        )
+    check_domains(values)
     words = [to_word(value) for value in values]
     names = tuple(dict.fromkeys(sorted(words, key=rank_word)))
     check_domain_sizes("The column of domains", len(names), rows)
