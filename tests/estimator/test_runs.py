@@ -118,9 +118,10 @@ def test_removing_what_was_kept_leaves_other_files(tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_trained_and_the_same_command_goes_on_to_the_same_bits(hospitals, tmp_path):
     x, y, domains = hospitals
-    x.assign(ill=y, site=domains).to_csv(tmp_path / "table.csv", index=False)
+    table = x.assign(ill=y, site=domains)
+    table[table["site"] != "west"].to_csv(tmp_path / "table.csv", index=False)
     words = [
-        "fit", "table.csv", "--label", "ill", "--domain", "site", "--choose", "--algorithms", "agg,coral,dann,mmd",
+        "fit", "table.csv", "--label", "ill", "--domain", "site", "--choose", "--algorithms", "agg,coral,dann",
         "--steps", "60", "--hidden", "4", "--seeds", "1", "--workers", "0", "--device", "cpu", "--out",
     ]  # fmt: skip
     code = "import sys; from seqdg.cli import main; main()"
