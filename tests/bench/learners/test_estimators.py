@@ -139,7 +139,7 @@ def test_a_machine_with_few_rows_of_a_class_still_tells_it():
 def test_many_rows_are_refused_by_svc_and_make_the_trees_of_a_forest_smaller():
     x, y, domain = make_rows()
     forest = find_learner("random-forest")
-    assert forest.make(400_000, 3, 0, **forest.settings).max_samples == 20_000
+    assert forest.make(400_000, 3, 0, **forest.settings).max_samples == 10_000
     assert forest.make(400_000, 3, 0, **forest.settings).max_leaf_nodes == 4096
     assert forest.make(720, 3, 0, **forest.settings).max_leaf_nodes is None
     assert find_learner("extra-trees").make(400_000, 3, 0, **forest.settings).bootstrap

@@ -17,7 +17,7 @@ class Forest(EstimatorLearner):
     classifier: ClassVar[type]
     regressor: ClassVar[type]
     settings: ClassVar[Mapping[str, Any]] = {
-        "trees": 100, "leaf_rows": 1, "features": 0.0, "most_rows": 20_000, "balance": False,
+        "trees": 100, "leaf_rows": 1, "features": 0.0, "most_rows": 10_000, "balance": False,
     }  # fmt: skip
     rules: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "trees": {"least": 1},
