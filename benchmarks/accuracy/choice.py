@@ -405,9 +405,9 @@ class Outcomes:
 
     def choose(self, domain: str, rule: str, nested: bool = True) -> tuple[str, float]:
         """Return what a rule chooses for a domain, and the criterion that it reaches there."""
-        base, leans = split_rule(rule)
+        base, leaning = split_rule(rule)
         scores = [self.score(c, domain, base, nested) for c in self.candidates]
-        choice = choose([s for s, _ in scores], leans)
+        choice = choose([s for s, _ in scores], leaning)
         assert choice is not None
         chosen = self.candidates[choice.place]
         return chosen, self.reach(chosen, (domain,), domain, scores[choice.place][1])

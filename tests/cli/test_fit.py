@@ -83,7 +83,12 @@ def test_choosing_prints_the_comparison_and_keeps_the_winner(table, tmp_path):
     words = ["fit", table, "--label", "diagnosis", "--domain", "hospital", "--ignore", "id", "--choose", *QUICK]
     done = seqdg(*words, "--candidates", "fo-s-mldg", "--set", "fo-s-mldg.alpha=0.2", "--out", tmp_path / "m")
     assert done.returncode == 0, done.stderr
-    for part in ("chosen by leave-one-out-1se", "(oracle)", "among 2 candidates of 2 algorithms", "next domain"):
+    for part in (
+        "chosen by leave-one-out-stopped-near",
+        "(oracle)",
+        "among 2 candidates of 2 algorithms",
+        "next domain",
+    ):
         assert part in done.stdout
     assert "UserWarning" not in done.stderr
     assert "was chosen among 2 candidates" in (tmp_path / "m" / "card.md").read_text()

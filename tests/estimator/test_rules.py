@@ -40,9 +40,9 @@ def test_one_standard_error_is_that_of_paired_differences():
     places = []
     for _ in range(200):
         scores = (draw.normal(0, 3, (1, 4)) + draw.normal(0, 1, (5, 4)) + draw.normal(0, 1, (5, 1))).tolist()
-        choice = choose(scores, leans=True)
+        choice = choose(scores, leaning="-1se")
         assert choice.place == choose_by_the_book(scores)
-        plain = choose(scores, leans=False)
+        plain = choose(scores, leaning="")
         assert plain.place == plain.best == choice.best == int(np.argmax(np.mean(scores, axis=1)))
         places.append(choice.place)
     assert len(set(places)) == 5
@@ -50,22 +50,22 @@ def test_one_standard_error_is_that_of_paired_differences():
 
 def test_a_small_gap_that_every_domain_shows_is_told_though_domains_differ_much():
     easy_and_hard = [0.95, 0.40, 0.70]
-    choice = choose([easy_and_hard, [v + 0.01 for v in easy_and_hard]], leans=True)
+    choice = choose([easy_and_hard, [v + 0.01 for v in easy_and_hard]], leaning="-1se")
     assert choice == Choice(1, 1, 0, pytest.approx(0.01), pytest.approx(0.0, abs=1e-9), 3)
     assert choice.is_told
 
 
 def test_where_nothing_is_told_the_simplest_wins():
-    choice = choose([[0.60, 0.65], [0.70, 0.57]], leans=True)
+    choice = choose([[0.60, 0.65], [0.70, 0.57]], leaning="-1se")
     assert (choice.place, choice.best, choice.is_told) == (0, 1, False)
-    assert choose([[0.6], [0.9]], leans=True).place == 0  # one domain tells nothing
-    assert choose([[0.6, 0.7], [0.6, 0.7]], leans=False).place == 0  # the simplest of those alike
+    assert choose([[0.6], [0.9]], leaning="-1se").place == 0  # one domain tells nothing
+    assert choose([[0.6, 0.7], [0.6, 0.7]], leaning="").place == 0  # the simplest of those alike
 
 
 def test_what_diverged_is_not_chosen_and_a_domain_without_a_score_is_left_out():
-    assert choose([None, [0.5, 0.6]], leans=True).place == 1
-    assert choose([None, None], leans=True) is None
-    assert choose([[math.nan, 0.5, 0.5], [0.9, 0.6, 0.7]], leans=True).gap == pytest.approx(0.15)
+    assert choose([None, [0.5, 0.6]], leaning="-1se").place == 1
+    assert choose([None, None], leaning="-1se") is None
+    assert choose([[math.nan, 0.5, 0.5], [0.9, 0.6, 0.7]], leaning="-1se").gap == pytest.approx(0.15)
     assert math.isnan(compare_scores([math.nan], [0.1])[0])
 
 
@@ -76,8 +76,8 @@ def test_simple_comes_before_what_has_more_parts():
 
 
 def test_rules_are_split_and_checked():
-    assert split_rule("both-1se") == ("both", True)
-    assert split_rule("leave-one-out") == ("leave-one-out", False)
+    assert split_rule("both-1se") == ("both", "-1se")
+    assert split_rule("leave-one-out") == ("leave-one-out", "")
     assert [looks_at_held_out(rule) for rule in ("source-val-1se", "both", "leave-one-out-1se", STOPPED)] == [
         False, True, True, True
     ]  # fmt: skip
@@ -93,3 +93,16 @@ def test_the_command_line_follows_the_default_rule():
     from seqdg.cli.fit import SELECT
 
     assert SELECT == DEFAULT
+
+
+def test_near_is_within_an_error_and_a_point():
+    behind = [[0.60, 0.80, 0.70], [0.63, 0.81, 0.67]]  # by 0.003, with an error of 0.018
+    assert choose(behind, leaning="-near").place == 0
+    far = [[0.60, 0.80, 0.70], [0.75, 0.81, 0.68]]  # by 0.047, with an error of 0.053
+    assert choose(far, leaning="-1se").place == 0
+    assert choose(far, leaning="-near").place == 1
+    told = [[0.600, 0.800, 0.700], [0.605, 0.805, 0.705]]  # near, but told
+    assert choose(told, leaning="-near").place == 1
+    errors = [[-10.3, -5.0, -8.0], [-10.0, -5.1, -7.9]]  # by 0.1 of 7.7: 1.3 %
+    assert choose(errors, leaning="-near").place == 0
+    assert choose([[2 * v for v in errors[0]], errors[1]], leaning="-near").place == 1

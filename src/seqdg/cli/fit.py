@@ -28,7 +28,7 @@ DataArgument = Annotated[
 ]
 
 DEFAULT, DEFAULT_OF_NUMBERS = "fo-s-mldg+ema", "agg+ema"
-SELECT = "leave-one-out-1se"
+SELECT = "leave-one-out-stopped-near"
 
 
 def fit(
@@ -63,10 +63,10 @@ def fit(
     select: Annotated[
         str,
         typer.Option(
-            metavar="source-val|leave-one-out|leave-one-out-stopped|both[-1se]",
+            metavar="source-val|leave-one-out|leave-one-out-stopped|both[-1se|-near]",
             help="The rule that --choose follows: validation rows of the sources, sources held out in turn (-stopped: "
             "they choose the number of steps too), or the mean of both; with -1se, the simplest candidate within one "
-            "standard error of the best.",
+            "standard error of the best; with -near, within a point of it too.",
         ),
     ] = SELECT,
     nested: Annotated[

@@ -98,8 +98,9 @@ def compare(
     seeds: trials of everything.
     select: the rule that chooses the winner and its settings: `source-val`, by validation rows of the source domains;
         `leave-one-out`, by how well each source is served by training on the others; or `both`, by the mean of the two.
-        With `-1se` after it, the simplest candidate wins that is within one standard error of the best
-        (`seqdg.estimator.rules`). Steps are chosen by source validation, by `leave-one-out-stopped` as candidates are.
+        With `-1se` after it, the simplest candidate wins that is within one standard error of the best; with `-near`,
+        if it is also within a point of it, or 2 % of an error (`seqdg.estimator.rules`). Steps are chosen by source
+        validation, by `leave-one-out-stopped` as candidates are.
         criterion: what it looks at.
     rules: others that are reported. With `source-val` alone, less is trained.
     nested: hold out pairs of domains, so that a choice that is judged on a domain has seen nothing of it. None: up to 6

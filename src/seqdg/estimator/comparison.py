@@ -10,7 +10,7 @@ from typing import Any
 
 from seqdg.base.words import count_things
 from seqdg.estimator.leaderboard import make_leaderboard, rank_names, to_frame
-from seqdg.estimator.rules import ENDING, ORACLE, split_rule
+from seqdg.estimator.rules import ORACLE, WITHIN_ERROR, split_rule
 from seqdg.report.text import align_columns
 from seqdg.results.criteria import CRITERIA, name_criterion
 from seqdg.results.next_domain import NextDomain, predict_next_domain
@@ -134,7 +134,7 @@ class Comparison:
         if why is not None and not leans and why.best != why.simplest and not why.is_told:
             warnings.append(
                 f"{why.best} was chosen, but it is not told from {why.simplest}, which is simpler "
-                f"({self._format_gap()}): the rule {self.select}{ENDING} takes the simpler one."
+                f"({self._format_gap()}): the rule {self.select}{WITHIN_ERROR} takes the simpler one."
             )
         lost = sum(o.value is None for o in self.chosen[self.select])
         if lost:
@@ -204,8 +204,10 @@ class Comparison:
             return []
         if why.best == why.simplest:
             return [f"{why.best} is the simplest and scores best."]
-        if self.winner.algorithm == why.best:
+        if self.winner.algorithm == why.best and why.is_told:
             return [f"It is told from {why.simplest}, the simplest: {self._format_gap()}."]
+        if self.winner.algorithm == why.best:
+            return [f"It is not told from {why.simplest}, the simplest, but not near either: {self._format_gap()}."]
         if self.winner.algorithm == why.simplest:
             return [f"{why.best} scores best, but is not told from {why.simplest}, the simplest: {self._format_gap()}."]
         return [f"{why.best} scores best, but {self.winner.algorithm} is simpler and is not told from it."]

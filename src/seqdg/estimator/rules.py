@@ -15,8 +15,10 @@ with d_s the difference between the best one's score and its own,
     mean(d) <= deviation(d) / sqrt(number of sources)
 
 (one standard error: Breiman et al., Classification and Regression Trees, 1984; here of paired differences, so that easy
-and hard domains do not count as noise). Simple is what has few parts to go wrong: a linear model, then AGG, then its
-averages, then other models without a net, then the rest, in the order in which they were named.
+and hard domains do not count as noise). One that ends in `-near` takes it only where it is also near: where mean(d) is
+at most a point (0.01), or 2 % of an error. Few domains tell little, and what is far behind by their scores is usually
+behind. Simple is what has few parts to go wrong: a linear model, then AGG, then its averages, then other models without
+a net, then the rest, in the order in which they were named.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ from seqdg.results.select import average_finite
 SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE = "source-val", "leave-one-out", "both", "oracle"
 STOPPED = "leave-one-out-stopped"
 BASES = (SOURCE_VAL, LEAVE_ONE_OUT, BOTH, STOPPED)
-ENDING = "-1se"
-RULES = (*BASES, *(base + ENDING for base in BASES))
-DEFAULT = LEAVE_ONE_OUT + ENDING
+WITHIN_ERROR, NEAR = "-1se", "-near"
+RULES = tuple(base + ending for ending in ("", WITHIN_ERROR, NEAR) for base in BASES)
+DEFAULT = STOPPED + NEAR
+POINT, SHARE_OF_ERROR = 0.01, 0.02  # how far behind is near, of shares and of errors
 REPORTED = (SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE)  # beside the one that chooses
 MOST_NESTED = 6  # domains up to which pairs of them are held out, unless the user says otherwise
 SIMPLEST = (
@@ -64,9 +67,12 @@ class Choice:
         return is_told(self.gap, self.error)
 
 
-def split_rule(rule: str) -> tuple[str, bool]:
-    """Split a rule into what it looks at, and whether it leans to the simplest."""
-    return (rule.removesuffix(ENDING), True) if rule.endswith(ENDING) else (rule, False)
+def split_rule(rule: str) -> tuple[str, str]:
+    """Split a rule into what it looks at and how it leans to the simplest: not (""), `-1se` or `-near`."""
+    for ending in (WITHIN_ERROR, NEAR):
+        if rule.endswith(ending):
+            return rule.removesuffix(ending), ending
+    return rule, ""
 
 
 def looks_at_held_out(rule: str) -> bool:
@@ -90,10 +96,10 @@ def rank_simplicity(name: str) -> tuple[int, int]:
     return len(SIMPLEST), name.count("+")
 
 
-def choose(scores: Sequence[Sequence[float] | None], leans: bool) -> Choice | None:
+def choose(scores: Sequence[Sequence[float] | None], leaning: str) -> Choice | None:
     """Choose among candidates, from the simplest on, by their scores on each source; None where none has any.
 
-    scores: None for a candidate whose training diverged.   leans: to the simplest that is not told from the best.
+    scores: None for a candidate whose training diverged.   leaning: to the simplest, as `split_rule` returns it.
     """
     means = [math.nan if s is None else average_finite(s) for s in scores]
     known = [i for i, mean in enumerate(means) if math.isfinite(mean)]
@@ -101,7 +107,9 @@ def choose(scores: Sequence[Sequence[float] | None], leans: bool) -> Choice | No
         return None
     best = max(known, key=lambda i: (round(means[i], 9), -i))
     gaps = {i: compare_scores(scores[best] or (), scores[i] or ()) for i in known}
-    chosen = next(i for i in known if i == best or not is_told(*gaps[i])) if leans else best
+    near = POINT if means[best] >= 0 else SHARE_OF_ERROR * -means[best]
+    most = {"": -math.inf, WITHIN_ERROR: math.inf, NEAR: near}[leaning]
+    chosen = next(i for i in known if i == best or (not is_told(*gaps[i]) and round(gaps[i][0] - most, 9) <= 0))
     sources = sum(map(math.isfinite, scores[best] or ()))
     return Choice(chosen, best, known[0], *gaps[known[0]], sources)
 
