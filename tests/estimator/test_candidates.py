@@ -17,7 +17,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 import seqdg
 from seqdg import DomainClassifier, UsageError
-from seqdg.estimator.candidates import NETS, list_usual, name_candidates
+from seqdg.bench.executors.local import InProcess
+from seqdg.bench.learner import find_learner
+from seqdg.estimator.candidates import NETS, choose_learners, list_usual, name_candidates
+from seqdg.estimator.sweep import Sweep
 from seqdg.estimator.user_data import make_user_data
 
 TEMPLATE = DomainClassifier(steps=3, evaluations=1, device="cpu", hidden=(4,))
@@ -216,3 +219,18 @@ def test_a_usual_candidate_that_needs_more_domains_than_a_nested_comparison_leav
     assert "coral+ema was left out: pairs of the 3 domains are held out to judge the choice" in str(found)
     named = compare("agg", "coral+ema", select="leave-one-out", refit=False)
     assert list(named.algorithms) == ["agg", "coral+ema"]
+
+
+def test_a_usual_candidate_that_would_take_minutes_gives_way_unless_it_is_named(monkeypatch):
+    boosting = type(find_learner("hist-gradient-boosting"))
+    monkeypatch.setattr(boosting, "most_work", 100)
+    sweep = Sweep(
+        make_user_data(*make_rows(), TEMPLATE.make_recipe(), gaps=True), TEMPLATE.make_recipe(), range(1), InProcess(),
+        within=False,
+    )  # fmt: skip
+    learners, notes = choose_learners(None, "agg", sweep)
+    assert "hist-gradient-boosting" not in learners
+    assert "hist-gradient-boosting was left out: for so many rows, inputs and classes it would take" in "".join(notes)
+    assert "hist-gradient-boosting" in choose_learners(["hist-gradient-boosting"], "agg", sweep)[0]
+    monkeypatch.undo()
+    assert "hist-gradient-boosting" in choose_learners(None, "agg", sweep)[0]

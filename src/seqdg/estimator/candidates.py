@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqdg.base.errors import UsageError
 from seqdg.bench.estimator_learner import OwnEstimator, OwnEstimatorLearner, is_estimator, name_estimator
-from seqdg.bench.learner import Learner, find_learner
+from seqdg.bench.learner import ArrayLearner, Learner, find_learner
 from seqdg.data import Dataset
 from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.sweep import Contender, Sweep
@@ -46,6 +47,9 @@ def choose_learners(
         except UsageError as error:
             errors[name] = error
             continue
+        work = _measure_work(sweep.user_data.dataset)
+        if candidates is None and isinstance(learner, ArrayLearner) and work > (learner.most_work or work):
+            errors[name] = UsageError("for so many rows, inputs and classes it would take minutes. Name it to have it.")
         if candidates is None and sweep.within and not nests and len(sweep.domains) > 2:
             errors[name] = UsageError(
                 f"pairs of the {len(sweep.domains)} domains are held out to judge the choice, and what is left is too "
@@ -55,6 +59,12 @@ def choose_learners(
         raise next(iter(errors.values()))
     notes = [f"{name} was left out: {error}" for name, error in errors.items()]
     return {name: learner for name, learner in learners.items() if name not in errors}, notes
+
+
+def _measure_work(dataset: Dataset) -> int:
+    """Multiply rows, inputs and outputs; two classes are one output, as a number is."""
+    classes = len(dataset.classes)
+    return len(dataset.y) * math.prod(dataset.shape) * (classes if classes > 2 else 1)
 
 
 def name_candidates(candidates: Sequence[Any]) -> dict[str, Learner]:

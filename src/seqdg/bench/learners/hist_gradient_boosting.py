@@ -40,6 +40,7 @@ class HistGradientBoosting(EstimatorLearner):
     }
     draws = False  # but for which rows the bins are made of, where there are more than 200,000
     predicts_numbers = True
+    most_work = 15_000_000  # about a minute of one core
 
     def make(
         self, rows: int, classes: int, seed: int, **settings: Any
