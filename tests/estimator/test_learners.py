@@ -176,7 +176,9 @@ def test_the_same_seed_gives_the_same_model_and_the_arrays_are_all_of_it(tmp_pat
     text = json.loads((tmp_path / "0" / "model.json").read_text())
     assert set(text["learner"]) == {"mean", "gamma", "classes"}
     assert text["schema"] == 2
-    net = DomainGeneralizer("agg", steps=3, calibrate=False, device="cpu").fit(x, y, domains=domains)
+    net = DomainGeneralizer("agg", steps=3, scaling="standard", calibrate=False, device="cpu").fit(
+        x, y, domains=domains
+    )
     net.save(tmp_path / "net")
     assert json.loads((tmp_path / "net" / "model.json").read_text())["schema"] == 1, "older versions read it"
 

@@ -101,8 +101,8 @@ def fit(
     ] = "constant",
     warmup: Annotated[float, typer.Option(help="Share of the steps over which the rate first rises.")] = 0.0,
     scaling: Annotated[
-        str, typer.Option(metavar="standard|quantile", help="How numbers of a table are scaled for a net.")
-    ] = "standard",
+        str, typer.Option(metavar="quantile|standard", help="How numbers of a table are scaled for a net.")
+    ] = "quantile",
     members: Annotated[
         int, typer.Option(help="Nets that are trained from other seeds and whose probabilities are averaged.")
     ] = 1,

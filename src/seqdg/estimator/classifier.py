@@ -35,8 +35,8 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         algorithm can do with some.
     optimizer, lr, momentum, weight_decay: 'adam', 'momentum', 'sgd', or 'auto' for the algorithm's own. With Adam it
         makes no difference whether a loss is a sum or a mean over domains, so one lr serves all algorithms.
-    scaling: of a table's numbers: 'standard' (mean 0, deviation 1), or 'quantile' (the normal score of a value's place
-        among those seen, so that neither the shape of a column nor values far away matter).
+    scaling: of a table's numbers: 'quantile' (the normal score of a value's place among those seen, so that neither the
+        shape of a column nor values far away matter) or 'standard' (mean 0, deviation 1).
     schedule: of the learning rate: 'constant', 'cosine' (falls to 0) or 'steps' (falls to a tenth three times).
     warmup: share of the steps over which the rate first rises.
     validation: share of every domain's rows that is not trained on; they choose the step whose weights are kept.
@@ -73,7 +73,7 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         lr: float = 0.003,
         momentum: float = 0.9,
         weight_decay: float = 1e-3,
-        scaling: str = "standard",
+        scaling: str = "quantile",
         schedule: str = "constant",
         warmup: float = 0.0,
         validation: float = 0.2,

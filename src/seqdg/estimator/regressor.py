@@ -47,7 +47,7 @@ class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
         lr: float = 0.003,
         momentum: float = 0.9,
         weight_decay: float = 1e-3,
-        scaling: str = "standard",
+        scaling: str = "quantile",
         schedule: str = "constant",
         warmup: float = 0.0,
         validation: float = 0.2,
