@@ -239,7 +239,7 @@ X4, Y4 = np.arange(16.0).reshape(8, 2), np.arange(8) % 2
     [
         ({"algorithm": "mlgd"}, "There is no algorithm 'mlgd'. Did you mean 'mldg'?"),
         ({"algorithm": 3}, "algorithm is 3, but it must be a name"),
-        ({"settings": {"gamma": 1}}, "There is no setting of fo-s-mldg 'gamma'"),
+        ({"settings": {"gamma": 1}}, "There is no setting of fo-s-mldg+ema 'gamma'"),
         ({"settings": 3}, "settings are names with values"),
         ({"steps": 0}, "steps is 0, but at least 1 is needed"),
         ({"steps": "many"}, "steps is 'many', but it must be a number"),
@@ -249,7 +249,7 @@ X4, Y4 = np.arange(16.0).reshape(8, 2), np.arange(8) % 2
         ({"stop": 1000}, "stop is 1000, but it must be a number of steps from 1 to 30"),
         ({"net": "resnet19"}, "There is no net 'resnet19'"),
         ({"net": 5}, "net is 5, but it must be a name"),
-        ({"hidden": 5}, "hidden is 5, but it must be the widths"),
+        ({"hidden": 5}, "hidden is 5, but it must be 'auto' or the widths"),
         ({"batchnorm": "off"}, "There is no BatchNorm policy 'off'"),
         ({"criterion": "f1"}, "There is no criterion 'f1'"),
         ({"class_weight": "even"}, "There is no class weight 'even'"),
