@@ -118,6 +118,11 @@ PAPER = (
 )  # fmt: skip
 
 
+def mark_all(names, mark):
+    """Return names as parameters of a test, each with this mark."""
+    return [pytest.param(name, marks=mark) for name in names]
+
+
 def mark_others(names, mark):
     """Return names as parameters of a test, those of algorithms that are not the paper's with this mark."""
     return [pytest.param(name, marks=() if name in PAPER else mark) for name in names]

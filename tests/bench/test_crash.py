@@ -65,12 +65,13 @@ def killed_at_random(directory: Path, moment: random.Random, workers: int) -> No
 
 
 @pytest.mark.slow
-def test_killed_at_twenty_random_moments_a_run_gives_the_same_table_and_repeats_nothing(
-    tmp_path: Path, table: tuple[str, str]
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.soak)])
+def test_killed_at_random_moments_a_run_gives_the_same_table_and_repeats_nothing(
+    tmp_path: Path, table: tuple[str, str], kills: int
 ) -> None:
     moment, known = random.Random(20), {}
     tmp_path = tmp_path / "run"
-    for i in range(20):
+    for i in range(kills):
         killed_at_random(tmp_path, moment, workers=2 if i % 7 == 3 else 0)
         now = times(tmp_path)
         assert len(now) % 4 == 0, "groups are stored whole or not at all"

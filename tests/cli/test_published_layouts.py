@@ -99,7 +99,9 @@ def test_every_algorithm_of_a_table_of_features_runs(seqdg, tmp_path, name, make
     ("name", "net", "algorithms"),
     [
         ("pacs", resnet18, load_benchmark("pacs").algorithms),
-        ("pacs-alexnet", alexnet, ("agg", "s-undo-bias", "fo-s-mldg")),  # it is large, and its list that of pacs
+        pytest.param(  # it is large, and its list that of pacs
+            "pacs-alexnet", alexnet, ("agg", "s-undo-bias", "fo-s-mldg"), marks=pytest.mark.soak
+        ),
     ],
 )
 def test_the_algorithms_of_a_table_of_pictures_run(seqdg, tmp_path, name, net, algorithms):

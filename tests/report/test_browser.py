@@ -149,7 +149,10 @@ def test_a_report_of_real_trials_shows_well(browser, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("benchmark", "domains"), [("rotated-mnist", 6), ("office-caltech10", 4)])
+@pytest.mark.parametrize(
+    ("benchmark", "domains"),
+    [("rotated-mnist", 6), pytest.param("office-caltech10", 4, marks=pytest.mark.soak)],
+)
 def test_the_report_that_the_commands_make_with_every_analysis_shows_well(
     browser, request, tmp_path, benchmark, domains
 ):

@@ -17,6 +17,7 @@ from seqdg.results.archive.reading import FILE, open_run
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "docs" / "results").glob(f"*/{FILE}"))
+LARGE = ("office-caltech10", "pacs-features-search")  # searches, with many times the records of the others
 OPENING, CLOSING = "<!-- ", " -->\n\n"
 
 
@@ -64,7 +65,9 @@ def test_the_first_table_of_a_published_run_is_what_its_command_prints(run, monk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+@pytest.mark.parametrize(
+    "run", [pytest.param(run, id=run.name, marks=pytest.mark.soak if run.name in LARGE else ()) for run in RUNS]
+)
 def test_all_that_is_published_of_a_run_is_what_its_records_say(run, monkeypatch, publish):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(joined, "open_run", cache(open_run))  # each table is a command, and all read the same file

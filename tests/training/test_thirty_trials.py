@@ -13,6 +13,7 @@ from seqdg.training.inputs import Inputs
 from seqdg.training.protocol import split_rows
 from seqdg.training.sampler import make_generator
 from seqdg.training.stack import Job, Stack
+from toys import mark_all
 
 STEPS = 25
 
@@ -25,7 +26,7 @@ def job(trial, dataset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["agg", "fo-s-mldg", "ffo-s-mldg", "s-undo-bias"])
+@pytest.mark.parametrize("name", ["agg", "fo-s-mldg", *mark_all(["ffo-s-mldg", "s-undo-bias"], pytest.mark.soak)])
 def test_a_stack_of_thirty_ends_with_the_weights_of_thirty_loops(name):
     dataset = load()
     trials = make_plan(Request(algorithms=[name])).trials
