@@ -37,7 +37,7 @@ def quick(*args, **parameters):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["fo-s-mldg", "agg"])
+@pytest.mark.parametrize("algorithm", ["fo-s-mldg", pytest.param("agg", marks=pytest.mark.soak)])
 def test_it_passes_scikit_learn_s_own_checks(algorithm):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks provoke many

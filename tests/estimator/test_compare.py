@@ -383,7 +383,7 @@ def test_a_class_that_only_one_domain_has_cannot_be_held_out(hospitals):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("benchmark", ["office-caltech10", "pacs-features"])
+@pytest.mark.parametrize("benchmark", ["office-caltech10", pytest.param("pacs-features", marks=pytest.mark.soak)])
 def test_real_features_give_a_verdict_with_the_chosen_below_the_oracle(shared_data, benchmark):
     from seqdg.bench.benchmark import load_benchmark
     from seqdg.data import load_data

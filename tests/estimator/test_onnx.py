@@ -11,6 +11,7 @@ from torch import nn
 
 import seqdg
 from seqdg.estimator.onnx import export_onnx, make_feed
+from toys import mark_all
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -57,7 +58,10 @@ def test_dates_enter_as_their_parts(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["agg", "ensemble", "undo-bias", "fo-s-mldg+mixup+ema", "undo-bias+sma"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["ensemble", "fo-s-mldg+mixup+ema", "undo-bias+sma", *mark_all(["agg", "undo-bias"], pytest.mark.soak)],
+)
 def test_a_matrix_of_numbers_under_any_algorithm(algorithm, tmp_path):
     draw = np.random.default_rng(2)
     x, y, domains = draw.standard_normal((60, 4)), np.arange(60) % 3, np.arange(60) // 20

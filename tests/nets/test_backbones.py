@@ -180,7 +180,10 @@ CASES += [(name, "recalibrate") for name in NETS if name not in WITHOUT_BATCHNOR
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "policy"), CASES)
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [pytest.param(*case, marks=pytest.mark.soak if case[0] == "resnet50" else ()) for case in CASES],
+)
 def test_stacked_gradients_are_those_of_ordinary_training(name: str, policy: str):
     make, shape = NETS[name]
     generator = torch.Generator().manual_seed(0)
