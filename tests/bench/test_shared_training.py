@@ -194,6 +194,7 @@ def test_workers_give_the_same_records_as_one_process(tmp_path: Path, records: d
 
 
 @pytest.mark.ray
+@pytest.mark.soak
 def test_ray_gives_the_same_records_as_one_process(tmp_path: Path, records: dict[str, Record]) -> None:
     pytest.importorskip("ray", reason="Ray is not installed here.")
     words = ["bench", "--algorithms", ",".join(FOUR), "--held-out", "0,75", "--trials", "2", "--steps", "20"]
