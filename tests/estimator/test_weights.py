@@ -7,7 +7,11 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from sklearn import config_context
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -152,6 +156,28 @@ def test_classic_models_get_the_weights_as_their_own(hospitals):
     z = (numbers - numbers.mean()) / numbers.std(ddof=0)
     own = LogisticRegression(C=1.0).fit(z, y, sample_weight=weight / weight.mean())
     assert model.predict_proba(numbers) == pytest.approx(own.predict_proba(z), abs=0.02)
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_the_last_step_of_a_pipeline_gets_the_weights(hospitals, routing):
+    x, y, domains = hospitals
+    numbers = x[["age", "pressure", "visits"]].fillna(50.0)
+    weight = np.random.default_rng(0).integers(1, 4, len(y))
+    found = []
+    with config_context(enable_metadata_routing=routing):
+        for own in (LogisticRegression(), make_pipeline(FunctionTransformer(), LogisticRegression())):
+            model = quick(own).fit(numbers, y, domains=domains, sample_weight=weight)
+            found.append(model.predict_proba(numbers))
+        plain = quick(LogisticRegression()).fit(numbers, y, domains=domains).predict_proba(numbers)
+    assert found[0] == pytest.approx(found[1], abs=1e-9)
+    assert np.abs(found[0] - plain).max() > 1e-3
+
+
+def test_a_pipeline_whose_last_step_weighs_nothing_refuses_weights(hospitals):
+    x, y, domains = hospitals
+    own = make_pipeline(FunctionTransformer(), KNeighborsClassifier())
+    with pytest.raises(UsageError, match="weighs no rows"):
+        quick(own).fit(x, y, domains=domains, sample_weight=np.arange(1, len(y) + 1))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
+from sklearn import config_context
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import ConvergenceWarning
@@ -92,8 +93,9 @@ class EstimatorLearner(ArrayLearner):
         labels = np.unique(y) if classes else np.empty(0, np.int64)
         if classes and len(labels) == 1:  # which most estimators refuse
             estimator = DummyClassifier()
-        weights = {} if weight is None else {"sample_weight": weight}
-        with threadpool_limits(1), warnings.catch_warnings():
+        weights = {} if weight is None else {_name_weights(estimator): weight}
+        routing = config_context(enable_metadata_routing=False)  # a pipeline then takes weights by the step's name
+        with threadpool_limits(1), warnings.catch_warnings(), routing:
             warnings.simplefilter("ignore", ConvergenceWarning)
             estimator.fit(x.astype(np.float64), y, **weights)
         return FittedEstimator(estimator, labels, classes)
@@ -191,7 +193,13 @@ def name_estimator(estimator: Any) -> str:
 
 
 def _takes_weights(estimator: Any) -> bool:
-    return not isinstance(estimator, Pipeline) and has_fit_parameter(estimator, "sample_weight")
+    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    return hasattr(last, "fit") and has_fit_parameter(last, "sample_weight")
+
+
+def _name_weights(estimator: Any) -> str:
+    """Name the weights of rows as `fit` takes them: those of a pipeline go to its last step."""
+    return f"{estimator.steps[-1][0]}__sample_weight" if isinstance(estimator, Pipeline) else "sample_weight"
 
 
 def pack_estimator(predict: FittedEstimator) -> Packed:
