@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import io
+import json
 import warnings
+import zipfile
 from typing import Any
 
 from seqdg.base.errors import UsageError
+
+SCHEMA, IDENTITY = "schema.json", "__id__"  # skops's names of the list of what a file holds, and of an object's number
 
 
 def check_skops() -> None:
@@ -31,7 +36,36 @@ def write_skops(estimator: Any) -> bytes:
             f"A model of {name} holds {', '.join(foreign)}, and only scikit-learn's own classes are saved, so that "
             "loading a model never runs foreign code. Keep the object in this process, or take another candidate."
         )
-    return content
+    return _make_repeatable(content)
+
+
+def _make_repeatable(content: bytes) -> bytes:
+    """Number objects in the order in which they are listed, in place of their addresses in memory, and leave the time
+    out, so that the same model is the same bytes."""
+    numbers: dict[Any, int] = {}
+    files: dict[str, str] = {}
+
+    def renumber(node: Any) -> Any:
+        if isinstance(node, list):
+            return [renumber(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        found = {key: renumber(value) for key, value in node.items()}
+        if "__loader__" in node and isinstance(node.get(IDENTITY), int):
+            found[IDENTITY] = numbers.setdefault(node[IDENTITY], len(numbers) + 1)
+        if "__loader__" in node and node.get("file") in names:
+            name = node["file"]
+            found["file"] = files.setdefault(name, f"{len(files) + 1}.{name.rpartition('.')[2]}")
+        return found
+
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as given, zipfile.ZipFile(out, "w") as made:
+        names = set(given.namelist()) - {SCHEMA}
+        schema = renumber(json.loads(given.read(SCHEMA)))
+        for name in (*files, *sorted(names - set(files))):
+            made.writestr(zipfile.ZipInfo(files.get(name, name)), given.read(name))
+        made.writestr(zipfile.ZipInfo(SCHEMA), json.dumps(schema))
+    return out.getvalue()
 
 
 def read_skops(content: bytes) -> Any:

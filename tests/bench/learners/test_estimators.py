@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -217,6 +218,16 @@ def test_only_what_is_of_scikit_learn_is_written_and_read():
     assert not is_of_sklearn("sklearn.no_module.Tree")
     assert not is_of_sklearn("os.system")
     assert not is_of_sklearn("sklearn.utils.fixes.os"), "a module of another package"
+
+
+@pytest.mark.parametrize("name", ["logistic", "random-forest", "hist-gradient-boosting"])
+def test_the_same_model_is_the_same_bytes(name, monkeypatch):
+    x, y, domain = make_rows()
+    one, other = (fit(name, x, y, domain, 3).estimator for _ in range(2))
+    first = write_skops(one)
+    monkeypatch.setattr(time, "localtime", lambda *_: time.gmtime(10**9))
+    assert write_skops(other) == first
+    assert np.array_equal(read_skops(first).predict_proba(x), one.predict_proba(x))
 
 
 def test_without_skops_a_sentence_names_the_extra(monkeypatch):
