@@ -122,6 +122,11 @@ def test_a_column_that_differs_by_case_or_spaces_is_suggested(tmp_path, words, s
     assert sentence in refused(fit(make_patients(), tmp_path, *words))
 
 
+def test_a_column_to_predict_from_that_differs_by_case_is_suggested(model, tmp_path):
+    said = refused(predict(model, make_patients().rename(columns={"age": "AGE"}), tmp_path))
+    assert "There is no column of the input 'age'. Did you mean 'AGE'?" in said
+
+
 def test_a_table_without_a_column_of_domains_is_refused(tmp_path):
     make_patients().to_csv(tmp_path / "t.csv", index=False)
     said = refused(seqdg("fit", tmp_path / "t.csv", "--label", "ill", *QUICK, "--out", tmp_path / "m"))

@@ -25,6 +25,7 @@ from seqdg.data.image_folder import SUFFIXES
 from seqdg.data.tables import STANDARD, TableFile, TableFormat, TableWriter, is_table, open_table
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import Model, compute_softmax
+from seqdg.estimator.preprocessing import make_missing_error
 from seqdg.training.metrics import compute_metrics
 from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
 
@@ -174,6 +175,9 @@ def _predict_table(
     preprocessing, label = model.input.preprocessing, model.facts.get("label")
     kept = _choose_ids(model, table, ids, tally)
     wanted = list(preprocessing.names if preprocessing.named else [n for n in table.names if n not in kept])
+    lacking = [name for name in wanted if name not in table.names]
+    if lacking and len(lacking) < len(wanted):
+        raise make_missing_error(lacking, [name for name in table.names if name not in (label, *kept)])
     labels = [label] if label else []
     numeric = [
         *preprocessing.numeric,

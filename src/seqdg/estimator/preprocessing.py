@@ -7,9 +7,8 @@ is there; a missing word, or one never seen in training, is 0 in all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -61,7 +60,7 @@ class Preprocessing:
         columns = dict(zip(self._match_names(frame), frame.columns, strict=True))
         for name in self.names:
             if name not in columns:
-                raise _make_missing_error([n for n in self.names if n not in columns], columns)
+                raise make_missing_error([n for n in self.names if n not in columns], columns)
         columns = {name: drop_gap_words(values, self.na) for name, values in columns.items() if name in self.names}
         raw = np.empty((len(frame), len(self.numeric)))
         plain = len(self.numeric) - len(PARTS) * len(self.dates)
@@ -175,7 +174,8 @@ def check_finite(name: str, values: Column) -> Column:
     return values
 
 
-def _make_missing_error(missing: Sequence[str], columns: Mapping[str, Any]) -> UsageError:
+def make_missing_error(missing: Sequence[str], columns: Collection[str]) -> UsageError:
+    """Say which columns that the model reads are missing, and which there are."""
     if len(missing) == 1:
         return unknown("column of the input", missing[0], columns)
     return UsageError(
