@@ -225,8 +225,8 @@ def fit_and_estimate(
     try:
         comparison = compare(
             X, y, domains, [estimator.algorithm if own else recipe.name], settings, estimator=estimator, seeds=seeds,
-            rules=(SOURCE_VAL,), baseline=None, workers=workers, show=show, executor=executor, address=address,
-            runs=runs, say=say,
+            rules=(SOURCE_VAL,), nested=False, baseline=None, workers=workers, show=show, executor=executor,
+            address=address, runs=runs, say=say,
         )  # fmt: skip
     except UsageError as error:
         return estimator.fit(X, y, domains=domains), str(error)
