@@ -134,7 +134,7 @@ def test_the_lists_show_wrappers():
         "+mixup", "+sagm", "+sam", "+lp", "+ema", "+sma", "+swad",
     ]  # fmt: skip
     found = json.loads(seqdg("list", "wrappers", "--json").stdout)
-    assert {"name": "+ema", "settings": {"decay": "0.99"}}.items() <= next(
+    assert {"name": "+ema", "settings": {"decay": "0.99", "grows": "false"}}.items() <= next(
         e.items() for e in found if e["name"] == "+ema"
     )
 

@@ -126,11 +126,11 @@ def test_an_interruption_inside_an_evaluation_is_heard_once(tmp_path: Path, data
     whole, keep, calls = run(dataset, jobs), Keep(Folder(tmp_path), 3600.0), []
     evaluate = running.evaluate_stack
 
-    def interrupted(*others):
+    def interrupted(*others, **named):
         calls.append(1)
         if len(calls) == call + 1:
             raise KeyboardInterrupt
-        return evaluate(*others)
+        return evaluate(*others, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(running, "evaluate_stack", interrupted)

@@ -99,9 +99,8 @@ def _check_criterion(records: Sequence[Record], criterion: str) -> None:
         scope = CRITERIA[criterion].scope
         why = f"it is recorded for {scope} alone" if scope else "it was made without it"
         numbers = [name for name, unit in CRITERIA.items() if unit.is_of_numbers and name != criterion]
-        instead = (
-            "" if CRITERIA[criterion].is_of_numbers else f"; where numbers are predicted, of: {', '.join(numbers)}"
-        )
+        alone = CRITERIA[criterion].is_of_numbers or is_imported(lacking[0])
+        instead = "" if alone else f"; where numbers are predicted, of: {', '.join(numbers)}"
         raise UsageError(f"This run has no {criterion}: {why}. Choose one of: {others}{instead}.")
 
 

@@ -76,7 +76,8 @@ class DomainBedClass(Learner):
             raise UsageError(f"{draft.count} candidates were asked for, but at least 1 is needed.")
         defaults = checkout.read_defaults(self.short, draft.shape)
         # A file with the settings of a trial has its whole training, also what is recorded as plain.
-        table = {k: v for k, v in draft.table.items() if k in defaults or k not in PLAIN or v != PLAIN[k]}
+        plain = {k: v for k, v in {**vars(Protocol()), **PLAIN}.items() if k not in (*TRAINING, *defaults)}
+        table = {k: v for k, v in draft.table.items() if k not in plain or v != plain[k]}
         given = {**{k: format_value(v) for k, v in table.items()}, **draft.settings}
         self._check_names(given, defaults)
         drawn = [checkout.draw_settings(self.short, draft.shape, i) for i in range(1, draft.count)]
