@@ -15,7 +15,8 @@ import seqdg
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?")
-POINTS = 10.0  # by which a figure may differ on another make of CPU: a short training of a small net swings by seven
+POINTS = 6.0  # by which a percentage may differ on another machine: rounding changes which step is chosen
+SHORT = ("75 degrees", 10.0)  # the same for a net of few steps, which swings by seven between makes of CPU
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -57,8 +58,9 @@ def assert_alike(shown: str, printed: str) -> None:
         pairs = zip(NUMBER.findall(line), NUMBER.findall(other), strict=False)
         if "p = " in line or "agree to" in line or "ALGORITHM was chosen" in " ".join(words(line)):
             continue
+        points = SHORT[1] if line.startswith(SHORT[0]) else POINTS
         for a, b in pairs:
-            assert abs(float(a) - float(b)) <= (POINTS if "." in a else 0), f"shown:\n{line}\nprinted:\n{other}"
+            assert abs(float(a) - float(b)) <= (points if "." in a else 0), f"shown:\n{line}\nprinted:\n{other}"
 
 
 @pytest.mark.slow
