@@ -40,21 +40,24 @@ from seqdg.results.record import FAILED, Record
 from seqdg.results.select import average_finite, select_step
 
 ALGORITHMS = ("agg", "agg+ema", "agg+ema.grows=False", "fo-s-mldg", "fo-s-mldg+ema", "fo-s-mldg+ema.grows=False")
-BASE: dict[str, Any] = {"steps": 500, "hidden": (64, 32), "lr": 0.003, "evaluations": 5}
+BASE: dict[str, Any] = {"steps": 500, "hidden": (64, 32), "lr": 0.003, "evaluations": 5, "scaling": "quantile"}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "64,32; 500 steps; lr 0.003; standard": {},
-    "quantile scaling": {"scaling": "quantile"},
+    "64,32; 500 steps; lr 0.003; quantiles": {},
+    "standard scaling": {"scaling": "standard"},
     "hidden 32": {"hidden": (32,)},
     "hidden 128,64": {"hidden": (128, 64)},
     "hidden 256,128": {"hidden": (256, 128)},
     "1000 steps": {"steps": 1000},
     "2000 steps": {"steps": 2000},
+    "4000 steps": {"steps": 4000},
+    "256,128; 2000 steps": {"hidden": (256, 128), "steps": 2000},
     "lr 0.001": {"lr": 0.001},
     "lr 0.01": {"lr": 0.01},
     "4 members": {"members": 4},
+    "8 members": {"members": 8},
     "4 domains a step": {"domains_per_step": 4},
 }
-QUICK = ("quantile scaling", "hidden 128,64", "4 members")
+QUICK = ("standard scaling", "hidden 128,64", "4 members")
 SOME = 8  # domains that a step meets of many
 MANY = 8  # domains, above which they are held out in parts, and a step meets some of them
 PARTS = 4
