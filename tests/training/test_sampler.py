@@ -44,6 +44,18 @@ def test_rows_come_in_the_order_of_the_path_and_from_its_domains(rows, domains):
             assert set(numbers.tolist()) <= set(rows[source].tolist())
 
 
+@pytest.mark.parametrize(("rows", "domains"), [(ROWS, 0), (MANY, 6)])
+def test_a_fixed_path_meets_the_same_domains_and_rows_in_the_order_of_the_data_set(rows, domains):
+    paths, drawn, keys = draw(3, rows, 4, 0, 40, domains)
+    sampler = Sampler([3], [rows], 4, domains, path="fixed")
+    fixed_paths, fixed_rows, fixed_keys = (d[:, 0] for d in sampler.draw(0, 40))
+    order = paths.argsort(1)
+    assert torch.equal(fixed_paths, paths.gather(1, order)) and not torch.equal(fixed_paths, paths)
+    for got, of_step, place in zip(fixed_rows, drawn, order, strict=True):
+        assert torch.equal(got, of_step[place])
+    assert torch.equal(fixed_keys, keys)
+
+
 def test_a_path_meets_every_source_once():
     assert all(sorted(path.tolist()) == [0, 1, 2] for path in draw(0, ROWS, 4, 0, 50)[0])
 

@@ -178,6 +178,23 @@ def test_the_rate_of_a_sum_over_domains_is_divided_by_those_of_a_step():
     assert choose_rate(draft, build("fo-s-mldg")) == pytest.approx(0.3)
 
 
+def test_a_fixed_path_changes_a_sequential_training_and_leaves_one_that_treats_domains_alike():
+    def train(name, path):
+        settings = [f"{name}.{s}" for s in (f"path={path}", "batch=4", "precision=float64")]
+        planned = make_plan(Request(algorithms=[name], held_out=["0"], trials=1, steps=6, settings=settings))
+        stack = build_stack(planned.groups[0], TASK, torch.device("cpu"), sets_precision=False)
+        return torch.cat([p.flatten() for p in stack.advance(stack.start(), 6).params.values()])
+
+    assert not torch.allclose(train("fo-s-mldg", "random"), train("fo-s-mldg", "fixed"), rtol=1e-6)
+    assert torch.allclose(train("agg", "random"), train("agg", "fixed"), rtol=1e-9, atol=1e-12)
+
+
+def test_an_unknown_path_is_refused_and_a_random_one_changes_no_key():
+    assert "path" not in describe_fields(Protocol())
+    with pytest.raises(UsageError, match="random, fixed"):
+        Protocol(path="sorted")
+
+
 def test_domains_per_step_changes_no_key_while_it_is_0():
     assert "domains_per_step" not in describe_fields(Protocol())
     assert describe_fields(Protocol(domains_per_step=6))["domains_per_step"] == 6

@@ -23,6 +23,7 @@ from seqdg.training.run_stack import Keep
 TRAINING = (
     "steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision",
     "schedule", "warmup", "drop_every", "drop", "domains_per_step", "members", "loss",
+    "path",
 )  # fmt: skip
 Tick = Callable[[int], None]  # hears how many steps have been taken
 

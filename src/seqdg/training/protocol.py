@@ -23,6 +23,7 @@ SPLITS = ("random", "official")
 TESTS = ("whole", "split")
 PRECISIONS = ("float32", "tf32", "bf16", "float64")
 SCHEDULES = ("constant", "cosine", "steps")
+PATHS = ("random", "fixed")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Protocol:
     # neither trained on nor tested, but may choose. Empty: the split is not fixed.
     train_domains: tuple[str, ...] = added_field(())
     validation_domains: tuple[str, ...] = added_field(())
+    path: str = added_field("random")  # in which order a step visits the domains; fixed: in that of the data set
 
     def __post_init__(self) -> None:
         for name in ("train_domains", "validation_domains"):
@@ -72,6 +74,7 @@ class Protocol:
             ("schedule", SCHEDULES),
             ("scaling", SCALINGS),
             ("loss", (AUTO, *NUMBER_LOSSES)),
+            ("path", PATHS),
         ):
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)

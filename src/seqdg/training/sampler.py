@@ -53,6 +53,8 @@ class Sampler:
     rows: the training rows of every source of every trial.
     batch: rows of a minibatch.
     domains: how many sources a step has; 0: all.
+    path: `random` shuffles the sources of a step; `fixed` leaves them in the order of the data set. The rows that a step
+        draws of a source are the same.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class Sampler:
         batch: int,
         domains: int = 0,
         device: torch.device | str = "cpu",
+        path: str = "random",
     ) -> None:
         self.batch, self.sources, self.device = batch, len(rows[0]), torch.device(device)
+        self.is_fixed = path == "fixed"
         self.domains = domains or self.sources
         self.round = self.sources // self.domains
         table, places = _concatenate(rows)
@@ -87,6 +91,7 @@ class Sampler:
         step = torch.arange(start, stop, device=self.device).reshape(-1, 1, 1)
         key, order = self._draw_keys(step)
         domain = order if self.domains == self.sources else self._choose_domains(step, order)
+        domain = domain.sort(dim=-1).values if self.is_fixed else domain
         parts = map(self._draw_rows, torch.split(step, self._block), torch.split(domain, self._block))
         drawn = Draws(domain, torch.cat(list(parts)), key)
         if len(self._which) == len(self._first_source):

@@ -95,7 +95,8 @@ class Stack:
         self.optimizer = OPTIMIZERS[choose_optimizer(self.algorithm, self.protocol)]
         seeds, rows = [job.seed for job in jobs], [job.split.train for job in jobs]
         domains = self.protocol.count_domains(len(rows[0]))
-        self.upcoming = Upcoming(sampler or Sampler(seeds, rows, self.protocol.batch, domains, inputs.device))
+        p = self.protocol
+        self.upcoming = Upcoming(sampler or Sampler(seeds, rows, p.batch, domains, inputs.device, p.path))
         # What all trials have the same stays a plain number: arithmetic with it needs less than with a tensor.
         self.numbers = self._stack_numbers([collect_numbers(job.algorithm) for job in jobs])
         self.rates = self._stack_rates()
