@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 
-from seqdg.nets import Net, alexnet, initialize, mlp, resnet18, resnet50
+from seqdg.nets import Net, NetSpec, alexnet, build_net, initialize, mlp, resnet18, resnet50, resnet50_v1
 from seqdg.nets.efficientnet_lite import SameConv2d, efficientnet_lite0
 
 Shapes = dict[str, tuple[int, ...]]
@@ -72,6 +74,31 @@ def test_resnet50_has_the_names_shapes_and_count_of_torchvision():
     assert count(net) == 25_557_032
 
 
+def test_the_original_resnet50_has_the_same_names_and_shapes():
+    assert shapes(on_meta(resnet50_v1)) == shapes(on_meta(resnet50))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("resnet18", "resnet18_imagenet_rebuilt_fp16.safetensors"),
+        ("resnet50-v1", "resnet50_v1_imagenet_fp16.safetensors"),
+    ],
+)
+def test_public_weights_fill_a_resnet_but_for_its_head(name: str, file: str, shared_data: Path):
+    if not (shared_data / file).is_file():
+        pytest.skip(f"{file} is not among the real data.")
+    stored = safetensors.torch.load_file(shared_data / file)
+    spec = NetSpec(name, pretrained=True, weights=shared_data / file)
+    net = build_net(spec, (3, 64, 64), 7, torch.Generator().manual_seed(0))
+    filled = {key: value for key, value in net.module.state_dict().items() if not key.startswith("fc.")}
+    for key, value in filled.items():
+        assert key.endswith("num_batches_tracked") or torch.equal(value, stored[key].to(value.dtype)), key
+    images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    assert net.module.eval()(net.normalization(images)).shape == (2, 7)
+
+
 def test_alexnet_has_the_names_shapes_and_count_of_torchvision():
     net = on_meta(alexnet)
     weights: Shapes = {
@@ -95,8 +122,8 @@ def test_efficientnet_lite0_has_the_published_count():
 
 
 def test_the_halvings_of_a_resnet_are_where_torchvision_has_them():
-    """In the 3x3 convolution of a bottleneck, not in its first 1x1; a weight file cannot tell."""
-    blocks = [(on_meta(resnet18), "conv1"), (on_meta(resnet50), "conv2")]
+    """In the 3x3 convolution of a bottleneck, not in its first 1x1 as in the paper; a weight file cannot tell."""
+    blocks = [(on_meta(resnet18), "conv1"), (on_meta(resnet50), "conv2"), (on_meta(resnet50_v1), "conv1")]
     for net, halving in blocks:
         strides = {n: m.stride for n, m in net.named_modules() if isinstance(m, nn.Conv2d) and m.stride == (2, 2)}
         expected = {"conv1"}

@@ -13,7 +13,7 @@ from seqdg.nets.net import Criterion, Net
 from seqdg.nets.normalization import IMAGENET, Normalization, expand_channels
 from seqdg.nets.points import Point
 from seqdg.nets.recompute import RecomputingNet
-from seqdg.nets.resnet import resnet18, resnet50
+from seqdg.nets.resnet import resnet18, resnet50, resnet50_v1
 from seqdg.nets.weights import initialize, load_weights, read_weights
 
 __all__ = [
@@ -41,4 +41,5 @@ __all__ = [
     "read_weights",
     "resnet18",
     "resnet50",
+    "resnet50_v1",
 ]

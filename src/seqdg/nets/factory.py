@@ -18,7 +18,7 @@ from seqdg.nets.alexnet import alexnet
 from seqdg.nets.convnet import convnet
 from seqdg.nets.normalization import IMAGENET, LITE0, Normalization
 from seqdg.nets.points import Point
-from seqdg.nets.resnet import resnet18, resnet50
+from seqdg.nets.resnet import resnet18, resnet50, resnet50_v1
 from seqdg.nets.weights import initialize, load_weights
 
 
@@ -58,6 +58,7 @@ class Backbone:
 BACKBONES = {
     "resnet18": Backbone(resnet18, IMAGENET, 1, "torchvision's resnet18-f37072fd.pth"),
     "resnet50": Backbone(resnet50, IMAGENET, 1, "torchvision's resnet50-0676ba61.pth"),
+    "resnet50-v1": Backbone(resnet50_v1, IMAGENET, 1, "that of Keras under torchvision's names"),
     "alexnet": Backbone(alexnet, IMAGENET, 63, "torchvision's alexnet-owt-7be5be79.pth", dropout=0.5),
     "efficientnet-lite0": Backbone(
         efficientnet_lite.efficientnet_lite0,

@@ -1,7 +1,8 @@
 """ResNet-18 and ResNet-50 (He et al., CVPR 2016) under torchvision's parameter names, so that its weight files load.
 
-As in torchvision, a bottleneck that halves the resolution does so in its 3x3 convolution ("ResNet v1.5"). No layer
-works in place: `torch.func` keeps every intermediate value.
+As in torchvision, a bottleneck that halves the resolution does so in its 3x3 convolution ("ResNet v1.5"); that of
+`resnet50_v1` does so in its first 1x1 convolution, as in the paper and in Keras. No layer works in place: `torch.func`
+keeps every intermediate value.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ class Bottleneck(nn.Module):
     """A 3x3 convolution between two 1x1 ones, beside a shortcut; four times as wide outside as inside."""
 
     expansion = 4
+    strides_first = False  # whether the first convolution halves the resolution, and not the second
 
     def __init__(self, inputs: int, width: int, stride: int, downsample: nn.Module | None) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        first, second = (stride, 1) if self.strides_first else (1, stride)
+        self.conv1 = nn.Conv2d(inputs, width, 1, stride=first, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(width, width, 3, stride=second, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, width * self.expansion, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(width * self.expansion)
@@ -54,6 +57,12 @@ class Bottleneck(nn.Module):
         x = F.relu(self.bn2(self.conv2(x)))
         x = self.bn3(self.conv3(x))
         return F.relu(x + shortcut)
+
+
+class FirstBottleneck(Bottleneck):
+    """The bottleneck of the paper: its first 1x1 convolution halves the resolution."""
+
+    strides_first = True
 
 
 class ResNet(nn.Module):
@@ -102,3 +111,7 @@ def resnet18(classes: int, dropout: float = 0.0) -> ResNet:
 
 def resnet50(classes: int, dropout: float = 0.0) -> ResNet:
     return ResNet(Bottleneck, (3, 4, 6, 3), classes, dropout)
+
+
+def resnet50_v1(classes: int, dropout: float = 0.0) -> ResNet:
+    return ResNet(FirstBottleneck, (3, 4, 6, 3), classes, dropout)

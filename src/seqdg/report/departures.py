@@ -66,7 +66,8 @@ def _compare_nets(paper: Table, records: Sequence[Record]) -> str | None:
 
 def describe_net(net: Table) -> str:
     """`mlp 2000 with BatchNorm`, `ResNet-18 from ImageNet weights`"""
-    name = str({"resnet18": "ResNet-18", "resnet50": "ResNet-50", "alexnet": "AlexNet"}.get(net["name"], net["name"]))
+    titles = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "resnet50-v1": "ResNet-50 v1", "alexnet": "AlexNet"}
+    name = str(titles.get(net["name"], net["name"]))
     if net["name"] != "mlp":
         return name + (" from ImageNet weights" if net.get("weights") else "")
     layers = "-".join(str(width) for width in net.get("hidden", ()))
