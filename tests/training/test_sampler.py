@@ -50,7 +50,8 @@ def test_a_fixed_path_meets_the_same_domains_and_rows_in_the_order_of_the_data_s
     sampler = Sampler([3], [rows], 4, domains, path="fixed")
     fixed_paths, fixed_rows, fixed_keys = (d[:, 0] for d in sampler.draw(0, 40))
     order = paths.argsort(1)
-    assert torch.equal(fixed_paths, paths.gather(1, order)) and not torch.equal(fixed_paths, paths)
+    assert torch.equal(fixed_paths, paths.gather(1, order))
+    assert not torch.equal(fixed_paths, paths)
     for got, of_step, place in zip(fixed_rows, drawn, order, strict=True):
         assert torch.equal(got, of_step[place])
     assert torch.equal(fixed_keys, keys)

@@ -110,8 +110,8 @@ class StackLearner(Learner):
             trial.data, trial.net, trial.batchnorm, trial.weights, trial.size, trial.augment, len(trial.held_out),
             training.algorithm, describe_shape(algorithm), tuple(end_stages(algorithm, p.steps)),
             choose_optimizer(algorithm, p), p.split, p.validation, p.test, p.steps, p.batch, p.evaluations, p.precision,
-            p.domains_per_step, p.members, p.calibrate, p.scaling, p.train_domains, p.validation_domains, p.loss, p.path,
-            None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
+            p.domains_per_step, p.members, p.calibrate, p.scaling, p.train_domains, p.validation_domains, p.loss,
+            p.path, None if task.class_weight is None else (trial.held_out, p.split == "random" and trial.seed),
         )  # fmt: skip
 
     def count_steps(self, trial: Trial) -> int:

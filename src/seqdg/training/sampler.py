@@ -53,8 +53,8 @@ class Sampler:
     rows: the training rows of every source of every trial.
     batch: rows of a minibatch.
     domains: how many sources a step has; 0: all.
-    path: `random` shuffles the sources of a step; `fixed` leaves them in the order of the data set. The rows that a step
-        draws of a source are the same.
+    path: `random` shuffles the sources of a step; `fixed` leaves them in the order of the data set. The rows that a
+        step draws of a source are the same.
     """
 
     def __init__(
