@@ -134,3 +134,22 @@ def test_held_out_rows_are_judged_with_the_temperature_of_the_sources():
 def test_what_is_neither_true_nor_false_is_refused():
     with pytest.raises(UsageError, match="calibrate is 3"):
         Protocol(calibrate=3)  # type: ignore[arg-type]
+
+
+def test_weighted_rows_are_summed_as_many_as_they_are_worth():
+    z, y = draw_rows(1, 40, seed=1)
+    weight = torch.rand(1, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).round(decimals=1)
+    every = torch.ones(1, 40, dtype=torch.bool)
+    found = float(fit_temperature(3 * z, y, every, weight)[0])
+
+    def measure_weighted(temperature):
+        total, worth = 0.0, float(weight.sum() / (weight**2).sum())
+        for row, label, w in zip(3 * z[0], y[0], weight[0], strict=True):
+            odds = [np.exp(float(v) / temperature) for v in row]
+            total -= worth * float(w) * np.log(odds[label] / sum(odds))
+        return total + np.log(temperature) ** 2 / (2 * DEVIATION**2)
+
+    assert measure_weighted(found) < min(measure_weighted(found * factor) for factor in (0.999, 1.001))
+    equal = torch.full((1, 40), 0.25, dtype=torch.float64)
+    torch.testing.assert_close(fit_temperature(3 * z, y, every, equal), fit_temperature(3 * z, y, every))
+    assert found != pytest.approx(float(fit_temperature(3 * z, y, every)[0]), rel=1e-3)

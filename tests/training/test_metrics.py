@@ -21,28 +21,63 @@ from seqdg.results.store import Store
 from seqdg.training.metrics import METRICS, Groups, compute_metrics
 
 
+@pytest.mark.parametrize("is_weighted", [False, True])
 @pytest.mark.parametrize("classes", [2, 4])
-def test_metrics_are_those_of_scikit_learn_on_the_rows_that_the_mask_keeps(classes):
+def test_metrics_are_those_of_scikit_learn_on_the_rows_that_the_mask_keeps(classes, is_weighted):
     generator = torch.Generator().manual_seed(classes)
     logits = torch.randn(3, 50, classes, generator=generator).round(decimals=1)  # ties on purpose
     y = torch.randint(0, classes, (3, 50), generator=generator)
     lengths = torch.tensor([50, 31, 12])
     mask = torch.arange(50) < lengths[:, None]
-    found = compute_metrics(logits, y, mask)
+    weight = torch.randint(0, 1000, (3, 50), generator=generator) / 100 if is_weighted else None
+    found = compute_metrics(logits, y, mask, weight=weight)
     for t, n in enumerate(lengths):
         p, truth = logits[t, :n].double().softmax(-1).numpy(), y[t, :n].numpy()
         guess = logits[t, :n].argmax(-1).numpy()
-        assert found["accuracy"][t].item() == pytest.approx(accuracy_score(truth, guess))
-        assert found["balanced_accuracy"][t].item() == pytest.approx(balanced_accuracy_score(truth, guess))
-        assert found["log_loss"][t].item() == pytest.approx(log_loss(truth, p, labels=range(classes)))
+        known = {"sample_weight": None if weight is None else weight[t, :n].numpy()}
+        assert found["accuracy"][t].item() == approximately(accuracy_score(truth, guess, **known))
+        assert found["balanced_accuracy"][t].item() == approximately(balanced_accuracy_score(truth, guess, **known))
+        assert found["log_loss"][t].item() == approximately(log_loss(truth, p, labels=range(classes), **known))
         occurring = np.unique(truth)  # as WILDS: a class that is only guessed costs others their precision alone
-        f1 = f1_score(truth, guess, labels=occurring, average="macro", zero_division=0)
-        assert found["macro_f1"][t].item() == pytest.approx(f1)
-        recalls = recall_score(truth, guess, labels=occurring, average=None)
-        assert found["worst_class"][t].item() == pytest.approx(min(recalls))
+        f1 = f1_score(truth, guess, labels=occurring, average="macro", zero_division=0, **known)
+        assert found["macro_f1"][t].item() == approximately(f1)
+        recalls = recall_score(truth, guess, labels=occurring, average=None, **known)
+        assert found["worst_class"][t].item() == approximately(min(recalls))
         if classes == 2:
-            assert found["auroc"][t].item() == pytest.approx(roc_auc_score(truth, p[:, 1]))
+            assert found["auroc"][t].item() == approximately(roc_auc_score(truth, p[:, 1], **known))
     assert ("auroc" in found) == (classes == 2)
+
+
+def approximately(value):
+    return pytest.approx(value, rel=1e-5)  # weights are rounded to a millionth
+
+
+@pytest.mark.parametrize("classes", [2, 7])
+def test_whole_weights_are_repeated_rows_in_every_metric(classes):
+    g = torch.Generator().manual_seed(0)
+    logits, y = torch.randn(1, 40, classes, generator=g), torch.randint(0, classes, (1, 40), generator=g)
+    number, weight = torch.randint(0, 4, (1, 40), generator=g), torch.randint(0, 4, (1, 40), generator=g)
+    copies = torch.repeat_interleave(torch.arange(40), weight[0])
+    mask = torch.ones(1, 40, dtype=torch.bool)
+    found = compute_metrics(logits, y, mask, Groups(number, 4), weight=weight.double())
+    repeated = compute_metrics(
+        logits[:, copies], y[:, copies], mask[:, :1].expand(1, len(copies)), Groups(number[:, copies], 4)
+    )
+    assert found.keys() == repeated.keys()
+    for name, value in found.items():
+        assert value.item() == approximately(repeated[name].item()), name
+
+
+def test_weights_of_rows_do_not_depend_on_their_scale_and_equal_ones_change_no_bit():
+    g = torch.Generator().manual_seed(0)
+    logits, y = torch.randn(2, 40, 3, generator=g), torch.randint(0, 3, (2, 40), generator=g)
+    mask, weight = torch.arange(40) < torch.tensor([[40], [23]]), torch.rand(2, 40, generator=g)
+    plain = compute_metrics(logits, y, mask)
+    equal = compute_metrics(logits, y, mask, weight=torch.full((2, 40), 0.3))
+    one, scaled = (compute_metrics(logits, y, mask, weight=weight * by) for by in (1.0, 1024.0))
+    for name, value in plain.items():
+        assert value.tolist() == equal[name].tolist()
+        assert one[name].tolist() == scaled[name].tolist()
 
 
 def test_calibration_error_is_the_mean_gap_between_confidence_and_accuracy_over_bins():

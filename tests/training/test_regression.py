@@ -83,20 +83,28 @@ def test_huber_is_squared_near_zero_and_absolute_far_away():
     assert float(huber(large, zero)) == pytest.approx(float(absolute(large, zero)), rel=1e-6)
 
 
-def test_metrics_are_those_of_scikit_learn_on_the_rows_that_the_mask_keeps():
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_metrics_are_those_of_scikit_learn_on_the_rows_that_the_mask_keeps(is_weighted):
     draw = torch.Generator().manual_seed(1)
     y = 1000 + 50 * torch.randn(3, 40, dtype=torch.float64, generator=draw)
     guess = y + 20 * torch.randn(3, 40, dtype=torch.float64, generator=draw)
     lengths = (40, 23, 2)
     mask = torch.arange(40) < torch.tensor(lengths)[:, None]
-    found = compute_metrics(guess.unsqueeze(-1), y, mask)
+    weight = torch.randint(1, 9, (3, 40), generator=draw).double() if is_weighted else None
+    found = compute_metrics(guess.unsqueeze(-1), y, mask, weight=weight)
     assert list(found) == ["rmse", "mae", "r2", "pearson"]
+    close = 1e-5 if is_weighted else 1e-12  # weights are rounded to a millionth
     for t, n in enumerate(lengths):
         truth, said = y[t, :n].numpy(), guess[t, :n].numpy()
-        assert found["rmse"][t].item() == pytest.approx(root_mean_squared_error(truth, said), rel=1e-12)
-        assert found["mae"][t].item() == pytest.approx(mean_absolute_error(truth, said), rel=1e-12)
-        assert found["r2"][t].item() == pytest.approx(r2_score(truth, said), rel=1e-12)
-        assert found["pearson"][t].item() == pytest.approx(np.corrcoef(truth, said)[0, 1], rel=1e-10)
+        w = None if weight is None else weight[t, :n].numpy()
+        rmse = root_mean_squared_error(truth, said, sample_weight=w)
+        assert found["rmse"][t].item() == pytest.approx(rmse, rel=close)
+        mae = mean_absolute_error(truth, said, sample_weight=w)
+        assert found["mae"][t].item() == pytest.approx(mae, rel=close)
+        assert found["r2"][t].item() == pytest.approx(r2_score(truth, said, sample_weight=w), rel=close)
+        between = np.cov(truth, said, aweights=w)
+        correlation = between[0, 1] / np.sqrt(between[0, 0] * between[1, 1])
+        assert found["pearson"][t].item() == pytest.approx(correlation, rel=100 * close)
 
 
 def test_nothing_is_said_of_no_rows_or_of_a_truth_that_never_varies():

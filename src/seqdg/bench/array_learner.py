@@ -190,7 +190,8 @@ class ArrayLearner(Learner):
             mask = torch.ones(1, len(rows), dtype=torch.bool)
             log_p = torch.from_numpy(as_outputs(p, dataset.is_regression))[None]
             groups, marked = inputs.find_groups(rows[None]), mark_fifth(rows[None], fifth, cpu)
-            parts.append(DomainPredictions(log_p, labels, mask, rows[None], marked, groups))
+            weighed = inputs.find_weights(rows[None])
+            parts.append(DomainPredictions(log_p, labels, mask, rows[None], marked, groups, weighed))
         evaluation = measure_predictions(parts, sources, steps, split.held_out_at_once)[0]
         only, held_out = replace(keep or Keep(), chosen=False), parts[sources : sources + len(split.test)]  # no weights
         keep_step(only, View(trial.key, trial.description()), [evaluation], True, dict, lambda: held_out)

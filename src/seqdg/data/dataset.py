@@ -31,7 +31,7 @@ class Dataset:
     group: Tensor | None = None  # (row,) int64, index into groups: what else divides the rows, such as a region
     groups: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()  # of each domain, where a split column fixes it: train, validation or test
-    weight: Tensor | None = None  # (row,) float64, how much each counts in training; None: all the same
+    weight: Tensor | None = None  # (row,) float64, how much each counts; None: all the same
 
     def __post_init__(self) -> None:
         n = len(self.y)

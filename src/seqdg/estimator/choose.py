@@ -25,7 +25,7 @@ from seqdg.bench.progress import Progress
 from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, draw_proposals, make_grid
 from seqdg.core.names import shorten
 from seqdg.core.settings import flatten_settings, parse_settings
-from seqdg.data import checks
+from seqdg.data import Dataset, checks
 from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.budget import MOST_ROWS, Budget, draw_rows, run_within, take_rows
 from seqdg.estimator.candidates import ALL_USUAL, choose_learners
@@ -48,6 +48,7 @@ from seqdg.estimator.rules import (
 from seqdg.estimator.runs import KeptRecords, identify_comparison
 from seqdg.estimator.sweep import Contender, Sweep
 from seqdg.estimator.user_data import UserData, decide_types, join_domains, make_user_data, read_domains, read_input
+from seqdg.estimator.weights import count_effective
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.device import choose_device
 
@@ -111,7 +112,7 @@ def compare(
     executor, address: `local`, or `ray` and where its cluster is; None starts Ray on this machine.
     runs: a directory that keeps what is trained. After an interruption the same call goes on from there, to the same
         result, bit for bit; other data or options start anew.   say: hears of that, in sentences.
-    sample_weight: (row,) how much each row counts in training; what is reported is not weighted.
+    sample_weight: (row,) how much each row counts, in training and in every score, so also in what is chosen.
     groups: another name of domains.
     minutes: about how long it may all take. Candidates are then tried in order of promise and cost, on at most 20,000
         rows, drawn from every domain in proportion; none is begun that cannot be finished, and `notes` say what was
@@ -214,6 +215,7 @@ def fit_and_estimate(
     address: str | None = None,
     runs: str | Path | None = None,
     say: Callable[[str], None] = lambda sentence: None,
+    sample_weight: Any = None,
 ) -> tuple[DomainEstimator, str]:
     """Fit an estimator as it is, and hold out each domain in turn to say what to expect of it.
 
@@ -226,10 +228,10 @@ def fit_and_estimate(
         comparison = compare(
             X, y, domains, [estimator.algorithm if own else recipe.name], settings, estimator=estimator, seeds=seeds,
             rules=(SOURCE_VAL,), nested=False, baseline=None, workers=workers, show=show, executor=executor,
-            address=address, runs=runs, say=say,
+            address=address, runs=runs, say=say, sample_weight=sample_weight,
         )  # fmt: skip
     except UsageError as error:
-        return estimator.fit(X, y, domains=domains), str(error)
+        return estimator.fit(X, y, domains=domains, sample_weight=sample_weight), str(error)
     return cast("DomainEstimator", comparison.estimator), ""
 
 
@@ -395,10 +397,17 @@ def _make_comparison(
         chosen={r: [o for t in targets for o in sweep.select_outcomes(t, names, r, criterion, CHOSEN)] for r in rules},
         baseline=baseline,
         notes=tuple(notes),
-        rows={d: len(data.rows(d)) for d in sweep.domains},
+        rows=_count_rows(data),
         reason=_explain(choice, candidates),
         nested=sweep.nested,
     )
+
+
+def _count_rows(data: Dataset) -> dict[str, int]:
+    """Count the rows of each domain; where they have weights, how many of equal weight would say as much."""
+    if data.weight is None:
+        return {d: len(data.rows(d)) for d in data.domains}
+    return {d: count_effective(data.weight[data.rows(d)].numpy()) for d in data.domains}
 
 
 def _explain(choice: Choice, candidates: Sequence[Contender]) -> Reason:

@@ -62,7 +62,7 @@ class Comparison:
     chosen: Mapping[str, Sequence[Outcome]]  # by rule, which chooses the algorithm too
     baseline: str | None
     notes: tuple[str, ...] = ()
-    rows: Mapping[str, int] = field(default_factory=dict)  # of each domain
+    rows: Mapping[str, int] = field(default_factory=dict)  # of each domain; of weighted ones, how many they are worth
     reason: Reason | None = None  # for the choice
     nested: bool = True  # whether what was chosen for a domain is chosen without anything that has seen it
     estimator: Any = field(default=None, compare=False)  # the winner, fitted on all domains

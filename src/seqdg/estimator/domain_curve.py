@@ -199,6 +199,7 @@ def learning_curve(
     workers: int = 0,
     say: Callable[[str], None] = lambda sentence: None,
     show: Callable[[Progress], None] = lambda progress: None,
+    sample_weight: Any = None,
 ) -> LearningCurve:
     """Train on k = 1, 2, ..., N - 1 of the N domains, and see how each model does on the domains it was not trained on.
 
@@ -207,6 +208,7 @@ def learning_curve(
         random_state so that each domain is in about as many. Of more than nine domains only eight numbers k are tried.
     workers: processes to train in; 0 is this one.   say: hears beforehand how many trainings there are and how long
         they take.   show: hears how far they are.
+    sample_weight: (row,) how much each row counts, in training and in every score.
     """
     template = clone(model)
     recipe = template.make_recipe()
@@ -214,7 +216,9 @@ def learning_curve(
         raise UsageError("The step is chosen by source validation in every training: leave stop out.")
     if seeds < 1 or subsets < 1:
         raise UsageError(f"{seeds} seeds and {subsets} subsets were asked for, but at least 1 of each is needed.")
-    data = make_user_data(read_input(X), template.read_targets(y), domains, recipe, gaps=True)
+    data = make_user_data(
+        read_input(X), template.read_targets(y), domains, recipe, gaps=True, sample_weight=sample_weight
+    )
     names = data.dataset.domains
     if len(names) < 2:
         raise UsageError(f"There is only the domain '{names[0]}': to hold it out, at least one other is needed.")

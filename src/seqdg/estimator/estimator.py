@@ -57,8 +57,8 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         """Train on rows X with targets y.
 
         domains: a name or number for each row; None: all rows are of one domain.   groups: scikit-learn's word for it.
-        sample_weight: (row,) how much each row counts in the loss, of which the mean is taken to be 1 within each
-            domain: for nets domains count the same whatever their rows weigh. Validation is not weighted.
+        sample_weight: (row,) how much each row counts, in training and in every score. Its mean is taken to be 1 within
+            each domain: domains count the same whatever their rows weigh.
         """
         domains = join_domains(domains, groups)
         recipe = self.make_recipe()

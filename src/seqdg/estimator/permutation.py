@@ -21,6 +21,7 @@ from seqdg.data import Frame
 from seqdg.data.frame import is_dataframe
 from seqdg.estimator.spread import Spread, estimate_spread, make_records_frame
 from seqdg.estimator.user_data import read_domains
+from seqdg.estimator.weights import read_weights
 from seqdg.report.draw.marks import Figure
 from seqdg.report.draw.plots import Row, plot_rows
 from seqdg.report.draw.theme import make_styles
@@ -38,7 +39,7 @@ VERDICTS = {
     "misleads": "makes the model worse on domains that it has not seen",
     "little": "cannot be told from no help at all",
 }
-Score = Callable[[Any, Any, Any], float]
+Score = Callable[..., float]  # of a model, rows and their labels, and of weights where there are some
 Rows = NDArray[np.int64]
 
 
@@ -153,6 +154,7 @@ def importance(
     scoring: str | Callable[[Any, Any, Any], float] | None = None,
     random_state: int = 0,
     show: Callable[[int, int], None] = lambda done, total: None,
+    sample_weight: Any = None,
 ) -> Importance:
     """Say of each column what transfers to a domain that the model has not seen, and what does not.
 
@@ -168,7 +170,8 @@ def importance(
     columns: those to shuffle; None: all.   repeats: shuffles of each.
     scoring: a name or a function, as scikit-learn has them; None: the model's own `score`, accuracy or R².
     random_state: seed of what is set aside and of the shuffles; the same one gives the same numbers.
-    show: hears how many of the folds are done.
+    show: hears how many of the folds are done.   sample_weight: (row,) how much each row counts, in training and in
+        every score.
     """
     table = X if isinstance(X, Frame) or is_dataframe(X) else np.asarray(X)
     if not isinstance(table, Frame) and len(table.shape) != 2:
@@ -182,6 +185,7 @@ def importance(
         raise UsageError(f"X has {len(table)} rows and y {len(labels)}: they must agree.")
     if len(every) < 2:
         raise UsageError(f"There is only the domain '{every[0]}': to hold it out, at least one other is needed.")
+    weight = read_weights(sample_weight, every, domain)
     score: Score = _score if scoring is None else get_scorer(scoring) if isinstance(scoring, str) else scoring
     aside = _set_aside(domain, random_state)
     held_out = _choose_folds(len(every), random_state)
@@ -192,16 +196,22 @@ def importance(
         trained = np.flatnonzero((domain != d) & ~aside)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of words that a fold has not seen
-            fitted = _fit_clone(model, _take(table, trained), labels[trained], np.array(every)[domain[trained]])
+            fitted = _fit_clone(
+                model,
+                _take(table, trained),
+                labels[trained],
+                np.array(every)[domain[trained]],
+                **_pick_weights(weight, trained),
+            )
             for kind, rows in enumerate((inside, outside)):
-                part, truth = _take(table, rows), labels[rows]
-                before[fold, kind] = score(fitted, part, truth)
+                part, truth, weights = _take(table, rows), labels[rows], _pick_weights(weight, rows)
+                before[fold, kind] = score(fitted, part, truth, **weights)
                 for i, place in enumerate(places):
                     after = []
                     for r in range(repeats):
                         stream = make_stream(random_state, "shuffle", int(d), kind, place, r)
                         order = _shuffle_within(domain[rows], stream)
-                        after.append(score(fitted, _shuffle_column(part, place, order), truth))
+                        after.append(score(fitted, _shuffle_column(part, place, order), truth, **weights))
                     drops[fold, i, kind] = before[fold, kind] - np.mean(after)
     show(len(held_out), len(held_out))
     word = scoring if isinstance(scoring, str) else "the score"
@@ -241,13 +251,19 @@ def _choose_folds(count: int, seed: int) -> list[int]:
     return sorted(int(d) for d in drawn)
 
 
-def _fit_clone(model: Any, x: Any, y: Any, domains: Any) -> Any:
+def _fit_clone(model: Any, x: Any, y: Any, domains: Any, **weights: Any) -> Any:
     fresh = clone(model)
-    return fresh.fit(x, y, domains=domains) if "domains" in signature(fresh.fit).parameters else fresh.fit(x, y)
+    known = {"domains": domains} if "domains" in signature(fresh.fit).parameters else {}
+    return fresh.fit(x, y, **known, **weights)
 
 
-def _score(model: Any, x: Any, y: Any) -> float:
-    return float(model.score(x, y))
+def _pick_weights(weight: NDArray[np.float64] | None, rows: Rows) -> dict[str, Any]:
+    """Return the weights of rows as `fit` and `score` take them; nothing where all rows count the same."""
+    return {} if weight is None else {"sample_weight": weight[rows]}
+
+
+def _score(model: Any, x: Any, y: Any, **weights: Any) -> float:
+    return float(model.score(x, y, **weights))
 
 
 def _take(table: Any, rows: Rows) -> Any:

@@ -18,7 +18,7 @@ from seqdg.base.errors import UsageError
 from seqdg.bench.estimator_learner import OwnSettings
 from seqdg.bench.learner import STACK, ArrayLearner, find_learner_of
 from seqdg.bench.stack_learner import check_weights
-from seqdg.bench.task import find_target_scale
+from seqdg.bench.task import find_target_scale, weigh_rows
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.settings import describe_settings
 from seqdg.core.wrapper import count_needed_evaluations
@@ -131,15 +131,20 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
 def _calibrate(model: NetModel, dataset: Dataset) -> NetModel:
     """Give the model the temperature that fits the validation rows, domain by domain as it predicts them."""
     assert dataset.validation is not None
-    logits, labels = [], []
+    logits, numbers = [], []
     for domain in dataset.domains:
         rows = dataset.rows(domain)
         rows = rows[dataset.validation[rows]]
-        labels.append(dataset.y[rows])
+        numbers.append(rows)
         for part in torch.split(rows, len(rows) if model.together else ROWS) if len(rows) else ():
             logits.append(torch.from_numpy(model.predict_rows(gather_rows(dataset.x, part, torch.device("cpu")))))
-    y = torch.cat(labels)
-    temperature = fit_temperature(torch.cat(logits)[None], y[None], torch.ones(1, len(y), dtype=torch.bool))
+    every, weight = torch.cat(numbers)[None], weigh_rows(dataset)
+    temperature = fit_temperature(
+        torch.cat(logits)[None],
+        dataset.y[every],
+        torch.ones_like(every, dtype=torch.bool),
+        None if weight is None else weight[every],
+    )
     return replace(model, temperature=float(temperature[0]))
 
 

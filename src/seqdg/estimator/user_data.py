@@ -111,7 +111,7 @@ def make_user_data(
     y: (row,) labels, or numbers where the recipe is of these.
     domains: (row,) names or numbers, or None for a single domain.
     gaps: leave NaN where a table has no number, so that each trial can fill it from its own sources.
-    sample_weight: (row,) how much each row counts in training; None: all the same.
+    sample_weight: (row,) how much each row counts; None: all the same.
     """
     classes, codes = (np.empty(0), np.zeros(len(y), dtype=np.int64)) if recipe.is_regression else _encode(y, recipe)
     names, domain = read_domains(domains, len(y))
@@ -123,7 +123,11 @@ def make_user_data(
     _, notes = check_class_coverage(labels, [str(c) for c in classes], held_out=())
     if isinstance(read, TableInput):
         notes = [*notes, *note_identifiers(read.preprocessing, len(rows)), *note_counters(x)]
-    validation = draw_validation(codes, domain, recipe.validation, recipe.seed)
+    weight = read_weights(sample_weight, names, domain)
+    if weight is not None:
+        notes = [*notes, "Rows count by their weights, in training and in every score."]
+    weighs = None if weight is None else weight > 0
+    validation = draw_validation(codes, domain, recipe.validation, recipe.seed, weighs)
     dataset = Dataset(
         name="the data",
         domains=names,
@@ -134,7 +138,7 @@ def make_user_data(
         fingerprint="",
         validation=validation,
         notes=tuple(notes),
-        weight=read_weights(sample_weight, names, domain, ~validation.numpy()),
+        weight=None if weight is None else torch.from_numpy(weight),
     )
     return UserData(dataset, read, classes, list_types(x.types) if isinstance(x, Frame) and x.types else {})
 
@@ -212,12 +216,15 @@ def read_domains(domains: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.i
 
 
 def draw_validation(
-    y: NDArray[np.int64], domain: NDArray[np.int64], share: float, seed: int
+    y: NDArray[np.int64], domain: NDArray[np.int64], share: float, seed: int, weighs: NDArray[np.bool_] | None = None
 ) -> Tensor:  # (row,) of bool
-    """Draw about a share of every class of every domain, never all its rows; at least one of a domain that has two."""
+    """Draw about a share of every class of every domain, never all its rows; at least one of a domain that has two.
+
+    weighs: (row,) whether a row has any weight; only those are drawn. None: all have.
+    """
     chosen = np.zeros(len(y), dtype=bool)
     for d in np.unique(domain) if share else ():
-        members = np.flatnonzero(domain == d)
+        members = np.flatnonzero((domain == d) & (True if weighs is None else weighs))
         shuffled = members[make_stream(seed, "validation", int(d)).permutation(len(members))]
         by_class = [shuffled[y[shuffled] == c] for c in np.unique(y[shuffled])]
         taken = [rows[: min(round(share * len(rows)), len(rows) - 1)] for rows in by_class]

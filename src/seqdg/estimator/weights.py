@@ -6,20 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things, list_some
 
+Weights = NDArray[np.float64]
 
-def read_weights(
-    sample_weight: Any, names: Sequence[str], domain: NDArray[np.int64], trains: NDArray[np.bool_]
-) -> Tensor | None:
-    """Return the weights of rows (row,), or None where all that train weigh the same.
 
-    domain: (row,) the place of each row's domain among the names.   trains: (row,) whether it is trained on.
+def read_weights(sample_weight: Any, names: Sequence[str], domain: NDArray[np.int64]) -> Weights | None:
+    """Return the weights of rows (row,), or None where all weigh the same.
+
+    domain: (row,) the place of each row's domain among the names.
     """
     if sample_weight is None:
         return None
@@ -40,11 +38,16 @@ def read_weights(
             f"sample_weight is below 0 or no number in {count_things(len(wrong), 'row')} (from 0: {list_some(wrong)}): "
             "give numbers of at least 0."
         )
-    without = [name for i, name in enumerate(names) if not weight[(domain == i) & trains].sum() > 0]
+    without = [name for i, name in enumerate(names) if not weight[domain == i].sum() > 0]
     if without:
         raise UsageError(
-            f"sample_weight is zero for every row that is trained on of {list_some(without)}: leave its rows out, or "
-            "give some of them a weight."
+            f"sample_weight is zero for every row of {list_some(without)}: leave its rows out, or give some of them a "
+            "weight."
         )
-    alike = len(np.unique(weight[trains])) == 1
-    return None if alike else torch.from_numpy(weight)
+    return None if len(np.unique(weight)) == 1 else weight
+
+
+def count_effective(weight: Weights) -> int:
+    """Count the rows of equal weight that would say as much of a mean,  (sum w)^2 / sum w^2  (Kish, 1965)."""
+    scaled = weight / weight.max()  # so that squares stay numbers
+    return max(1, round(float(scaled.sum() ** 2 / (scaled**2).sum())))

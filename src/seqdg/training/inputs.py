@@ -56,7 +56,8 @@ class Inputs:
     first_row: (trial,) where the rows of each trial begin, if x holds several versions of them one after the other.
     groups: of all rows, where the data have them.
     target: of every trial, where y holds numbers to predict; training sees them standardized.
-    weight: (row,) how much each row counts in training, which then sees targets (..., 2): y and the weight.
+    weight: (row,) how much each row counts, in every metric and in training, which then sees targets (..., 2): y and
+        the weight.
     """
 
     def __init__(
@@ -121,6 +122,12 @@ class Inputs:
         number = self._groups.number.index_select(0, rows.flatten().to(self.device))
         return self._groups._replace(number=number.reshape(rows.shape))
 
+    def find_weights(self, rows: Tensor) -> Tensor | None:
+        """Return how much rows count, where they do not count the same."""
+        if self._weight is None:
+            return None
+        return self._weight.index_select(0, rows.flatten().to(self.device)).reshape(rows.shape)
+
     def _augment(self, x: Tensor, key: Tensor) -> Tensor:
         if self.transform is None:
             return x
@@ -136,10 +143,8 @@ class Inputs:
         """Return what training sees of labels or numbers."""
         y = self._gather_labels(rows)
         y = y if self.target is None else self.target.standardize(y).to(self.dtype)
-        if self._weight is None:
-            return y
-        weight = self._weight.index_select(0, rows.flatten()).reshape(rows.shape)
-        return torch.stack([y.to(self.dtype), weight], -1)
+        weight = self.find_weights(rows)
+        return y if weight is None else torch.stack([y.to(self.dtype), weight], -1)
 
     def _gather_labels(self, rows: Tensor) -> Tensor:
         return self.y.index_select(0, rows.flatten()).reshape(rows.shape)

@@ -15,6 +15,7 @@ from seqdg.results.criteria import CRITERIA
 BINS = 15
 TOP = 5
 QUANTILE = 0.1  # of the accuracies of groups
+GRAIN = 2.0**20  # weights are multiples of its inverse, so that their sums are exact in any order
 
 
 class Groups(NamedTuple):
@@ -31,16 +32,12 @@ class Predictions:
     log_p: Tensor  # (trial, row, class) float64
     y: Tensor  # (trial, row)
     mask: Tensor  # (trial, row) bool
+    weight: Tensor  # (trial, row) float64, how much each row counts; 0 where the mask is not
     groups: Groups | None = None
 
     @cached_property
-    def weight(self) -> Tensor:
-        """(trial, row) 1 for the rows that count."""
-        return self.mask.double()
-
-    @cached_property
     def correct(self) -> Tensor:
-        """(trial, row) 1 where a row counts and its most probable class is the true one."""
+        """(trial, row) the weight of a row whose most probable class is the true one, 0 of the others."""
         return (self.guess == self.y).double() * self.weight
 
     @cached_property
@@ -56,7 +53,7 @@ class Predictions:
 
     @cached_property
     def by_class(self) -> tuple[Tensor, Tensor]:
-        """(trial, class) the rows of each class, and those of them that are predicted right."""
+        """(trial, class) the weight of the rows of each class, and of those of them that are predicted right."""
         classes = self.log_p.shape[-1]
         return self.count(self.y, self.weight, classes), self.count(self.y, self.correct, classes)
 
@@ -70,8 +67,8 @@ class Predictions:
         return _divide_present(hit, total).sort(1).values
 
     def count(self, kind: Tensor, weight: Tensor, kinds: int) -> Tensor:
-        """Sum the weights (trial, row) of the rows of each kind: (trial, kind). They are 0 or 1, and their sums
-        exact in any order, so that a GPU gives the same every time."""
+        """Sum the weights (trial, row) of the rows of each kind: (trial, kind). These sums are exact in any order, so
+        that a GPU gives the same every time."""
         return weight.new_zeros(len(weight), kinds).scatter_add(1, kind, weight)
 
 
@@ -82,11 +79,12 @@ class NumberPredictions:
     guess: Tensor  # (trial, row) float64
     y: Tensor  # (trial, row) float64
     mask: Tensor  # (trial, row) bool
+    weight: Tensor  # (trial, row) float64, how much each row counts; 0 where the mask is not
 
     @cached_property
-    def count(self) -> Tensor:
-        """(trial,) the rows that count."""
-        return self.mask.sum(1).double()
+    def total(self) -> Tensor:
+        """(trial,) the weight of all rows that count."""
+        return self.weight.sum(1)
 
     @cached_property
     def error(self) -> Tensor:
@@ -95,16 +93,16 @@ class NumberPredictions:
 
     def center(self, values: Tensor) -> Tensor:
         """(trial, row) values minus their mean over the rows that count, and 0 in the others."""
-        mean = torch.where(self.mask, values, 0.0).sum(1) / self.count
+        mean = (self.weight * torch.where(self.mask, values, 0.0)).sum(1) / self.total
         return torch.where(self.mask, values - mean.unsqueeze(1), 0.0)
 
     @cached_property
     def spread(self) -> Tensor:
         """(trial,) sum of squares of the truth around its mean; nan where it never varies, but for rounding."""
         centred = self.center(self.y)
-        size = torch.where(self.mask, self.y, 0.0).abs().amax(1) if self.y.shape[1] else self.count
-        total = (centred**2).sum(1)
-        return total.masked_fill(centred.abs().sum(1) <= 1e-12 * size * self.count, float("nan"))
+        size = torch.where(self.mask, self.y, 0.0).abs().amax(1) if self.y.shape[1] else self.total
+        squares = (self.weight * centred**2).sum(1)
+        return squares.masked_fill((self.weight * centred.abs()).sum(1) <= 1e-12 * size * self.total, float("nan"))
 
 
 Metric = Callable[[Any], Tensor]  # of Predictions, or of NumberPredictions: (trial,)
@@ -117,21 +115,34 @@ def metric(function: Metric) -> Metric:
     return function
 
 
-def compute_metrics(logits: Tensor, y: Tensor, mask: Tensor, groups: Groups | None = None) -> dict[str, Tensor]:
+def compute_metrics(
+    logits: Tensor, y: Tensor, mask: Tensor, groups: Groups | None = None, weight: Tensor | None = None
+) -> dict[str, Tensor]:
     """Return (trial,) by criterion, over the rows that the mask keeps; of the criteria defined for so many classes, or
     for numbers, where y holds some.
 
     logits: (trial, row, class)   y: (trial, row)   mask: (trial, row) bool   groups: where the data have them
+    weight: (trial, row) how much each row counts; None: all the same. Rows without weight do not count.
     """
+    if weight is not None:
+        mask = mask & (weight > 0)
+    weight = mask.double() if weight is None else scale_weights(weight, mask)
     predictions: Predictions | NumberPredictions
     if y.is_floating_point():
-        predictions, classes = NumberPredictions(logits.double()[..., 0], y.double(), mask), 0
+        predictions, classes = NumberPredictions(logits.double()[..., 0], y.double(), mask, weight), 0
     else:
-        predictions, classes = Predictions(logits.double().log_softmax(-1), y, mask, groups), logits.shape[-1]
+        predictions, classes = Predictions(logits.double().log_softmax(-1), y, mask, weight, groups), logits.shape[-1]
     count = 0 if groups is None else groups.total
     return {
         name: function(predictions) for name, function in METRICS.items() if CRITERIA[name].is_defined(classes, count)
     }
+
+
+def scale_weights(weight: Tensor, mask: Tensor) -> Tensor:
+    """Bring the weights (trial, row) of the rows that count to 1 on average, in steps of a millionth; 0 of others."""
+    kept = torch.where(mask, weight.double(), 0.0)
+    mean = kept.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+    return (kept / torch.where(mean > 0, mean, 1.0) * GRAIN).round() / GRAIN
 
 
 @metric
@@ -145,7 +156,7 @@ def balanced_accuracy(p: Predictions) -> Tensor:
     """Mean of the accuracy on each class, over the classes that occur."""
     total, hit = p.by_class
     present = (total > 0).double()
-    return (hit / total.clamp(min=1) * present).sum(1) / present.sum(1)
+    return (hit / _avoid_zero(total) * present).sum(1) / present.sum(1)
 
 
 @metric
@@ -172,11 +183,12 @@ def auroc(p: Predictions) -> Tensor:
     half; nan where one of them is absent or a score is not a number."""
     score = p.log_p[..., 1].contiguous()
     positive, negative = p.mask & (p.y == 1), p.mask & (p.y == 0)
-    others = score.masked_fill(~negative, float("inf")).sort(1).values  # the negative ones first: none is infinite
-    below = torch.searchsorted(others, score) + torch.searchsorted(others, score, right=True)
-    pairs = positive.sum(1) * negative.sum(1)
+    others, order = score.masked_fill(~negative, float("inf")).sort(1)  # the negative ones first: none is infinite
+    lighter = torch.nn.functional.pad((p.weight * negative).gather(1, order).cumsum(1), (1, 0))  # weight of the first n
+    below = sum(lighter.gather(1, torch.searchsorted(others, score, right=ties)) for ties in (False, True))
+    pairs = (p.weight * positive).sum(1) * (p.weight * negative).sum(1)
     unknown = (pairs == 0) | (score.isnan() & (positive | negative)).any(1)
-    share = (below.double() * positive).sum(1) / 2 / pairs.clamp(min=1)
+    share = (below * p.weight * positive).sum(1) / 2 / _avoid_zero(pairs)
     return share.masked_fill(unknown, float("nan"))
 
 
@@ -186,7 +198,7 @@ def macro_f1(p: Predictions) -> Tensor:
     total, hit = p.by_class
     guessed = p.count(p.guess, p.weight, p.log_p.shape[-1])
     present = (total > 0).double()
-    return (2 * hit / (total + guessed).clamp(min=1) * present).sum(1) / present.sum(1)
+    return (2 * hit / _avoid_zero(total + guessed) * present).sum(1) / present.sum(1)
 
 
 @metric
@@ -201,7 +213,7 @@ def top5(p: Predictions) -> Tensor:
     """Share of rows for which fewer than five classes are more probable than the true one."""
     own = p.log_p.gather(-1, p.y.unsqueeze(-1))
     known = own.squeeze(-1) == own.squeeze(-1)  # a score that is not a number is wrong
-    return (((p.log_p > own).sum(-1) < TOP) & known & p.mask).double().sum(1) / p.weight.sum(1)
+    return (((p.log_p > own).sum(-1) < TOP) & known).double().mul(p.weight).sum(1) / p.weight.sum(1)
 
 
 @metric
@@ -224,33 +236,38 @@ def group_p10(p: Predictions) -> Tensor:
 @metric
 def rmse(p: NumberPredictions) -> Tensor:
     """Root of the mean of squared errors."""
-    return ((p.error**2).sum(1) / p.count).sqrt()
+    return ((p.weight * p.error**2).sum(1) / p.total).sqrt()
 
 
 @metric
 def mae(p: NumberPredictions) -> Tensor:
     """Mean of absolute errors."""
-    return p.error.abs().sum(1) / p.count
+    return (p.weight * p.error.abs()).sum(1) / p.total
 
 
 @metric
 def r2(p: NumberPredictions) -> Tensor:
     """Share of the variance that is explained: 1 - sum of squared errors / sum of squares around the rows' own mean.
     nan where the truth never varies."""
-    return 1 - (p.error**2).sum(1) / p.spread
+    return 1 - (p.weight * p.error**2).sum(1) / p.spread
 
 
 @metric
 def pearson(p: NumberPredictions) -> Tensor:
     """Correlation of predictions with the truth; 0 where predictions never vary, nan where the truth never does."""
     guess, y = p.center(p.guess), p.center(p.y)
-    product = (guess**2).sum(1).sqrt() * p.spread.sqrt()
-    return (guess * y).sum(1) / torch.where(product == 0, 1.0, product)
+    product = (p.weight * guess**2).sum(1).sqrt() * p.spread.sqrt()
+    return (p.weight * guess * y).sum(1) / torch.where(product == 0, 1.0, product)
 
 
 def _divide_present(hit: Tensor, total: Tensor) -> Tensor:
     """Return the share that is right of each kind; infinite for kinds without rows, so that none of these is worst."""
-    return (hit / total.clamp(min=1)).masked_fill(total == 0, float("inf"))
+    return (hit / _avoid_zero(total)).masked_fill(total == 0, float("inf"))
+
+
+def _avoid_zero(total: Tensor) -> Tensor:
+    """Return a weight to divide by: 1 where there is none."""
+    return torch.where(total > 0, total, 1.0)
 
 
 def _set_unknown(worst: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ class DomainPredictions(NamedTuple):
     rows: Tensor | None = None  # (trial, row) their numbers in the data set
     fifth: Tensor | None = None  # (trial, row) bool, of a held-out domain: whether `oracle-split` chooses by the row
     groups: Groups | None = None  # where the data have them
+    weight: Tensor | None = None  # (trial, row) how much each row counts; None: all the same
 
 
 def name_predictions(trial: str, step: str) -> str:

@@ -314,10 +314,19 @@ def predict_domains(stack: Stack, deployed: Params, pooled: bool = True) -> list
     if pooled and stack.protocol.calibrate and logits.shape[-1] > 1:
         validation = len(stack.jobs[0].split.validation)
         end, mask = sum(counts[:validation]), torch.cat([*masks[:validation], masks[0][:, :0]], 1)
-        logits = logits / fit_temperature(logits[:, :end], y[:, :end], mask)[:, None, None].to(logits.dtype)
+        temperature = fit_temperature(logits[:, :end], y[:, :end], mask, stack.inputs.find_weights(rows[:, :end]))
+        logits = logits / temperature[:, None, None].to(logits.dtype)
     split = (torch.split(values, counts, 1) for values in (logits, y, rows))
     return [
-        DomainPredictions(part, labels, mask, numbers, fifth, stack.inputs.find_groups(numbers))
+        DomainPredictions(
+            part,
+            labels,
+            mask,
+            numbers,
+            fifth,
+            groups=stack.inputs.find_groups(numbers),
+            weight=stack.inputs.find_weights(numbers),
+        )
         for part, labels, numbers, mask, fifth in zip(*split, masks, fifths, strict=True)
     ]
 
@@ -362,11 +371,13 @@ def measure_predictions(
 def _join_rows(domains: Sequence[DomainPredictions]) -> DomainPredictions:
     """Return several domains as one, with the rows of all."""
     groups = [p.groups for p in domains if p.groups is not None]
+    weights = [p.weight for p in domains if p.weight is not None]
     return DomainPredictions(
         logits=torch.cat([p.logits for p in domains], 1),
         y=torch.cat([p.y for p in domains], 1),
         mask=torch.cat([p.mask for p in domains], 1),
         groups=Groups(torch.cat([g.number for g in groups], 1), groups[0].total) if groups else None,
+        weight=torch.cat(weights, 1) if weights else None,
     )
 
 
@@ -398,18 +409,22 @@ def _group_by_length(lengths: Mapping[int, int]) -> list[list[int]]:
     return groups
 
 
-def _join_domains(domains: Sequence[DomainPredictions]) -> tuple[Tensor, Tensor, Tensor, Groups | None]:
-    """Return logits, labels, masks and groups of domains as those of one domain by as many more trials. Rows that fill
-    it up do not count."""
+def _join_domains(
+    domains: Sequence[DomainPredictions],
+) -> tuple[Tensor, Tensor, Tensor, Groups | None, Tensor | None]:
+    """Return logits, labels, masks, groups and weights of domains as those of one domain by as many more trials. Rows
+    that fill it up do not count."""
     most = max(domain.y.shape[1] for domain in domains)
 
     def join(values: Sequence[Tensor]) -> Tensor:
         missing = [(0, 0) * (v.dim() - 2) + (0, most - v.shape[1]) for v in values]
         return torch.cat([torch.nn.functional.pad(v, m) if any(m) else v for v, m in zip(values, missing, strict=True)])
 
-    found = [domain.groups for domain in domains if domain.groups is not None]
-    groups = found[0]._replace(number=join([g.number for g in found])) if found else None
-    return join([d.logits for d in domains]), join([d.y for d in domains]), join([d.mask for d in domains]), groups
+    each = [domain.groups for domain in domains if domain.groups is not None]
+    groups = each[0]._replace(number=join([g.number for g in each])) if each else None
+    weights = [domain.weight for domain in domains if domain.weight is not None]
+    logits, y, mask = (join([getattr(d, name) for d in domains]) for name in ("logits", "y", "mask"))
+    return logits, y, mask, groups, join(weights) if weights else None
 
 
 def _stayed_finite(curve: Tensor, history: list[Evaluation], job: Job) -> bool:
