@@ -2,10 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+DOCS := .venv/.docs
 # Two test processes of one thread each use two cores better than one process of two threads.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -rs
 
-.PHONY: demo test check soak lint
+.PHONY: demo test check soak lint docs
 
 demo: $(READY)  ## run the bundled benchmark, print its table, write its report and print where it is
 	$(BIN)/seqdg bench
@@ -20,6 +21,10 @@ check: lint  ## the quick tests, in about two minutes: before every commit
 soak: lint  ## all tests, and the same again for many more cases: before a release
 	$(PYTEST)
 
+docs: $(DOCS)  ## the docs as a site, in site/; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python scripts/site/check.py site
+
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -28,4 +33,9 @@ lint: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(DOCS): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	touch $@

@@ -1,0 +1,118 @@
+"""The docs as a site: every page is reached, every link and anchor leads somewhere, every name is documented."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import seqdg
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
+)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def read_config() -> Any:
+    """mkdocs.yml; what MkDocs alone can construct is left out."""
+    loader = type("Loader", (yaml.SafeLoader,), {})
+    loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)  # type: ignore[attr-defined]
+    return yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader=loader)
+
+
+def list_files(nav: Any) -> Iterator[str]:
+    for entry in nav if isinstance(nav, list) else nav.values() if isinstance(nav, dict) else [nav]:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            yield from list_files(entry)
+
+
+def list_anchors(page: Path) -> set[str]:
+    """The anchors of its headings, as GitHub and MkDocs make them where both agree."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    named = set(re.findall(r'<a id="([\w-]+)"></a>', text))
+    return named | {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    files = list(list_files(read_config()["nav"]))
+    written = {
+        str(p.relative_to(ROOT / "docs")) for p in PAGES if (ROOT / "docs") in p.parents and p.parent.name != "tables"
+    }
+    assert len(files) == len(set(files))
+    assert set(files) == written | {"contributing.md", "changelog.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        target = target / "README.md" if target.is_dir() else target
+        if anchor:
+            assert anchor in list_anchors(target), link
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^::: seqdg\.(\w+)$", text, re.MULTILINE)) | set(re.findall(r"`seqdg\.(\w+)` is", text))
+    assert shown == set(seqdg.__all__)
+
+
+@pytest.mark.parametrize("drawing", sorted((ROOT / "docs" / "drawings").glob("*.svg")), ids=lambda path: path.stem)
+def test_a_drawing_is_shown_has_a_title_and_dark_colors(drawing: Path) -> None:
+    text = drawing.read_text(encoding="utf-8")
+    assert f'aria-labelledby="{drawing.stem}-title"><' in text.replace("\n", "")
+    assert "prefers-color-scheme: dark" in text
+    assert any(f"drawings/{drawing.name}" in page.read_text(encoding="utf-8") for page in PAGES)
+
+
+def test_settings_in_docstrings_become_lists(script: Any) -> None:
+    pytest.importorskip("griffe", reason="The site's tools are not installed: pip install '.[docs]'.")
+    lists = script("site/docstrings").list_entries
+    text = "net: 'mlp' or yours.   hidden: its\n    widths.\nsteps, batch: of training."
+    assert lists(text) == "- `net`: 'mlp' or yours.\n- `hidden`: its widths.\n- `steps`, `batch`: of training."
+    assert lists("After `fit` it: is not one of these.") == "After `fit` it: is not one of these."
+    assert lists("    m = d * m") == "    m = d * m"
+
+
+def test_the_check_of_a_site_notices_what_is_wrong(script: Any, tmp_path: Path) -> None:
+    check = script("site/check").check
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"></h1><a href="b.html#here">b</a><a href="https://example.org">out</a>'
+    )
+    (tmp_path / "b.html").write_text('<h2 id="here"></h2><a href="a.html#top"></a><script src="s.js"></script>')
+    (tmp_path / "s.js").touch()
+    assert check(tmp_path) == []
+    (tmp_path / "b.html").write_text('<a href="c.html"></a><script src="https://example.org/s.js"></script>')
+    (tmp_path / "s.css").write_text("@import 'https://example.org/font.css'; p { background: url(data:x) }")
+    wrong = check(tmp_path)
+    assert len(wrong) == 4
+    assert "a.html links to b.html#here, but that page has no such anchor" in wrong
+    assert "b.html fetches https://example.org/s.js" in wrong
+
+
+@pytest.mark.soak
+def test_the_site_builds(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="The site's tools are not installed: pip install '.[docs]'.")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    checked = subprocess.run([sys.executable, "scripts/site/check.py", str(tmp_path / "site")], cwd=ROOT, check=False)
+    assert checked.returncode == 0
