@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,6 +57,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "4 members": {"members": 4},
     "8 members": {"members": 8},
     "4 domains a step": {"domains_per_step": 4},
+    "4 members; hidden 32": {"members": 4, "hidden": (32,)},
+    "4 members; lr 0.001": {"members": 4, "lr": 0.001},
+    "4 members; hidden 32; lr 0.001": {"members": 4, "hidden": (32,), "lr": 0.001},
+    "4 members; hidden 128; lr 0.001": {"members": 4, "hidden": (128,), "lr": 0.001},
+    "4 members; 256,128; 5000 steps": {"members": 4, "hidden": (256, 128), "steps": 5000},
+    "4 members; 256,128; 5000 steps; lr 0.001": {"members": 4, "hidden": (256, 128), "steps": 5000, "lr": 0.001},
 }
 QUICK = ("standard scaling", "hidden 128,64", "4 members")
 SOME = 8  # domains that a step meets of many
@@ -182,7 +189,7 @@ def run_set(name: str, options: argparse.Namespace, path: Path) -> None:
     regression = np.asarray(y).dtype.kind == "f"
     criterion = "rmse" if regression else "accuracy"
     template = DomainRegressor if regression else DomainClassifier
-    chosen = QUICK if options.quick else options.variants.split(";") if options.variants else VARIANTS
+    chosen = QUICK if options.quick else options.variants.split("|") if options.variants else VARIANTS
     variants = {v: c for v, c in VARIANTS.items() if not c or v in chosen}
     wanted: list[Wanted] = []
     count = len(set(np.asarray(domains).astype(str)))
@@ -273,7 +280,7 @@ def average(values: Iterable[tuple[float, float]]) -> str:
 
 
 def compare_variant(found: Mapping[tuple[str, str], Any], variant: str, base: str, algorithms: Sequence[str]) -> str:
-    pairs = [
+    every = [
         (values[0] - before[0], values[1] - before[1])
         for a in algorithms
         for fold, values in found.get((variant, a), {}).items()
@@ -281,10 +288,12 @@ def compare_variant(found: Mapping[tuple[str, str], Any], variant: str, base: st
     ]
     if variant == base:
         return average(v for a in algorithms for v in found.get((base, a), {}).values())
-    if len(pairs) < 2:
+    if len(every) < 2:
         return ""
+    pairs = [pair for pair in every if all(map(math.isfinite, pair))]
+    lost = f", {len(every) - len(pairs)} diverged" if len(pairs) < len(every) else ""
     error = stdev(o for _, o in pairs) / len(pairs) ** 0.5
-    return f"{fmean(v for v, _ in pairs):+.1f} / {fmean(o for _, o in pairs):+.1f} ({error:.1f})"
+    return f"{fmean(v for v, _ in pairs):+.1f} / {fmean(o for _, o in pairs):+.1f} ({error:.1f}{lost})"
 
 
 def parse_options() -> argparse.Namespace:
@@ -293,7 +302,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/defaults"))
     parser.add_argument("--sets", default=",".join(SETS), help="names, with commas between")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--variants", default="", help="those to train beside the first, with semicolons between")
+    parser.add_argument("--variants", default="", help="those to train beside the first, with | between")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--workers", type=int, default=0, help="processes; 0: this one")
     parser.add_argument("--quick", action="store_true", help="few variants, a fifth of the steps, to see that it runs")
