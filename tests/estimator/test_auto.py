@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 import seqdg
 from seqdg.algorithms.vrex import VREx
@@ -29,8 +30,8 @@ def adapt(rows, **parameters):
 
 
 def test_widths_and_steps_grow_with_the_rows():
-    assert [choose_widths(n) for n in (1, 9_999, 10_000, 400_000)] == [(64, 32), (64, 32), (128, 64), (256, 128)]
-    assert [choose_steps(n, 12, Protocol(domains_per_step=8)) for n in (700, 400_000, 10**7)] == [500, 1600, 3000]
+    assert [choose_widths(n) for n in (1, 9_999, 10_000, 400_000)] == [(32,), (32,), (128, 64), (256, 128)]
+    assert [choose_steps(n, 12, Protocol(domains_per_step=8)) for n in (700, 400_000, 10**7)] == [500, 4700, 5000]
     assert choose_steps(10**6, 4, Protocol(), is_image=True) == 500
 
 
@@ -56,21 +57,36 @@ def test_an_algorithm_that_needs_all_domains_meets_all_alone_and_among_others(mo
     assert met == {"vrex": 0, "agg": 8}
 
 
+def test_small_nets_of_a_table_are_an_ensemble_and_other_nets_are_not():
+    rows = make_rows(3)
+    assert adapt(rows).protocol.members == 4
+    assert adapt(rows, net="mlp", hidden=(5,)).protocol.members == 4
+    assert adapt(rows, members=2).protocol.members == 2
+    assert adapt(rows, net=torch.nn.Linear(3, 2)).protocol.members == 1
+    assert adapt(rows, algorithm="logistic").protocol.members == 1
+    images = np.zeros((6, 3, 8, 8), np.uint8)
+    assert adapt((images, np.arange(6) % 2, np.arange(6) // 3)).protocol.members == 1
+    assert adapt((images, np.arange(6) % 2, np.arange(6) // 3), net="mlp").protocol.members == 1
+
+
 def test_numbers_stay_as_they_are_and_the_card_has_numbers(tmp_path):
     x, y, domains = make_rows(3)
     model = seqdg.DomainClassifier("agg", steps=6, device="cpu").fit(x, y, domains=domains)
     assert model.hidden == "auto", "a parameter stays as it was given"
     model.save(tmp_path / "m")
     parameters = json.loads((tmp_path / "m" / "model.json").read_text())["facts"]["parameters"]
-    assert parameters["hidden"] == [64, 32]
+    assert parameters["hidden"] == [32]
+    assert parameters["members"] == 4
     assert parameters["steps"] == 6
     assert parameters["domains_per_step"] == 0
-    assert seqdg.DomainClassifier.load(tmp_path / "m", device="cpu").hidden == (64, 32)
-    assert adapt((x, y, domains), net="mlp").net.hidden == (64, 32)
+    assert seqdg.DomainClassifier.load(tmp_path / "m", device="cpu").hidden == (32,)
+    assert adapt((x, y, domains), net="mlp").net.hidden == (32,)
     assert adapt((x, y, domains), net="mlp", hidden=(5,)).net.hidden == (5,)
 
 
-@pytest.mark.parametrize(("name", "value"), [("steps", "many"), ("hidden", "wide"), ("domains_per_step", "some")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("steps", "many"), ("hidden", "wide"), ("domains_per_step", "some"), ("members", "few")]
+)
 def test_other_words_are_refused(name, value):
     x, y, domains = make_rows(2)
     with pytest.raises(UsageError, match=f"{name} is '{value}'.*'auto'"):

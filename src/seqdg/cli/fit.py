@@ -90,7 +90,8 @@ def fit(
     ] = None,
     seeds: Annotated[int, typer.Option(help="Trials of every candidate and held-out domain.")] = 3,
     steps: Annotated[
-        str, typer.Option(metavar="N|auto", help="Training steps. auto: as many as meet all rows, from 500 to 3000.")
+        str,
+        typer.Option(metavar="N|auto", help="Training steps. auto: as many as meet all rows three times, 500 to 5000."),
     ] = "auto",
     domains_per_step: Annotated[
         str, typer.Option(metavar="N|auto", help="Domains that a step meets; 0 is all. auto: 8, of more.")
@@ -104,8 +105,12 @@ def fit(
         str, typer.Option(metavar="quantile|standard", help="How numbers of a table are scaled for a net.")
     ] = "quantile",
     members: Annotated[
-        int, typer.Option(help="Nets that are trained from other seeds and whose probabilities are averaged.")
-    ] = 1,
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="Nets that are trained from other seeds and whose probabilities are averaged. auto: 4 for a table.",
+        ),
+    ] = "auto",
     calibrate: Annotated[
         bool, typer.Option(help="Fit how sure the model is to rows of the same domains that were not trained on.")
     ] = True,
@@ -173,7 +178,8 @@ def fit(
     parameters = {
         "net": net, "hidden": _parse_widths(hidden), "steps": _parse_count("--steps", steps), "lr": lr,
         "domains_per_step": _parse_count("--domains-per-step", domains_per_step), "schedule": schedule,
-        "warmup": warmup, "scaling": scaling, "members": members, "image_size": image_size, "device": device,
+        "warmup": warmup, "scaling": scaling, "members": _parse_count("--members", members), "image_size": image_size,
+        "device": device,
         "random_state": seed,
         **({} if criterion is None else {"criterion": criterion}),
     }  # fmt: skip

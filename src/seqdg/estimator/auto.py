@@ -1,4 +1,4 @@
-"""Parameters that are left to the data: `hidden="auto"`, `steps="auto"`, `domains_per_step="auto"`.
+"""Parameters that are left to the data: `hidden`, `steps`, `domains_per_step`, `members` = "auto".
 
 They become numbers once the rows are known, and a model's card has the numbers. `benchmarks/accuracy/defaults.py`
 measures what they rest on, and docs/tabular.md has its table.
@@ -10,12 +10,14 @@ from dataclasses import replace
 
 from seqdg.core.algorithm import Algorithm, Settings
 from seqdg.data import Dataset
-from seqdg.estimator.recipe import DOMAINS_PER_STEP, HIDDEN, STEPS, Recipe
+from seqdg.estimator.recipe import DOMAINS_PER_STEP, HIDDEN, MEMBERS, STEPS, Recipe
 from seqdg.nets import NetSpec
 from seqdg.training.protocol import Protocol
 
-WIDTHS = ((0, (64, 32)), (10_000, (128, 64)), (100_000, (256, 128)))  # from so many rows on
-FEWEST, MOST = 500, 3000  # steps
+WIDTHS = ((0, (32,)), (10_000, (128, 64)), (100_000, (256, 128)))  # from so many rows on
+FEWEST, MOST = 500, 5000  # steps
+PASSES = 3  # how often the steps meet every row
+NETS = 4  # that predict together
 SOME = 8  # domains that a step meets, of more
 
 
@@ -30,9 +32,11 @@ def adapt_recipe(recipe: Recipe, dataset: Dataset) -> Recipe:
         net = replace(net, hidden=hidden) if isinstance(net, NetSpec) and net.name == "mlp" else net
     if DOMAINS_PER_STEP in recipe.auto:
         protocol = meet_all_where_needed(replace(protocol, domains_per_step=choose_domains(domains)), recipe.algorithm)
+    if MEMBERS in recipe.auto:
+        protocol = replace(protocol, members=choose_members(recipe, dataset.is_image))
     if STEPS in recipe.auto:
         protocol = replace(protocol, steps=choose_steps(rows, domains, protocol, dataset.is_image))
-    return replace(recipe, hidden=hidden, net=net, protocol=protocol, auto=recipe.auto - {HIDDEN, STEPS})
+    return replace(recipe, hidden=hidden, net=net, protocol=protocol, auto=recipe.auto - {HIDDEN, STEPS, MEMBERS})
 
 
 def meet_all_where_needed(protocol: Protocol, algorithm: Settings) -> Protocol:
@@ -52,9 +56,16 @@ def choose_domains(domains: int) -> int:
     return SOME if domains > SOME else 0
 
 
+def choose_members(recipe: Recipe, is_image: bool = False) -> int:
+    """Choose how many nets predict together: some of a table's, which are small; one net of any other kind."""
+    spec = recipe.choose_spec(is_image)
+    is_small = spec is not None and spec.name == "mlp" and not is_image
+    return NETS if is_small and isinstance(recipe.algorithm, Algorithm) else 1
+
+
 def choose_steps(rows: int, domains: int, protocol: Protocol, is_image: bool = False) -> int:
-    """Choose the number of steps: those that meet as many rows as there are, in hundreds, from FEWEST to MOST."""
+    """Choose the number of steps: those that meet every row PASSES times, in hundreds, from FEWEST to MOST."""
     if is_image:
         return FEWEST
     met = protocol.batch * protocol.count_domains(domains)
-    return min(MOST, max(FEWEST, round(rows / met / 100) * 100))
+    return min(MOST, max(FEWEST, round(PASSES * rows / met / 100) * 100))

@@ -108,7 +108,7 @@ def compare(
         domains. False: it is made by scores on the other domains, of trainings that knew that domain.
     baseline: always among the algorithms; the others must be distinguishable from it.
     workers: processes to train in; 0 is this one. A script that asks for more needs `if __name__ == "__main__":`.
-    members: how many nets predict together, in every trial; by default as many as the estimator says.
+    members: how many nets predict together, in every trial; by default as many as the estimator says: 4 for a table.
     executor, address: `local`, or `ray` and where its cluster is; None starts Ray on this machine.
     runs: a directory that keeps what is trained. After an interruption the same call goes on from there, to the same
         result, bit for bit; other data or options start anew.   say: hears of that, in sentences.

@@ -29,8 +29,8 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         ImageNet weights for images.   hidden: widths of the mlp; 'auto': by the number of rows.
     batchnorm: 'frozen', 'recalibrate', 'running', 'none'; 'auto' freezes nets that start from ImageNet weights, and
         yours where no BatchNorm has weights to train, and recalibrates others.
-    steps, batch: of training; a step sees `batch` rows of every domain that it meets. steps 'auto': as many as meet all
-        rows once, from 500 to 3000 (images: 500).
+    steps, batch: of training; a step sees `batch` rows of every domain that it meets. steps 'auto': as many as
+        meet every row three times, from 500 to 5000 (images: 500).
     domains_per_step: how many of the domains a step meets, drawn at random; 0: all. 'auto': 8 of more, where the
         algorithm can do with some.
     optimizer, lr, momentum, weight_decay: 'adam', 'momentum', 'sgd', or 'auto' for the algorithm's own. With Adam it
@@ -46,7 +46,8 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
     stop: keep the weights after this many steps, whatever the validation says. The steps of a stage that comes on top
         of `steps`, as MetaReg's first does, count.
     members: how many nets are trained, from other seeds, as one stack; their probabilities are averaged (a deep
-        ensemble). Of k members those of random_state s start from the seeds k s to k s + k - 1.
+        ensemble). 'auto': 4 for a table, 1 for images and for a net of your own. Of k members those of random_state s
+        start from the seeds k s to k s + k - 1.
     calibrate: divide logits by a temperature that fits the validation rows (`seqdg.training.calibration`). No
         prediction changes, only how sure it is.
     class_weight: None, 'balanced', or a weight by class.
@@ -80,7 +81,7 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         evaluations: int = 10,
         criterion: str = "accuracy",
         stop: int | None = None,
-        members: int = 1,
+        members: int | str = "auto",
         calibrate: bool = True,
         class_weight: Any = None,
         image_size: int | None = None,

@@ -36,8 +36,9 @@ from seqdg.training.protocol import Protocol, count_steps
 from seqdg.training.sampler import make_generator
 
 AUTO = "auto"
-HIDDEN, STEPS, DOMAINS_PER_STEP = "hidden", "steps", "domains_per_step"
-UNKNOWN = {HIDDEN: (64, 32), STEPS: 500, DOMAINS_PER_STEP: 0}  # what may be left to the data, and stands in for it
+HIDDEN, STEPS, DOMAINS_PER_STEP, MEMBERS = "hidden", "steps", "domains_per_step", "members"
+# What may be left to the data, and what stands in for it until they are known.
+UNKNOWN = {HIDDEN: (32,), STEPS: 500, DOMAINS_PER_STEP: 0, MEMBERS: 1}
 NUMBERS = ("steps", "batch", "evaluations", "lr", "momentum", "weight_decay", "warmup", "members", "domains_per_step")
 TRAINING = (*NUMBERS, "optimizer", "schedule", "scaling", "calibrate")
 IMAGE_NET = "efficientnet-lite0"

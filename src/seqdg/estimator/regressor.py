@@ -55,7 +55,7 @@ class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
         criterion: str = "rmse",
         loss: str = "squared",
         stop: int | None = None,
-        members: int = 1,
+        members: int | str = "auto",
         image_size: int | None = None,
         augment: str = "",
         device: str = "auto",
