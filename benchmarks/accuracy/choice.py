@@ -262,7 +262,7 @@ def run(options: argparse.Namespace) -> None:
     file = options.out / "records.jsonl"
     device = _choose_device(options.device)
     nets, others = (How(options.data, d, options.seeds, options.quick) for d in (device, "cpu"))
-    done = {(r["set"], r["candidate"], *r.get("held_out", ())) for r in read_records(file)}
+    done = {(r["set"], r["candidate"], *r.get("held_out", ())) for r in read_records(file) if "candidate" in r}
     jobs = []
     with file.open("a", encoding="utf-8") as out:
         for name in options.sets:
