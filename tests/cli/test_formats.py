@@ -118,7 +118,7 @@ def test_a_model_is_fitted_to_standard_input(plain, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", Standard((plain / "t.csv").read_bytes()))
     done = seqdg("fit", "-", "--label", "ill", "--domain", "site", *QUICK, "--out", tmp_path / "m")
     assert done.returncode == 0, done.stderr
-    assert "From `stdin.csv`." in (tmp_path / "m/card.md").read_text()
+    assert "From `standard input`." in (tmp_path / "m/card.md").read_text()
     monkeypatch.setattr(sys, "stdin", Standard(b""))
     done = seqdg("fit", "-", "--label", "ill", "--domain", "site", *QUICK, "--out", tmp_path / "n")
     assert done.returncode == 2

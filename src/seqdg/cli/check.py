@@ -31,6 +31,7 @@ def check(
     ignore: options.Ignore = None,
     types: options.Types = None,
     na: options.Gaps = None,
+    weight: options.Weight = None,
     encoding: options.Encoding = "",
     task: options.Task = None,
 ) -> None:
@@ -60,18 +61,13 @@ def check(
         typer.echo(
             check_table(
                 Path(benchmark), label, domain, options.split_names(ignore) or (),
-                parse_types(options.split_names(types) or ()), options.split_words(na), encoding, task,
+                parse_types(options.split_names(types) or ()), options.split_words(na), encoding, task, weight,
             )
         )  # fmt: skip
         return
-    for option, value in {
-        "label": label,
-        "domain": domain,
-        "ignore": ignore,
-        "types": types,
-        "na": na,
-        "task": task,
-    }.items():
+    of_tables = {"label": label, "domain": domain, "ignore": ignore, "types": types, "na": na, "weight": weight,
+                 "task": task}  # fmt: skip
+    for option, value in of_tables.items():
         if value is not None:
             raise UsageError(f"--{option} is of a table, and {benchmark} is none: leave it out.")
     if _is_algorithm(benchmark):

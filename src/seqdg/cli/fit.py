@@ -18,21 +18,12 @@ if TYPE_CHECKING:
     from seqdg.data import LabeledRows
     from seqdg.estimator import Comparison, DomainEstimator
 
-DataArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DATA",
-        help="A table (.csv, .tsv, .parquet, .xlsx, ...), - for one from standard input, or a folder or .zip of images "
-        "<domain>/<class>/<image>.",
-    ),
-]
-
 DEFAULT, DEFAULT_OF_NUMBERS = "fo-s-mldg+ema", "agg+ema"
 SELECT = "leave-one-out-stopped-near"
 
 
 def fit(
-    data: DataArgument,
+    data: options.DataFile,
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Directory to save the model in.")],
     label: options.Label = None,
     domain: options.Domain = None,
@@ -40,6 +31,7 @@ def fit(
     identifier: options.Identifier = None,
     types: options.Types = None,
     na: options.Gaps = None,
+    weight: options.Weight = None,
     encoding: options.Encoding = "",
     choose: Annotated[bool, typer.Option("--choose", help="Compare candidates and use the best.")] = False,
     algorithm: Annotated[
@@ -154,8 +146,7 @@ def fit(
     the same command goes on where it stopped, to the same model.
     """
     from seqdg.base.errors import UsageError
-    from seqdg.bench.console import count_files
-    from seqdg.data import read_rows
+    from seqdg.cli.rows import read_data
     from seqdg.data.column_types import parse_types
     from seqdg.estimator import check_place, check_saving, remove_kept
 
@@ -165,13 +156,10 @@ def fit(
         raise UsageError("--minutes is how long --choose may take: add --choose.")
     check_place(out, force)
     check_saving(options.split_names(candidates) or _list_saved(data, choose, algorithm or DEFAULT))
-    asked = parse_types(options.split_names(types) or ())
-    with count_files("reading images") as progress, options.open_data(data) as place:
-        rows = read_rows(
-            place, label, domain, options.split_names(ignore) or (), progress,
-            ids=options.split_names(identifier) or (), types=asked, na=options.split_words(na), encoding=encoding,
-            task=task,
-        )  # fmt: skip
+    rows = read_data(
+        data, label, domain, ignore=ignore, identifier=identifier, types=types, na=na, encoding=encoding, task=task,
+        weight=weight,
+    )  # fmt: skip
     announcement = Announcement(rows)
     _say_task(rows, task, str(label))
     usual = DEFAULT_OF_NUMBERS if rows.is_regression else DEFAULT
@@ -202,11 +190,9 @@ def fit(
             if "estimate" in model.model_.facts:
                 typer.echo(model.model_.facts["estimate"]["sentence"])
                 typer.echo(model.model_.facts["estimate"]["drivers"])
-    ids = options.split_names(identifier)
-    model.add_facts(
-        data=place.name, label=label, domain=domain, **({"id": ids} if ids else {}),
-        **({"types": asked} if asked else {}),
-    )  # fmt: skip
+    asked = {"id": options.split_names(identifier), "types": parse_types(options.split_words(types)), "weight": weight}
+    source = "standard input" if str(data) == "-" else data.name
+    model.add_facts(data=source, label=label, domain=domain, **{k: v for k, v in asked.items() if v})
     model.save(out)
     if runs is None:
         remove_kept(partial)
@@ -292,6 +278,7 @@ def _compare(
             estimator=template,
             show=announcement.wrap(show),
             say=_say,
+            sample_weight=rows.weight,
             **how,
         )
 
@@ -313,11 +300,12 @@ def _fit_one(
     rate = settings.pop("lr", template.lr)
     model: DomainEstimator = template.set_params(algorithm=name, settings=settings or None, lr=rate)
     if not estimate:
-        return model.fit(rows.x, rows.y, domains=rows.domains)
+        return model.fit(rows.x, rows.y, domains=rows.domains, sample_weight=rows.weight)
     with show_progress("holding out each domain") as show:
         model, reason = fit_and_estimate(
-            rows.x, rows.y, rows.domains, model, show=announcement.wrap(show), say=_say, **how
-        )
+            rows.x, rows.y, rows.domains, model, show=announcement.wrap(show), say=_say, sample_weight=rows.weight,
+            **how,
+        )  # fmt: skip
     if reason:
         print(f"seqdg: no estimate for the next domain: {reason}", file=sys.stderr)
     return model

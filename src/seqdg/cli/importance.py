@@ -28,6 +28,10 @@ def importance(
         Path | None,
         typer.Option(metavar="DIR", help="Where to write importance.csv, by_domain.csv and importance.svg."),
     ] = None,
+    types: options.Types = None,
+    na: options.Gaps = None,
+    weight: options.Weight = None,
+    encoding: options.Encoding = "",
     seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same numbers.")] = 0,
     device: options.Device = "auto",
 ) -> None:
@@ -37,10 +41,12 @@ def importance(
 
     The model is fitted anew with each domain held out in turn. Each column is then shuffled within its domain: how much
     the score drops on the held-out domain, and on rows of the others that were set aside, is what the column is worth.
+    The table is read as in `seqdg fit`, whose --label, --domain, --types, --na and --weight the model remembers.
     """
     from seqdg.base.errors import UsageError
     from seqdg.bench.console import count_files
     from seqdg.data import Frame, read_rows
+    from seqdg.data.column_types import parse_types
     from seqdg.estimator import importance as measure
     from seqdg.estimator import load_estimator, write_analysis
 
@@ -48,11 +54,13 @@ def importance(
     facts = fitted.model_.facts
     preprocessing = getattr(fitted.model_.input, "preprocessing", None)
     known = getattr(fitted, "feature_names_in_", None)
-    rows = read_rows(
-        data, facts.get("label"), facts.get("domain"), only=None if known is None else list(known),
-        types=facts.get("types", {}), na=preprocessing.na if preprocessing else (),
-        task="number" if fitted.is_regressor else "class",
-    )  # fmt: skip
+    with options.open_data(data) as place:
+        rows = read_rows(
+            place, facts.get("label"), facts.get("domain"), only=None if known is None else list(known),
+            types={**facts.get("types", {}), **parse_types(options.split_words(types))}, encoding=encoding,
+            na=(*(preprocessing.na if preprocessing else ()), *options.split_words(na)),
+            task="number" if fitted.is_regressor else "class", weight=weight or facts.get("weight"),
+        )  # fmt: skip
     if not isinstance(rows.x, Frame):
         raise UsageError(f"Columns are shuffled, and {data} holds images: give a table.")
     if rows.domains is None:
@@ -60,7 +68,7 @@ def importance(
     with count_files("holding out each domain") as show:
         found = measure(
             fitted, rows.x, rows.y, rows.domains, columns=options.split_names(columns), repeats=repeats,
-            scoring=scoring, random_state=seed, show=show,
+            scoring=scoring, random_state=seed, show=show, sample_weight=rows.weight,
         )  # fmt: skip
     typer.echo(str(found), nl=False)
     if out is not None:

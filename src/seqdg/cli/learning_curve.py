@@ -9,16 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from seqdg.cli import options
-from seqdg.cli.fit import DEFAULT, DataArgument
+from seqdg.cli.fit import DEFAULT
 
 
 def learning_curve(
-    data: DataArgument,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels, for a table.")] = None,
-    domain: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of domains, for a table.")] = None,
-    ignore: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Columns to leave out, such as identifiers.")
-    ] = None,
+    data: options.DataFile,
+    label: options.Label = None,
+    domain: options.Domain = None,
+    ignore: options.Ignore = None,
+    identifier: options.Identifier = None,
+    types: options.Types = None,
+    na: options.Gaps = None,
+    weight: options.Weight = None,
+    encoding: options.Encoding = "",
     task: options.Task = None,
     algorithm: Annotated[str, typer.Option(help="The algorithm to train.")] = DEFAULT,
     criterion: Annotated[
@@ -43,13 +46,15 @@ def learning_curve(
     The last sentence says what one more domain than you have would be worth, if the curve goes on as it went.
     """
     from seqdg.base.errors import UsageError
-    from seqdg.bench.console import count_files, show_progress
-    from seqdg.data import read_rows
+    from seqdg.bench.console import show_progress
+    from seqdg.cli.rows import read_data
     from seqdg.estimator import DomainClassifier, DomainRegressor, count_workers, write_analysis
     from seqdg.estimator import learning_curve as trace
 
-    with count_files("reading images") as progress:
-        rows = read_rows(data, label, domain, options.split_names(ignore) or (), progress, task=task)
+    rows = read_data(
+        data, label, domain, ignore=ignore, identifier=identifier, types=types, na=na, encoding=encoding, task=task,
+        weight=weight,
+    )  # fmt: skip
     if rows.domains is None:
         raise UsageError("A learning curve over domains needs to know them: give --domain.")
     given: dict[str, Any] = {} if criterion is None else {"criterion": criterion}
@@ -59,7 +64,7 @@ def learning_curve(
         curve = trace(
             model, rows.x, rows.y, rows.domains, seeds=seeds, subsets=subsets, show=show,
             workers=count_workers(device) if workers is None else workers,
-            say=lambda sentence: print(sentence, file=sys.stderr),
+            say=lambda sentence: print(sentence, file=sys.stderr), sample_weight=rows.weight,
         )  # fmt: skip
     typer.echo(str(curve), nl=False)
     if out is not None:

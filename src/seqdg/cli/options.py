@@ -14,6 +14,14 @@ import typer
 
 from seqdg.results.criteria import CRITERIA
 
+DataFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA",
+        help="A table (.csv, .tsv, .parquet, .xlsx, ...), - for one from standard input, or a folder or .zip of images "
+        "<domain>/<class>/<image>.",
+    ),
+]
 BenchmarkName = Annotated[
     str, typer.Argument(metavar="[BENCHMARK]", help="A name from `seqdg list benchmarks`, or your own .toml file.")
 ]
@@ -192,6 +200,13 @@ Gaps = Annotated[
     str | None,
     typer.Option(
         "--na", metavar="A,B", help="Words and numbers that stand for a gap besides NA, ?, - and the like: -999."
+    ),
+]
+Weight = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="The column that says how much each row counts, in training and in every score. It is no feature.",
     ),
 ]
 Encoding = Annotated[

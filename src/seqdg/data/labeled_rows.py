@@ -30,6 +30,7 @@ class LabeledRows(NamedTuple):
     y: NDArray[Any]
     domains: NDArray[Any] | None
     notes: tuple[str, ...] = ()  # on how a file was read
+    weight: NDArray[np.float64] | None = None  # (row,) how much each counts; None: all the same
 
     @property
     def is_regression(self) -> bool:
@@ -50,6 +51,7 @@ def read_rows(
     na: Sequence[str] = (),
     encoding: str = "",
     task: str | None = None,
+    weight: str | None = None,
 ) -> LabeledRows:
     """A table with columns for label and domain, or pictures in <domain>/<class>/.
 
@@ -57,6 +59,7 @@ def read_rows(
     types: by column, of `column_types.TYPES`.
     na: words and numbers that stand for a gap, besides the usual ones.   encoding: of a file of text; empty: guessed.
     task: `class`, `number`, or None to tell it from the labels.
+    weight: the column that says how much each row counts.
     """
     if not path.exists():
         raise UsageError(
@@ -65,13 +68,14 @@ def read_rows(
     if is_table(path):
         table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
         others = [] if only is None else [name for name in table.names if name not in only]
-        return _read_table(table, label, domain, [*ignore, *ids, *others], types or {}, na, task)
+        others = [name for name in others if name != weight]
+        return _read_table(table, label, domain, [*ignore, *ids, *others], types or {}, na, task, weight)
     if guess_format(path) != "images":
         raise UsageError(f"{path} holds feature files: read them in Python and give DomainClassifier arrays.")
     spec = DataSpec(path.stem, path=(path.name,), format="images")
     dataset = load_dataset(spec, path.parent, progress=progress, held_out=())
     of_tables = {"--label": label, "--domain": domain, "--ignore": ignore, "--id": ids, "--types": types, "--na": na,
-                 "--encoding": encoding}  # fmt: skip
+                 "--encoding": encoding, "--weight": weight}  # fmt: skip
     if task == NUMBER:
         raise UsageError(f"--task number is of a table, and the folders of {path} name classes: leave it out.")
     for option, value in of_tables.items():
@@ -89,6 +93,7 @@ def _read_table(
     types: Mapping[str, str],
     na: Sequence[str],
     task: str | None = None,
+    weight: str | None = None,
 ) -> LabeledRows:
     if task not in (None, *TASKS):
         raise unknown("task", str(task), TASKS)
@@ -98,19 +103,26 @@ def _read_table(
         raise UsageError(
             "Which column says where a row is from, such as the hospital or the device? Give it with --domain."
         )
-    for name in (label, domain, *dropped, *types):
+    roles = [label, domain, *([] if weight is None else [weight])]
+    for name in (*roles, *dropped, *types):
         if name not in table.names:
             raise unknown(f"column of {table.path.name}", name, table.names)
+    if weight in (label, domain, *dropped):
+        raise UsageError(f"'{weight}' is the column of weights, and has another part too: give it one of them.")
     if label == domain:
         raise UsageError(
             f"'{label}' is the column of labels and of domains: give --domain the one that says where from."
         )
-    for name, option, allowed in ((label, "--label", ("words", "number")), (domain, "--domain", ("words",))):
+    parts = (("--label", ("words", "number")), ("--domain", ("words",)), ("--weight", ("number",)))
+    for name, (option, allowed) in zip(roles, parts, strict=False):  # there may be no weights
         if types.get(name, allowed[0]) not in allowed:
             raise UsageError(f"'{name}' is given as {option}, so that its type can only be: {', '.join(allowed)}.")
     frame = read_frame(table, set(dropped) - {label, domain}, types)
+    weights = None
     by_name = {n: drop_gap_words(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
-    x = frame.without([label, domain])
+    if weight is not None:
+        weights = make_weights(weight, parse_column(by_name[weight]))
+    x = frame.without(roles)
     if not x.names:
         raise UsageError(
             f"{table.path.name} has no column beside those of label and domain: there is nothing to learn from."
@@ -120,9 +132,9 @@ def _read_table(
     domains = to_words(by_name[domain])
     check_domains(domains.tolist())
     check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
-    features = {name: kind for name, kind in types.items() if name not in (label, domain)}
+    features = {name: kind for name, kind in types.items() if name not in roles}
     y = make_numbers(label, labels) if task == NUMBER else make_labels(labels)
-    return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, table.notes)
+    return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, table.notes, weights)
 
 
 def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str]) -> Frame:
@@ -141,17 +153,18 @@ def check_table(
     na: Sequence[str],
     encoding: str = "",
     task: str | None = None,
+    weight: str | None = None,
 ) -> str:
     """Say what each column of a table holds, and, where they are named, how many rows each domain has of each class."""
     table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
     if label is not None and domain is not None:
-        rows = _read_table(table, label, domain, ignore, types, na, task)
+        rows = _read_table(table, label, domain, ignore, types, na, task, weight)
         frame, counts = rows.x, _count_rows(rows)
     else:
-        for name in (*(n for n in (label, domain) if n is not None), *ignore, *types):
+        roles = {name for name in (label, domain, weight) if name is not None}
+        for name in (*roles, *ignore, *types):
             if name not in table.names:
                 raise unknown(f"column of {path.name}", name, table.names)
-        roles = {name for name in (label, domain) if name is not None}
         frame, counts = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True), []
     width = max(len(name) for name in frame.names)
     lines = [
@@ -219,6 +232,22 @@ def make_numbers(name: str, column: Column) -> NDArray[np.float64]:
             f"Column '{name}' has no number in {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
             "fill it in, or leave these rows out."
         )
+    return column.astype(np.float64)
+
+
+def make_weights(name: str, column: Column) -> NDArray[np.float64]:
+    """The weights of rows, numbers of at least 0 and not all 0."""
+    if column.dtype.kind != "f":
+        first = next((str(v) for v in column.tolist() if v is not None), "")
+        raise UsageError(f"The column of weights, '{name}', does not hold numbers alone, for example '{first[:40]}'.")
+    wrong = np.flatnonzero(~(np.isfinite(column) & (column >= 0)))
+    if len(wrong):
+        raise UsageError(
+            f"The column of weights, '{name}', is empty or below 0 in {count_things(len(wrong), 'row')} (from 0: "
+            f"{list_some(wrong)}): give numbers of at least 0, and 0 to rows that shall not count."
+        )
+    if not column.any():
+        raise UsageError(f"The column of weights, '{name}', is 0 in every row: no row counts.")
     return column.astype(np.float64)
 
 
