@@ -19,7 +19,9 @@ def table(tmp_path):
     x = draw.standard_normal(150)
     x += np.sign(x)
     trusted = np.arange(150) % 10 < 3
-    frame = pd.DataFrame({"number": [f"p{i}" for i in range(150)], "x": x.round(3).astype(object), "z": draw.integers(0, 3, 150)})
+    frame = pd.DataFrame(
+        {"number": [f"p{i}" for i in range(150)], "x": x.round(3).astype(object), "z": draw.integers(0, 3, 150)}
+    )
     frame["trust"] = np.where(trusted, 30, 1)
     frame["y"] = np.where(np.where(trusted, x > 0, x < 0), "ill", "well")
     frame["site"] = np.repeat(["a", "b", "c"], 50)
