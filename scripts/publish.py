@@ -29,6 +29,7 @@ from seqdg.results.select import RULES, select_outcomes
 from seqdg.results.versions import describe_versions
 
 BASELINE = "agg"
+WITH_DATA = '```sh title="needs the data set"'
 BY = {
     "source-val": "Selected by source validation",
     "last": "At the last step",
@@ -104,15 +105,15 @@ def _page(run: RunContents, directory: Path, tables: dict, figures: dict, answer
     lines += [f"- **{question}** {answer}" for question, answer in answers]
     lines += [f"- Note: {text}" for text in (*describe_versions(run.records), *warnings)]
     for title, command, text in tables.values():
-        lines += ["", f"## {title}", "", "```", command, "```", "", text.rstrip("\n")]
+        lines += ["", f"## {title}", "", "```sh", command, "```", "", text.rstrip("\n")]
     lines += ["", "## Figures"]
     for file, caption in figures.items():
         lines += ["", f"![{caption.partition('.')[0]}]({file})", "", caption]
     lines += ["", "## What these results are of", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in list_facts(run)]
-    lines += ["", "The trials were made by", "", "```", *map(_anywhere, list_commands(run)), "```"]
+    lines += ["", "The trials were made by", "", WITH_DATA, *map(_anywhere, list_commands(run)), "```"]
     there = " (with the commit that made it: methods have changed since)" if describe_versions(run.records) else ""
-    lines += ["", f"and any of them can be trained again{there} and compared with its record by", "", "```",
+    lines += ["", f"and any of them can be trained again{there} and compared with its record by", "", WITH_DATA,
               f"seqdg rerun {place} --sample 3 --data DATA", "```"]  # fmt: skip
     lines += ["", "## Settings", "", "Every candidate of every algorithm:", ""]
     for name, candidates in list_settings(run):

@@ -6,35 +6,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from pages import GUIDES, ROOT, list_blocks
 from seqdg.bench.benchmark import FIELDS, tomllib
 from seqdg.training.protocol import Protocol
-
-ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-
-
-class Block(NamedTuple):
-    language: str
-    text: str
-    file: str  # the name under which the sentence before it says to save it
-
-
-def blocks(guide: Path) -> Iterator[Block]:
-    text = guide.read_text(encoding="utf-8")
-    end = 0
-    for found in BLOCK.finditer(text):
-        before = text[end : found.start()].strip()
-        named = re.search(r"`([\w.-]+)`[^`]*:$", before)
-        saved = named is not None and re.search(r"\b[Ss]ave\s+this\s+as\b", before) is not None
-        end = found.end()
-        yield Block(found[1], found[2], named[1] if named is not None and saved else "")
 
 
 def like(text: str) -> str:
@@ -62,12 +41,12 @@ def commands(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bring-your-own-domains.md"])
+@pytest.mark.parametrize("name", GUIDES)
 def test_a_guide_can_be_followed_word_for_word(tmp_path: Path, commands: dict[str, str], name: str) -> None:
     here = tmp_path / "here"
     here.mkdir()
     said, ran = "", 0
-    for block in blocks(ROOT / "docs" / name):
+    for block in list_blocks(ROOT / "docs" / name):
         if block.language == "text":
             assert like(said) == like(block.text)
         elif block.file:
@@ -87,7 +66,7 @@ def test_a_guide_can_be_followed_word_for_word(tmp_path: Path, commands: dict[st
 
 
 def test_a_block_is_saved_only_where_the_sentence_before_it_says_so() -> None:
-    found = list(blocks(ROOT / "docs" / "bring-your-own-domains.md"))
+    found = list_blocks(ROOT / "docs" / "bring-your-own-domains.md")
     saved = ["make_data.py", "patients.toml", "features.toml", "pictures.toml", "list.toml"]
     assert [b.file for b in found if b.file] == saved
     assert {b.language for b in found} == {"python", "sh", "toml", "text"}

@@ -13,11 +13,8 @@ import pytest
 import yaml
 
 import seqdg
+from pages import PAGES, ROOT
 
-ROOT = Path(__file__).parents[1]
-PAGES = sorted(
-    [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
-)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 

@@ -11,16 +11,11 @@ from pathlib import Path
 import pytest
 
 import seqdg
+from pages import ROOT, WALKTHROUGHS, list_blocks
 
-DOCS = Path(__file__).parents[1] / "docs"
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?")
 POINTS = 6.0  # by which a percentage may differ on another machine: rounding changes which step is chosen
 SHORT = ("75 degrees", 10.0)  # the same for a net of few steps, which swings by seven between makes of CPU
-
-
-def blocks(page: str) -> list[tuple[str, str]]:
-    return BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
 
 
 def run(kind: str, text: str, folder: Path) -> str:
@@ -64,14 +59,14 @@ def assert_alike(shown: str, printed: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["tabular.md", "images.md", "regression.md"])
+@pytest.mark.parametrize("page", WALKTHROUGHS)
 def test_a_walk_through_does_what_it_says(page, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("PIL")
-    found = blocks(page)
-    assert sum(kind == "text" for kind, _ in found) >= 4
+    found = list_blocks(ROOT / "docs" / page)
+    assert sum(block.language == "text" for block in found) >= 4
     printed = ""
-    for kind, text in found:
+    for kind, _, text, _ in found:
         if kind == "text":
             assert_alike(text, printed)
         else:
