@@ -25,7 +25,7 @@ from seqdg.bench.reuse import list_reused
 from seqdg.results.commands import add_command
 from seqdg.results.directory import lock_directory, make_directory
 from seqdg.results.record import Record
-from seqdg.results.run import CLASSES, find_usual_criterion
+from seqdg.results.run import CLASSES, DOMAINS, find_usual_criterion
 from seqdg.results.status import format_duration
 from seqdg.results.store import Store
 from seqdg.results.versions import VERSION, name_release
@@ -102,6 +102,7 @@ class _Runner:
         with self._show(count_files("reading images")) as progress:
             dataset = task.dataset(progress)
         store.set_meta(CLASSES, json.dumps([str(name) for name in dataset.classes]))
+        store.set_meta(DOMAINS, json.dumps(list(dataset.domains)))
         for note in dataset.notes:
             self._say(f"note: {note}")
         seeds = self.benchmark.list_seeds(request)

@@ -15,10 +15,10 @@ Runs = Annotated[
 ]
 Out = Annotated[
     Path,
-    typer.Option("--out", metavar="FILE", help="A file that ends in .xz, or a directory to write records.json.xz in."),
+    typer.Option("--out", metavar="DIR", help="The directory to write trials.parquet and evaluations.parquet in."),
 ]
 Exact = Annotated[
-    bool, typer.Option("--exact", help="Keep every digit of every criterion; the file is about three times as large.")
+    bool, typer.Option("--exact", help="Keep loss curves as they are, of trials with two domains held out, too.")
 ]
 
 Criteria = Annotated[
@@ -30,19 +30,24 @@ Criteria = Annotated[
 
 
 def pack(runs: Runs, out: Out, exact: Exact = False, criteria: Criteria = None) -> None:
-    """Pack runs into one compact file to publish. `table`, `report`, `status` and `rerun` read it.
+    """Pack runs into two Parquet files to publish. `table`, `report`, `status` and `rerun` read them.
 
-    The same records give the same bytes. It prints what it leaves out.
+    So do pandas, polars and DuckDB: a row for each trial, and one for each domain of each evaluation, with every digit.
+    The same records give the same bytes. It prints what it leaves out. It needs pyarrow: pip install 'seqdg[tables]'.
 
         seqdg pack runs/rotated-mnist --out docs/results/rotated-mnist
     """
-    from seqdg.results.archive.reading import FILE, open_run
+    from seqdg.base.errors import UsageError
+    from seqdg.results.archive.layout import EVALUATIONS, TRIALS
+    from seqdg.results.archive.reading import open_run
     from seqdg.results.archive.writing import pack as pack_runs
 
-    file = out if out.suffix == ".xz" else out / FILE
+    if out.suffix in (".xz", ".parquet"):
+        raise UsageError(f"A packed run is two files: give --out a directory for them, such as {out.with_suffix('')}.")
     opened = [(path, open_run(path)) for path in runs]
-    notes = pack_runs(opened, file, exact, options.split_names(criteria))
-    count = len(open_run(file).statuses())
-    typer.echo(f"{count} trials of {opened[0][1].benchmark} in {file}, {file.stat().st_size / 1e6:.2f} MB.")
+    notes = pack_runs(opened, out, exact, options.split_names(criteria))
+    count = len(open_run(out).statuses())
+    size = sum((out / name).stat().st_size for name in (TRIALS, EVALUATIONS))
+    typer.echo(f"{count} trials of {opened[0][1].benchmark} in {out}: {TRIALS} and {EVALUATIONS}, {size / 1e6:.2f} MB.")
     for note in notes:
         typer.echo(note)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from seqdg.results.criteria import USUAL, choose_usual
 from seqdg.results.record import Record
 
-CLASSES = "classes"  # the name of a run's classes in its store, as JSON
+CLASSES, DOMAINS = "classes", "domains"  # the names of a run's classes and domains in its store, as JSON
 
 
 @dataclass(frozen=True)

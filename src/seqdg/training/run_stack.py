@@ -19,8 +19,8 @@ from torch import Tensor
 from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.base.files import Files
-from seqdg.results.archive.columns import thin
 from seqdg.results.criteria import choose_loss, choose_usual
+from seqdg.results.curves import thin
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import select_step
 from seqdg.training import checkpoint

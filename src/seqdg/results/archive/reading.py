@@ -2,188 +2,169 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import lzma
-from collections.abc import Iterator
-from functools import cached_property
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError
-from seqdg.results.archive.columns import decode, decode_numbers
-from seqdg.results.record import Evaluation, Record, make_key
-from seqdg.results.run import Analysis, RecordSource, RunningGroup, RunProgress
-from seqdg.results.store import FILE as STORE
-from seqdg.results.store import Store
+import numpy as np
 
-FILE = "records.json.xz"
-FORMAT, VERSION = "seqdg records", 1
-PLAIN = ("status", "seconds", "peak_memory", "stacked", "device", "versions", "commit", "weights", "notes", "finished")
-PARTS = ("held_out", "held_out_fifth", "held_out_rest")  # of a held-out domain
-_MAGIC = b"\xfd7zXZ\x00"
+from seqdg.base.errors import UsageError
+from seqdg.results.archive.layout import (
+    EVALUATIONS,
+    FORMAT,
+    PARTS,
+    TRIAL,
+    TRIALS,
+    VERSION,
+    import_pyarrow,
+    make_digest,
+    read_trial_row,
+)
+from seqdg.results.archive.old import OLD_FILE, OldArchive
+from seqdg.results.archive.packed import PackedRun
+from seqdg.results.record import Evaluation, Record
+from seqdg.results.run import RecordSource
+from seqdg.results.store import FILE as STORE
+from seqdg.results.store import Store, pause_garbage_collection
 
 
 def open_run(path: Path) -> RecordSource:
-    """Open a run directory, a packed run, or a directory that holds one."""
+    """Open a run directory, a packed run, by its directory or either of its files, or a file that 0.1 packed."""
     if path.is_file():
-        return Archive(path)
-    if not (path / STORE).is_file() and (path / FILE).is_file():
-        return Archive(path / FILE)
+        return Archive(path.parent) if path.name in (TRIALS, EVALUATIONS) else OldArchive(path)
+    if not (path / STORE).is_file():
+        if (path / TRIALS).is_file():
+            return Archive(path)
+        if (path / OLD_FILE).is_file():
+            return OldArchive(path / OLD_FILE)
     return Store.open(path)
 
 
-class Archive:
-    """A packed run: the contents of one file."""
+class Archive(PackedRun):
+    """A packed run: the contents of two files.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._content = _read_content(path)
-        try:
-            self._check()
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            raise UsageError(f"{path} is no packed run that can be read. `seqdg pack` makes one.") from None
+    Which evaluations belong to the trials is checked when it is opened, and the digest of every trial when whole
+    records are read.
+    """
 
-    def _check(self) -> None:
-        """Check what is cheap to check, so that no command fails later."""
-        for name in ("benchmark", "count", "commands", "analyses", "missing", "description", "history", "losses"):
-            self._content[name]
-        for name in (*PLAIN, "group", "latest"):
-            if len(self._columns[name]) != self._content["count"]:
-                raise ValueError(name)
-
-    @property
-    def benchmark(self) -> str:
-        return str(self._content["benchmark"])
-
-    @cached_property
-    def _columns(self) -> dict[str, list[Any]]:
-        return {name: decode(column) for name, column in self._content["columns"].items()}
-
-    @cached_property
-    def _keys(self) -> list[str]:
-        return [str(key) for key in self._columns.get("key") or map(make_key, self._descriptions)]
-
-    @cached_property
-    def _descriptions(self) -> list[dict[str, Any]]:
-        columns = {name: decode(column) for name, column in self._content["description"].items()}
-        rows = (zip(columns, row, strict=True) for row in zip(*columns.values(), strict=True))
-        return [{name: value for name, value in row if value is not None} for row in rows]
+    def __init__(self, directory: Path) -> None:
+        self._places = directory / TRIALS, directory / EVALUATIONS
+        import_pyarrow()
+        facts = _read_facts(self._places[0])
+        self._trials: list[dict[str, Any]] = _read_table(self._places[0], list(TRIAL)).to_pylist()
+        evaluations = _read_bytes(self._places[1])
+        if hashlib.sha256(evaluations).hexdigest() != facts["evaluations"]:
+            raise UsageError(
+                f"{self._places[1]} is not the one that was packed with {TRIALS}: it is damaged, or of another run. "
+                "Fetch both again, or pack the run again."
+            )
+        self._evaluations = evaluations
+        columns = ([row[name] for row in self._trials] for name in ("key", "status", "group", "latest"))
+        super().__init__(facts, *columns)
 
     def records(self, criterion: str | None = None) -> list[Record]:
-        c = self._columns
-        histories = self._histories(criterion)
-        lengths, points = decode(self._content["losses"]["lengths"]), iter(self._losses)
-        return [
-            Record(
-                key=key,
-                description=self._descriptions[i],
-                history=next(histories),
-                losses=list(islice(points, lengths[i])),
-                **{name: c[name][i] for name in PLAIN},
-            )
-            for i, key in enumerate(self._keys)
-        ]
+        read = lru_cache(maxsize=None)(json.loads)  # most trials have the same; equal ones are one object
+        with pause_garbage_collection():
+            histories = self._read_histories(criterion)
+            records = [read_trial_row(row, histories.get(row["key"], []), read) for row in self._trials]
+        for record, row in zip(records if criterion is None else (), self._trials, strict=criterion is None):
+            if make_digest(record) != row["digest"]:
+                raise UsageError(
+                    f"Trial {record.key} in {self._places[0].parent} does not have the numbers that were packed: its "
+                    "digest is another. Fetch both files again, or pack the run again."
+                )
+        return records
 
-    @cached_property
-    def _losses(self) -> list[float]:
-        return decode_numbers(self._content["losses"]["values"])
-
-    def _histories(self, criterion: str | None) -> Iterator[list[Evaluation]]:
-        """Yield the history of each record; with a criterion, only the values of that criterion."""
-        numbers = {
-            name: iter(decode_numbers(column))
-            for name, column in self._content["history"]["numbers"].items()
-            if criterion in (None, name.partition(".")[0])
-        }
-
-        def locate(part: str, counts: list[tuple[str, int]]) -> list[tuple[str, Iterator[float], int]]:
-            return [(c, numbers[f"{c}.{part}"], n) for c, n in counts if criterion in (None, c)]
-
-        places: dict[tuple[int, int, int], Any] = {}  # by the identity of the shape: most records have the same
-        shapes = decode(self._content["history"]["shape"])
-        split = decode(self._content["history"]["split"]) if "split" in self._content["history"] else [[]] * len(shapes)
-        more = (
-            decode(self._content["history"]["outside"]) if "outside" in self._content["history"] else [[]] * len(shapes)
-        )
-        for shape, has_parts, fixed in zip(shapes, split, more, strict=True):
-            key = id(shape), id(has_parts), id(fixed)
-            if key not in places:
-                places[key] = [
-                    (
-                        step,
-                        {
-                            "source": locate("source", inside),
-                            **{part: locate(part, out) for part in PARTS[: 3 if has else 1]},
-                            "validation": locate("validation", outside),
-                            "together": locate("together", joined),
-                        },
-                    )
-                    for (step, inside, out), has, (outside, joined) in zip(
-                        shape, has_parts or [False] * len(shape), fixed or [([], [])] * len(shape), strict=True
-                    )
-                ]
-            yield [
-                Evaluation(step, **{name: {c: list(islice(x, n)) for c, x, n in part} for name, part in parts.items()})
-                for step, parts in places[key]
-            ]
-
-    def meta(self, name: str) -> str | None:
-        return json.dumps(self._content["commands"]) if name == "commands" else None
-
-    def analyses(self, name: str | None = None) -> list[Analysis]:
-        analyses = [Analysis(*entry) for entry in self._content["analyses"]]
-        return [a for a in analyses if name in (None, a.name)]
-
-    def statuses(self) -> dict[str, str]:
-        return dict(zip(self._keys, self._columns["status"], strict=True))
-
-    def planned(self) -> dict[str, str]:
-        known = zip(self._keys, self._columns["group"], self._columns["latest"], strict=True)
-        return {**{key: group for key, group, latest in known if latest}, **dict(self._content["missing"])}
-
-    def groups(self) -> dict[str, str]:
-        known = {k: g for k, g in zip(self._keys, self._columns["group"], strict=True) if g}
-        return {**known, **dict(self._content["missing"])}
-
-    def failures(self) -> list[tuple[str, str]]:
-        return []
-
-    def run(self) -> RunProgress | None:
-        return None
-
-    def running(self) -> list[RunningGroup]:
-        return []
-
-    def close(self) -> None:
-        """There is nothing to close."""
+    def _read_histories(self, criterion: str | None) -> dict[str, list[Evaluation]]:
+        """Return the history of each trial by key; with a criterion, only the values of that criterion."""
+        names = [name for name in self.facts["criteria"] if criterion in (None, name)]
+        table = _read_table(self._places[1], ["key", "step", "part", *names], self._evaluations)
+        if not table.num_rows:
+            return {}
+        key, part = (table[name].combine_chunks().dictionary_encode() for name in ("key", "part"))
+        place = [key.indices.to_numpy(), table["step"].to_numpy(), part.indices.to_numpy()]
+        changes = np.any([np.diff(column) != 0 for column in place], axis=0)
+        starts = [0, *(np.flatnonzero(changes) + 1).tolist()]
+        ends = [*starts[1:], table.num_rows]
+        columns = [_Column(name, table[name], starts) for name in names]
+        keys, parts = key.dictionary.to_pylist(), part.dictionary.to_pylist()
+        histories: dict[str, list[Evaluation]] = {}
+        latest: tuple[int, int] | None = None
+        values: dict[str, dict[str, list[float]]] = {}
+        at = zip(*(column[starts].tolist() for column in place), strict=True)
+        for i, (start, stop, (trial, step, kind)) in enumerate(zip(starts, ends, at, strict=True)):
+            if (trial, step) != latest:
+                latest, values = (trial, step), {part: {} for part in PARTS}
+                histories.setdefault(keys[trial], []).append(Evaluation(step, **values))
+            for column in columns:
+                column.add(values[parts[kind]], i, start, stop)
+        return histories
 
 
-def _read_content(path: Path) -> dict[str, Any]:
-    """Return the contents of a complete file of a known version; otherwise say what is wrong."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
-    not_packed = UsageError(f"{path} is no packed run: `seqdg pack` makes one, and {FILE} is its usual name.")
-    if not data.startswith(_MAGIC[: len(data)]) or not data:
-        raise not_packed
-    reader = lzma.LZMADecompressor(lzma.FORMAT_XZ)
-    try:
-        text = reader.decompress(data)
-    except lzma.LZMAError as error:
-        raise UsageError(f"{path} is damaged ({error}). Fetch it again, or pack the run again.") from None
-    if not reader.eof:
-        raise UsageError(f"{path} is cut short. Fetch it again, or pack the run again.")
-    try:
-        content = json.loads(text)
-    except ValueError:
-        raise not_packed from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise not_packed
-    if content.get("version") != VERSION:
+class _Column:
+    """The values of a criterion, and how many are missing in each stretch of rows."""
+
+    def __init__(self, name: str, column: Any, starts: Sequence[int]) -> None:
+        self._name = name
+        is_missing = column.is_null().to_numpy()
+        self._missing: list[int] = np.add.reduceat(is_missing.astype(int), starts).tolist()
+        self._is_missing: list[bool] = is_missing.tolist()
+        self._values: list[float] = column.to_numpy(zero_copy_only=False).tolist()
+
+    def add(self, part: dict[str, list[float]], i: int, start: int, stop: int) -> None:
+        """Add what was measured in the i-th stretch of rows, if anything was."""
+        if not self._missing[i]:
+            part[self._name] = self._values[start:stop]
+        elif self._missing[i] < stop - start:
+            part[self._name] = [self._values[k] for k in range(start, stop) if not self._is_missing[k]]
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    """Return the facts of a run, which stand in the metadata of the file, where it is a packed run."""
+    _, parquet = import_pyarrow()
+    if _read_bytes(path)[:4] != b"PAR1":
+        raise UsageError(f"{path} is no Parquet file. `seqdg pack` makes one.")
+    with _explaining(path):
+        schema = parquet.read_schema(path)
+    text = (schema.metadata or {}).get(FORMAT.encode())
+    facts: dict[str, Any] = json.loads(text) if text else {}
+    if not facts:
+        raise UsageError(f"{path} is no file of `seqdg pack`: the facts of a run are not in its metadata.")
+    if facts["version"] != VERSION:
         raise UsageError(
-            f"{path} was written in format {content.get('version')}, and this version of seqdg reads format {VERSION}. "
+            f"{path} was written in format {facts['version']}, and this version of seqdg reads format {VERSION}. "
             "Use the version that wrote it."
         )
-    return content
+    return facts
+
+
+def _read_table(path: Path, names: Sequence[str], data: bytes | None = None) -> Any:
+    """Read these columns, and check the sums of the pages that they are in."""
+    arrow, parquet = import_pyarrow()
+    with _explaining(path):
+        source = path if data is None else arrow.BufferReader(data)
+        file = parquet.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
+        return file.read(columns=list(names), use_threads=False)
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}. A packed run is this and the file beside it."
+        ) from None
+
+
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    arrow, _ = import_pyarrow()
+    try:
+        yield
+    except (arrow.ArrowException, OSError, KeyError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise UsageError(f"{path} is damaged or cut short ({first}). Fetch it again, or pack the run again.") from None

@@ -1,9 +1,10 @@
-"""Packs runs into one file: the same records give the same bytes, and every table stays the same."""
+"""Packs runs into two Parquet files: the same records give the same bytes, and every number stays the same."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
-import lzma
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,18 +13,31 @@ from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.files import Folder
-from seqdg.results.archive.columns import encode, encode_numbers, encode_shares, thin
-from seqdg.results.archive.reading import FORMAT, PLAIN, VERSION, Archive
+from seqdg.results.archive.layout import (
+    EVALUATIONS,
+    FORMAT,
+    PARTS,
+    PLACE,
+    TRIAL,
+    TRIALS,
+    VERSION,
+    import_pyarrow,
+    list_criteria,
+    list_evaluation_rows,
+    make_trial_row,
+    round_time,
+    sort_criteria,
+)
+from seqdg.results.archive.old import OLD_FILE
 from seqdg.results.commands import read_commands
 from seqdg.results.criteria import CRITERIA, USUAL
-from seqdg.results.record import FAILED, Evaluation, Record, make_key
-from seqdg.results.run import RecordSource
-from seqdg.results.select import RULES, average_finite, select_outcomes
-from seqdg.results.summary import format_cell, summarize
+from seqdg.results.curves import thin
+from seqdg.results.record import FAILED, Evaluation, Record
+from seqdg.results.run import CLASSES, DOMAINS, RecordSource
 from seqdg.results.versions import find_versions
 
-DIGITS = (7, 9, 12)  # of criteria other than accuracy: the first that keeps every table the same is used
 CURVE, CURVE_DIGITS = 20, 3  # points of a loss curve, and their digits
+LEVEL = 19  # of zstd; packing is rare, and reading is as fast at every level
 
 
 @dataclass(frozen=True)
@@ -36,40 +50,41 @@ class _Entry:
 
 
 def pack(
-    runs: Sequence[tuple[Path, RecordSource]], file: Path, exact: bool = False, criteria: Sequence[str] | None = None
+    runs: Sequence[tuple[Path, RecordSource]],
+    directory: Path,
+    exact: bool = False,
+    criteria: Sequence[str] | None = None,
 ) -> list[str]:
-    """Write the records of these runs, and return sentences that say what was left out.
+    """Write the records of these runs into a directory, and return sentences that say what was left out.
 
-    Accuracy is exact. Other criteria have seven digits, or more where a table would show the difference; on source
-    validation only their mean over the sources is kept, as selection looks at nothing else. With `exact`, or where even
-    that would change a table, they are kept as they are. Loss curves are thinned. criteria: those to keep beside
-    accuracy and rmse; None: all.
+    Every criterion is kept with every digit. Loss curves are thinned, and left out of trials that no table shows; with
+    `exact` they are kept as they are. criteria: those to keep beside accuracy and rmse; None: all.
     """
-    entries, content, notes = _gather(runs)
+    import_pyarrow()
+    entries, facts, notes = _gather(runs)
     if criteria is not None:
         entries = [replace(e, record=_keep_criteria(e.record, criteria)) for e in entries]
-        known = [c for c in CRITERIA if any(c in e.record.history[-1].held_out for e in entries if e.record.history)]
-        notes.append(f"Kept are these criteria: {', '.join(known)}.")
     if not entries:
         raise UsageError(f"{runs[0][0]} holds no finished trial, so there is nothing to pack.")
-    printed = _list_printed([e.record for e in entries])
-    digits = None
-    for count in () if exact else DIGITS:
-        _write(file, _encode(entries, content, count))
-        if _list_printed(Archive(file).records()) == printed:
-            digits = count
-            break
-    if digits is None:
-        _write(file, _encode(entries, content, None))
-    else:
-        notes.append(
-            f"Criteria other than accuracy have {digits} digits, and on source validation their mean over the sources."
-        )
-        if any(not e.record.is_tabled for e in entries):
-            notes.append("Of trials with two domains held out, these means and the loss curves are left out.")
-    points = max(len(e.record.losses) for e in entries)
+    records = [e.record for e in entries]
+    if len(find_versions(records)) > 1:
+        raise UsageError("These trials were described by different versions of seqdg: pack those of one together.")
+    points = 0 if exact else max(len(r.losses) for r in records)
+    entries = [replace(e, record=_prepare(e.record, exact)) for e in entries]
+    facts["criteria"] = list_criteria({c: 0 for r in records for e in r.history for p in PARTS for c in getattr(e, p)})
+    evaluations = _write_evaluations([e.record for e in entries], facts["criteria"], facts[DOMAINS])
+    facts["evaluations"] = hashlib.sha256(evaluations).hexdigest()
+    trials = _write_trials(entries, facts)
+    _write(directory / EVALUATIONS, evaluations)
+    _write(directory / TRIALS, trials)
+    if criteria is not None:
+        notes.append(f"Kept are these criteria: {', '.join(facts['criteria'])}.")
     if points > CURVE:
         notes.append(f"Loss curves have {CURVE} points of {CURVE_DIGITS} digits, means of up to {points}.")
+        if any(not r.is_tabled for r in records):
+            notes.append("Of trials with two domains held out, loss curves are left out.")
+    if (directory / OLD_FILE).is_file():
+        notes.append(f"{directory / OLD_FILE}, of an older version, is no longer read and can be deleted.")
     return notes
 
 
@@ -102,7 +117,34 @@ def _gather(runs: Sequence[tuple[Path, RecordSource]]) -> tuple[list[_Entry], di
     notes = [f"Left out: {failed} failed trials."] if failed else []
     notes += [f"{twice} trials are in more than one run; the first is kept."] if twice else []
     left = [[key, group] for key, group in missing.items() if key not in entries]
-    return list(entries.values()), _describe_run(benchmark, commands, analyses, left), notes
+    facts = {
+        "version": VERSION, "benchmark": benchmark, "commands": commands, "analyses": analyses, "missing": left,
+        DOMAINS: _find_domains(runs, commands, list(entries.values())), CLASSES: _find_classes(runs),
+    }  # fmt: skip
+    return list(entries.values()), facts, notes
+
+
+def _find_classes(runs: Sequence[tuple[Path, RecordSource]]) -> list[str] | None:
+    known = [text for _, run in runs if (text := run.meta(CLASSES)) is not None]
+    classes: list[str] | None = json.loads(known[0]) if known else None
+    return classes
+
+
+def _find_domains(
+    runs: Sequence[tuple[Path, RecordSource]], commands: Sequence[dict[str, Any]], entries: Sequence[_Entry]
+) -> list[str] | None:
+    """Return the domains of the data in their order, as the runs say. Older runs do not: where every domain was held
+    out in turn, and no command chose which, they were planned in that order."""
+    known = [text for _, run in runs if (text := run.meta(DOMAINS)) is not None]
+    if known:
+        domains: list[str] = json.loads(known[0])
+        return domains
+    if not commands or any("--held-out" in command["command"] for command in commands):
+        return None
+    planned = [e.record for e in entries if e.record.is_tabled and not e.record.is_fixed]
+    names = list(dict.fromkeys(name for r in planned for name in r.held_out))
+    counts = {len(e.source[c]) + 1 for r in planned for e in r.history for c in e.source if c in USUAL}
+    return names if counts == {len(names)} else None
 
 
 def _keep_criteria(record: Record, criteria: Sequence[str]) -> Record:
@@ -111,14 +153,11 @@ def _keep_criteria(record: Record, criteria: Sequence[str]) -> Record:
         if name not in CRITERIA:
             raise unknown("criterion", name, CRITERIA)
     kept = {*USUAL, *criteria}
-    history = [
-        replace(
-            e,
-            source={c: v for c, v in e.source.items() if c in kept},
-            held_out={c: v for c, v in e.held_out.items() if c in kept},
-        )
-        for e in record.history
-    ]
+
+    def keep(values: dict[str, list[float]]) -> dict[str, list[float]]:
+        return {c: v for c, v in values.items() if c in kept}
+
+    history = [Evaluation(e.step, *(keep(getattr(e, part)) for part in PARTS)) for e in record.history]
     return replace(record, history=history)
 
 
@@ -130,109 +169,51 @@ def _shorten_paths(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "command": shlex.join(words)}
 
 
-def _describe_run(benchmark: str, commands: list[Any], analyses: list[Any], missing: list[Any]) -> dict[str, Any]:
-    return {
-        "format": FORMAT, "version": VERSION, "benchmark": benchmark,
-        "commands": commands, "analyses": analyses, "missing": missing,
-    }  # fmt: skip
+def _prepare(record: Record, exact: bool) -> Record:
+    """Return the record as it is packed: to a millisecond, its criteria in order, its loss curve thinned."""
+    losses = list(record.losses)
+    if not exact:
+        losses = [float(f"{x:.{CURVE_DIGITS}g}") for x in thin(losses, CURVE)] if record.is_tabled else []
+    history, seconds = sort_criteria(record), float(record.seconds)
+    return replace(record, history=history, losses=losses, seconds=seconds, finished=round_time(record))
 
 
-def _encode(entries: Sequence[_Entry], content: dict[str, Any], digits: int | None) -> bytes:
-    records = [replace(e.record, finished=round(e.record.finished)) for e in entries]
-    columns = {name: encode([getattr(r, name) for r in records]) for name in PLAIN}
-    columns |= {"group": encode([e.group for e in entries]), "latest": encode([e.latest for e in entries])}
-    if any(r.key != make_key(r.description) for r in records):
-        columns["key"] = encode([r.key for r in records])
-    curves = [thin(r.losses, CURVE) if digits is None or r.is_tabled else [] for r in records]
-    whole = {
-        **content,
-        "count": len(records),
-        "description": _encode_descriptions(records),
-        "columns": columns,
-        "history": _encode_histories([r.history if digits is None else _shorten_history(r) for r in records], digits),
-        "losses": {
-            "lengths": encode([len(c) for c in curves]),
-            "values": encode_numbers([x for c in curves for x in c], CURVE_DIGITS),
-        },
-    }
-    text = json.dumps(whole, separators=(",", ":"), allow_nan=False)
-    return lzma.compress(text.encode(), check=lzma.CHECK_CRC64, preset=9 | lzma.PRESET_EXTREME)
-
-
-def _encode_descriptions(records: Sequence[Record]) -> dict[str, Any]:
-    """Write a column for every field of a trial's description; None where a trial has no such field."""
-    if len(find_versions(records)) > 1:
-        raise UsageError("These trials were described by different versions of seqdg: pack those of one together.")
-    names = dict.fromkeys(name for r in records for name in r.description)
-    return {name: encode([r.description.get(name) for r in records]) for name in names}
-
-
-def _shorten_history(record: Record) -> list[Evaluation]:
-    """Keep of source validation the accuracy, and of other criteria the mean over the sources. Of trials that hold out
-    two domains these means are dropped, as selection does not look at them."""
-    inner = not record.is_tabled
-
-    def shorten(source: dict[str, list[float]]) -> dict[str, list[float]]:
-        return {c: v if c in USUAL else [average_finite(v)] for c, v in source.items() if c in USUAL or not inner}
-
-    return [replace(e, source=shorten(e.source)) for e in record.history]
-
-
-def _encode_histories(histories: Sequence[Sequence[Evaluation]], digits: int | None) -> dict[str, Any]:
-    """Write the shapes, the same for most, and for each criterion its numbers on sources and on held-out domains.
-
-    The two parts of a held-out domain have the shape of the whole; `split` says which evaluations have them. `outside`
-    has the shapes of what a fixed split adds: the validation domains, and all rows together.
-    """
-    shapes, numbers = [], dict[str, list[float]]()
-    for history in histories:
-        shape = []
-        for e in history:
-            parts = {"source": e.source, "held_out": e.held_out}
-            shape.append([e.step, *([[c, len(v)] for c, v in part.items()] for part in parts.values())])
-            if e.held_out_rest:
-                parts |= {"held_out_fifth": e.held_out_fifth, "held_out_rest": e.held_out_rest}
-            parts |= {"validation": e.validation, "together": e.together} if e.together else {}
-            for name, part in parts.items():
-                for criterion, values in part.items():
-                    numbers.setdefault(f"{criterion}.{name}", []).extend(values)
-        shapes.append(shape)
+def _write_trials(entries: Sequence[_Entry], facts: dict[str, Any]) -> bytes:
+    arrow, _ = import_pyarrow()
+    special = {"time": arrow.timestamp("ms"), "numbers": arrow.list_(arrow.float64()), "bool": arrow.bool_()}
+    rows = [make_trial_row(e.record, e.group, e.latest) for e in entries]
     columns = {
-        name: encode_shares(values) if name.startswith("accuracy.") else encode_numbers(values, digits)
-        for name, values in numbers.items()
+        name: arrow.array([row[name] for row in rows], special.get(kind) or getattr(arrow, kind)())
+        for name, kind in TRIAL.items()
     }
-    split = [[bool(e.held_out_rest) for e in history] for history in histories]
-    outside = [
-        [[[[c, len(v)] for c, v in part.items()] for part in (e.validation, e.together)] for e in history]
-        for history in histories
-    ]
-    return {
-        "shape": encode(shapes),
-        "numbers": columns,
-        **({"split": encode(split)} if any(map(any, split)) else {}),
-        **({"outside": encode(outside)} if any(e.together for history in histories for e in history) else {}),
-    }
+    return _write_table(arrow.table(columns), facts)
 
 
-def _list_printed(records: Sequence[Record]) -> list[tuple[object, ...]]:
-    """Return every cell of the tables of every rule and criterion as printed, and what accuracy selects.
+def _write_evaluations(records: Sequence[Record], criteria: Sequence[str], domains: Sequence[str] | None) -> bytes:
+    arrow, _ = import_pyarrow()
+    place: dict[str, list[Any]] = {name: [] for name in PLACE}
+    numbers: dict[str, list[float | None]] = {name: [] for name in criteria}
+    for record in records:
+        for *where, values in list_evaluation_rows(record, domains):
+            for column, value in zip(place.values(), (record.key, *where), strict=True):
+                column.append(value)
+            for name, column in numbers.items():
+                column.append(values.get(name))
+    columns = {name: arrow.array(place[name], getattr(arrow, kind)()) for name, kind in PLACE.items()}
+    columns |= {name: arrow.array(column, arrow.float64()) for name, column in numbers.items()}
+    return _write_table(arrow.table(columns))
 
-    By other criteria, rounding may decide between two that print alike, such as nets at the level of chance.
-    """
-    names = dict.fromkeys(c for r in records for e in r.history[:1] for c in e.held_out)
-    printed: list[tuple[object, ...]] = []
-    for criterion in (c for c in CRITERIA if c in names):
-        for rule in RULES:
-            try:
-                chosen = select_outcomes(records, rule, criterion)
-            except UsageError:  # the run has no trials for leave-one-out
-                continue
-            if criterion in USUAL:
-                printed += [(rule, criterion, o.record.key, o.step) for o in chosen]
-            unit = CRITERIA[criterion]
-            cells = summarize(chosen, unit.factor, unit.higher_is_better)
-            printed += [(rule, criterion, c.held_out, c.algorithm, format_cell(c, unit.digits)) for c in cells]
-    return printed
+
+def _write_table(table: Any, facts: dict[str, Any] | None = None) -> bytes:
+    """Return the bytes of a Parquet file: plain types and zstd, which every reader knows, and sums of its pages."""
+    _, parquet = import_pyarrow()
+    file = io.BytesIO()
+    how = {"compression": "zstd", "compression_level": LEVEL, "dictionary_pagesize_limit": 1 << 24}
+    with parquet.ParquetWriter(file, table.schema, store_schema=False, write_page_checksum=True, **how) as writer:
+        writer.write_table(table, row_group_size=1 << 24)
+        if facts is not None:
+            writer.add_key_value_metadata({FORMAT: json.dumps(facts, ensure_ascii=False)})
+    return file.getvalue()
 
 
 def _write(file: Path, data: bytes) -> None:
