@@ -100,7 +100,8 @@ def _criteria(records: list[Record]) -> list[str]:
 def _page(run: RunContents, directory: Path, tables: dict, figures: dict, answers: list, warnings: list) -> str:
     """All of it on one page."""
     place = directory.as_posix()
-    made = f"Made by `python scripts/publish.py {place}` from [the records](records.json.xz): do not edit."
+    records = "the records, [trials](trials.parquet) and [evaluations](evaluations.parquet)"
+    made = f"Made by `python scripts/publish.py {place}` from {records}: do not edit."
     lines = [f"# {run.benchmark}", "", f"{made} The line above each table is the command that prints it.", ""]
     lines += [f"- **{question}** {answer}" for question, answer in answers]
     lines += [f"- Note: {text}" for text in (*describe_versions(run.records), *warnings)]

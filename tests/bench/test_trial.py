@@ -202,7 +202,7 @@ def test_a_setting_that_an_algorithm_gets_moves_no_key_while_it_is_as_before(nam
 
 
 def test_what_0_1_described_is_described_alike_but_for_its_version():
-    for run in sorted((ROOT / "docs" / "results").glob("*/records.json.xz")):
+    for run in sorted((ROOT / "docs" / "results").glob("*/trials.parquet")):
         records = {r.algorithm: r for r in open_run(run).records("accuracy")}
         for name, record in records.items():
             about = {**record.description, "version": VERSION}

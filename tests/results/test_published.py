@@ -13,10 +13,11 @@ import pytest
 
 from command import seqdg
 from seqdg.results import joined
-from seqdg.results.archive.reading import FILE, open_run
+from seqdg.results.archive.layout import TRIALS
+from seqdg.results.archive.reading import open_run
 
 ROOT = Path(__file__).parents[2]
-RUNS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "docs" / "results").glob(f"*/{FILE}"))
+RUNS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "docs" / "results").glob(f"*/{TRIALS}"))
 LARGE = ("office-caltech10", "pacs-features-search")  # searches, with many times the records of the others
 OPENING, CLOSING = "<!-- ", " -->\n\n"
 

@@ -79,4 +79,4 @@ def test_runs_of_two_versions_are_not_packed_together(old_run, tmp_path):
     new = Store.create(tmp_path / "new", "rotated-mnist")
     new.add([replace(make_record(seed=1))])
     with pytest.raises(UsageError, match="described by different versions of seqdg"):
-        pack([(old_run, Store.open(old_run)), (tmp_path / "new", new)], tmp_path / "records.json.xz")
+        pack([(old_run, Store.open(old_run)), (tmp_path / "new", new)], tmp_path / "packed")

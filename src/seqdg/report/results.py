@@ -41,7 +41,7 @@ class Results:
 
     @classmethod
     def open(cls, directory: str | Path, *others: str | Path) -> Results:
-        """Open a run directory, or a file that `seqdg pack` wrote; several stand side by side in one table."""
+        """Open a run directory, or one that `seqdg pack` wrote; several stand side by side in one table."""
         return cls(Path(directory), open_runs([Path(directory), *map(Path, others)]))
 
     @property

@@ -31,7 +31,7 @@ def directory(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def file(directory, tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("packed") / "records.json.xz"
+def packed(directory, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("packed") / "run"
     pack([(directory, open_run(directory))], path)
     return path

@@ -2,59 +2,90 @@
 
 from __future__ import annotations
 
-import json
-import lzma
+import shutil
+import sys
 from dataclasses import replace
 
+import pyarrow as arrow
 import pytest
+from pyarrow import parquet
 
 from command import seqdg
 from seqdg.base.errors import UsageError
 from seqdg.report.results import Results
-from seqdg.results.archive.reading import FILE, open_run
+from seqdg.results.archive import reading
+from seqdg.results.archive.layout import EVALUATIONS, TRIALS
+from seqdg.results.archive.reading import open_run
 from seqdg.results.archive.writing import pack
 from seqdg.results.store import Store
 
 
-def rewritten(file, path, **changes):
-    content = {**json.loads(lzma.decompress(file.read_bytes())), **changes}
-    path.write_bytes(lzma.compress(json.dumps(content).encode()))
+@pytest.fixture
+def copy(packed, tmp_path):
+    return shutil.copytree(packed, tmp_path / "copy")
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.0002, 0.3, 0.9, 0.9999])
-def test_a_file_that_is_cut_short_is_told_from_one_that_is_no_packed_run(file, tmp_path, kept):
-    data = file.read_bytes()
-    (tmp_path / FILE).write_bytes(data[: int(kept * len(data))])
-    with pytest.raises(UsageError, match="is cut short" if kept else "is no packed run"):
-        open_run(tmp_path / FILE)
+@pytest.mark.parametrize("name", [TRIALS, EVALUATIONS])
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.9, 0.9999])
+def test_a_file_that_is_cut_short_is_never_read(copy, name, kept):
+    data = (copy / name).read_bytes()
+    (copy / name).write_bytes(data[: int(kept * len(data))])
+    with pytest.raises(UsageError, match=rf"{name} is (damaged|cut short|no Parquet file|not the one that was packed)"):
+        open_run(copy)
 
 
-def test_a_damaged_file_is_never_read(file, tmp_path):
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    (tmp_path / FILE).write_bytes(data)
-    with pytest.raises(UsageError, match="is damaged"):
-        open_run(tmp_path / FILE)
+@pytest.mark.parametrize("name", [TRIALS, EVALUATIONS])
+@pytest.mark.parametrize("place", [0.1, 0.3, 0.5, 0.7])
+def test_a_damaged_file_is_never_read(copy, name, place):
+    data = bytearray((copy / name).read_bytes())
+    data[int(place * len(data))] ^= 1
+    (copy / name).write_bytes(data)
+    with pytest.raises(UsageError, match=r"Fetch (it|both files|both) again, or pack the run again"):
+        open_run(copy).records()
 
 
-@pytest.mark.parametrize("data", [b"", b"hello", b"\x1f\x8b\x08", lzma.compress(b"[1]"), lzma.compress(b"{}")])
-def test_another_file_is_no_packed_run(tmp_path, data):
-    (tmp_path / "other.xz").write_bytes(data)
-    with pytest.raises(UsageError, match=r"other\.xz is no packed run"):
-        open_run(tmp_path / "other.xz")
+def test_evaluations_of_another_run_are_refused(copy, directory, tmp_path):
+    pack([(directory, open_run(directory))], tmp_path / "other", criteria=[])
+    shutil.copy(tmp_path / "other" / EVALUATIONS, copy / EVALUATIONS)
+    with pytest.raises(UsageError, match=r"is not the one that was packed with trials\.parquet"):
+        open_run(copy)
+    (copy / EVALUATIONS).unlink()
+    with pytest.raises(UsageError, match=r"evaluations\.parquet cannot be read: No such file"):
+        open_run(copy)
 
 
-def test_a_newer_format_is_named(file, tmp_path):
-    rewritten(file, tmp_path / FILE, version=2)
-    with pytest.raises(UsageError, match="was written in format 2, and this version of seqdg reads format 1"):
+def test_a_number_that_somebody_changed_is_found_by_the_digest_of_its_trial(copy):
+    metadata = parquet.read_schema(copy / TRIALS).metadata
+    trials = parquet.read_table(copy / TRIALS)
+    changed = trials.set_column(trials.column_names.index("seconds"), "seconds", arrow.array([1.0] * len(trials)))
+    parquet.write_table(changed.replace_schema_metadata(metadata), copy / TRIALS)
+    assert len(open_run(copy).statuses()) == len(trials)
+    with pytest.raises(UsageError, match=f"Trial {trials['key'][0]} .* digest is another"):
+        open_run(copy).records()
+    done = seqdg("rerun", copy, "--device", "cpu")
+    assert done.returncode == 2
+    assert "digest is another" in done.stderr
+
+
+def test_a_parquet_file_of_somebody_else_is_no_packed_run(tmp_path):
+    parquet.write_table(arrow.table({"key": ["a"]}), tmp_path / TRIALS)
+    with pytest.raises(UsageError, match="is no file of `seqdg pack`"):
         open_run(tmp_path)
 
 
-def test_a_file_with_parts_missing_is_refused_when_it_is_opened(file, tmp_path):
-    for changes in ({"count": 3}, {"columns": {}}, {"columns": []}):
-        rewritten(file, tmp_path / FILE, **changes)
-        with pytest.raises(UsageError, match="is no packed run that can be read"):
-            open_run(tmp_path)
+def test_a_newer_format_is_named(packed, monkeypatch):
+    monkeypatch.setattr(reading, "VERSION", 1)
+    with pytest.raises(UsageError, match="was written in format 2, and this version of seqdg reads format 1"):
+        open_run(packed)
+
+
+def test_without_pyarrow_a_sentence_names_the_extra_and_run_directories_still_work(directory, packed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for words in (("table", packed), ("pack", directory, "--out", packed)):
+        done = seqdg(*words)
+        assert done.returncode == 2
+        assert "need pyarrow: pip install 'seqdg[tables]'. Without it, copy the run directory itself" in done.stderr
+    assert seqdg("table", directory).returncode == 0
 
 
 def test_runs_of_other_benchmarks_or_data_are_not_mixed(directory, tmp_path):
@@ -64,10 +95,10 @@ def test_runs_of_other_benchmarks_or_data_are_not_mixed(directory, tmp_path):
     foreign.add([replace(r, key="k", description={**r.description, "data": "0" * 64}) for r in records[:1]])
     ours = (directory, open_run(directory))
     with pytest.raises(UsageError, match=r"holds a run of 'vlcs' and .* one of 'rotated-mnist': pack each"):
-        pack([ours, (tmp_path / "vlcs", other)], tmp_path / FILE)
+        pack([ours, (tmp_path / "vlcs", other)], tmp_path / "both")
     with pytest.raises(UsageError, match="on 2 different data sets"):
-        pack([ours, (tmp_path / "mine", foreign)], tmp_path / FILE)
-    assert not (tmp_path / FILE).exists()
+        pack([ours, (tmp_path / "mine", foreign)], tmp_path / "both")
+    assert not (tmp_path / "both").exists()
 
 
 def test_a_run_without_results_and_a_place_that_cannot_be_written_are_sentences(directory, tmp_path):
@@ -77,6 +108,8 @@ def test_a_run_without_results_and_a_place_that_cannot_be_written_are_sentences(
         ((tmp_path / "empty", "--out", tmp_path), "holds no finished trial, so there is nothing to pack."),
         ((tmp_path / "nowhere", "--out", tmp_path), "There are no results in"),
         ((directory, "--out", tmp_path / "taken" / "x"), "cannot be written"),
+        ((directory, "--out", tmp_path / "records.json.xz"), "A packed run is two files: give --out a directory"),
+        ((directory, "--out", tmp_path / "x.parquet"), f"give --out a directory for them, such as {tmp_path / 'x'}."),
     ):
         done = seqdg("pack", *words)
         assert done.returncode == 2
@@ -86,15 +119,13 @@ def test_a_run_without_results_and_a_place_that_cannot_be_written_are_sentences(
 def test_the_commands_say_what_was_packed_and_read_it(directory, tmp_path):
     done = seqdg("pack", directory, "--out", tmp_path / "place")
     assert done.returncode == 0
-    said = done.stdout
-    assert said.startswith(f"88 trials of rotated-mnist in {tmp_path / 'place' / FILE}, 0.0")
-    assert "Criteria other than accuracy have" in said
+    assert done.stdout.startswith(f"88 trials of rotated-mnist in {tmp_path / 'place'}: {TRIALS} and {EVALUATIONS}, 0.")
     done = seqdg("table", tmp_path / "place")
     assert done.returncode == 0
     assert done.stdout == f"{Results.open(directory).table()}\n"
-    done = seqdg("status", tmp_path / "place" / FILE)
+    done = seqdg("status", tmp_path / "place" / TRIALS)
     assert done.returncode == 0
     assert "done         88" in done.stdout
-    done = seqdg("report", tmp_path / "place" / FILE)
+    done = seqdg("report", tmp_path / "place")
     assert done.returncode == 0
     assert done.stdout == f"{tmp_path / 'place' / 'report.html'}\n"

@@ -20,8 +20,8 @@ from seqdg.results.store import Store
 
 
 @pytest.fixture(scope="module")
-def records(file):
-    return open_run(file).records()
+def records(packed):
+    return open_run(packed).records()
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +43,16 @@ def shifted(record, points, step=None):
 
 
 @pytest.fixture(scope="module")
-def groups(file):
-    return open_run(file).groups()
+def groups(packed):
+    return open_run(packed).groups()
 
 
 def published(records, tmp_path, groups):
     store = Store.create(tmp_path / "run", "rotated-mnist")
     store.begin({r.key: groups[r.key] for r in records})
     store.add(records)
-    pack([(tmp_path / "run", store)], tmp_path / "records.json.xz", exact=True)
-    return tmp_path / "records.json.xz"
+    pack([(tmp_path / "run", store)], tmp_path / "packed")
+    return tmp_path / "packed"
 
 
 def test_every_record_gives_back_the_trial_that_made_it(records):
@@ -94,8 +94,8 @@ def test_a_group_of_another_size_or_order_is_not_the_one_that_was_trained(record
     assert find_group(records[0], records, moved, rebuild) is None
 
 
-def test_in_its_stack_a_trial_has_the_same_bits(file):
-    done = seqdg("rerun", file, "--sample", 2, "--device", "cpu")
+def test_in_its_stack_a_trial_has_the_same_bits(packed):
+    done = seqdg("rerun", packed, "--sample", 2, "--device", "cpu")
     assert done.returncode == 0
     shown = done.stdout
     assert shown.count("same  agrees") == 2

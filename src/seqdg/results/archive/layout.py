@@ -20,6 +20,7 @@ from seqdg.results.rows import pack_history, pack_numbers
 
 TRIALS, EVALUATIONS = "trials.parquet", "evaluations.parquet"
 FORMAT, VERSION = "seqdg records", 2
+SEAL = f"{FORMAT}, sha256"
 # What an evaluation was measured on: a source's validation rows, a held-out domain, a fifth of it and the rest; of a
 # fixed split also a validation domain, and the rows of several domains together.
 PARTS = ("source", "held_out", "held_out_fifth", "held_out_rest", "validation", "together")
@@ -78,6 +79,12 @@ def make_digest(record: Record) -> str:
     return hashlib.sha256(
         b"\n".join([facts.encode(), shape.encode(), numbers, pack_numbers(record.losses)])
     ).hexdigest()
+
+
+def make_seal(facts: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a hash of the facts of a run, as they are written, and of its trials, by their digests."""
+    trials = [[row["digest"], row["group"], row["latest"]] for row in rows]
+    return hashlib.sha256(f"{facts}\n{json.dumps(trials)}".encode()).hexdigest()
 
 
 def make_trial_row(record: Record, group: str, latest: bool) -> dict[str, Any]:

@@ -10,18 +10,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from seqdg.base.errors import UsageError
 from seqdg.results.archive.layout import (
     EVALUATIONS,
     FORMAT,
     PARTS,
+    SEAL,
     TRIAL,
     TRIALS,
     VERSION,
     import_pyarrow,
     make_digest,
+    make_seal,
     read_trial_row,
 )
 from seqdg.results.archive.old import OLD_FILE, OldArchive
@@ -47,15 +47,18 @@ def open_run(path: Path) -> RecordSource:
 class Archive(PackedRun):
     """A packed run: the contents of two files.
 
-    Which evaluations belong to the trials is checked when it is opened, and the digest of every trial when whole
-    records are read.
+    When it is opened, hashes say whether its facts and evaluations are those that were packed; and when whole records
+    are read, whether the numbers of every trial are.
     """
 
     def __init__(self, directory: Path) -> None:
         self._places = directory / TRIALS, directory / EVALUATIONS
         import_pyarrow()
-        facts = _read_facts(self._places[0])
+        text, seal = _read_facts(self._places[0])
+        facts = json.loads(text)
         self._trials: list[dict[str, Any]] = _read_table(self._places[0], list(TRIAL)).to_pylist()
+        if make_seal(text, self._trials) != seal:
+            raise UsageError(f"{self._places[0]} is damaged. Fetch it again, or pack the run again.")
         evaluations = _read_bytes(self._places[1])
         if hashlib.sha256(evaluations).hexdigest() != facts["evaluations"]:
             raise UsageError(
@@ -81,6 +84,8 @@ class Archive(PackedRun):
 
     def _read_histories(self, criterion: str | None) -> dict[str, list[Evaluation]]:
         """Return the history of each trial by key; with a criterion, only the values of that criterion."""
+        import numpy as np
+
         names = [name for name in self.facts["criteria"] if criterion in (None, name)]
         table = _read_table(self._places[1], ["key", "step", "part", *names], self._evaluations)
         if not table.num_rows:
@@ -109,6 +114,8 @@ class _Column:
     """The values of a criterion, and how many are missing in each stretch of rows."""
 
     def __init__(self, name: str, column: Any, starts: Sequence[int]) -> None:
+        import numpy as np
+
         self._name = name
         is_missing = column.is_null().to_numpy()
         self._missing: list[int] = np.add.reduceat(is_missing.astype(int), starts).tolist()
@@ -123,23 +130,24 @@ class _Column:
             part[self._name] = [self._values[k] for k in range(start, stop) if not self._is_missing[k]]
 
 
-def _read_facts(path: Path) -> dict[str, Any]:
-    """Return the facts of a run, which stand in the metadata of the file, where it is a packed run."""
+def _read_facts(path: Path) -> tuple[str, str]:
+    """Return the facts of a run, JSON in the metadata of the file, and the hash that they should have."""
     _, parquet = import_pyarrow()
     if _read_bytes(path)[:4] != b"PAR1":
         raise UsageError(f"{path} is no Parquet file. `seqdg pack` makes one.")
     with _explaining(path):
-        schema = parquet.read_schema(path)
-    text = (schema.metadata or {}).get(FORMAT.encode())
-    facts: dict[str, Any] = json.loads(text) if text else {}
-    if not facts:
+        metadata = parquet.read_metadata(path).metadata or {}
+        text, seal = (metadata.get(name.encode(), b"").decode() for name in (FORMAT, SEAL))
+    if not text or not seal:
         raise UsageError(f"{path} is no file of `seqdg pack`: the facts of a run are not in its metadata.")
-    if facts["version"] != VERSION:
+    with _explaining(path):
+        version = json.loads(text)["version"]
+    if version != VERSION:
         raise UsageError(
-            f"{path} was written in format {facts['version']}, and this version of seqdg reads format {VERSION}. "
+            f"{path} was written in format {version}, and this version of seqdg reads format {VERSION}. "
             "Use the version that wrote it."
         )
-    return facts
+    return text, seal
 
 
 def _read_table(path: Path, names: Sequence[str], data: bytes | None = None) -> Any:
@@ -165,6 +173,6 @@ def _explaining(path: Path) -> Iterator[None]:
     arrow, _ = import_pyarrow()
     try:
         yield
-    except (arrow.ArrowException, OSError, KeyError) as error:
+    except (arrow.ArrowException, OSError, KeyError, ValueError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise UsageError(f"{path} is damaged or cut short ({first}). Fetch it again, or pack the run again.") from None

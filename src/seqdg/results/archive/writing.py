@@ -18,12 +18,14 @@ from seqdg.results.archive.layout import (
     FORMAT,
     PARTS,
     PLACE,
+    SEAL,
     TRIAL,
     TRIALS,
     VERSION,
     import_pyarrow,
     list_criteria,
     list_evaluation_rows,
+    make_seal,
     make_trial_row,
     round_time,
     sort_criteria,
@@ -186,7 +188,8 @@ def _write_trials(entries: Sequence[_Entry], facts: dict[str, Any]) -> bytes:
         name: arrow.array([row[name] for row in rows], special.get(kind) or getattr(arrow, kind)())
         for name, kind in TRIAL.items()
     }
-    return _write_table(arrow.table(columns), facts)
+    text = json.dumps(facts, ensure_ascii=False)
+    return _write_table(arrow.table(columns), {FORMAT: text, SEAL: make_seal(text, rows)})
 
 
 def _write_evaluations(records: Sequence[Record], criteria: Sequence[str], domains: Sequence[str] | None) -> bytes:
@@ -204,15 +207,15 @@ def _write_evaluations(records: Sequence[Record], criteria: Sequence[str], domai
     return _write_table(arrow.table(columns))
 
 
-def _write_table(table: Any, facts: dict[str, Any] | None = None) -> bytes:
+def _write_table(table: Any, metadata: dict[str, str] | None = None) -> bytes:
     """Return the bytes of a Parquet file: plain types and zstd, which every reader knows, and sums of its pages."""
     _, parquet = import_pyarrow()
     file = io.BytesIO()
     how = {"compression": "zstd", "compression_level": LEVEL, "dictionary_pagesize_limit": 1 << 24}
     with parquet.ParquetWriter(file, table.schema, store_schema=False, write_page_checksum=True, **how) as writer:
         writer.write_table(table, row_group_size=1 << 24)
-        if facts is not None:
-            writer.add_key_value_metadata({FORMAT: json.dumps(facts, ensure_ascii=False)})
+        if metadata is not None:
+            writer.add_key_value_metadata(metadata)
     return file.getvalue()
 
 
