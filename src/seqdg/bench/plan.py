@@ -17,6 +17,7 @@ from seqdg.nets import Net
 from seqdg.training.protocol import list_sources, split_rows
 
 COMPILING = ("auto", "on", "off")
+MOST = 256  # trainings in a stack on a GPU
 WORTH_COMPILING = 5_000_000_000_000  # steps of weights
 
 
@@ -70,14 +71,15 @@ def plan_further(task: Task, trials: Sequence[Trial], device: str = "cpu", finis
 
 
 def plan_trials(
-    task: Task, trials: Sequence[Trial], net: Net, device: str = "cpu", finished: Iterable[str] = ()
+    task: Task, trials: Sequence[Trial], net: Net, device: str = "cpu", finished: Iterable[str] = (), most: int = MOST
 ) -> Plan:
-    """Check trials and pack them into groups; a trial that is asked for twice is run once."""
+    """Check trials and pack them into groups of at most so many trainings; a trial that is asked for twice is run
+    once."""
     unique = tuple({trial.key: trial for trial in trials}.values())
     check_trials(task, unique, net, device)
     parameters = sum(p.numel() for p in net.params().values())
     wide = any(trial.protocol.precision == "float64" for trial in unique)
-    capacity = count_together(2 * parameters if wide else parameters, task.dataset(), device)
+    capacity = count_together(2 * parameters if wide else parameters, task.dataset(), device, most)
     groups = group_trials(unique, capacity, lambda trial: find_learner_of(trial).share(trial, task))
     done = set(finished)
     left = [replace(g, trials=tuple(t for t in g.trials if t.key not in done)) for g in groups]
@@ -116,13 +118,13 @@ def check_trials(task: Task, trials: Sequence[Trial], net: Net, device: str = "c
         learner.check(trial, task, net)
 
 
-def count_together(parameters: int, dataset: Dataset, device: str) -> int:
+def count_together(parameters: int, dataset: Dataset, device: str, most: int = MOST) -> int:
     """Say how many trials a stack holds: images train alone, small nets together."""
     if dataset.is_image:
         return 1
     if device == "cpu":  # enough for the gain of stacking, and so few that several workers have some each
         return max(1, min(16, 1_000_000 // parameters))
-    return max(1, min(256, 200_000_000 // parameters))
+    return max(1, min(most, 200_000_000 // parameters))
 
 
 def list_held_out(domains: Sequence[str], names: Collection[str], leave_one_out: bool) -> list[tuple[str, ...]]:

@@ -171,10 +171,11 @@ def build_stack(group: Group, task: Task, device: torch.device, sets_precision: 
         seed: {name: p.detach().to(dtype) for name, p in b.module.named_parameters() if name in net.names}
         for seed, b in built.items()
     }
+    splits = {(t.held_out, t.seed): t for t in group.trials}  # many differ in settings alone
+    rows = {place: split_rows(task.dataset(), t.protocol, t.held_out, t.seed) for place, t in splits.items()}
     jobs = [
-        _make_job(member, algorithm, views, net, weights[member.seed], split)
+        _make_job(member, algorithm, views, net, weights[member.seed], rows[trial.held_out, trial.seed])
         for (trial, *_), (algorithm, views) in zip(group.trainings, share_trainings(group), strict=True)
-        for split in [split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)]  # of all its members
         for member in trial.members
     ]
     each = [member for trials in group.trainings for member in trials[0].members]

@@ -25,6 +25,7 @@ from seqdg.cli.salvage import salvage
 from seqdg.cli.show import show
 from seqdg.cli.soup import soup
 from seqdg.cli.status import status
+from seqdg.cli.study import study
 from seqdg.cli.table import table
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ app = typer.Typer(
     epilog="Start with `seqdg bench`: it compares six algorithms on bundled data and prints the table.",
 )
 app.command()(bench)
+app.command()(study)
 app.command()(table)
 app.command()(report)
 app.command()(status)

@@ -16,6 +16,7 @@ from seqdg.data.contents import Contents, DomainRows, collect_rows
 from seqdg.data.data_check import DataCheck, check_contents
 from seqdg.data.dataset import Dataset
 from seqdg.data.domain_table import split_by_domain
+from seqdg.data.prepared import find_prepared, read_prepared
 from seqdg.data.readers import ProgressCallback, find_reader, guess_format
 from seqdg.data.spec import DataSpec
 
@@ -30,10 +31,13 @@ def load_data(
     progress: ProgressCallback | None = None,
     held_out: Sequence[str] | None = None,
 ) -> Dataset:
-    """Load the data set of a benchmark's [data] table. Bundled data need no root; all others lie below one."""
+    """Load the data set of a benchmark's [data] table. Bundled data need no root; all others lie below one, where a
+    prepared file comes before the data's own."""
     if table.get("format") in BUNDLED:
         return BUNDLED[table["format"]]()
     spec = DataSpec.from_table(name, table)
+    if (prepared := find_prepared(root, name)) is not None:
+        return read_prepared(prepared, "" if allow_partial else spec.fingerprint)
     if root is None:
         raise UsageError(f"{name} does not come with seqdg: give the folder that holds {spec.path[0]} with --data DIR.")
     return load_dataset(spec, root, allow_partial, progress, held_out)

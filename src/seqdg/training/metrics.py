@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -116,13 +116,19 @@ def metric(function: Metric) -> Metric:
 
 
 def compute_metrics(
-    logits: Tensor, y: Tensor, mask: Tensor, groups: Groups | None = None, weight: Tensor | None = None
+    logits: Tensor,
+    y: Tensor,
+    mask: Tensor,
+    groups: Groups | None = None,
+    weight: Tensor | None = None,
+    criteria: Collection[str] = (),
 ) -> dict[str, Tensor]:
     """Return (trial,) by criterion, over the rows that the mask keeps; of the criteria defined for so many classes, or
     for numbers, where y holds some.
 
     logits: (trial, row, class)   y: (trial, row)   mask: (trial, row) bool   groups: where the data have them
     weight: (trial, row) how much each row counts; None: all the same. Rows without weight do not count.
+    criteria: those to compute; none: all
     """
     if weight is not None:
         mask = mask & (weight > 0)
@@ -134,7 +140,9 @@ def compute_metrics(
         predictions, classes = Predictions(logits.double().log_softmax(-1), y, mask, weight, groups), logits.shape[-1]
     count = 0 if groups is None else groups.total
     return {
-        name: function(predictions) for name, function in METRICS.items() if CRITERIA[name].is_defined(classes, count)
+        name: function(predictions)
+        for name, function in METRICS.items()
+        if CRITERIA[name].is_defined(classes, count) and (not criteria or name in criteria)
     }
 
 

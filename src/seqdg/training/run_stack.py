@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,7 +19,7 @@ from torch import Tensor
 from seqdg.base import tree
 from seqdg.base.episode import Params
 from seqdg.base.files import Files
-from seqdg.results.criteria import choose_loss, choose_usual
+from seqdg.results.criteria import LOSSES, choose_loss, choose_usual
 from seqdg.results.curves import thin
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import select_step
@@ -46,6 +46,7 @@ class Keep:
     weights: bool = False  # the deployed weights of every trial
     chosen: bool = False  # those of the step that source validation chose, too
     predictions: bool = False  # what every trial says of its held-out rows, at the chosen and at the last step
+    criteria: tuple[str, ...] = ()  # the criteria that are measured, the losses always among them; empty: all
 
     @property
     def along(self) -> dict[str, str]:
@@ -129,11 +130,12 @@ class _Run:
         """Evaluate the state and let the algorithm hear of it, at once: an interruption leaves both or neither."""
         state = self.now.state
         if self.stack.hears_evaluations:
-            plain = evaluate_stack(self.stack, state, self.stack.deploy(state, 0), pooled=False)
+            plain = evaluate_stack(self.stack, state, self.stack.deploy(state, 0), pooled=False, criteria=LOSSES)
             state = self.stack.hear_evaluation(state, torch.tensor([list_losses(e) for e in plain]))
         deployed = {view: self.stack.deploy(state, view) for view in views}
         before = time.perf_counter()
-        by_view = {view: evaluate_stack(self.stack, state, params) for view, params in deployed.items()}
+        kept = self.keep.criteria
+        by_view = {view: evaluate_stack(self.stack, state, params, criteria=kept) for view, params in deployed.items()}
         rows = self.stack.evaluated_rows[0].numel() * len(by_view) / self.stack.members
         self.serving = 1000 * (time.perf_counter() - before) / max(1, rows)
         new = [by_view[view][i] for i, view in self.stack.outcomes]
@@ -284,14 +286,17 @@ def split_trials(stack: Stack, deployed: Params) -> list[Params]:
     return tree.unstack(deployed)
 
 
-def evaluate_stack(stack: Stack, state: State, deployed: Params, pooled: bool = True) -> list[Evaluation]:
+def evaluate_stack(
+    stack: Stack, state: State, deployed: Params, pooled: bool = True, criteria: Collection[str] = ()
+) -> list[Evaluation]:
     """Measure every trial on its sources' validation rows, its held-out domains and its validation domains.
 
     pooled: measure a trial as it predicts, members together and calibrated; else every training by itself.
+    criteria: those to measure, beside the losses; none: all.
     """
     split = stack.jobs[0].split
     predictions = predict_domains(stack, deployed, pooled)
-    return measure_predictions(predictions, len(split.validation), state.step, split.held_out_at_once)
+    return measure_predictions(predictions, len(split.validation), state.step, split.held_out_at_once, criteria)
 
 
 def predict_domains(stack: Stack, deployed: Params, pooled: bool = True) -> list[DomainPredictions]:
@@ -332,7 +337,11 @@ def predict_domains(stack: Stack, deployed: Params, pooled: bool = True) -> list
 
 
 def measure_predictions(
-    predictions: Sequence[DomainPredictions], sources: int, step: int, at_once: int | None = None
+    predictions: Sequence[DomainPredictions],
+    sources: int,
+    step: int,
+    at_once: int | None = None,
+    criteria: Collection[str] = (),
 ) -> list[Evaluation]:
     """Measure the predictions of every trial; the first `sources` domains are sources, the others held out.
 
@@ -344,7 +353,7 @@ def measure_predictions(
     fifths = [p._replace(mask=p.mask & fifth) for p, fifth in split]
     rests = [p._replace(mask=p.mask & ~fifth) for p, fifth in split]
     together = [] if at_once is None else [_join_rows(domains) for domains in (held_out, outside) if domains]
-    values = _measure([*predictions, *fifths, *rests, *together])
+    values = _measure([*predictions, *fifths, *rests, *together], criteria)
     whole, halves, joined = (
         values[: len(predictions)],
         values[len(predictions) : len(values) - len(together)],
@@ -381,14 +390,15 @@ def _join_rows(domains: Sequence[DomainPredictions]) -> DomainPredictions:
     )
 
 
-def _measure(predictions: Sequence[DomainPredictions]) -> list[dict[str, list[float]]]:
+def _measure(predictions: Sequence[DomainPredictions], criteria: Collection[str]) -> list[dict[str, list[float]]]:
     """Return of every domain by criterion a value for each trial, over the rows that its mask keeps.
 
     Domains of about the same length are measured together, and all numbers leave the device at once.
     """
     trials, lengths = len(predictions[0].y), [domain.y.shape[1] for domain in predictions]
     groups = _group_by_length({k: n for k, n in enumerate(lengths) if n} or {0: 0})
-    measured = [compute_metrics(*_join_domains([predictions[k] for k in group])) for group in groups]
+    wanted = {*criteria, *LOSSES} if criteria else ()
+    measured = [compute_metrics(*_join_domains([predictions[k] for k in group]), wanted) for group in groups]
     names = list(measured[0])
     joined = torch.cat([torch.stack([values[name] for name in names]) for values in measured], 1)
     numbers = joined.reshape(len(names), -1, trials).transpose(0, 1).tolist()  # (domain, criterion, trial)

@@ -1,0 +1,56 @@
+"""What a study will run, in words: trainings, steps, and what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from seqdg.bench.study_trials import make_benchmark
+from seqdg.results.status import format_duration
+from seqdg.results.study.answers import count_wanted
+from seqdg.results.study.file import Part, Study
+from seqdg.results.study.outcomes import collect_records, find_runs
+
+SHARED = "Trainings are at most: plain and averaged weights share one where a search chooses the same for both."
+
+
+def describe_plan(study: Study, parts: Sequence[Part], out: Path | None, data: Path | None) -> str:
+    """Say of every part how many trainings and steps it takes, how many records are there, and how long the rest
+    takes, where some are."""
+    head = ("part", "trainings", "million steps", "records done", "of", "left")
+    rows, sums = [head], [0, 0.0, 0, 0]
+    for part in parts:
+        benchmark = make_benchmark(part, data or Path())
+        folds = len(part.held_out or benchmark.held_out or benchmark.data.get("domains") or _count_domains(part))
+        wanted = count_wanted(part, folds)
+        found = {f: collect_records(find_runs(study, part, f, out), "accuracy") for f in part.folders}
+        trainings, records = (sum(counts[i] for counts in wanted.values()) for i in (0, 1))
+        steps = trainings * (part.steps or benchmark.protocol.steps) / 1e6
+        done = sum(len(some) for some in found.values())
+        seconds = [r.seconds for some in found.values() for r in some.values()]
+        share = max(0.0, 1 - done / records)
+        left = format_duration(share * trainings * sum(seconds) / len(seconds)) if seconds and share else ""
+        left = "none" if not share else left or "unknown"
+        rows.append((part.name, str(trainings), f"{steps:.2f}", str(done), str(records), left))
+        sums = [sums[0] + trainings, sums[1] + steps, sums[2] + done, sums[3] + records]
+    rows.append(("all", str(sums[0]), f"{sums[1]:.2f}", str(sums[2]), str(sums[3]), ""))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    lines = [
+        "  ".join(x.ljust(w) if i in (0, 5) else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    return "\n".join(
+        [
+            study.title,
+            *(line.rstrip() for line in lines),
+            SHARED,
+        ]
+    )
+
+
+def _count_domains(part: Part) -> Sequence[Any]:
+    """List the domains of a data set whose benchmark does not name them: from the names of its counts, or its rows."""
+    benchmark = make_benchmark(part, Path())
+    counts = benchmark.data.get("counts")
+    return list(counts) if counts else list(benchmark.make_task(None).dataset().domains)

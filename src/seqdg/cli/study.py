@@ -1,0 +1,108 @@
+"""`seqdg study`"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqdg.cli import options
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The study's file, such as benchmarks/study.toml.")]
+Out = Annotated[Path, typer.Option(help="Where the run directories of its parts are, one for each: DIR/SET/KIND.")]
+Parts = Annotated[
+    str | None, typer.Option(metavar="A,B", help="Parts to run, by name; a set stands for all its parts, and * works.")
+]
+Minutes = Annotated[
+    float, typer.Option(metavar="N", help="Stop between groups before so many minutes are over. Default: no limit.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and what is done.")]
+AnswersOnly = Annotated[bool, typer.Option("--answers", help="Print the answers to the hypotheses.")]
+Publish = Annotated[
+    bool,
+    typer.Option("--publish", help="Pack the run directories of the parts into the folder that the file names."),
+]
+Restore = Annotated[
+    bool, typer.Option("--restore", help="Copy the published records into the run directories, and train nothing.")
+]
+Prepare = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Write the tables and features of its parts below DIR, for --data DIR where pyarrow is missing.",
+    ),
+]
+Format = Annotated[str, typer.Option("--format", metavar="text|markdown|json", help="Format of the answers.")]
+
+
+def study(
+    file: File,
+    out: Out = Path("runs/study"),
+    data: options.Data = None,
+    device: options.Device = "auto",
+    parts: Parts = None,
+    minutes: Minutes = math.inf,
+    workers: options.Workers = None,
+    dry_run: DryRun = False,
+    answers: AnswersOnly = False,
+    publish: Publish = False,
+    restore: Restore = False,
+    prepare: Prepare = None,
+    format: Format = "text",
+) -> None:
+    """Run a study, part by part, or print its answers.
+
+    Interrupt it whenever you like: the same command continues where it stopped. Trials in the published records that
+    the file names count as done.
+
+        seqdg study benchmarks/study.toml --data DIR --out runs/study --minutes 9
+        seqdg study benchmarks/study.toml --out runs/study --answers
+    """
+    from seqdg.results.study.file import load_study
+
+    read = load_study(file)
+    chosen = read.select_parts(options.split_names(parts))
+    if dry_run:
+        from seqdg.bench.study_plan import describe_plan
+
+        typer.echo(describe_plan(read, chosen, out, data))
+    elif answers:
+        from seqdg.report.study import render_answers
+        from seqdg.results.study.answers import answer_study
+
+        typer.echo(render_answers(answer_study(read, out), format).rstrip("\n"))
+    elif restore:
+        from seqdg.bench.study import StudyWhere, restore_parts
+
+        typer.echo(f"{restore_parts(read, chosen, StudyWhere(out, data))} trials are in {out}.")
+    elif prepare is not None:
+        from seqdg.bench.study import prepare_data
+
+        for path in prepare_data(chosen, data, prepare):
+            typer.echo(f"{path}, {path.stat().st_size / 1e6:.2f} MB.")
+    elif publish:
+        from seqdg.results.study.publishing import publish_parts
+
+        for line in publish_parts(read, chosen, out):
+            typer.echo(line)
+    else:
+        from seqdg.bench.study import OutOfTime, StudyWhere, run_study
+
+        try:
+            failed = run_study(read, chosen, StudyWhere(out, data, device, workers, minutes))
+        except OutOfTime:
+            typer.echo("The minutes are over. The same command goes on where this one stopped.")
+            return
+        except KeyboardInterrupt:
+            print("seqdg: interrupted; the same command goes on where this one stopped.", file=sys.stderr)
+            raise typer.Exit(130) from None
+        if failed:
+            reason = failed[0].error.strip().splitlines()[-1]
+            print(
+                f"seqdg: {len(failed)} trials failed, the first ({failed[0].algorithm}) by: {reason}", file=sys.stderr
+            )
+            raise typer.Exit(1)
+        typer.echo("All parts are done.")

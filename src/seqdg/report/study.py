@@ -1,0 +1,162 @@
+"""A study on the page: what it will run, and what it answers, as text, Markdown or JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from seqdg.base.errors import unknown
+from seqdg.results.pooling import Pooled, SetDifference
+from seqdg.results.statistics import LEVEL, format_p
+from seqdg.results.study.answers import Answer, Answers, Pooling, Rivals
+
+FORMATS = ("text", "markdown", "json")
+
+
+def render_answers(answers: Answers, style: str = "text") -> str:
+    """Show the answers."""
+    if style not in FORMATS:
+        raise unknown("format", style, FORMATS)
+    if style == "json":
+        return json.dumps(make_json(answers), indent=1)
+    mark = style == "markdown"
+    lines = [f"# {answers.study.title}" if mark else answers.study.title, ""]
+    for answer in answers.answers:
+        lines += [*_describe_answer(answer, mark), ""]
+    if answers.rivals:
+        title = "The best sequential against the best of the rest"
+        lines += [f"## {title}" if mark else title, ""]
+        lines += [_describe_rivals(r, mark) for r in answers.rivals]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _describe_answer(answer: Answer, mark: bool) -> list[str]:
+    h, main = answer.hypothesis, answer.main
+    title = f"{h.name}. {h.says}: {answer.verdict}."
+    lines = [f"## {title}" if mark else title, ""]
+    pair = f"{main.comparison.better} minus {main.comparison.worse}"
+    if main.pooled is None or answer.interval is None:
+        return [*lines, f"{pair}: no set has both sides yet."]
+    low, high = answer.interval
+    p = "" if answer.p_holm is None else f", {format_p(answer.p_holm)} after Holm's correction"
+    against = f" against a margin of {h.margin:g} points" if h.margin else ""
+    lines.append(
+        f"{pair}: {main.pooled.mean:+.2f} points over {main.pooled.sets} sets{against}, "
+        f"{100 * (1 - answer.level):.1f} % interval {low:+.2f} to {high:+.2f}{p}; between sets it varies by "
+        f"{main.pooled.between:.2f} (I² {100 * main.pooled.heterogeneity:.0f} %){_describe_size(main.size)}."
+    )
+    if main.missing:
+        lines.append(f"Not run yet, or by too few seeds: {', '.join(main.missing)}.")
+    lines += ["", *_tabulate(main, mark)]
+    if answer.beside:
+        lines += ["", "Beside it, and no part of the answer:", ""]
+        lines += [f"- {_describe_pooling(pooling)}" for pooling in answer.beside]
+    return lines
+
+
+def _describe_size(size: Pooled | None) -> str:
+    return "" if size is None else f"; {size.mean:+.2f} standard deviations of a single paired difference"
+
+
+def _describe_pooling(pooling: Pooling) -> str:
+    pair = f"{pooling.comparison.better} minus {pooling.comparison.worse}"
+    if pooling.pooled is None:
+        return f"{pair}: not run yet."
+    each = "; ".join(f"{s.name} {_format(s)}" for s in pooling.sets)
+    if pooling.pooled.sets == 1:
+        return f"{pair}: {each}."
+    low, high = pooling.pooled.find_interval()
+    return f"{pair}: {pooling.pooled.mean:+.2f} ({low:+.2f} to {high:+.2f}) over {pooling.pooled.sets} sets: {each}."
+
+
+def _tabulate(pooling: Pooling, mark: bool) -> list[str]:
+    """Make a table of the sets."""
+    rows: list[tuple[str, ...]] = [
+        ("set", "difference", f"{100 * (1 - LEVEL):.0f} % interval", "effect size", "domains", "seeds")
+    ]
+    rows += [_make_row(s) for s in pooling.sets]
+    if mark:
+        return [f"| {' | '.join(row)} |" for row in (rows[0], ("---",) * len(rows[0]), *rows[1:])]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(x.ljust(w) for x, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _make_row(s: SetDifference) -> tuple[str, ...]:
+    low, high = s.find_interval()
+    return (
+        s.name,
+        f"{s.mean:+.2f} ± {s.error:.2f}",
+        f"{low:+.2f} to {high:+.2f}",
+        f"{s.size:+.2f}",
+        str(s.domains),
+        str(s.seeds),
+    )
+
+
+def _describe_rivals(r: Rivals, mark: bool) -> str:
+    text = f"{r.set} ({r.kind}): {r.sequential} minus {r.other} {_format(r.difference)}"
+    first, second, difference = r.oracle
+    text += f"; chosen by the held-out accuracy itself, {first} minus {second} {_format(difference)}."
+    return f"- {text}" if mark else text
+
+
+def _format(s: SetDifference | None) -> str:
+    if s is None:
+        return "by too few seeds"
+    low, high = s.find_interval()
+    return f"{s.mean:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+def make_json(answers: Answers) -> dict[str, Any]:
+    """Return the answers as plain data."""
+    return {
+        "title": answers.study.title,
+        "hypotheses": [
+            {
+                "name": a.hypothesis.name,
+                "says": a.hypothesis.says,
+                "verdict": a.verdict,
+                "margin": a.hypothesis.margin,
+                "level": a.level,
+                "p": a.p,
+                "p_holm": a.p_holm,
+                **_make_json_pooling(a.main, a.level),
+                "beside": [_make_json_pooling(p, LEVEL) for p in a.beside],
+            }
+            for a in answers.answers
+        ],
+        "rivals": [
+            {
+                "set": r.set, "kind": r.kind, "sequential": r.sequential, "other": r.other,
+                "difference": _make_json_set(r.difference),
+                "oracle": {"sequential": r.oracle[0], "other": r.oracle[1], "difference": _make_json_set(r.oracle[2])},
+            }
+            for r in answers.rivals
+        ],
+    }  # fmt: skip
+
+
+def _make_json_pooling(pooling: Pooling, level: float) -> dict[str, Any]:
+    pooled = pooling.pooled
+    interval = None if pooled is None else [x if math.isfinite(x) else None for x in pooled.find_interval(level)]
+    return {
+        "better": str(pooling.comparison.better),
+        "worse": str(pooling.comparison.worse),
+        "difference": None if pooled is None else pooled.mean,
+        "interval": interval,
+        "between_sets": None if pooled is None else pooled.between,
+        "heterogeneity": None if pooled is None else pooled.heterogeneity,
+        "effect_size": None if pooling.size is None else pooling.size.mean,
+        "sets": [_make_json_set(s) for s in pooling.sets],
+        "missing": list(pooling.missing),
+    }
+
+
+def _make_json_set(s: SetDifference | None) -> dict[str, Any] | None:
+    if s is None:
+        return None
+    return {
+        "set": s.name, "difference": s.mean, "error": s.error, "interval": list(s.find_interval()),
+        "effect_size": s.size if math.isfinite(s.size) else None, "domains": s.domains, "seeds": s.seeds,
+    }  # fmt: skip

@@ -1,0 +1,251 @@
+"""A study's file: parts that are run in order, and hypotheses that are fixed before they run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from seqdg.base.errors import UsageError, unknown
+from seqdg.base.toml_table import read_fields, read_value
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PLAIN, COSINE = "plain", "cosine"
+AVERAGES = ("ema", "sma", "swad")
+VARIANTS = (PLAIN, COSINE, *AVERAGES)
+LEADER = "ema"  # the average by whose records settings are chosen for all averages
+SEARCH, COSINE_FOLDER = "search", "cosine"  # run directories inside that of a part
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some trials of one benchmark. Fields that are left out are as the benchmark has them.
+
+    name: `SET/KIND`; a hypothesis compares kinds within each set.
+    variants: of every algorithm: `plain`, `cosine` (the plain weights, under a rate that falls to 0), and the averages
+        `ema`, `sma`, `swad`, which one training gives for nothing.
+    lr: of every algorithm, in place of the benchmark's rates, which are for its own optimizer.
+    draws: candidates that a search tries for every algorithm and schedule, the first as it is; 1: no search.
+    rates: multiples of the learning rate that a search tries, in place of draws.
+    search_seed: of the search; the trials have the seeds from 0 on.
+    net, weights: another net, and the file below the data's folder that it starts from.
+    settings: `algorithm.setting=value`, as for `seqdg bench --set`; never searched.
+    """
+
+    name: str
+    benchmark: str
+    algorithms: tuple[str, ...]
+    variants: tuple[str, ...] = (PLAIN,)
+    trials: int = 10
+    held_out: tuple[str, ...] = ()
+    steps: int = 0
+    evaluations: int = 30
+    batch: int = 0
+    optimizer: str = ""
+    lr: float = 0.0
+    weight_decay: float = -1.0
+    precision: str = ""
+    path: str = "random"
+    net: str = ""
+    weights: str = ""
+    draws: int = 1
+    rates: tuple[float, ...] = ()
+    search_seed: int = 100
+    search_evaluations: int = 6
+    settings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.variants:
+            if name not in VARIANTS:
+                raise unknown(f"variant of {self.name}", name, VARIANTS)
+        if len(self.name.split("/")) != 2:
+            raise UsageError(f"The part '{self.name}' must have a name of the form SET/KIND, such as digits/momentum.")
+        if self.search_seed < self.trials:
+            raise UsageError(f"{self.name}: the search has seed {self.search_seed}, which is one of its trials'.")
+        if set(self.variants) & set(AVERAGES) and self.searches and LEADER not in self.variants:
+            raise UsageError(f"{self.name}: settings of averages are chosen by +{LEADER}, which is no variant here.")
+
+    @property
+    def set(self) -> str:
+        return self.name.split("/")[0]
+
+    @property
+    def kind(self) -> str:
+        return self.name.split("/")[1]
+
+    @property
+    def searches(self) -> bool:
+        return self.draws > 1 or bool(self.rates)
+
+    @property
+    def averages(self) -> tuple[str, ...]:
+        return tuple(v for v in self.variants if v in AVERAGES)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The run directories of the part: its own (`.`), and those inside it."""
+        constant = ["."] if set(self.variants) - {COSINE} else []
+        return (*constant, *([COSINE_FOLDER] if COSINE in self.variants else []), *([SEARCH] if self.searches else []))
+
+    @property
+    def schedules(self) -> tuple[str, ...]:
+        return tuple(
+            schedule for schedule, folder in (("constant", "."), ("cosine", COSINE_FOLDER)) if folder in self.folders
+        )
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison: an algorithm in the parts of a kind."""
+
+    kind: str
+    algorithm: str  # with its average: `agg+ema`; `agg+cosine`: under the cosine schedule
+
+    def __str__(self) -> str:
+        return f"{self.algorithm} ({self.kind})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`better` minus `worse`, paired over held-out domain and seed."""
+
+    better: Side
+    worse: Side
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """That `better` is above `worse`, or at least not more than `margin` points below it.
+
+    beside: the same question of other algorithms, averages or kinds: reported, and not part of the answer.
+    """
+
+    name: str
+    says: str
+    comparison: Comparison
+    margin: float = 0.0
+    beside: tuple[Comparison, ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study's file says. published: the folder, beside the file's root, of packed records of the parts."""
+
+    title: str
+    parts: tuple[Part, ...]
+    hypotheses: tuple[Hypothesis, ...]
+    published: Path | None
+    sequential: tuple[str, ...] = ()  # algorithms that count as sequential, for the best against the best of the rest
+    path: Path = field(default=Path("study.toml"))
+
+    def select_parts(self, patterns: Sequence[str] | None) -> tuple[Part, ...]:
+        """Return the parts of these names, in the order of the file; `*` stands for anything, and a set for all its
+        parts."""
+        if patterns is None:
+            return self.parts
+        for pattern in patterns:
+            if not any(_fits(part, pattern) for part in self.parts):
+                raise unknown(f"part of {self.path}", pattern, [part.name for part in self.parts])
+        return tuple(part for part in self.parts if any(_fits(part, pattern) for pattern in patterns))
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(part.set for part in self.parts))
+
+    def find_part(self, of: str, kind: str) -> Part | None:
+        return next((part for part in self.parts if (part.set, part.kind) == (of, kind)), None)
+
+
+def _fits(part: Part, pattern: str) -> bool:
+    return fnmatch(part.name, pattern) or part.set == pattern
+
+
+def load_study(path: Path) -> Study:
+    """Read a study's file."""
+    if not path.is_file():
+        raise UsageError(f"There is no study's file {path}.")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}.") from None
+    known = ("title", "published", "sequential", "defaults", "parts", "hypotheses")
+    for name in content:
+        if name not in known:
+            raise unknown(f"part of {path}", name, known)
+    defaults = read_value(content.get("defaults", {}), "table", f"[defaults] of {path}")
+    parts = tuple(_read_part({**defaults, **table}, path) for table in _read_list(content, "parts", path))
+    names = [part.name for part in parts]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"{path} has two parts named '{twice}'. Rename one.")
+    folder = content.get("published")
+    study = Study(
+        title=read_value(content.get("title", path.stem), "str", f"The title of {path}"),
+        parts=parts,
+        hypotheses=tuple(_read_hypothesis(table, path) for table in _read_list(content, "hypotheses", path)),
+        published=None if folder is None else (path.parent / read_value(folder, "str", "published")).resolve(),
+        sequential=read_value(content.get("sequential", ()), "tuple[str, ...]", f"sequential in {path}"),
+        path=path,
+    )
+    _check_kinds(study)
+    return study
+
+
+def _read_list(content: Mapping[str, Any], name: str, path: Path) -> list[Any]:
+    tables = content.get(name, [])
+    if not isinstance(tables, list):
+        raise UsageError(f"{name} in {path} must be a list of tables: [[{name}]].")
+    return tables
+
+
+def _read_part(table: Mapping[str, Any], path: Path) -> Part:
+    place = f"the part {table.get('name', '')!r} of {path}"
+    values = read_fields(Part, table, place)
+    for name in ("name", "benchmark", "algorithms"):
+        if name not in values:
+            raise UsageError(f"There is no {name} in {place}.")
+    return Part(**values)
+
+
+def _read_hypothesis(table: Any, path: Path) -> Hypothesis:
+    place = f"a hypothesis of {path}"
+    values = dict(read_value(table, "table", place))
+    known = ("name", "says", "better", "worse", "margin", "beside")
+    for name in values:
+        if name not in known:
+            raise unknown(f"key in {place}", name, known)
+    beside = values.get("beside", [])
+    if not isinstance(beside, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in beside):
+        raise UsageError(f"beside in {place} must be a list of pairs: [['KIND: ALGORITHM', 'KIND: ALGORITHM'], ...].")
+    return Hypothesis(
+        name=read_value(values.get("name"), "str", f"The name of {place}"),
+        says=read_value(values.get("says"), "str", f"says in {place}"),
+        comparison=Comparison(_read_side(values.get("better"), place), _read_side(values.get("worse"), place)),
+        margin=read_value(values.get("margin", 0.0), "float", f"margin in {place}"),
+        beside=tuple(Comparison(_read_side(a, place), _read_side(b, place)) for a, b in beside),
+    )
+
+
+def _read_side(text: Any, place: str) -> Side:
+    kind, colon, algorithm = read_value(text, "str", f"A side in {place}").partition(": ")
+    if not colon:
+        raise UsageError(f"A side in {place} is '{text}', but it must be 'KIND: ALGORITHM'.")
+    return Side(kind.strip(), algorithm.strip())
+
+
+def _check_kinds(study: Study) -> None:
+    """Refuse a comparison that no set can make."""
+    for hypothesis in study.hypotheses:
+        for pair in (hypothesis.comparison, *hypothesis.beside):
+            for side in (pair.better, pair.worse):
+                base, _, variant = side.algorithm.partition("+")
+                parts = [p for p in study.parts if p.kind == side.kind and base in p.algorithms]
+                if not any((variant or PLAIN) in p.variants for p in parts):
+                    raise UsageError(f"{hypothesis.name} of {study.path} compares {side}, which no part of it has.")

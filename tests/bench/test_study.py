@@ -1,0 +1,245 @@
+"""A study: its file, its parts, how it goes on after an interruption, and from published records."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqdg.base.errors import UsageError
+from seqdg.bench.study import OutOfTime, StudyWhere, prepare_data, run_study
+from seqdg.bench.study_plan import describe_plan
+from seqdg.bench.study_trials import make_benchmark
+from seqdg.bench.task import RowsOnDisk
+from seqdg.report.study import render_answers
+from seqdg.results.archive.reading import open_run
+from seqdg.results.select import InnerTrials, score_candidate
+from seqdg.results.store import Store
+from seqdg.results.study.answers import answer_study
+from seqdg.results.study.file import load_study
+from seqdg.results.study.publishing import publish_parts
+
+TEXT = """
+title = "A small study"
+published = "published"
+sequential = ["fo-s-mldg"]
+
+[defaults]
+benchmark = "rotated-mnist"
+trials = 2
+steps = 18
+evaluations = 9
+search_evaluations = 3
+precision = "float64"
+batch = 8
+draws = 2
+held_out = ["0", "75"]
+
+[[parts]]
+name = "digits/momentum"
+algorithms = ["agg", "fo-s-mldg"]
+variants = ["plain", "cosine", "ema", "swad"]
+
+[[parts]]
+name = "digits/fixed"
+algorithms = ["fo-s-mldg"]
+variants = ["plain", "ema"]
+path = "fixed"
+
+[[parts]]
+name = "more/momentum"
+algorithms = ["agg", "fo-s-mldg"]
+variants = ["plain", "ema"]
+draws = 1
+optimizer = "adam"
+lr = 0.004
+
+[[hypotheses]]
+name = "H1"
+says = "Averaging helps AGG"
+better = "momentum: agg+ema"
+worse = "momentum: agg"
+beside = [["momentum: agg+cosine", "momentum: agg"]]
+
+[[hypotheses]]
+name = "H4"
+says = "A random path is better"
+better = "momentum: fo-s-mldg+ema"
+worse = "fixed: fo-s-mldg+ema"
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A study that was interrupted and went on to its end; its file and its runs."""
+    folder = tmp_path_factory.mktemp("study")
+    file = folder / "study.toml"
+    file.write_text(TEXT)
+    study = load_study(file)
+    where = StudyWhere(folder / "runs", device="cpu", workers=0)
+    with pytest.raises(OutOfTime):
+        run_study(study, study.parts, StudyWhere(where.out, device="cpu", workers=0, minutes=1e-6))
+    first = {record.key: record.finished for record in open_run(where.out / "digits/momentum/search").records()}
+    assert first  # the group that it had begun
+    assert run_study(study, study.parts, where) == []
+    after = {record.key: record.finished for record in open_run(where.out / "digits/momentum/search").records()}
+    assert {key: after[key] for key in first} == first
+    return study, where.out
+
+
+def read(out, part):
+    return Store.open(out / part).records()
+
+
+def test_a_study_runs_its_parts_and_averages_share_trainings(whole):
+    _, out = whole
+    trials = read(out, "digits/momentum")
+    assert {r.algorithm for r in trials} == {n + e for n in ("agg", "fo-s-mldg") for e in ("", "+ema", "+swad")}
+    assert len(trials) == 2 * 3 * 2 * 2
+    assert {r.seed for r in trials} == {0, 1}
+    assert {r.description["protocol"]["schedule"] for r in read(out, "digits/momentum/cosine")} == {"cosine"}
+    searched = read(out, "digits/momentum/search")
+    assert {r.seed for r in searched} == {100}
+    assert {len(r.history) for r in searched} == {3}
+    assert {r.description["protocol"]["path"] for r in read(out, "digits/fixed")} == {"fixed"}
+    other = read(out, "more/momentum")
+    assert {(r.description["protocol"]["optimizer"], r.description["protocol"]["lr"]) for r in other} == {
+        ("adam", 0.004)
+    }
+
+
+def test_each_fold_uses_the_settings_that_its_own_source_validation_chose(whole):
+    _, out = whole
+    for view in ("", "+ema"):
+        for fold in ("0", "75"):
+            tried = [
+                r
+                for r in read(out, "digits/momentum/search")
+                if r.algorithm == f"fo-s-mldg{view}"
+                and r.held_out == (fold,)
+                and r.description["protocol"].get("schedule", "constant") == "constant"
+            ]
+            assert len(tried) == 2
+            best = max(tried, key=lambda r: score_candidate(r, InnerTrials(()), "source-val", "accuracy"))
+            used = [
+                r for r in read(out, "digits/momentum") if r.algorithm == f"fo-s-mldg{view}" and r.held_out == (fold,)
+            ]
+            assert {r.description["protocol"]["lr"] for r in used} == {best.description["protocol"]["lr"]}
+            assert {json.dumps(r.description["settings"]) for r in used} == {json.dumps(best.description["settings"])}
+
+
+def test_a_study_goes_on_from_its_published_records_alone(whole, tmp_path):
+    study, out = whole
+    copy = tmp_path / "runs"
+    shutil.copytree(out, copy)
+    file = tmp_path / "study.toml"
+    file.write_text(TEXT)
+    study = load_study(file)
+    answers = render_answers(answer_study(study, copy))
+    lines = list(publish_parts(study, study.parts, copy))
+    assert len(lines) == 6
+    shutil.rmtree(copy)
+    assert render_answers(answer_study(study, None)) == answers
+    assert "unknown" not in describe_plan(study, study.parts, copy, None)
+    before = {r.key: r.finished for r in open_run(tmp_path / "published/digits/momentum").records()}
+    assert run_study(study, study.parts, StudyWhere(copy, device="cpu", workers=0)) == []
+    assert {r.key: r.finished for r in read(copy, "digits/momentum")} == before
+    assert open_run(tmp_path / "published/digits/momentum").groups() == Store.open(copy / "digits/momentum").groups()
+
+
+def test_answers_name_each_comparison_its_interval_and_a_verdict(whole):
+    study, out = whole
+    answers = answer_study(study, out)
+    assert [a.hypothesis.name for a in answers.answers] == ["H1", "H4"]
+    assert [len(a.main.sets) for a in answers.answers] == [2, 1]
+    stored = {(r.algorithm, r.held_out[0], r.seed): r for r in read(out, "digits/momentum")}
+
+    def accuracy(algorithm, fold, seed):
+        history = stored[algorithm, fold, seed].history
+        best = max(history, key=lambda e: sum(e.source["accuracy"]))
+        return 100 * best.held_out["accuracy"][0]
+
+    expected = np.mean([accuracy("agg+ema", f, s) - accuracy("agg", f, s) for f in ("0", "75") for s in (0, 1)])
+    assert answers.answers[0].main.sets[0].mean == pytest.approx(expected)
+    assert answers.answers[1].verdict == "undecided"  # one set decides nothing
+    data = json.loads(render_answers(answers, "json"))
+    assert data["hypotheses"][0]["verdict"] in ("supported", "refuted", "undecided")
+    assert data["hypotheses"][1]["interval"] == [None, None]
+    assert "## H1. Averaging helps AGG" in render_answers(answers, "markdown")
+    with pytest.raises(UsageError, match="text, markdown, json"):
+        render_answers(answers, "html")
+
+
+def test_the_best_sequential_is_chosen_by_source_validation(whole):
+    study, out = whole
+    rivals = {(r.set, r.kind): r for r in answer_study(study, out).rivals}
+    assert set(rivals) == {("digits", "momentum"), ("more", "momentum")}
+    assert rivals["digits", "momentum"].sequential.startswith("fo-s-mldg")
+    assert rivals["digits", "momentum"].other.startswith("agg")
+
+
+def test_the_plan_counts_trainings_and_records(whole):
+    study, out = whole
+    lines = {line.split()[0]: line.split()[1:] for line in describe_plan(study, study.parts, out, None).splitlines()}
+    # search: 2 draws, 2 folds, 2 algorithms, 2 schedules; trials: 2 algorithms, 2 folds, 2 seeds, at most 3 trainings
+    assert lines["digits/momentum"] == ["40", "0.00", "56", "56", "none"]
+    assert lines["more/momentum"] == ["8", "0.00", "16", "16", "none"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('"plain", "cosine", "ema", "swad"', '"plain", "lion"'), "lion"),
+        (('name = "digits/fixed"', 'name = "fixed"'), "SET/KIND"),
+        (('name = "digits/fixed"', 'name = "digits/momentum"'), "two parts named"),
+        (("trials = 2", "trials = 200"), "which is one of its trials"),
+        (('worse = "momentum: agg"', 'worse = "momentum: mldg"'), "which no part of it has"),
+        (('better = "momentum: agg+ema"', 'better = "agg+ema"'), "KIND: ALGORITHM"),
+        (("draws = 2", "drawz = 2"), "drawz"),
+        (('"plain", "cosine", "ema", "swad"', '"plain", "cosine", "swad"'), r"chosen by \+ema"),
+    ],
+)
+def test_a_file_that_cannot_be_run_is_refused_in_a_sentence(tmp_path, change, message):
+    file = tmp_path / "study.toml"
+    assert change[0] in TEXT
+    file.write_text(TEXT.replace(*change, 1))
+    with pytest.raises(UsageError, match=message):
+        load_study(file)
+
+
+def test_parts_are_named_by_set_by_pattern_or_whole(tmp_path):
+    file = tmp_path / "study.toml"
+    file.write_text(TEXT)
+    study = load_study(file)
+    assert [p.name for p in study.select_parts(["digits"])] == ["digits/momentum", "digits/fixed"]
+    assert [p.name for p in study.select_parts(["*/momentum"])] == ["digits/momentum", "more/momentum"]
+    with pytest.raises(UsageError, match="digits/fixed"):
+        study.select_parts(["office"])
+
+
+def test_the_studys_own_file_can_be_read_and_its_benchmarks_made():
+    study = load_study(Path(__file__).parents[2] / "benchmarks" / "study.toml")
+    assert [h.name for h in study.hypotheses] == ["H1", "H2", "H3", "H4", "H5"]
+    for part in study.parts:
+        benchmark = make_benchmark(part, Path("data"))
+        assert benchmark.protocol.evaluations == part.evaluations
+        assert benchmark.protocol.path == part.path
+    sets = {p.set for p in study.parts if p.kind == "momentum"}
+    assert len(sets) == 6
+    assert sets == {p.set for p in study.parts if p.kind == "fixed"}
+
+
+def test_a_prepared_table_is_the_same_data_set(tmp_path, shared_data):
+    study = load_study(Path(__file__).parents[2] / "benchmarks" / "study.toml")
+    (path,) = prepare_data(study.select_parts(["wisdm/fixed"]), shared_data, tmp_path)
+    benchmark = make_benchmark(study.select_parts(["wisdm/fixed"])[0], shared_data)
+    theirs, ours = (RowsOnDisk("wisdm", benchmark.data, root).load() for root in (shared_data, tmp_path))
+    for name in ("domains", "classes", "fingerprint", "numbers", "notes"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert all(np.array_equal(getattr(ours, k), getattr(theirs, k), equal_nan=k == "x") for k in ("x", "y", "domain"))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UsageError, match="damaged"):
+        RowsOnDisk("wisdm", benchmark.data, tmp_path).load()
