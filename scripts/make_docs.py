@@ -99,9 +99,10 @@ torch's AdamW) or `adam-l2` (with weight decay in the gradient, as torch's Adam 
 takes their mean. Under `momentum` and `sgd`, a rate that neither you nor the benchmark's table for that algorithm
 gives is therefore the protocol's divided by the number of domains in a step. Adam makes up for it by itself.
 
-*The path.* Every step visits the domains in an order of its own, drawn at random. With `path = "fixed"` in a benchmark's
-`[protocol]`, or `--set fo-s-mldg.path=fixed`, it is always that of the data set; the rows are the same. So the random path
-can be measured against none. Algorithms that treat all domains alike (`agg`, `coral`) are the same either way.
+*The path.* Every step visits the domains in an order of its own, drawn at random. With `path = "fixed"` in a
+benchmark's `[protocol]`, or `--set fo-s-mldg.path=fixed`, it is always that of the data set; the rows are the same. So
+the random path can be measured against none. Algorithms that treat all domains alike (`agg`, `coral`) are the same
+either way.
 
 *Some of many domains.* With `domains_per_step = 6` in a benchmark's `[protocol]`, or `--set agg.domains_per_step=6`, a
 step meets 6 of the source domains, drawn at random, and the path is over those. They are drawn in rounds: of 35, five
