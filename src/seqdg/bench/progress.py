@@ -22,6 +22,7 @@ class Progress:
         self._finished = 0.0
         self.trials = sum(len(group.trials) for group in groups)
         self.trials_done = 0
+        self.limit: float | None = None  # seconds after which it will be cut; None: it runs to the end
         self.started = self._noted = time.time()
 
     def note_step(self, group: Group, step: int) -> None:
@@ -46,7 +47,8 @@ class Progress:
     @property
     def left(self) -> float | None:
         """Seconds left at the pace so far; None while too little is done to tell."""
-        return estimate_seconds_left(time.time() - self.started, self.share)
+        left = estimate_seconds_left(time.time() - self.started, self.share)
+        return left if left is None or self.limit is None else min(left, self.limit)
 
     def list_running(self) -> list[RunningGroup]:
         """List the groups that are being trained."""

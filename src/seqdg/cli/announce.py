@@ -19,9 +19,12 @@ SHORT = 20.0  # seconds that need no announcement
 class Announcement:
     """Sentences that are said once, when training begins: a mistake in the input is then the only thing said."""
 
-    def __init__(self, rows: LabeledRows) -> None:
+    def __init__(self, rows: LabeledRows, minutes: float | None = None) -> None:
+        """minutes: how long it may take; what it tries is then known only as it goes on."""
         self.sentences = [*rows.notes, *_describe(rows)]
-        self.counted = self.timed = False
+        self.counted = self.timed = minutes is not None
+        if minutes is not None:
+            self.sentences.append(f"The most promising candidates are tried first, for {minutes:g} min in all.")
         self.first: tuple[float, float] | tuple[()] = ()  # when training was first seen to go on, and how far it was
 
     def say(self) -> None:
@@ -48,7 +51,7 @@ class Announcement:
         from seqdg.results.status import format_duration
 
         now, share = time.time(), progress.share
-        if not self.first and share > 0:
+        if (not self.first and share > 0) or (self.first and share < self.first[1]):  # or it is another round
             self.first = now, share
         if self.timed or not self.first or now - self.first[0] < EARLY or share - self.first[1] < LITTLE:
             return

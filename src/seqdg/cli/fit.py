@@ -160,7 +160,7 @@ def fit(
         data, label, domain, ignore=ignore, identifier=identifier, types=types, na=na, encoding=encoding, task=task,
         weight=weight,
     )  # fmt: skip
-    announcement = Announcement(rows)
+    announcement = Announcement(rows, minutes)
     _say_task(rows, task, str(label))
     usual = DEFAULT_OF_NUMBERS if rows.is_regression else DEFAULT
     parameters = {

@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from seqdg.estimator.card import render_card
     from seqdg.estimator.choose import compare, count_workers, fit_and_estimate, parse_settings_texts
     from seqdg.estimator.classifier import DomainClassifier, DomainGeneralizer
-    from seqdg.estimator.comparison import Comparison, Winner
+    from seqdg.estimator.comparison import Comparison
     from seqdg.estimator.domain_curve import LearningCurve, learning_curve
     from seqdg.estimator.estimator import DomainEstimator
+    from seqdg.estimator.held_out_scores import Winner
     from seqdg.estimator.model import Model
     from seqdg.estimator.model_file import check_place, check_saving, read_description, read_model, write_model
     from seqdg.estimator.onnx import describe_signature, export_onnx, list_outputs
@@ -63,10 +64,11 @@ __getattr__, __dir__ = open_front_door(
         "card": "render_card",
         "choose": "compare count_workers fit_and_estimate parse_settings_texts",
         "classifier": "DomainClassifier DomainGeneralizer",
-        "comparison": "Comparison Winner",
+        "comparison": "Comparison",
         "estimator": "DomainEstimator",
         "permutation": "Importance importance",
         "domain_curve": "LearningCurve learning_curve",
+        "held_out_scores": "Winner",
         "model": "Model",
         "model_file": "check_place check_saving read_description read_model write_model",
         "onnx": "describe_signature export_onnx list_outputs",

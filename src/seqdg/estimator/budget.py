@@ -15,8 +15,9 @@ from sklearn.utils import _safe_indexing
 from seqdg.base.errors import UsageError
 from seqdg.bench.contract import Learner
 from seqdg.bench.cost import estimate_makespan, sort_longest_first, time_groups
+from seqdg.bench.executors.choice import SHORT
 from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.session import Session
+from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import Search, Target
 from seqdg.core.names import shorten, split_chain
@@ -29,6 +30,8 @@ COMPARING = 0.6  # of the time; the rest is for fitting the winner on all rows
 MOST_ROWS = 20_000  # that a comparison within a time is made on
 LEAST_ROWS = 2  # of every class of every domain, where there are as many
 MARGIN = 1.2  # by which an estimate may be too short
+START = 5.0  # seconds that other processes take to start
+NO_TIME = "no time was left"
 AVERAGES = ("ema", "sma", "swad")  # of one training, which are trained together
 ORDER = (
     "ridge", "logistic", "agg", "hist-gradient-boosting", "fo-s-mldg", "coral", "random-forest", "extra-trees",
@@ -112,41 +115,56 @@ def run_within(
     rule: str,
     criterion: str,
     rows: int,
-    baseline: str | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> dict[str, str]:
     """Run the searches round by round while there is time, and return why candidates were left out, by name.
 
-    The first round and the baseline always run, so that there is a model. rows: that the winner will be fitted to.
+    The first round always runs to its end, so that there is a model. What is begun after it and not done in time is cut
+    at the next sign of life. rows: that the winner will be fitted to.   say: hears of each round how long it takes.
     """
     left_out: dict[str, str] = {}
-    show, rounds = sweep.show, list_rounds(list(searches))
+    show, executor, rounds = sweep.show, sweep.executor, list_rounds(list(searches))
     for names in rounds:
-        always = names is rounds[0] or baseline in names
+        is_first = names is rounds[0]
         part = {name: searches[name] for name in names}
-        if not always and budget.left <= 0:
-            left_out |= dict.fromkeys(names, "no time was left")
+        if not is_first and budget.left <= 0:
+            left_out |= dict.fromkeys(names, NO_TIME)
             continue
         try:
-            if not always:
+            if not is_first:
                 sweep.show = lambda progress: _watch(progress, budget, show)
-                needed = MARGIN * _estimate(sweep, part, targets, learners)
-                if needed > budget.left:
-                    took = format_duration(needed)
-                    left_out |= dict.fromkeys(names, f"it takes {took}, and less is left")
-                    continue
+            sweep.executor = InProcess()  # what is timed is short, and not worth the start of others
+            costs, sweep.executor = _choose_place(_estimate(sweep, part, targets, learners), executor)
+            needed = MARGIN * costs
+            if not is_first and needed > budget.left:
+                left_out |= dict.fromkeys(names, f"that takes {format_duration(needed)}, and less was left")
+                continue
+            say(f"{', '.join(names)}: {format_duration(needed)}")
             sweep.run(part, targets, rule, criterion)
         except OutOfTime:
             sweep.forget(names)
-            left_out |= dict.fromkeys(names, "it was not done in time")
+            left_out |= dict.fromkeys(names, "not done in time")
             continue
         finally:
-            sweep.show = show
-        if not always:
+            sweep.show, sweep.executor = show, executor
+        if not is_first:
             left_out |= _list_slow(budget, sweep, part, learners, rows)
     return left_out
 
 
+def note_left_out(left_out: Mapping[str, str]) -> list[str]:
+    """Say in sentences which candidates were left out and why; those with the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in left_out.items():
+        by_reason.setdefault(why, []).append(name)
+    return [
+        f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} left out: {why}."
+        for why, names in by_reason.items()
+    ]
+
+
 def _watch(progress: Progress, budget: Budget, show: Callable[[Progress], None]) -> None:
+    progress.limit = max(0.0, budget.left)
     show(progress)
     if budget.left < 0:
         raise OutOfTime
@@ -154,25 +172,30 @@ def _watch(progress: Progress, budget: Budget, show: Callable[[Progress], None])
 
 def _estimate(
     sweep: Sweep, searches: Mapping[str, Search], targets: Sequence[Target], learners: Mapping[str, Learner]
-) -> float:
-    """Estimate the seconds that candidates of one training take: from some steps of a stack, or one fit of others."""
+) -> list[float]:
+    """Estimate the seconds of each training of candidates that are trained alike: from some steps of a stack, or one
+    fit of others. Empty where nothing is known."""
     asked = [(t, Contender(name, *search.first)) for t in targets for name, search in searches.items()]
     plan, first = sweep.plan(asked), next(iter(searches))
     repeats = max(search.total for search in searches.values())
     if learners[first].takes_steps:
         costs = time_groups(plan.missing, Session(sweep.task, sweep.recipe.device))
         if len(costs) < len(plan.missing):
-            return 0.0  # nothing is known
-        ordered = [costs[g.key] for g in sort_longest_first(plan.missing, costs)]
-        return repeats * estimate_makespan(ordered, sweep.executor.slots)
-    trials, executor = plan.groups[-1].trials, sweep.executor
-    sweep.executor = InProcess()  # one fit is not worth the start of others
-    try:
-        sweep.run_trials(trials[:1])
-    finally:
-        sweep.executor = executor
+            return []
+        return [costs[g.key] for g in sort_longest_first(plan.missing, costs)] * repeats
+    trials, show = plan.groups[-1].trials[:1], sweep.show
+    sweep.show = lambda progress: None  # one fit says nothing of how far the others are
+    sweep.run_trials(trials)
+    sweep.show = show
     seconds = sweep.memory.records[trials[0].key].seconds
-    return repeats * estimate_makespan([seconds] * (len(plan.missing) - 1), sweep.executor.slots)
+    return [seconds] * (repeats * len(plan.missing) - 1)
+
+
+def _choose_place(costs: Sequence[float], executor: Executor) -> tuple[float, Executor]:
+    """Choose where trainings of so many seconds run, this process or the executor, and return how long all take."""
+    if isinstance(executor, InProcess) or (costs and sum(costs) < SHORT):
+        return sum(costs), InProcess()
+    return START + estimate_makespan(costs, executor.slots), executor
 
 
 def _list_slow(

@@ -27,11 +27,12 @@ from seqdg.core.names import shorten
 from seqdg.core.settings import flatten_settings, parse_settings
 from seqdg.data import Dataset, checks
 from seqdg.estimator.auto import adapt_recipe
-from seqdg.estimator.budget import MOST_ROWS, Budget, draw_rows, run_within, take_rows
+from seqdg.estimator.budget import MOST_ROWS, Budget, draw_rows, note_left_out, run_within, take_rows
 from seqdg.estimator.candidates import ALL_USUAL, choose_learners
 from seqdg.estimator.classifier import DomainClassifier
-from seqdg.estimator.comparison import CHOSEN, Comparison, Reason, Winner
+from seqdg.estimator.comparison import Comparison
 from seqdg.estimator.estimator import DomainEstimator
+from seqdg.estimator.held_out_scores import CHOSEN, Reason, Winner
 from seqdg.estimator.recipe import Recipe, to_plain
 from seqdg.estimator.regressor import DomainRegressor
 from seqdg.estimator.rules import (
@@ -116,7 +117,8 @@ def compare(
     groups: another name of domains.
     minutes: about how long it may all take. Candidates are then tried in order of promise and cost, on at most 20,000
         rows, drawn from every domain in proportion; none is begun that cannot be finished, and `notes` say what was
-        left out. The winner is fitted on all rows. The linear model and the baseline are always tried.
+        left out. The winner is fitted on all rows. The first candidate, the linear model of the usual ones, is always
+        tried.
     """
     budget = None if minutes is None else Budget(minutes)
     domains = join_domains(domains, groups)
@@ -159,18 +161,21 @@ def compare(
             minutes,
         ]
         sweep.memory = KeptRecords(Path(runs), identify_comparison(user_data, recipe, how), say)
+    left_out: dict[str, str] = {}
     try:
         if budget is None:
             sweep.run(searches, targets, select, criterion)
         else:
-            left_out = run_within(budget, sweep, learners, searches, targets, select, criterion, len(labels), baseline)
-            notes += [f"{name} was left out: {why}." for name, why in left_out.items()]
+            left_out = run_within(budget, sweep, learners, searches, targets, select, criterion, len(labels), say)
+            notes += note_left_out(left_out)
             learners = {name: learner for name, learner in learners.items() if name not in left_out}
             searches = {name: searches[name] for name in learners}
+            baseline = None if baseline in left_out else baseline
     finally:
         sweep.memory.close()
     notes = [*user_data.dataset.notes, *few, *notes]
     comparison = _make_comparison(sweep, learners, searches, reported, select, criterion, baseline, notes)
+    comparison = replace(comparison, left_out=tuple(left_out))
     for sentence in comparison.warnings:
         warnings.warn(sentence, UserWarning, stacklevel=2)
     return _refit_winner(comparison, learners, template, x, labels, domains, sample_weight) if refit else comparison
