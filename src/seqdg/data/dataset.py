@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -69,5 +71,14 @@ class Dataset:
         return self.domains.index(domain)
 
     def rows(self, domain: str) -> Tensor:
-        """Row numbers of one domain, ascending."""
-        return torch.nonzero(self.domain == self.index(domain)).flatten()
+        """Row numbers of one domain, ascending. Found once: do not change them."""
+        return self._rows[self.index(domain)]
+
+    @cached_property
+    def _rows(self) -> list[Tensor]:
+        return [torch.nonzero(self.domain == i).flatten() for i in range(len(self.domains))]
+
+    @cached_property
+    def remembered(self) -> dict[Hashable, Any]:
+        """What was derived from these rows and is wanted again, by what it was derived with."""
+        return {}

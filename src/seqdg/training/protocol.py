@@ -24,6 +24,7 @@ TESTS = ("whole", "split")
 PRECISIONS = ("float32", "tf32", "bf16", "float64")
 SCHEDULES = ("constant", "cosine", "steps")
 PATHS = ("random", "fixed")
+REMEMBERED = 512  # splits of a domain, the latest of them
 
 
 @dataclass(frozen=True)
@@ -236,6 +237,18 @@ def draw_fifth(rows: Tensor, domain: str, seed: int) -> Tensor:
 
 
 def _split_domain(dataset: Dataset, protocol: Protocol, domain: str, seed: int) -> tuple[Tensor, Tensor]:
+    """Split the rows of one domain, once for all trials that split it alike."""
+    fields = protocol.split, protocol.validation, protocol.test, bool(protocol.validation_domains)
+    place, known = ("split", domain, seed, fields), dataset.remembered
+    if place not in known:
+        while len(known) >= REMEMBERED:
+            known.pop(next(iter(known)))
+        known[place] = _draw_split(dataset, protocol, domain, seed)
+    split: tuple[Tensor, Tensor] = known[place]
+    return split
+
+
+def _draw_split(dataset: Dataset, protocol: Protocol, domain: str, seed: int) -> tuple[Tensor, Tensor]:
     """Split the rows of one domain into those for training and those for validation."""
     rows = dataset.rows(domain)
     if protocol.split == "official":
