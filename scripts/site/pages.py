@@ -40,6 +40,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let links lead to where their targets are on the site."""
     here = page.file.src_uri
     source = next((name for name, place in OUTSIDE.items() if place == here and here != "index.md"), f"docs/{here}")
+    if here == "changelog.md":  # it stands alone
+        page.meta["hide"] = ["navigation"]
     if re.fullmatch(r"results/[^/]+/tables/[^/]+", here):
         markdown = _title_table(markdown, here)
     return LINK.sub(lambda found: _follow(found, source, here), markdown)
