@@ -43,7 +43,7 @@ PACKAGES = (
 )
 WITHOUT_TORCH = (
     "store", "select", "summary", "statistics", "status", "criteria", "commands", "salvage",
-    "archive.reading", "archive.writing",
+    "archive.reading", "archive.writing", "tracking",
 )  # fmt: skip
 HEAVY = ("ray", "matplotlib", "sklearn", "pandas", "typer", "rich", "scipy", "torchvision", "timm", "h5py", "PIL")
 

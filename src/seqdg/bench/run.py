@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,19 +15,21 @@ from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Benchmark, Request
 from seqdg.bench.console import count_files, show_progress
 from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
-from seqdg.bench.execute import execute, remove_checkpoints
+from seqdg.bench.execute import Sink, execute, remove_checkpoints
 from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.learner import find_learner
 from seqdg.bench.plan import Plan, choose_compiled, plan_further
 from seqdg.bench.reuse import list_reused
+from seqdg.bench.tracked import TrackedStore
 from seqdg.results.commands import add_command
 from seqdg.results.directory import lock_directory, make_directory
 from seqdg.results.record import Record
 from seqdg.results.run import CLASSES, DOMAINS, find_usual_criterion
 from seqdg.results.status import format_duration
 from seqdg.results.store import Store
+from seqdg.results.tracking import Tracker, open_trackers
 from seqdg.results.versions import VERSION, name_release
 from seqdg.training.predictions import CHOSEN
 from seqdg.training.run_stack import Keep
@@ -55,6 +57,7 @@ class Where:
     save_weights: str = ""  # last: after the last step; chosen: those of the chosen step, too
     save_predictions: bool = False
     allow_partial: bool = False
+    log: tuple[str, ...] = ()  # tools that curves and the table are written to as well: tensorboard, mlflow, wandb
 
     def __post_init__(self) -> None:
         if not 0 <= self.checkpoint < float("inf"):
@@ -80,11 +83,13 @@ def run_benchmark(
         predictions=where.save_predictions,
     )
     session = Session(task, device, keep)
+    trackers = open_trackers(where.log, directory, benchmark.name)
     with lock_directory(directory):
         store = Store.create(directory, benchmark.name)
         try:
             check_versions(store, directory)
-            return _Runner(store, benchmark, session, directory, quiet).finish(request, where, executor, command)
+            runner = _Runner(store, benchmark, session, directory, quiet, trackers)
+            return runner.finish(request, where, executor, command)
         finally:
             store.close()
 
@@ -96,6 +101,7 @@ class _Runner:
     session: Session
     directory: Path
     quiet: bool
+    trackers: Sequence[Tracker]
 
     def finish(self, request: Request, where: Where, executor: Executor, command: str) -> BenchmarkRun:
         store, session, task = self.store, self.session, self.session.task
@@ -114,15 +120,17 @@ class _Runner:
             wanted = [trial.description() for trial in planned.trials]
             again = seeds if request.reuse is not None else []
             add_command(store, command, [*wanted, *({**d, "seed": s} for d in wanted for s in again)])
-        failed = self._train(planned, where, executor)
+        sink = TrackedStore(store, self.trackers, self._say)
+        failed = self._train(planned, where, executor, sink)
         if request.reuse is not None and not failed:
             more = list_reused(planned.trials, store.records(find_usual_criterion(store)), request.reuse, seeds[1:])
             if more:
                 planned = plan_further(task, [*planned.trials, *more], session.device, store.finished())
-                failed = self._train(planned, where, executor)
+                failed = self._train(planned, where, executor, sink)
+        sink.show_table({trial.key for trial in planned.trials}, request.select)
         return BenchmarkRun(self.directory, planned, failed)
 
-    def _train(self, planned: Plan, where: Where, executor: Executor) -> list[Record]:
+    def _train(self, planned: Plan, where: Where, executor: Executor, sink: Sink) -> list[Record]:
         """Train what a plan lacks, and return the records that failed."""
         store, session, task = self.store, self.session, self.session.task
         planned = choose_compiled(planned, session.device, where.compiling)
@@ -137,7 +145,7 @@ class _Runner:
         for text in _list_unsaved(planned, finished, session.keep, self.directory):
             self._say(text)
         with self._show(show_progress(task.name)) as show:
-            return execute(planned, session, executor, store, known, show or (lambda progress: None))
+            return execute(planned, session, executor, sink, known, show or (lambda progress: None))
 
     def _say(self, text: str) -> None:
         if text and not self.quiet:

@@ -40,6 +40,7 @@ def bench(
     weights: options.Weights = None,
     allow_partial: options.AllowPartial = False,
     domainbed: options.DomainBed = None,
+    log: options.Log = None,
 ) -> None:
     """Compare algorithms: run the trials that are missing, and print the table.
 
@@ -64,7 +65,8 @@ def bench(
                 data=data, out=directory, device=device, executor=executor, workers=workers,
                 gpus_per_worker=gpus_per_worker, address=address, compile=compile, checkpoint=checkpoint,
                 save_weights=save_weights or False, save_predictions=save_predictions,
-                weights=weights, allow_partial=allow_partial, domainbed=domainbed, command=quote_command(),
+                weights=weights, allow_partial=allow_partial, domainbed=domainbed,
+                log=[name for text in log or () for name in options.split_names(text) or ()], command=quote_command(),
             )  # fmt: skip
     except KeyboardInterrupt:
         _say_interrupted(directory)

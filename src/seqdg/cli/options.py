@@ -177,6 +177,15 @@ SavePredictions = Annotated[
         help="Keep what every trial says of every held-out row; `seqdg predictions` writes it as one table.",
     ),
 ]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        metavar="tensorboard|mlflow|wandb",
+        help="Also write the curves of every trial and the table to this tool, below DIR. May be repeated, or several "
+        "with commas.",
+    ),
+]
 Format = Annotated[str, typer.Option("--format", metavar="text|markdown|latex|csv|json", help="Format of the table.")]
 Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels, for a table.")]
 Domain = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of domains, for a table.")]

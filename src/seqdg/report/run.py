@@ -46,6 +46,7 @@ def run(
     weights: str | Path | None = None,
     allow_partial: bool = False,
     domainbed: str | Path | None = None,
+    log: Sequence[str] = (),
     progress: bool = True,
     command: str | None = None,
 ) -> Results:
@@ -71,12 +72,13 @@ def run(
     domainbed: a checkout of DomainBed, whose classes run as "domainbed:CORAL"; None: where SEQDG_DOMAINBED says.
     save_weights: True or "last" keeps the deployed weights of every trial; "chosen" those of the step that source
         validation chose, too.   save_predictions: keep what every trial says of its held-out rows.
+    log: tools that curves and the table are written to as well: "tensorboard", "mlflow", "wandb".
     progress: say on the console how far the run is.   command: what the report says made the run.
     The other arguments are the options of `seqdg bench`.
     """
     if select not in RULES:
         raise unknown("selection rule", select, RULES)
-    for argument, names in (("algorithms", algorithms), ("held_out", held_out)):
+    for argument, names in (("algorithms", algorithms), ("held_out", held_out), ("log", log)):
         if isinstance(names, str):
             raise UsageError(f"{argument} is '{names}', but it must be a list of names, such as ['{names}'].")
     set_place(DOMAINBED, domainbed)
@@ -97,6 +99,7 @@ def run(
         save_weights=_name_saved(save_weights),
         save_predictions=save_predictions,
         allow_partial=allow_partial,
+        log=tuple(log),
     )
     command = command or _write_command(benchmark, request, select, settings_from)
     done = run_benchmark(chosen, request, where, command, quiet=not progress)

@@ -10,9 +10,13 @@ def thin(curve: Sequence[float], points: int) -> list[float]:
     """Return the means over equal stretches; the first ones are longer where they cannot be equal."""
     if len(curve) <= points:
         return list(curve)
-    size, more = divmod(len(curve), points)
-    ends = [size * i + min(i, more) for i in range(points + 1)]
-    return [_mean(curve[start:stop]) for start, stop in pairwise(ends)]
+    return [_mean(curve[start:stop]) for start, stop in pairwise([0, *list_ends(len(curve), points)])]
+
+
+def list_ends(length: int, points: int) -> list[int]:
+    """List where these stretches of a curve end."""
+    size, more = divmod(length, points)
+    return [size * i + min(i, more) for i in range(1, points + 1)]
 
 
 def _mean(values: Iterable[float]) -> float:
