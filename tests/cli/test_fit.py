@@ -84,7 +84,7 @@ def test_choosing_prints_the_comparison_and_keeps_the_winner(table, tmp_path):
     done = seqdg(*words, "--candidates", "fo-s-mldg", "--set", "fo-s-mldg.alpha=0.2", "--out", tmp_path / "m")
     assert done.returncode == 0, done.stderr
     for part in (
-        "chosen by leave-one-out-stopped-near",
+        "chosen by both-near",
         "(oracle)",
         "among 2 candidates of 2 algorithms",
         "next domain",

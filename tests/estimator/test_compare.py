@@ -52,7 +52,7 @@ def found(hospitals):
 
 @pytest.mark.slow
 def test_all_rules_come_from_one_sweep_and_oracle_is_marked(found):
-    assert found.rules == ("source-val", "leave-one-out", "both", "leave-one-out-stopped-near", "oracle")
+    assert found.rules == ("source-val", "leave-one-out", "both", "both-near", "oracle")
     text = str(found)
     head, rows = text.split("by rule of choice\n")[1].split("\n", 1)
     assert head.split() == [
@@ -60,7 +60,7 @@ def test_all_rules_come_from_one_sweep_and_oracle_is_marked(found):
         "source-val",
         "leave-one-out",
         "both",
-        "leave-one-out-stopped-near",
+        "both-near",
         "(oracle)",
     ]
     for line in rows.split("\n(oracle):")[0].splitlines():
@@ -72,7 +72,7 @@ def test_all_rules_come_from_one_sweep_and_oracle_is_marked(found):
 
 
 def test_the_expectation_is_that_of_the_choice_and_never_the_oracle_s(found):
-    chosen = [found.scores("leave-one-out-stopped-near")["chosen"][d] for d in found.domains]
+    chosen = [found.scores("both-near")["chosen"][d] for d in found.domains]
     assert found.expected == pytest.approx(np.mean(chosen))
     low, high = found.interval
     assert low <= found.expected <= high <= 1
@@ -92,7 +92,7 @@ def test_no_label_of_a_held_out_domain_informs_what_is_chosen_for_it(hospitals):
         both = (*found.outcomes[rule], *found.chosen[rule])
         return [(o.record.key, o.seed, o.step) for o in both if o.held_out == "east"]
 
-    for rule in ("source-val", "leave-one-out", "both", "leave-one-out-stopped-near"):
+    for rule in ("source-val", "leave-one-out", "both", "both-near"):
         assert choices(one, rule) == choices(other, rule)
     assert choices(one, "oracle") != choices(other, "oracle")
 
@@ -270,7 +270,7 @@ def test_a_trial_is_the_same_in_a_stack_and_alone(hospitals):
 def test_other_rules_and_criteria_choose_too(hospitals, how):
     found = compared(hospitals, seeds=1, **how)
     assert (found.select, found.criterion) == (
-        how.get("select", "leave-one-out-stopped-near"),
+        how.get("select", "both-near"),
         how.get("criterion", "accuracy"),
     )
     assert found.interval[0] <= found.expected <= found.interval[1]

@@ -99,7 +99,7 @@ def test_the_tables_and_the_picture_are_written_and_a_cut_line_does_no_harm(choi
     choice.report(tmp_path, choice.SETS)
     printed = capsys.readouterr().out
     assert (tmp_path / "choice.md").read_text(encoding="utf-8").strip() == printed.strip()
-    for part in ("| `leave-one-out-stopped-near` |", "| always linear |", "| **all** | 3 | 24 |", "| 1 times |"):
+    for part in ("| `both-near` |", "| always linear |", "| **all** | 3 | 24 |", "| 1 times |"):
         assert part in printed, part
     assert (tmp_path / "calibration.svg").read_text(encoding="utf-8").startswith("<svg")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from seqdg.estimator import Comparison, DomainEstimator
 
 DEFAULT, DEFAULT_OF_NUMBERS = "fo-s-mldg+ema", "agg+ema"
-SELECT = "leave-one-out-stopped-near"
+SELECT = "both-near"
 
 
 def fit(

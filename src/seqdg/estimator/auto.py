@@ -15,6 +15,7 @@ from seqdg.nets import NetSpec
 from seqdg.training.protocol import Protocol
 
 WIDTHS = ((0, (32,)), (10_000, (128, 64)), (100_000, (256, 128)))  # from so many rows on
+NUMBERS = (64, 32)  # the least widths of a net that predicts numbers
 FEWEST, MOST = 500, 5000  # steps
 PASSES = 3  # how often the steps meet every row
 NETS = 4  # that predict together
@@ -28,7 +29,7 @@ def adapt_recipe(recipe: Recipe, dataset: Dataset) -> Recipe:
     rows, domains = len(dataset.y), len(dataset.domains)
     hidden, net, protocol = recipe.hidden, recipe.net, recipe.protocol
     if HIDDEN in recipe.auto:
-        hidden = choose_widths(rows)
+        hidden = choose_widths(rows, dataset.is_regression)
         net = replace(net, hidden=hidden) if isinstance(net, NetSpec) and net.name == "mlp" else net
     if DOMAINS_PER_STEP in recipe.auto:
         protocol = meet_all_where_needed(replace(protocol, domains_per_step=choose_domains(domains)), recipe.algorithm)
@@ -46,9 +47,10 @@ def meet_all_where_needed(protocol: Protocol, algorithm: Settings) -> Protocol:
     return protocol
 
 
-def choose_widths(rows: int) -> tuple[int, ...]:
-    """Choose the widths of the hidden layers: more rows can fit more weights."""
-    return next(widths for least, widths in reversed(WIDTHS) if rows >= least)
+def choose_widths(rows: int, is_regression: bool = False) -> tuple[int, ...]:
+    """Choose the widths of the hidden layers: more rows can fit more weights, and numbers need more than classes."""
+    widths = next(widths for least, widths in reversed(WIDTHS) if rows >= least)
+    return NUMBERS if is_regression and widths == WIDTHS[0][1] else widths
 
 
 def choose_domains(domains: int) -> int:
