@@ -14,8 +14,8 @@ from seqdg.estimator.recipe import DOMAINS_PER_STEP, HIDDEN, MEMBERS, STEPS, Rec
 from seqdg.nets import NetSpec
 from seqdg.training.protocol import Protocol
 
-WIDTHS = ((0, (32,)), (10_000, (128, 64)), (100_000, (256, 128)))  # from so many rows on
-NUMBERS = (64, 32)  # the least widths of a net that predicts numbers
+CLASSES = ((0, (32,)), (10_000, (128, 64)), (100_000, (256, 128)))  # widths from so many rows on
+NUMBERS = ((0, (32,)), (2_000, (64, 32)), *CLASSES[1:])  # likewise, where numbers are predicted
 FEWEST, MOST = 500, 5000  # steps
 PASSES = 3  # how often the steps meet every row
 NETS = 4  # that predict together
@@ -49,8 +49,8 @@ def meet_all_where_needed(protocol: Protocol, algorithm: Settings) -> Protocol:
 
 def choose_widths(rows: int, is_regression: bool = False) -> tuple[int, ...]:
     """Choose the widths of the hidden layers: more rows can fit more weights, and numbers need more than classes."""
-    widths = next(widths for least, widths in reversed(WIDTHS) if rows >= least)
-    return NUMBERS if is_regression and widths == WIDTHS[0][1] else widths
+    known = NUMBERS if is_regression else CLASSES
+    return next(widths for least, widths in reversed(known) if rows >= least)
 
 
 def choose_domains(domains: int) -> int:
