@@ -173,7 +173,7 @@ class PartRunner:
             return []
         clock.start_group()
         sink = Routed(stores, {e.trial.key: e.folder for e in entries}, clock)
-        session = Session(task, self.device, Keep(criteria=(CRITERION,)))
+        session = Session(task, self.device, Keep(digests=False, criteria=(CRITERION,)))
         with show_progress(self.part.name) as show:
             return execute(planned, session, executor, sink, show=show)
 

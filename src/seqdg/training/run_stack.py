@@ -46,6 +46,7 @@ class Keep:
     weights: bool = False  # the deployed weights of every trial
     chosen: bool = False  # those of the step that source validation chose, too
     predictions: bool = False  # what every trial says of its held-out rows, at the chosen and at the last step
+    digests: bool = True  # in each record, a hash of the deployed weights
     criteria: tuple[str, ...] = ()  # the criteria that are measured, the losses always among them; empty: all
 
     @property
@@ -118,13 +119,22 @@ class _Run:
         losses = torch.cat(self.now.state.losses)
         curves = losses.reshape(len(losses), -1, self.stack.members).mean(2).T.cpu()  # (trial, step)
         self.now.seconds = time.perf_counter() - self.began
-        weights = {view: split_trials(self.stack, copy_to_host(params)) for view, params in deployed.items()}
-        with ThreadPoolExecutor(1 if self.device.type == "cpu" else None) as threads:
-            hashes = list(threads.map(hash_weights, (weights[view][i] for i, view in self.stack.outcomes)))
+        weights, hashes = self._hash_weights(deployed)
         return [
-            self._make_record(k, curves[i], weights[view][i], hashes[k])
+            self._make_record(k, curves[i], weights.get((i, view), {}), hashes[k])
             for k, (i, view) in enumerate(self.stack.outcomes)
         ]
+
+    def _hash_weights(self, deployed: Mapping[int, Params]) -> tuple[dict[tuple[int, int], Params], list[str]]:
+        """Return the deployed weights by trial and view, in the host's memory, and their hashes, where they are kept:
+        of a large stack both take as long as many steps."""
+        outcomes = self.stack.outcomes
+        if not self.keep.digests and not self.keep.weights:
+            return {}, [""] * len(outcomes)
+        each = {view: split_trials(self.stack, copy_to_host(params)) for view, params in deployed.items()}
+        weights = {(i, view): each[view][i] for i, view in outcomes}
+        with ThreadPoolExecutor(1 if self.device.type == "cpu" else None) as threads:
+            return weights, list(threads.map(hash_weights, (weights[place] for place in outcomes)))
 
     def _evaluate(self, views: Sequence[int]) -> dict[int, Params]:
         """Evaluate the state and let the algorithm hear of it, at once: an interruption leaves both or neither."""
