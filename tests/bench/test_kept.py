@@ -183,7 +183,7 @@ def test_what_was_not_kept_is_said(tmp_path: Path) -> None:
         run("rotated-mnist", ["agg"], save_weights="best", **options)  # type: ignore[arg-type]
     again = seqdg("bench", "--algorithms", "agg", "--held-out", "0", "--trials", 1, "--steps", 2, "--device", "cpu",
                   "--workers", 0, "--out", out, "--save-predictions", "--save-weights")  # fmt: skip
-    assert "Of 1 trials that were done before, no weights were kept." in again.stderr
+    assert "Of 1 trial that was done before, no weights were kept." in again.stderr
     assert "no predictions were kept" in again.stderr
 
 

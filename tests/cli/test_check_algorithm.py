@@ -65,7 +65,7 @@ def test_what_is_named_twice_is_run_once_and_a_failure_says_where_to_look(tmp_pa
     quick = ["--trials", "1", "--steps", "2", "--held-out", "0,0", "--workers", "0", "--out", tmp_path / "run"]
     done = seqdg("bench", "--algorithms", "agg,agg", *quick)
     assert done.returncode == 0, done.stderr
-    assert "1 trials, 0 of them done" in done.stderr
+    assert "1 trial, 0 of them done" in done.stderr
     file = example(tmp_path, "net.losses(params, episode)", "net.lossess(params, episode)", "pull-typo")
     done = seqdg("bench", "--algorithms", f"{file}:pull-typo,agg", *quick)
     assert done.returncode == 1
@@ -152,3 +152,12 @@ def test_a_benchmark_s_file_has_a_schedule_and_tables_of_chains(tmp_path):
     file.write_text(text + '\n[algorithms."fo-s-mldg+emma"]\ndecay = 0.5\n')
     with pytest.raises(UsageError, match="Did you mean 'ema'"):
         load_benchmark(str(file)).make_choice(Request(algorithms=["agg"]), ["0", "15", "30"])
+
+
+def test_more_domains_a_step_than_there_are_to_learn_from_are_seen_before_training(seqdg, features, benchmark_file):
+    done = seqdg("check", benchmark_file(protocol="domains_per_step = 3"), "--data", features)
+    assert done.returncode == 2
+    assert "A step is to meet 3 domains (domains_per_step), but mine has 2 to learn from" in done.stderr
+    done = seqdg("check", benchmark_file(protocol="[algorithms.agg]\ndomains_per_step = 3"), "--data", features)
+    assert "A step of agg is to meet 3 domains" in done.stderr
+    assert seqdg("check", benchmark_file(protocol="domains_per_step = 2"), "--data", features).returncode == 0

@@ -65,6 +65,9 @@ def test_an_interrupted_comparison_goes_on_to_the_same_choice_and_bits(hospitals
     trained = []
     again = compared(hospitals, tmp_path, says=trained)  # now nothing is left to train
     assert str(again) == str(whole)
+    seconds = [list(c.leaderboard()["predict_seconds"]) for c in (found, again)]
+    assert min(seconds[0]) > 0
+    assert seconds[0] == seconds[1]
 
 
 @pytest.mark.parametrize("change", ["rows", "labels", "options", "names"])

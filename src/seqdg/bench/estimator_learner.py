@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from seqdg.base.errors import UsageError
 from seqdg.bench.array_learner import ArrayLearner, Arrays, Packed, Predict
+from seqdg.bench.estimator_identity import describe_estimator
 from seqdg.bench.skops_file import check_skops, read_skops, write_skops
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Trial
@@ -71,8 +72,12 @@ class EstimatorLearner(ArrayLearner):
     most_rows: ClassVar[int | None] = None  # a task must have fewer; None: any number
 
     @abstractmethod
-    def make(self, rows: int, classes: int, seed: int, **settings: Any) -> Any:
-        """Make the estimator for so many rows. classes: 0 where numbers are predicted."""
+    def make(self, x: Arrays, y: Arrays, classes: int, seed: int, **settings: Any) -> Any:
+        """Make the estimator for these rows, unfitted. classes: 0 where numbers are predicted."""
+
+    def choose_rows(self, y: Arrays, domain: Arrays, classes: int, **settings: Any) -> Arrays | None:
+        """Choose the rows to fit, by number; None: all."""
+        return None
 
     def fit(
         self,
@@ -84,9 +89,11 @@ class EstimatorLearner(ArrayLearner):
         weight: Arrays | None = None,
         **settings: Any,
     ) -> Predict:
-        balance = settings.pop("balance", False)
-        estimator = self.make(len(y), classes, seed, **settings)
-        if balance:
+        rows = self.choose_rows(y, domain, classes, **settings)
+        if rows is not None:
+            x, y, domain, weight = x[rows], y[rows], domain[rows], None if weight is None else weight[rows]
+        estimator = self.make(x, y, classes, seed, **settings)
+        if settings.get("balance", False):
             counts = np.bincount(domain)
             shares = (len(y) / (len(counts) * counts))[domain]
             weight = shares if weight is None else weight * shares
@@ -125,22 +132,22 @@ class OwnEstimatorLearner(EstimatorLearner):
 
     predicts_numbers = True  # `check` asks the object
 
-    def __init__(self, given: OwnEstimator) -> None:
-        self.given = given
-        self.weighs = _takes_weights(given.estimator)  # type: ignore[misc]  # the user's object says so
+    def __init__(self, unfitted: OwnEstimator) -> None:
+        self.unfitted = unfitted
+        self.weighs = _takes_weights(unfitted.estimator)  # type: ignore[misc]  # the user's object says so
 
     def build_settings(self, name: str, **settings: Any) -> Settings:
-        changed = {k: v for k, v in settings.items() if v != self.given}
+        changed = {k: v for k, v in settings.items() if v != self.unfitted}
         if changed:
-            raise UsageError(f"{name} is an object that was given: set {', '.join(changed)} on the object itself.")
-        return OwnSettings(self.given)
+            raise UsageError(f"{name} is an object of your own: set {', '.join(changed)} on the object itself.")
+        return OwnSettings(self.unfitted)
 
     def read_settings(self, trial: Trial) -> dict[str, Any]:
         return {}
 
-    def make(self, rows: int, classes: int, seed: int, **settings: Any) -> Any:
+    def make(self, x: Arrays, y: Arrays, classes: int, seed: int, **settings: Any) -> Any:
         """Copy it. A part that draws at random and has no random state of its own draws by the trial's seed."""
-        estimator = clone(self.given.estimator)
+        estimator = clone(self.unfitted.estimator)
         known = estimator.get_params(deep=True)
         drawing = {k: seed for k, v in known.items() if v is None and k.rpartition("__")[2] == "random_state"}
         inside = multiprocessing.parent_process() is not None  # a worker has one core
@@ -150,19 +157,24 @@ class OwnEstimatorLearner(EstimatorLearner):
     def check(self, trial: Trial, task: Task, net: Net) -> None:
         super().check(trial, task, net)
         regression = task.dataset().is_regression
-        if (is_regressor if not regression else is_classifier)(self.given.estimator):
+        if (is_regressor if not regression else is_classifier)(self.unfitted.estimator):
             has, gives = ("numbers", "classes") if regression else ("classes", "numbers")
             raise UsageError(f"{trial.short_name} predicts {gives}, and {task.name} has {has}: choose another.")
 
 
 @dataclass(frozen=True, eq=False)
 class OwnEstimator:
-    """An unfitted estimator of the user's own; equal to another where both are written alike."""
+    """An unfitted estimator of the user's own; equal to another of the same class with the same parameters."""
 
     estimator: Any
 
     def __str__(self) -> str:
-        return " ".join(self.estimator.__repr__(N_CHAR_MAX=10**6).split())
+        """What it is, for records."""
+        return describe_estimator(self.estimator)
+
+    def __repr__(self) -> str:
+        """What it is, for people."""
+        return " ".join(repr(self.estimator).split())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OwnEstimator) and str(self) == str(other)
@@ -178,12 +190,13 @@ class OwnSettings(Settings):
     estimator: OwnEstimator | None = None
 
     def __post_init__(self) -> None:
-        """It is as it was given."""
+        """It is as its owner made it: nothing is checked."""
 
 
-def is_estimator(given: Any) -> bool:
+def is_estimator(candidate: Any) -> bool:
     """Whether it is an object of scikit-learn's kind that is fitted and predicts."""
-    return not isinstance(given, type) and all(hasattr(given, name) for name in ("fit", "predict", "get_params"))
+    parts = ("fit", "predict", "get_params")
+    return not isinstance(candidate, type) and all(hasattr(candidate, name) for name in parts)
 
 
 def name_estimator(estimator: Any) -> str:

@@ -15,13 +15,13 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from seqdg.base.errors import UsageError
+from seqdg.base.errors import UsageError, unknown
 from seqdg.bench.array_learner import ArrayLearner, Arrays, Packed, Predict, take_logarithm
 from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick
 from seqdg.bench.stack_learner import STACK, StackLearner, build_stack, choose_rate, share_trainings
 from seqdg.bench.trial import Group, Trial
 from seqdg.core.names import split_chain
-from seqdg.core.registry import import_plugin, list_algorithms
+from seqdg.core.registry import import_plugin, list_algorithms, list_wrappers
 
 __all__ = [
     "STACK",
@@ -81,6 +81,8 @@ def find_learner(name: str) -> Learner:
     if place:
         import_plugin(place)
     _load_learner(short)
+    if short not in _learners and short not in (*list_algorithms(), *list_wrappers()):
+        raise unknown("algorithm", short, (*list_algorithms(), *list_learners()))
     return _learners.get(short, STACK)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
+from seqdg.base.words import count_things
 from seqdg.bench.benchmark import Benchmark, Request
 from seqdg.bench.console import count_files, show_progress
 from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
@@ -173,11 +174,11 @@ def default_directory(benchmark: Benchmark) -> Path:
 def _describe(title: str, planned: Plan, costs: Mapping[str, float], slots: int, directory: Path) -> str:
     """Say what is going to be done, and how long that takes."""
     left = sum(len(g.trials) for g in planned.missing)
-    done = f"{len(planned.trials)} trials, {len(planned.trials) - left} of them done"
-    words = [f"{done}; {left} to run in {len(planned.missing)} group{'' if len(planned.missing) == 1 else 's'}"]
+    done = f"{count_things(len(planned.trials), 'trial')}, {len(planned.trials) - left} of them done"
+    words = [f"{done}; {left} to run in {count_things(len(planned.missing), 'group')}"]
     if planned.missing and len(costs) == len(planned.missing):
         seconds = estimate_makespan([costs[g.key] for g in sort_longest_first(planned.missing, costs)], slots)
-        words.append(f", {format_duration(seconds)} with {slots} worker{'s' if slots > 1 else ''}")
+        words.append(f", {format_duration(seconds)} with {count_things(slots, 'worker')}")
     return f"{title}\n{''.join(words)}. Results in {directory}."
 
 
@@ -192,5 +193,6 @@ def _list_unsaved(planned: Plan, finished: Container[str], keep: Keep, directory
     sentences = []
     for what, (path, is_wanted) in wanted.items():
         lost = sum(not (directory / path.format(key)).exists() for key in done) if is_wanted else 0
-        sentences += [f"Of {lost} trials that were done before, no {what} were kept."] if lost else []
+        were = f"{count_things(lost, 'trial')} that {'was' if lost == 1 else 'were'}"
+        sentences += [f"Of {were} done before, no {what} were kept."] if lost else []
     return sentences

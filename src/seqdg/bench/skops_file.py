@@ -50,21 +50,21 @@ def _make_repeatable(content: bytes) -> bytes:
             return [renumber(part) for part in node]
         if not isinstance(node, dict):
             return node
-        found = {key: renumber(value) for key, value in node.items()}
+        copy = {key: renumber(value) for key, value in node.items()}
         if "__loader__" in node and isinstance(node.get(IDENTITY), int):
-            found[IDENTITY] = numbers.setdefault(node[IDENTITY], len(numbers) + 1)
+            copy[IDENTITY] = numbers.setdefault(node[IDENTITY], len(numbers) + 1)
         if "__loader__" in node and node.get("file") in names:
             name = node["file"]
-            found["file"] = files.setdefault(name, f"{len(files) + 1}.{name.rpartition('.')[2]}")
-        return found
+            copy["file"] = files.setdefault(name, f"{len(files) + 1}.{name.rpartition('.')[2]}")
+        return copy
 
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as given, zipfile.ZipFile(out, "w") as made:
-        names = set(given.namelist()) - {SCHEMA}
-        schema = renumber(json.loads(given.read(SCHEMA)))
+    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(out, "w") as repeatable:
+        names = set(archive.namelist()) - {SCHEMA}
+        schema = renumber(json.loads(archive.read(SCHEMA)))
         for name in (*files, *sorted(names - set(files))):
-            made.writestr(zipfile.ZipInfo(files.get(name, name)), given.read(name))
-        made.writestr(zipfile.ZipInfo(SCHEMA), json.dumps(schema))
+            repeatable.writestr(zipfile.ZipInfo(files.get(name, name)), archive.read(name))
+        repeatable.writestr(zipfile.ZipInfo(SCHEMA), json.dumps(schema))
     return out.getvalue()
 
 
@@ -89,10 +89,10 @@ def is_of_sklearn(kind: str) -> bool:
     if not module.startswith("sklearn."):
         return False
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        named = getattr(importlib.import_module(module), name, None)
     except ImportError:
         return False
-    return isinstance(found, type) and found.__module__.partition(".")[0] == "sklearn"
+    return isinstance(named, type) and named.__module__.partition(".")[0] == "sklearn"
 
 
 def _import_skops() -> Any:

@@ -51,11 +51,7 @@ class StackLearner(Learner):
     def check(self, trial: Trial, task: Task, net: Net) -> None:
         algorithm, wanted = trial.build_algorithm(), trial.protocol.domains_per_step
         sources = len(trial.protocol.train_domains) or trial.sources
-        if wanted > sources:
-            raise UsageError(
-                f"A step of {trial.short_name} is to meet {wanted} domains (domains_per_step), but {task.name} has "
-                f"{sources} to learn from: ask for {sources} or fewer, or for 0, which means all."
-            )
+        check_domains_per_step(wanted, sources, f"A step of {trial.short_name}", task.name)
         if 0 < wanted < sources and algorithm.needs_all:
             raise UsageError(
                 f"{trial.short_name} needs rows of every source in every step, and domains_per_step is {wanted}: "
@@ -134,6 +130,18 @@ class StackLearner(Learner):
             return build_stack(group, task, device, sets_precision=False)
 
         return run_stack(make_stack, group.key, device, stops=stops, watch=watch)[0]
+
+
+def check_domains_per_step(wanted: int, sources: int, step: str, name: str) -> None:
+    """Raise a UsageError where a step is to meet more domains than there are.
+
+    step, name: what an error calls the step and the data.
+    """
+    if wanted > sources:
+        raise UsageError(
+            f"{step} is to meet {wanted} domains (domains_per_step), but {name} has {sources} to learn from: ask for "
+            f"{sources} or fewer, or for 0, which means all."
+        )
 
 
 def check_weights(algorithm: Algorithm, name: str, task: Task) -> None:

@@ -21,13 +21,6 @@ Kind = Annotated[
         metavar="KIND", help="Which analysis, such as invariance, tsne or cost; the documentation lists all."
     ),
 ]
-Algorithms = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B",
-        help="Names from `seqdg list algorithms`; your own as module:name or file.py:name. Default: the analysis's.",
-    ),
-]
 Domain = Annotated[
     str | None,
     typer.Option("--domain", metavar="D", help="The domain of interest, for ranks. Default: the first source."),
@@ -50,7 +43,7 @@ Trials = Annotated[int | None, typer.Option(help="Number of seeds. Default: one 
 def analyze(
     kind: Kind,
     benchmark: options.BenchmarkName = "rotated-mnist",
-    algorithms: Algorithms = None,
+    algorithms: options.Algorithms = None,
     held_out: OneHeldOut = None,
     trials: Trials = None,
     steps: options.Steps = None,

@@ -77,6 +77,7 @@ def check(
     if chosen.data.get("format") in BUNDLED:
         dataset = BUNDLED[chosen.data["format"]]()
         counts = ", ".join(f"{name} {len(dataset.rows(name))}" for name in dataset.domains)
+        _check_domains_per_step(chosen, len(dataset.domains) - 1)
         typer.echo(f"{chosen.name} comes with seqdg: {len(dataset.classes)} classes; rows by domain: {counts}.")
         return
     spec = DataSpec.from_table(chosen.name, chosen.data)
@@ -85,6 +86,8 @@ def check(
     with count_files("reading images") as progress:
         outcome = check_dataset(spec, data, allow_partial, progress, chosen.held_out_in_turn)
     split = _describe_split(chosen, data, allow_partial) if outcome.ok else ""
+    if not split:  # every domain is held out in turn
+        _check_domains_per_step(chosen, len(outcome.domains) - 1)
     typer.echo(split + outcome.format())
     if not outcome.ok:
         raise typer.Exit(2)
@@ -103,6 +106,16 @@ def _describe_split(benchmark: Benchmark, data: Path, allow_partial: bool) -> st
         "test": fixed.test_domains,
     }
     return f"fixed split: {'; '.join(f'{part} {list_some(names)}' for part, names in parts.items() if names)}\n"
+
+
+def _check_domains_per_step(benchmark: Benchmark, sources: int) -> None:
+    """Raise a UsageError where a step of the benchmark, or of one of its algorithms, is to meet too many domains."""
+    from seqdg.bench.stack_learner import check_domains_per_step
+
+    check_domains_per_step(benchmark.protocol.domains_per_step, sources, "A step", benchmark.name)
+    for name, table in benchmark.tables.items():
+        wanted = table.get("domains_per_step", 0)
+        check_domains_per_step(wanted, sources, f"A step of {name}", benchmark.name)
 
 
 def _is_algorithm(name: str) -> bool:

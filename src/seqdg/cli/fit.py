@@ -174,6 +174,7 @@ def fit(
     template = _make_template(rows, parameters, loss, calibrate, class_weight)
     partial = runs or out.with_name(f"{out.name}.partial")
     where: dict[str, Any] = {"executor": executor, "address": address, "runs": partial}
+    said: Sequence[str] = ()  # notes that were printed with the comparison
     with _explain_interruption(partial):
         if choose:
             comparison = _compare(
@@ -181,7 +182,7 @@ def fit(
                 sampler=sampler, select=select, seeds=seeds, workers=workers, nested=nested, minutes=minutes, **where,
             )  # fmt: skip
             typer.echo(str(comparison), nl=False)
-            model = comparison.estimator
+            model, said = comparison.estimator, comparison.notes
         else:
             model = _fit_one(
                 announcement, rows, template, algorithm or usual, settings or (), estimate, seeds=seeds,
@@ -197,7 +198,7 @@ def fit(
     if runs is None:
         remove_kept(partial)
     announcement.say()
-    _say_done(model, out)
+    _say_done(model, out, said)
 
 
 def _say_task(rows: LabeledRows, task: str | None, label: str) -> None:
@@ -350,8 +351,8 @@ def _parse_widths(text: str) -> tuple[int, ...] | str:
         raise UsageError(f"--hidden is '{text}', but it must be auto or whole numbers, such as 64,32.") from None
 
 
-def _say_done(model: DomainEstimator, out: Path) -> None:
-    facts = model.model_.facts
-    for note in facts["notes"]:
-        print(f"note: {note}", file=sys.stderr)
+def _say_done(model: DomainEstimator, out: Path, said: Sequence[str]) -> None:
+    for note in model.model_.facts["notes"]:
+        if note not in said:
+            print(f"note: {note}", file=sys.stderr)
     print(f"The model is in {out}. Next: seqdg show {out}", file=sys.stderr)

@@ -46,7 +46,7 @@ Algorithms = Annotated[
     typer.Option(
         metavar="A,B",
         help="Names from `seqdg list algorithms`, alone or with wrappers after a plus, as in fo-s-mldg+mixup+ema; your "
-        "own as module:name or file.py:name. Default: the benchmark's.",
+        "own as module:name or file.py:name. Default: those of the benchmark, or of the analysis.",
     ),
 ]
 HeldOut = Annotated[

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -57,19 +57,18 @@ def parse_date(word: str, order: str = "") -> datetime.datetime | None:
     if order in ("", "ymd") and text[4:5] == text[7:8] == "-" and text[8:10].isdecimal():  # the quick way
         with suppress(ValueError):
             return datetime.datetime.fromisoformat(text).replace(tzinfo=None)
-    found = YEAR_FIRST.fullmatch(text)
-    if found and order in ("", "ymd"):
-        return _make(found[1], found[3], found[4], found.groups()[4:])
-    found = YEAR_LAST.fullmatch(text)
-    if found and order in ("", "dmy", "mdy"):
-        day, month = (found[3], found[1]) if order == "mdy" else (found[1], found[3])
-        return _make(found[4], month, day, found.groups()[4:])
-    found = DAY_AND_NAME.fullmatch(text)
-    if found and order in ("", "named"):
-        return _make(found[3], _number_month(found[2]), found[1], found.groups()[3:])
-    found = NAME_AND_DAY.fullmatch(text)
-    if found and order in ("", "named"):
-        return _make(found[3], _number_month(found[1]), found[2], found.groups()[3:])
+    if order in ("", "ymd") and (match := YEAR_FIRST.fullmatch(text)):
+        year, _, month, day, *time = match.groups()
+        return _make(year, month, day, time)
+    if order in ("", "dmy", "mdy") and (match := YEAR_LAST.fullmatch(text)):
+        day, _, month, year, *time = match.groups()
+        return _make(year, day, month, time) if order == "mdy" else _make(year, month, day, time)
+    if order in ("", "named") and (match := DAY_AND_NAME.fullmatch(text)):
+        day, name, year, *time = match.groups()
+        return _make(year, _number_month(name), day, time)
+    if order in ("", "named") and (match := NAME_AND_DAY.fullmatch(text)):
+        name, day, year, *time = match.groups()
+        return _make(year, _number_month(name), day, time)
     return None
 
 
@@ -101,15 +100,15 @@ def to_texts(dates: Dates) -> NDArray[Any]:
 
 
 def _has_points(text: str) -> bool:
-    found = YEAR_LAST.fullmatch(text.strip())
-    return found is not None and found[2] == "."
+    match = YEAR_LAST.fullmatch(text.strip())
+    return match is not None and match[2] == "."
 
 
 def _number_month(name: str) -> int:
     return MONTHS.index(name[:3].lower()) + 1 if name[:3].lower() in MONTHS else 0
 
 
-def _make(year: Any, month: Any, day: Any, time: tuple[str | None, ...]) -> datetime.datetime | None:
+def _make(year: Any, month: Any, day: Any, time: Sequence[str | None]) -> datetime.datetime | None:
     hour, minute, second, fraction, half = time
     clock = int(hour or 0)
     if half is not None:

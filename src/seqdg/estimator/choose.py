@@ -433,7 +433,7 @@ def _refit_winner(
     winner = comparison.winner
     learner, settings = learners[winner.algorithm], dict(winner.settings)
     if isinstance(learner, OwnEstimatorLearner):
-        estimator = clone(template).set_params(algorithm=clone(learner.given.estimator), settings=None)
+        estimator = clone(template).set_params(algorithm=clone(learner.unfitted.estimator), settings=None)
     else:
         estimator = clone(template).set_params(algorithm=winner.algorithm, settings=settings, stop=winner.stop)
     if winner.lr is not None:

@@ -182,7 +182,9 @@ def _format_setting(value: Any) -> str:
     """Format a setting, numbers to four digits."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_format_setting, value))})"
-    return f"{value:.4g}" if isinstance(value, float) and value != round(value, 1) else str(value)
+    if isinstance(value, float) and value != round(value, 1):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else repr(value)
 
 
 def _draw_domains(comparison: HeldOutScores) -> str:

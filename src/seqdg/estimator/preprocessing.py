@@ -130,7 +130,7 @@ def learn_preprocessing(frame: Frame, scaling: str = STANDARD) -> Preprocessing:
 def note_counters(frame: Frame) -> list[str]:
     """Return notes on columns that number the rows."""
     return [
-        f"Column '{name}' numbers the rows: is it an identifier? Then leave it out."
+        f"Column '{name}' numbers the rows: is it an identifier? Then leave it out, on the command line by --id {name}."
         for name in find_counters(dict(zip(frame.names, frame.columns, strict=True)))
     ]
 
@@ -138,7 +138,8 @@ def note_counters(frame: Frame) -> list[str]:
 def note_identifiers(preprocessing: Preprocessing, rows: int) -> list[str]:
     """Return notes on columns whose words differ in most rows: a new row will hardly hold a known one."""
     return [
-        f"Column '{name}' has {len(known)} different words in {rows} rows: is it an identifier? Then leave it out."
+        f"Column '{name}' has {len(known)} different words in {rows} rows: is it an identifier? Then leave it out, on "
+        f"the command line by --id {name}, which writes it beside the predictions."
         for name, known in preprocessing.vocabulary.items()
         if len(known) > max(MANY_WORDS, rows // 2)
     ]
@@ -149,7 +150,8 @@ def _list_words(name: str, values: Column) -> tuple[str, ...]:
     if len(known) > MOST_WORDS:
         raise UsageError(
             f"Column '{name}' has {len(known)} different words in {len(values)} rows, and at most {MOST_WORDS} are "
-            "told apart: is it an identifier? Drop it, or merge its rare words."
+            f"told apart: is it an identifier? Then leave it out, on the command line by --id {name}, which writes it "
+            "beside the predictions; or merge its rare words."
         )
     return tuple(known)
 

@@ -273,7 +273,7 @@ def to_plain(value: Any) -> Any:
 
 def _to_json(value: Any) -> Any:
     if isinstance(value, OwnEstimator):
-        return str(value)
+        return repr(value)
     return [to_plain(v) for v in value] if isinstance(value, tuple) else to_plain(value)
 
 

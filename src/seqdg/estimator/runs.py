@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from seqdg.training.run_stack import Keep
 
 NAME = "compare"  # of the run, in its store
 IDENTITY = "identity"
+SERVING = "serving"  # seconds to predict 1,000 rows, by trial, which the records of a store do not hold
 CHECKPOINT = 30.0  # seconds between checkpoints of a group that takes longer
 
 
@@ -49,7 +51,9 @@ class KeptRecords(Memory):
         self.store.set_meta(IDENTITY, identity)
         files = Folder(directory.resolve())
         self.keep = Keep(files=files, checkpoint=CHECKPOINT)
-        self.records = {r.key: r for r in self.store.records() if r.status != FAILED}
+        self.serving: dict[str, float] = json.loads(self.store.meta(SERVING) or "{}")
+        known = [replace(r, serving=self.serving.get(r.key, 0.0)) for r in self.store.records() if r.status != FAILED]
+        self.records = {r.key: r for r in known}
         remove_checkpoints(files, self.records)
         if self.records:
             say(f"Going on from {count_things(len(self.records), 'training')} that {directory} holds.")
@@ -63,6 +67,8 @@ class KeptRecords(Memory):
     def add(self, records: Iterable[Record], group: str = "") -> None:
         records = list(records)
         self.store.add([r for r in records if r.status != FAILED], group)
+        self.serving |= {r.key: r.serving for r in records}
+        self.store.set_meta(SERVING, json.dumps(self.serving))
         super().add(records, group)
 
     def close(self) -> None:

@@ -121,14 +121,14 @@ def import_sweep(
         ]
     whole = [t for t in trainings if t.ended]
     datasets = list(dict.fromkeys(t.dataset for t in whole))
-    found = []
+    imported = []
     for name in datasets:
         directory = out if len(datasets) == 1 else out / name
         records, sentences = make_records([t for t in whole if t.dataset == name], domains)
-        found.append(Imported(name, directory, records, [*sentences, *left_out]))
-    for one in found:
+        imported.append(Imported(name, directory, records, [*sentences, *left_out]))
+    for one in imported:
         _store(one, command)
-    return found
+    return imported
 
 
 def read_sweep(sweep: Path) -> list[Training]:
@@ -242,10 +242,10 @@ def make_records(trainings: Sequence[Training], domains: Sequence[str] | None = 
         sentences.append(f"Left out: {len(several)} with more than two test environments, which no rule here reads.")
     if domains is None and first.dataset not in ENVIRONMENTS:
         sentences.append(f"The names of {first.dataset}'s environments are not known: give them with --domains A,B,C.")
-    found = [record for record, _ in records.values()]
-    if not found:
+    every = [record for record, _ in records.values()]
+    if not every:
         raise UsageError(f"All trainings on {first.dataset} have more than two test environments: nothing to import.")
-    return found, [*sentences, *_describe_absent(found, trainings)]
+    return every, [*sentences, *_describe_absent(every, trainings)]
 
 
 def _name_environments(training: Training, count: int, domains: Sequence[str] | None) -> Sequence[str]:
@@ -273,8 +273,8 @@ def _list_records(trainings: Sequence[Training], names: Sequence[str]) -> Iterat
 
 def _read_averages(log: str, count: int) -> list[tuple[float, float]] | None:
     """Read SWAD's accuracy from a log: on the held-out domain and on source validation, for every training."""
-    found = [(bool(inside), float(value) / 100) for inside, value in _AVERAGED.findall(log)]
-    outside, inside = ([value for is_inside, value in found if is_inside == kind] for kind in (False, True))
+    accuracies = [(bool(inside), float(value) / 100) for inside, value in _AVERAGED.findall(log)]
+    outside, inside = ([value for is_inside, value in accuracies if is_inside == kind] for kind in (False, True))
     return list(zip(outside, inside, strict=True)) if len(outside) == len(inside) == count else None
 
 
@@ -390,31 +390,31 @@ def _name(record: Record) -> str:
     return f"{record.algorithm} with {' and '.join(record.held_out)} held out, trial seed {record.seed}{settings}"
 
 
-def _store(found: Imported, command: str) -> None:
-    with lock_directory(found.directory):
-        store = Store.create(found.directory, found.dataset)
+def _store(imported: Imported, command: str) -> None:
+    with lock_directory(imported.directory):
+        store = Store.create(imported.directory, imported.dataset)
         try:
             known = {r.key: r for r in store.records()}
-            for record in found.records:
+            for record in imported.records:
                 if record.key in known and known[record.key].history != record.history:
                     raise UsageError(
-                        f"{found.directory} holds {_name(record)} with other numbers, from another sweep. Give --out "
-                        f"another directory; `seqdg table {found.directory} OTHER` sets both side by side."
+                        f"{imported.directory} holds {_name(record)} with other numbers, from another sweep. Give "
+                        f"--out another directory; `seqdg table {imported.directory} OTHER` sets both side by side."
                     )
-            store.begin({**dict.fromkeys(store.planned(), ""), **{record.key: "" for record in found.records}})
-            store.add(r for r in found.records if r.key not in known)
+            store.begin({**dict.fromkeys(store.planned(), ""), **{record.key: "" for record in imported.records}})
+            store.add(r for r in imported.records if r.key not in known)
             if command:
-                add_command(store, command, [r.description for r in found.records])
+                add_command(store, command, [r.description for r in imported.records])
         finally:
             store.close()
 
 
-def describe_import(found: Imported) -> str:
+def describe_import(imported: Imported) -> str:
     """`40 trials of VLCS (ERM; C, L, S, V held out; seeds 0, 1) are in runs/vlcs.`, and what is to be known of them."""
-    single = [r for r in found.records if len(r.held_out) == 1]
-    algorithms = Counter(r.algorithm for r in found.records)
-    held_out = dict.fromkeys(name for r in single or found.records for name in r.held_out)
-    seeds = sorted({r.seed for r in found.records})
+    single = [r for r in imported.records if len(r.held_out) == 1]
+    algorithms = Counter(r.algorithm for r in imported.records)
+    held_out = dict.fromkeys(name for r in single or imported.records for name in r.held_out)
+    seeds = sorted({r.seed for r in imported.records})
     what = f"{list_some(algorithms)}; {list_some(held_out)} held out; seeds {list_some(seeds)}"
-    head = f"{count_things(len(found.records), 'trial')} of {found.dataset} ({what}) are in {found.directory}."
-    return "\n".join([head, *found.sentences])
+    head = f"{count_things(len(imported.records), 'trial')} of {imported.dataset} ({what}) are in {imported.directory}."
+    return "\n".join([head, *imported.sentences])

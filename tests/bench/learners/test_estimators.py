@@ -140,10 +140,11 @@ def test_a_machine_with_few_rows_of_a_class_still_tells_it():
 def test_many_rows_are_refused_by_svc_and_make_the_trees_of_a_forest_smaller():
     x, y, domain = make_rows()
     forest = find_learner("random-forest")
-    assert forest.make(400_000, 3, 0, **forest.settings).max_samples == 10_000
-    assert forest.make(400_000, 3, 0, **forest.settings).max_leaf_nodes == 4096
-    assert forest.make(720, 3, 0, **forest.settings).max_leaf_nodes is None
-    assert find_learner("extra-trees").make(400_000, 3, 0, **forest.settings).bootstrap
+    many, few = np.zeros(400_000), np.zeros(720)
+    assert forest.make(many, many, 3, 0, **forest.settings).max_samples == 10_000
+    assert forest.make(many, many, 3, 0, **forest.settings).max_leaf_nodes == 4096
+    assert forest.make(few, few, 3, 0, **forest.settings).max_leaf_nodes is None
+    assert find_learner("extra-trees").make(many, many, 3, 0, **forest.settings).bootstrap
     grown = fit("extra-trees", x, y, domain, 3, most_rows=30).estimator
     assert max(tree.tree_.n_node_samples[0] for tree in grown.estimators_) <= 30
     assert "from 30 of 90 rows" in forest.describe_fit(90, **{**forest.settings, "most_rows": 30})[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from seqdg.bench.array_learner import Arrays
 from seqdg.bench.estimator_learner import EstimatorLearner
 from seqdg.core.algorithm import Range
 
@@ -28,9 +29,9 @@ class Forest(EstimatorLearner):
     }
     predicts_numbers = True
 
-    def make(self, rows: int, classes: int, seed: int, **settings: Any) -> Any:
+    def make(self, x: Arrays, y: Arrays, classes: int, seed: int, **settings: Any) -> Any:
         most_rows, features = settings["most_rows"], settings["features"]
-        few = {"bootstrap": True, "max_samples": most_rows, "max_leaf_nodes": MOST_LEAVES} if rows > most_rows else {}
+        few = {"bootstrap": True, "max_samples": most_rows, "max_leaf_nodes": MOST_LEAVES} if len(y) > most_rows else {}
         kind = self.classifier if classes else self.regressor
         return kind(
             n_estimators=settings["trees"], min_samples_leaf=settings["leaf_rows"],

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from seqdg.bench.estimator_learner import EstimatorLearner
-from seqdg.bench.learner import register_learner
+from seqdg.bench.learner import Arrays, register_learner
 from seqdg.core.algorithm import Range
 
 
@@ -43,7 +43,7 @@ class HistGradientBoosting(EstimatorLearner):
     most_work = 15_000_000  # about a minute of one core
 
     def make(
-        self, rows: int, classes: int, seed: int, **settings: Any
+        self, x: Arrays, y: Arrays, classes: int, seed: int, **settings: Any
     ) -> HistGradientBoostingClassifier | HistGradientBoostingRegressor:
         kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
         return kind(

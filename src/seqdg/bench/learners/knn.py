@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from seqdg.bench.estimator_learner import EstimatorLearner
-from seqdg.bench.learner import Arrays, Predict, register_learner
+from seqdg.bench.learner import Arrays, register_learner
 from seqdg.bench.learners._rows import choose_rows, describe_choice
 from seqdg.core.algorithm import Range
 
@@ -31,22 +31,14 @@ class NearestNeighbors(EstimatorLearner):
     draws = False
     predicts_numbers = True
 
-    def fit(
-        self,
-        x: Arrays,
-        y: Arrays,
-        domain: Arrays,
-        classes: int,
-        seed: int,
-        weight: Arrays | None = None,
-        **settings: Any,
-    ) -> Predict:
-        chosen = choose_rows(y if classes else np.zeros(len(y)), domain, settings.pop("most_rows"), 0)
-        return super().fit(x[chosen], y[chosen], domain[chosen], classes, seed, **settings)
+    def choose_rows(self, y: Arrays, domain: Arrays, classes: int, **settings: Any) -> Arrays:
+        return choose_rows(y if classes else np.zeros(len(y)), domain, settings["most_rows"], 0)
 
-    def make(self, rows: int, classes: int, seed: int, **settings: Any) -> KNeighborsClassifier | KNeighborsRegressor:
+    def make(
+        self, x: Arrays, y: Arrays, classes: int, seed: int, **settings: Any
+    ) -> KNeighborsClassifier | KNeighborsRegressor:
         kind = KNeighborsClassifier if classes else KNeighborsRegressor
-        return kind(n_neighbors=min(settings["neighbors"], rows), algorithm="brute")
+        return kind(n_neighbors=min(settings["neighbors"], len(y)), algorithm="brute")
 
     def describe_fit(self, rows: int, **settings: Any) -> list[str]:
         return describe_choice("knn", rows, settings["most_rows"])

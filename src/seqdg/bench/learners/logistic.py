@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from sklearn.linear_model import LogisticRegression
 
 from seqdg.bench.estimator_learner import EstimatorLearner
-from seqdg.bench.learner import register_learner
+from seqdg.bench.learner import Arrays, register_learner
 from seqdg.core.algorithm import Range
 
 
@@ -31,5 +31,5 @@ class Logistic(EstimatorLearner):
     }
     draws = False
 
-    def make(self, rows: int, classes: int, seed: int, **settings: Any) -> LogisticRegression:
+    def make(self, x: Arrays, y: Arrays, classes: int, seed: int, **settings: Any) -> LogisticRegression:
         return LogisticRegression(C=settings["inverse_decay"], max_iter=300, tol=1e-3)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from sklearn.linear_model import Ridge
 
 from seqdg.bench.estimator_learner import EstimatorLearner
-from seqdg.bench.learner import register_learner
+from seqdg.bench.learner import Arrays, register_learner
 from seqdg.core.algorithm import Range
 
 
@@ -32,5 +32,5 @@ class RidgeLearner(EstimatorLearner):
     draws = False
     tells_classes, predicts_numbers = False, True
 
-    def make(self, rows: int, classes: int, seed: int, **settings: Any) -> Ridge:
+    def make(self, x: Arrays, y: Arrays, classes: int, seed: int, **settings: Any) -> Ridge:
         return Ridge(alpha=settings["decay"])

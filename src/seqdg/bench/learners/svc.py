@@ -11,7 +11,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC, SVR
 
 from seqdg.bench.estimator_learner import EstimatorLearner
-from seqdg.bench.learner import Arrays, Predict, register_learner
+from seqdg.bench.learner import Arrays, register_learner
 from seqdg.core.algorithm import Range
 
 FOLDS = 3
@@ -40,27 +40,17 @@ class SupportVectors(EstimatorLearner):
     predicts_numbers = True
     most_rows = 20_000
 
-    def fit(
-        self,
-        x: Arrays,
-        y: Arrays,
-        domain: Arrays,
-        classes: int,
-        seed: int,
-        weight: Arrays | None = None,
-        **settings: Any,
-    ) -> Predict:
-        gamma = 1 / (settings.pop("width") ** 2 * x.shape[1] * (float(x.var()) or 1.0))
-        scale = 1.0 if classes else float(y.std()) or 1.0
-        few = bool(classes) and np.unique(y, return_counts=True)[1].min() < FOLDS
-        return super().fit(x, y, domain, classes, seed, weight, gamma=gamma, few=few, scale=scale, **settings)
-
-    def make(self, rows: int, classes: int, seed: int, **settings: Any) -> SVC | SVR | CalibratedClassifierCV:
+    def make(
+        self, x: Arrays, y: Arrays, classes: int, seed: int, **settings: Any
+    ) -> SVC | SVR | CalibratedClassifierCV:
+        gamma = 1 / (settings["width"] ** 2 * x.shape[1] * (float(x.var()) or 1.0))
         if not classes:
-            scale = settings["scale"]  # as if the numbers had a deviation of 1
-            return SVR(C=settings["cost"] * scale, epsilon=0.1 * scale, gamma=settings["gamma"])
-        machine = SVC(C=settings["cost"], gamma=settings["gamma"])
-        if settings["few"]:  # too few rows of a class to validate on: its scores stand for themselves
+            scale = float(y.std()) or 1.0  # as if the numbers had a deviation of 1
+            return SVR(C=settings["cost"] * scale, epsilon=0.1 * scale, gamma=gamma)
+        machine = SVC(C=settings["cost"], gamma=gamma)
+        if (
+            np.unique(y, return_counts=True)[1].min() < FOLDS
+        ):  # too few rows of a class to validate on: its scores stand for themselves
             return machine
         folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
         return CalibratedClassifierCV(machine, cv=folds, ensemble=False)

@@ -78,26 +78,26 @@ class DomainBedClass(Learner):
         # A file with the settings of a trial has its whole training, also what is recorded as plain.
         plain = {k: v for k, v in {**vars(Protocol()), **PLAIN}.items() if k not in (*TRAINING, *defaults)}
         table = {k: v for k, v in draft.table.items() if k not in plain or v != plain[k]}
-        given = {**{k: format_value(v) for k, v in table.items()}, **draft.settings}
-        self._check_names(given, defaults)
+        chosen = {**{k: format_value(v) for k, v in table.items()}, **draft.settings}
+        self._check_names(chosen, defaults)
         drawn = [checkout.draw_settings(self.short, draft.shape, i) for i in range(1, draft.count)]
-        return [self._make_candidate(draft, defaults, values, given) for values in (defaults, *drawn)]
+        return [self._make_candidate(draft, defaults, values, chosen) for values in (defaults, *drawn)]
 
     def _make_candidate(
-        self, draft: Draft, defaults: Mapping[str, Any], values: Mapping[str, Any], given: Mapping[str, str]
+        self, draft: Draft, defaults: Mapping[str, Any], values: Mapping[str, Any], chosen: Mapping[str, str]
     ) -> Candidate:
-        texts = {**{k: format_value(v) for k, v in values.items()}, **given}
+        texts = {**{k: format_value(v) for k, v in values.items()}, **chosen}
         settings = {
             name: format_value(parse_setting(name, defaults.get(name), text))
             for name, text in texts.items()
             if name not in (*TRAINING, *PROTOCOL.values())
         }
-        own = {field: float(values[field]) for field in ("lr", "weight_decay") if field not in given}
+        own = {field: float(values[field]) for field in ("lr", "weight_decay") if field not in chosen}
         protocol = replace(draft.protocol, **{**PLAIN, **own})
         return Candidate(draft.name, tuple(sorted(settings.items())), protocol, NET)
 
-    def _check_names(self, given: Mapping[str, str], defaults: Mapping[str, Any]) -> None:
-        for name in given:
+    def _check_names(self, chosen: Mapping[str, str], defaults: Mapping[str, Any]) -> None:
+        for name in chosen:
             known = [k for k in defaults if k not in PROTOCOL.values()]
             if name in PROTOCOL.values() and name not in PROTOCOL:
                 raise UsageError(
@@ -273,10 +273,10 @@ def parse_setting(name: str, default: Any, text: str) -> Any:
 
 def describe_classes() -> list[dict[str, object]]:
     """List its classes with titles and settings, for `seqdg list`."""
-    found: list[dict[str, object]] = []
+    classes: list[dict[str, object]] = []
     for name in checkout.list_classes():
         kind = checkout.find_class(f"{checkout.PREFIX}{name}")
         defaults = checkout.read_defaults(name, (1,))
         settings = {k: format_value(v) for k, v in defaults.items() if k != PROTOCOL["batch"]}
-        found.append({"name": f"{checkout.PREFIX}{name}", "title": checkout.read_title(kind), "settings": settings})
-    return found
+        classes.append({"name": f"{checkout.PREFIX}{name}", "title": checkout.read_title(kind), "settings": settings})
+    return classes
