@@ -181,6 +181,21 @@ def test_the_best_sequential_is_chosen_by_source_validation(whole):
     assert rivals["digits", "momentum"].other.startswith("agg")
 
 
+def test_swings_are_deviations_over_the_last_ten_evaluations(whole, monkeypatch):
+    study, out = whole
+    monkeypatch.setattr("seqdg.results.study.steadiness.LAST", 4)
+    found = {(s.set, s.kind, s.algorithm): s for s in answer_study(study, out).steadiness}
+    mine = found["digits", "momentum", "agg"]
+    curves = [
+        [100 * e.held_out["accuracy"][0] for e in r.history[-4:]]
+        for r in read(out, "digits/momentum")
+        if r.algorithm == "agg+swad"
+    ]
+    assert mine.swing["swad"] == pytest.approx(np.mean([np.std(curve, ddof=1) for curve in curves]))
+    assert set(mine.swing) == {"plain", "ema", "swad"}
+    assert set(mine.gain) == {"ema", "swad"}
+
+
 def test_the_plan_counts_trainings_and_records(whole):
     study, out = whole
     lines = {line.split()[0]: line.split()[1:] for line in describe_plan(study, study.parts, out, None).splitlines()}

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from seqdg.base.errors import unknown
 from seqdg.results.pooling import Pooled, SetDifference
 from seqdg.results.statistics import LEVEL, format_p
 from seqdg.results.study.answers import Answer, Answers, Pooling, Rivals
+from seqdg.results.study.file import AVERAGES, PLAIN
+from seqdg.results.study.steadiness import LAST, Steadiness
 
+SWINGS = (
+    "Standard deviation in points, a mean over held-out domains and seeds; in brackets how far the mean of these "
+    "evaluations is above that of the plain weights."
+)
 FORMATS = ("text", "markdown", "json")
 
 
@@ -28,7 +35,18 @@ def render_answers(answers: Answers, style: str = "text") -> str:
         title = "The best sequential against the best of the rest"
         lines += [f"## {title}" if mark else title, ""]
         lines += [_describe_rivals(r, mark) for r in answers.rivals]
+    if answers.steadiness:
+        title = f"Swings of the held-out accuracy over the last {LAST} evaluations"
+        lines += ["", f"## {title}" if mark else title, "", SWINGS, "", *_tabulate_swings(answers.steadiness, mark)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _tabulate_swings(steadiness: Sequence[Steadiness], mark: bool) -> list[str]:
+    rows: list[tuple[str, ...]] = [("set", "kind", "algorithm", PLAIN, *AVERAGES)]
+    for s in steadiness:
+        averages = [f"{s.swing[v]:.2f} ({s.gain[v]:+.2f})" if v in s.swing else "" for v in AVERAGES]
+        rows.append((s.set, s.kind, s.algorithm, f"{s.swing[PLAIN]:.2f}", *averages))
+    return _draw(rows, mark)
 
 
 def _describe_answer(answer: Answer, mark: bool) -> list[str]:
@@ -75,7 +93,11 @@ def _tabulate(pooling: Pooling, mark: bool) -> list[str]:
     rows: list[tuple[str, ...]] = [
         ("set", "difference", f"{100 * (1 - LEVEL):.0f} % interval", "effect size", "domains", "seeds")
     ]
-    rows += [_make_row(s) for s in pooling.sets]
+    return _draw([*rows, *(_make_row(s) for s in pooling.sets)], mark)
+
+
+def _draw(rows: Sequence[tuple[str, ...]], mark: bool) -> list[str]:
+    """Draw a table whose first row is its head."""
     if mark:
         return [f"| {' | '.join(row)} |" for row in (rows[0], ("---",) * len(rows[0]), *rows[1:])]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -133,6 +155,10 @@ def make_json(answers: Answers) -> dict[str, Any]:
                 "oracle": {"sequential": r.oracle[0], "other": r.oracle[1], "difference": _make_json_set(r.oracle[2])},
             }
             for r in answers.rivals
+        ],
+        "swings": [
+            {"set": s.set, "kind": s.kind, "algorithm": s.algorithm, "swing": dict(s.swing), "gain": dict(s.gain)}
+            for s in answers.steadiness
         ],
     }  # fmt: skip
 

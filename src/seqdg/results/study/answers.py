@@ -10,6 +10,7 @@ from seqdg.results.pooling import Pooled, SetDifference, average_set, find_level
 from seqdg.results.statistics import LEVEL, correct_by_holm
 from seqdg.results.study.file import Comparison, Hypothesis, Part, Study
 from seqdg.results.study.outcomes import PartScores, find_scores, pair_scores
+from seqdg.results.study.steadiness import Steadiness, measure_steadiness
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 
@@ -70,7 +71,7 @@ class Answers:
     study: Study
     answers: tuple[Answer, ...]
     rivals: tuple[Rivals, ...]
-    parts: Mapping[tuple[str, str], PartScores]
+    steadiness: tuple[Steadiness, ...]
 
 
 def answer_study(study: Study, out: Path | None) -> Answers:
@@ -96,7 +97,7 @@ def answer_study(study: Study, out: Path | None) -> Answers:
         )
         for hypothesis, main, p, p_holm, level in zip(study.hypotheses, mains, tests, corrected, levels, strict=True)
     ]
-    return Answers(study, tuple(answers), tuple(_list_rivals(study, parts)), parts)
+    return Answers(study, tuple(answers), tuple(_list_rivals(study, parts)), tuple(measure_steadiness(parts)))
 
 
 def _pool(study: Study, comparison: Comparison, parts: Mapping[tuple[str, str], PartScores]) -> Pooling:
