@@ -6,7 +6,7 @@ DOCS := .venv/.docs
 # Two test processes of one thread each use two cores better than one process of two threads.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -rs
 
-.PHONY: demo test check soak lint docs
+.PHONY: demo test check soak lint docs dist
 
 demo: $(READY)  ## run the bundled benchmark, print its table, write its report and print where it is
 	$(BIN)/seqdg bench
@@ -24,6 +24,11 @@ soak: lint  ## all tests, and the same again for many more cases: before a relea
 docs: $(DOCS)  ## the docs as a site, in site/; a link that leads nowhere is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python scripts/site/check.py site
+
+dist: $(READY)  ## the wheel and the source archive, in dist/, and what a package index would say of them
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

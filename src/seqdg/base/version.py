@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-VERSION = "0.2.0.dev0"
+VERSION = "0.2.0"
 FOLDER = Path(__file__).resolve().parents[1]

@@ -1,0 +1,118 @@
+"""What is released is described once: the version, what it needs, and how the demo is started."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+from jinja2 import Environment
+
+import seqdg
+from command import seqdg as command
+from pages import ROOT
+from seqdg.base.version import VERSION
+from seqdg.bench.benchmark import tomllib
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CONDA_NAMES = {"torch": "pytorch"}  # where they differ
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    """The conda recipe, as conda-build would read it."""
+    return yaml.safe_load(Environment().from_string(read("conda/meta.yaml")).render(PYTHON="python"))
+
+
+def split_requirement(text: str) -> tuple[str, str]:
+    """`torch>=2.6; ...` -> torch, >=2.6"""
+    found = re.match(r"([\w-]+)\s*([<>=!,.\d]*)", text)
+    assert found is not None
+    return found[1].lower(), found[2]
+
+
+def test_the_version_is_the_same_everywhere(recipe):
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    place = PROJECT["tool"]["hatch"]["version"]
+    found = re.search(place["pattern"].replace("?P<version>", ""), read(place["path"]))
+    assert found is not None
+    assert found[1] == VERSION == seqdg.__version__ == recipe["package"]["version"]
+    assert yaml.safe_load(read("CITATION.cff"))["version"] == VERSION
+    assert command("--version").stdout.split()[-1] == VERSION
+
+
+def test_the_changelog_begins_with_this_version_its_date_and_what_to_change():
+    version, date = re.findall(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", read("CHANGELOG.md"), re.MULTILINE)[0]
+    assert version == VERSION
+    assert yaml.safe_load(read("CITATION.cff"))["date-released"] == date
+    newest = re.split(r"^## ", read("CHANGELOG.md"), flags=re.MULTILINE)[
+        1 if "\n## Unreleased" not in read("CHANGELOG.md") else 2
+    ]
+    short, _, rest = newest.partition("The rest of this section is for looking things up.")
+    assert "### What a user of 0.1.0 must change" in short
+    assert len(short.split()) < 600  # two minutes
+    assert "### Added" in rest
+
+
+def test_the_metadata_are_what_an_index_takes():
+    project = PROJECT["project"]
+    assert project["license"] == "MIT AND CC-BY-SA-3.0"  # then no classifier may name a licence
+    assert not [c for c in project["classifiers"] if c.startswith("License")]
+    assert all((ROOT / name).is_file() for name in project["license-files"])
+    assert "urls" not in project  # there is no public address
+    for name in PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]:
+        assert (ROOT / name).exists(), name
+
+
+def test_every_extra_that_a_sentence_names_exists():
+    extras = set(PROJECT["project"]["optional-dependencies"])
+    named = {
+        name
+        for path in [
+            *(ROOT / "src").rglob("*.py"),
+            *(ROOT / "docs").glob("*.md"),
+            ROOT / "README.md",
+            ROOT / "Dockerfile",
+        ]
+        for names in re.findall(r"seqdg\[([\w,-]+)\]", path.read_text(encoding="utf-8"))
+        for name in names.split(",")
+    }
+    assert {"tables", "onnx", "tensorboard"} <= named <= extras
+
+
+def test_the_conda_recipe_needs_what_the_package_needs(recipe):
+    wanted = dict(map(split_requirement, PROJECT["project"]["dependencies"]))
+    has = dict(map(split_requirement, recipe["requirements"]["run"]))
+    assert has.pop("python") == PROJECT["project"]["requires-python"]
+    assert has == {CONDA_NAMES.get(name, name): bound for name, bound in wanted.items()}
+    tables = dict(map(split_requirement, PROJECT["project"]["optional-dependencies"]["tables"]))
+    assert dict(map(split_requirement, recipe["requirements"]["run_constrained"])) == tables
+    assert dict(map(split_requirement, recipe["requirements"]["host"]))["hatchling"] == ">=1.27"
+    (script,) = recipe["build"]["entry_points"]
+    assert script.split(" = ") == list(*PROJECT["project"]["scripts"].items())
+    assert recipe["about"]["license"] == PROJECT["project"]["license"]
+    assert recipe["about"]["license_file"] == PROJECT["project"]["license-files"]
+    assert recipe["about"]["summary"] == PROJECT["project"]["description"]
+
+
+def test_the_image_copies_what_is_there_and_starts_the_demo():
+    lines = re.sub(r"\\\n", " ", read("Dockerfile")).splitlines()
+    copied = [word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]]
+    assert all((ROOT / name).exists() for name in copied)
+    kept = [line[1:] for line in read(".dockerignore").splitlines() if line.startswith("!")]
+    assert sorted(copied) == sorted(kept)
+    assert all(name in [*copied, "src/seqdg/data/rotated_mnist.txt"] for name in PROJECT["project"]["license-files"])
+    (start,) = [line.removeprefix("CMD ") for line in lines if line.startswith("CMD ")]
+    demo = re.findall(
+        r"^\t\$\(BIN\)/(seqdg .*)$", read("Makefile").partition("\ndemo:")[2].partition("\n\n")[0], re.MULTILINE
+    )
+    assert json.loads(start) == ["sh", "-c", " && ".join(demo)]
+    (base,) = [line.split()[1] for line in lines if line.startswith("FROM")]
+    assert base.removeprefix("python:").removesuffix("-slim") in {
+        c.rsplit(" ", 1)[1] for c in PROJECT["project"]["classifiers"]
+    }
