@@ -1,8 +1,8 @@
 """Hooks of MkDocs: pages that lie outside docs/, and links to them.
 
-CONTRIBUTING.md and CHANGELOG.md are pages too, tables of published runs get a title, and a file of the repository that
-a page links to (code, a test, a benchmark) becomes a page that shows it. So every link of the docs works in the
-repository and on the site, and `strict` notices one that leads nowhere.
+CONTRIBUTING.md and CHANGELOG.md are pages too, and so is the help of every command. Published tables get a title.
+A file of the repository that a page links to (code, a test, a benchmark) becomes a page that shows it. So every link
+of the docs works in the repository and on the site, and `strict` notices one that leads nowhere.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def on_files(files: Files, config: Any) -> Files:
         if page not in pages:
             files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
             pages[page] = source
+    files.append(File.generated(config, "commands.md", content=_describe_commands()))
     linked = {found for source in pages.values() for found in _list_sources(source)}
     for path in sorted(linked):
         files.append(File.generated(config, _place_source(path), content=_show_source(path)))
@@ -58,6 +59,20 @@ def _inline(name: str) -> str:
     style = drawing.partition("<style>")[2].partition("</style>")[0]
     dark = style.replace("@media (prefers-color-scheme: dark) {", '} [data-md-color-scheme="slate"] .drawing {')
     return f'<div class="drawing">{drawing.replace(style, " .drawing {" + dark + "} ")}</div>'
+
+
+def _describe_commands() -> str:
+    """Return the page of the command line: what every command prints with `--help`."""
+    import typer.main
+
+    from seqdg.cli import app
+
+    group: Any = typer.main.get_command(app)
+    parts = ["# Command line", "What every command prints with `--help`."]
+    for name, command in group.commands.items():
+        context = command.context_class(command, info_name=f"seqdg {name}", terminal_width=100, max_content_width=100)
+        parts += [f"## {name}", f"```text\n{command.get_help(context)}\n```"]
+    return "\n\n".join(parts)
 
 
 def _title_table(markdown: str, here: str) -> str:
