@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 
 from seqdg.base.errors import UsageError
+from seqdg.report.charts import name_file, render_figure
 from seqdg.report.contents import RunContents, list_commands, list_facts, list_settings, read_contents
 from seqdg.report.costs import render_costs
-from seqdg.report.draw.files import format_svg
 from seqdg.report.page import build_page
 from seqdg.report.published import find_table
 from seqdg.report.sheet import build_sheet
@@ -45,8 +45,8 @@ def files(directory: Path) -> dict[str, str]:
     records, run, name = results.records(), read_contents(results), results.benchmark
     tables = _tables(records, name, directory)
     made = build_page(run)
-    figures = {f"figures/{name}": content for name, content in map(format_svg, made.figures)}
-    titles = {f"figures/{format_svg(f)[0]}": f"{f.title}. {f.caption}" for f in made.figures}
+    figures = {f"figures/{name_file(f)}": render_figure(f).decode() for f in made.figures}
+    titles = {f"figures/{name_file(f)}": f"{f.title}. {f.caption}" for f in made.figures}
     page = _page(run, directory, tables, titles, made.answers, made.warnings)
     return {**{file: f"<!-- {command} -->\n\n{text}" for file, (_, command, text) in tables.items()}, **figures,
             "README.md": page}  # fmt: skip

@@ -45,7 +45,20 @@ WITHOUT_TORCH = (
     "store", "select", "summary", "statistics", "status", "criteria", "commands", "salvage",
     "archive.reading", "archive.writing", "tracking",
 )  # fmt: skip
-HEAVY = ("ray", "matplotlib", "sklearn", "pandas", "typer", "rich", "scipy", "torchvision", "timm", "h5py", "PIL")
+HEAVY = (
+    "ray",
+    "altair",
+    "vl_convert",
+    "sklearn",
+    "pandas",
+    "typer",
+    "rich",
+    "scipy",
+    "torchvision",
+    "timm",
+    "h5py",
+    "PIL",
+)
 
 
 @cache

@@ -578,28 +578,26 @@ def calibrate(sets: Sequence[Outcomes]) -> dict[str, list[dict[str, float]]]:
 
 def draw_calibration(curves: Mapping[str, Sequence[Mapping[str, float]]], folder: Path) -> None:
     """Draw how often intervals hold the next domain against how often they should, and how wide they are."""
-    from seqdg.report.draw.files import format_svg
-    from seqdg.report.draw.marks import Figure
-    from seqdg.report.draw.plots import Series, plot_lines
-    from seqdg.report.draw.theme import make_styles
+    from seqdg.report.charts import MISSING, Figure, can_draw, write_figures
+    from seqdg.report.panels import Lines, Series
+    from seqdg.report.theme import make_styles
 
+    if not can_draw():
+        print(MISSING)
+        return
     exact = "as it says"
-    looks = make_styles([*curves, exact])
     levels = [100 * level for level in LEVELS]
-    inside = [Series(name, looks[name], levels, [100 * p["inside"] for p in curve]) for name, curve in curves.items()]
-    inside.append(Series(exact, looks[exact], levels, levels))
+    inside = [Series(name, levels, [100 * p["inside"] for p in curve]) for name, curve in curves.items()]
+    inside.append(Series(exact, levels, levels))
     widths = [
-        Series(name, looks[name], levels, [p["width"] for p in curve])
-        for name, curve in curves.items()
-        if name not in NUMBERS
+        Series(name, levels, [p["width"] for p in curve]) for name, curve in curves.items() if name not in NUMBERS
     ]
-    pictures = [plot_lines(inside, "interval of, in %", "holds the next domain, in %", "Coverage", y=(30.0, 100.0))]
+    panels = [Lines(inside, "interval of, in %", "holds the next domain, in %", "Coverage", y=(30.0, 100.0))]
     if widths:
-        pictures.append(plot_lines(widths, "interval of, in %", "median width in points", "Width", y=(0.0, 100.0)))
+        panels.append(Lines(widths, "interval of, in %", "median width in points", "Width", y=(0.0, 100.0)))
     title = "The interval of the next domain, from three known ones"
-    legend = [(name, looks[name]) for name in (*curves, exact)]
-    name, text = format_svg(Figure("calibration", title, tuple(pictures), legend=tuple(legend), lines=True))
-    (folder / name).write_text(text, encoding="utf-8")
+    figure = Figure("calibration", title, panels, looks=make_styles([*curves, exact]), has_legend=True)
+    write_figures([figure], folder, ["svg"])
 
 
 # The command ---------------------------------------------------------------------------------------------------------

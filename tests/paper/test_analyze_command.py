@@ -15,7 +15,7 @@ def test_numbers_are_printed_and_kept_and_the_report_shows_them(tmp_path):
     assert code == 0
     assert out.startswith("Alignment of gradients\nHeld out: 75. One seed, 4 steps.")
     assert f"`seqdg report {folder}` shows the picture." in err
-    assert {p.name for p in (tmp_path / "figures").iterdir()} == {"alignment.svg", "alignment.pdf"}
+    assert {p.name for p in (tmp_path / "figures").iterdir()} == {"alignment.svg", "alignment.pdf", "alignment.png"}
     store = Store.open(tmp_path / "run")
     (kept,) = store.analyses("alignment")
     store.close()

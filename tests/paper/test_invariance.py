@@ -27,7 +27,7 @@ from seqdg.paper.invariance import (
     show,
 )
 from seqdg.paper.study import Study
-from seqdg.report.draw.theme import make_styles
+from seqdg.report.theme import make_styles
 from seqdg.training.protocol import Protocol
 
 LN3 = math.log(3)

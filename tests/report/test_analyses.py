@@ -19,7 +19,7 @@ def test_every_analysis_has_a_picture_its_numbers_and_how_it_was_made(payloads):
     for name, payload in payloads.items():
         shown = show_analysis(name, payload)
         assert shown.figures
-        assert all(p.data_marks for f in shown.figures for p in f.pictures)
+        assert all(p.list_names() for f in shown.figures for p in f.panels)
         assert shown.tables or len(shown.aside) > 1
         assert shown.aside[-1].rows[-1] == ("command", [f"seqdg analyze {name} vlcs"])
 
@@ -123,7 +123,7 @@ def test_ranks_say_whether_the_loss_falls_with_the_place(payloads):
 
 def test_alignment_compares_at_equal_loss_too(payloads):
     shown = show_analysis("alignment", payloads["alignment"])
-    assert [p.title.split(":")[0] for p in shown.figures[0].pictures] == [
+    assert [p.heading for p in shown.figures[0].panels] == [
         "Cosine",
         "Cosine at equal loss",
         "Inner product",

@@ -31,12 +31,14 @@ def test_the_report_is_written_beside_the_results_and_its_path_is_printed(direct
 
 
 def test_figures_are_written_as_files_where_asked_for(directory, tmp_path):
-    pytest.importorskip("matplotlib", reason="PDF figures need matplotlib.")
+    pytest.importorskip("altair", reason="Figures need altair.")
     done = seqdg("report", str(directory), "--figures", str(tmp_path / "figures"))
     assert done.returncode == 0
     printed = done.stdout.splitlines()[1:]
     names = {p.name for p in (tmp_path / "figures").iterdir()}
-    assert names == {f"{n}.{kind}" for n in ("domains", "differences", "curves", "cost") for kind in ("svg", "pdf")}
+    assert names == {
+        f"{n}.{kind}" for n in ("domains", "differences", "curves", "cost") for kind in ("svg", "pdf", "png")
+    }
     assert len(printed) == len(names)
 
 

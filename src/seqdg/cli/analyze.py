@@ -25,7 +25,7 @@ Domain = Annotated[
     str | None,
     typer.Option("--domain", metavar="D", help="The domain of interest, for ranks. Default: the first source."),
 ]
-Figures = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write the figures to, as SVG and PDF.")]
+Figures = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write the figures to: SVG, PDF, PNG.")]
 FirstSteps = Annotated[
     int | None,
     typer.Option(
@@ -108,7 +108,7 @@ def analyze(
     typer.echo(_format_section(section), nl=False)
     print(f"The numbers are kept. `seqdg report {directory}` shows the picture.", file=sys.stderr)
     if figures is not None:
-        from seqdg.report.draw.files import write_figures
+        from seqdg.report.charts import write_figures
 
         for path in write_figures(section.figures, figures):
             typer.echo(path)

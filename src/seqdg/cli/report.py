@@ -11,7 +11,7 @@ from seqdg.cli import options
 
 Figures = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="Folder to write every figure to as well, as SVG and PDF, for a paper."),
+    typer.Option(metavar="FOLDER", help="Folder to write every figure to as well, as SVG, PDF and PNG, for a paper."),
 ]
 Baseline = Annotated[
     str | None,
@@ -35,7 +35,7 @@ def report(
     results = Results.open(*directories)
     typer.echo(results.report(None, select, criterion, baseline))
     if figures is not None:
-        from seqdg.report.draw.files import write_figures
+        from seqdg.report.charts import write_figures
 
         for path in write_figures(results.page(select, criterion, baseline).figures, figures):
             typer.echo(path)

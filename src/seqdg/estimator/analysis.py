@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,7 @@ from seqdg.data.tables import TableWriter
 from seqdg.estimator.classifier import DomainClassifier
 from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.regressor import DomainRegressor
-from seqdg.report.draw.files import format_svg
-from seqdg.report.draw.marks import Figure
+from seqdg.report.charts import MISSING, Figure, can_draw, write_figures
 from seqdg.results.directory import make_directory
 
 
@@ -27,7 +27,7 @@ def load_estimator(path: Path, device: str = "auto") -> DomainEstimator:
 
 
 def write_analysis(folder: Path, frames: Mapping[str, Any], figure: Figure) -> list[Path]:
-    """Write each frame as NAME.csv and the figure as SVG, and return the paths."""
+    """Write each frame as NAME.csv and, where Altair is installed, the figure as SVG, and return the paths."""
     make_directory(folder, "--out")
     paths = []
     for name, frame in frames.items():
@@ -35,7 +35,7 @@ def write_analysis(folder: Path, frames: Mapping[str, Any], figure: Figure) -> l
         rows = frame if isinstance(frame, list) else frame.to_dict("records")
         with TableWriter(paths[-1]) as writer:
             writer.write({column: np.array([row[column] for row in rows]) for column in rows[0]})
-    name, content = format_svg(figure)
-    paths.append(folder / name)
-    paths[-1].write_text(content, encoding="utf-8")
-    return paths
+    if not can_draw():
+        print(f"There is no picture. {MISSING}", file=sys.stderr)
+        return paths
+    return [*paths, *write_figures([figure], folder, ["svg"])]

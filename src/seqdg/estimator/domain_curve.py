@@ -28,10 +28,10 @@ from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.spread import Spread, estimate_spread, make_records_frame
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import make_user_data, read_input
-from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Point, plot_scatter
-from seqdg.report.draw.theme import make_styles
+from seqdg.report.charts import Figure
+from seqdg.report.panels import Point, Points
 from seqdg.report.text import align_columns
+from seqdg.report.theme import make_styles
 from seqdg.results.criteria import CRITERIA
 from seqdg.results.record import DONE, Record
 from seqdg.results.select import select_step
@@ -141,16 +141,16 @@ class LearningCurve:
 
     def figure(self) -> Figure:
         """Draw the mean over unseen domains against the number of domains, with standard errors."""
-        unit, style = CRITERIA[self.criterion], make_styles([self.name])[self.name]
+        unit = CRITERIA[self.criterion]
         points = []
         for size in self.sizes:
             level = estimate_spread(list(self._average(size).values()))
             mean, error = unit.factor * level.mean, None if level.error is None else unit.factor * level.error
-            limits = (None, None) if error is None else (mean - error, mean + error)
-            points.append(Point(count_things(size, "domain"), style, size, mean, *limits))
-        panel = plot_scatter(points, "domains trained on", unit.title, self.name)
+            low, high = (None, None) if error is None else (mean - error, mean + error)
+            points.append(Point(count_things(size, "domain"), size, mean, low, high, self.name))
+        panel = Points(points, "domains trained on", unit.title, self.name)
         caption = f"Mean over unseen domains; bars are one standard error over them. {self.sentence}"
-        return Figure("learning-curve", "Would one more domain help?", [panel], caption)
+        return Figure("learning-curve", "Would one more domain help?", [panel], caption, make_styles([self.name]))
 
     def __str__(self) -> str:
         unit = CRITERIA[self.criterion]

@@ -22,10 +22,10 @@ from seqdg.data.frame import is_dataframe
 from seqdg.estimator.spread import Spread, estimate_spread, make_records_frame
 from seqdg.estimator.user_data import read_domains
 from seqdg.estimator.weights import read_weights
-from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Row, plot_rows
-from seqdg.report.draw.theme import make_styles
+from seqdg.report import panels
+from seqdg.report.charts import Figure
 from seqdg.report.text import align_columns, shorten_names
+from seqdg.report.theme import make_styles
 from seqdg.training.sampler import make_stream
 
 SEEN, UNSEEN = "seen", "unseen"
@@ -84,9 +84,9 @@ class Importance:
         looks = make_styles(["trained on", UNSEEN])
         shown = self._list_spreads()[:MOST_DRAWN]
         names = shorten_names([name for name, *_ in shown])
-        panels = [
-            plot_rows(
-                [_draw_row(names[name], looks[style], (seen, unseen)[place]) for name, seen, unseen, _ in shown],
+        drawn = [
+            panels.Rows(
+                [_make_row(names[name], style, (seen, unseen)[place]) for name, seen, unseen, _ in shown],
                 f"drop of {self.scoring}",
                 heading,
                 zero=True,
@@ -99,7 +99,7 @@ class Importance:
             f"Drop of {self.scoring} when a column is shuffled within its domain, {self.repeats} times: mean and 95 % "
             f"interval over {len(self.domains)} domains, each held out in turn.{more}"
         )
-        return Figure("importance", "What transfers", panels, caption)
+        return Figure("importance", "What transfers", drawn, caption, looks)
 
     def __str__(self) -> str:
         lines = [["column", "trained on", UNSEEN, "95 % interval", "verdict"]]
@@ -297,9 +297,8 @@ def _shuffle_column(table: Any, place: int, order: Rows) -> Any:
     return shuffled.with_columns(table[:, place][order])  # polars
 
 
-def _draw_row(label: str, style: Any, spread: Spread) -> Row:
-    title = f"{label}: {_show(spread.mean)}"
-    return Row(label, style, spread.mean, spread.low, spread.high, title=title)
+def _make_row(label: str, look: str, spread: Spread) -> panels.Row:
+    return panels.Row(label, spread.mean, spread.low, spread.high, look=look)
 
 
 def _show(value: float | None) -> str:

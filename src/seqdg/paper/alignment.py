@@ -24,10 +24,10 @@ from seqdg.report.analyses import (
     list_refusals,
     register_analysis,
 )
-from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Series, plot_lines
-from seqdg.report.draw.theme import Looks
+from seqdg.report.charts import Figure
+from seqdg.report.panels import Lines, Series
 from seqdg.report.section import Section, Table
+from seqdg.report.theme import Looks
 from seqdg.training.stack import Stack
 
 MOST = 128  # rows of each source
@@ -95,11 +95,11 @@ def show(payload: Payload, looks: Looks) -> Section:
     if not curves:
         return Section("alignment", "Alignment of gradients", text)
     panels = [
-        plot_lines([Series(n, looks[n], c["at"], c[key]) for n, c in curves.items()], "step", heading.lower(), heading)
+        Lines([Series(n, c["at"], c[key]) for n, c in curves.items()], "step", heading.lower(), heading)
         for key, heading in (("cosine", "Cosine"), ("inner", "Inner product"))
     ]
-    at_loss = [Series(n, looks[n], c["loss"], c["cosine"]) for n, c in curves.items()]
-    panels.insert(1, plot_lines(at_loss, "loss on the sources", "cosine", "Cosine at equal loss"))
+    at_loss = [Series(n, c["loss"], c["cosine"]) for n, c in curves.items()]
+    panels.insert(1, Lines(at_loss, "loss on the sources", "cosine", "Cosine at equal loss"))
     rows = []
     for name, c in curves.items():
         spread = c["cosine_spread"][-1] if c["cosine_spread"] else None
@@ -113,7 +113,7 @@ def show(payload: Payload, looks: Looks) -> Section:
         "the deployed weights. Gradients shrink and part as less is left to learn, so the second panel compares at "
         "equal loss; training goes from right to left there."
     )
-    figure = Figure("alignment", "Alignment of gradients", panels, caption, [(n, looks[n]) for n in curves], lines=True)
+    figure = Figure("alignment", "Alignment of gradients", panels, caption, looks, has_legend=True)
     return Section("alignment", "Alignment of gradients", text, (), [figure], [table], findings=_state_findings(curves))
 
 

@@ -20,10 +20,10 @@ from seqdg.base.episode import Minibatch
 from seqdg.paper.study import Numbers, Study
 from seqdg.report import published
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
-from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Row, plot_rows
-from seqdg.report.draw.theme import Looks
+from seqdg.report.charts import Figure
+from seqdg.report.panels import Row, Rows
 from seqdg.report.section import Section, Table
+from seqdg.report.theme import Looks
 from seqdg.training.stack import Stack, State
 
 ALGORITHMS = (
@@ -199,23 +199,20 @@ def show(payload: Payload, looks: Looks) -> Section:
     panels = []
     for key, heading in parts:
         unit = base[key] if base else 1.0
-        rows = [
-            Row(name, looks[name], c[key] / unit, note=f"{c[key] / unit:.2f}" if base else "")
-            for name, c in costs.items()
-        ]
+        rows = [Row(name, c[key] / unit, note=f"{c[key] / unit:.2f}" if base else "") for name, c in costs.items()]
         label = f"times {BASE}'s" if base else {"seconds": "seconds", "memory": "bytes"}.get(key, "per step")
-        panels.append(plot_rows(rows, label, heading.capitalize(), log=_is_wide([r.value for r in rows])))
+        panels.append(Rows(rows, label, heading.capitalize(), log=_is_wide([r.value for r in rows])))
     head = ["algorithm", "ms per step", "× agg", "gradients", "MiB at peak", "× agg", "paper: minutes", "× AGG"]
     table = Table("Cost of a training step", head, [_format_row(name, costs) for name in costs])
     caption = (
         "Gradient evaluations: arithmetic of a step in units of one domain's minibatch gradient. Peak memory: weights, "
         "optimizer and all that a step makes, without the data."
     )
+    figure = Figure("step-cost", "Cost of a step", panels, caption, looks)
     text = [_describe_machine(payload), *list_refusals(payload),
             "The paper's minutes are for 3,000 steps of ResNet-18 on PACS on a TITAN X (Pascal), another net, machine "
             "and implementation, with Undo-Bias on the last layer alone: set beside ours, not compared."]  # fmt: skip
-    return Section("step-cost", "Cost of a step", text, (), [Figure("step-cost", "Cost of a step", panels, caption)],
-                   [table], findings=_state_findings(costs))  # fmt: skip
+    return Section("step-cost", "Cost of a step", text, (), [figure], [table], findings=_state_findings(costs))
 
 
 def _describe_machine(payload: Mapping[str, Any]) -> str:

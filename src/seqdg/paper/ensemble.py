@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from seqdg.base.errors import UsageError
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
-from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.theme import Looks
 from seqdg.report.figures import draw_domains
 from seqdg.report.section import Section, Table
 from seqdg.report.sheet import Sheet
+from seqdg.report.theme import Looks
 from seqdg.results.select import select_outcomes
 from seqdg.results.summary import AVERAGE, Cell, summarize
 
@@ -58,8 +58,7 @@ def compute(study: Study) -> Numbers:
 
 def show(payload: Payload, looks: Looks) -> Section:
     sheet = Sheet([Cell(**cell) for cell in payload["numbers"]["cells"]])
-    drawn = draw_domains(sheet, looks)
-    figure = Figure("ensemble", "Against the naive ensemble", drawn.pictures, drawn.caption)
+    figure = replace(draw_domains(sheet, looks), name="ensemble", title="Against the naive ensemble")
     rows = []
     for name in sheet.columns:
         values = [("*" if sheet.place(r, name) == 0 else "") + sheet.value(r, name) for r in sheet.rows]

@@ -39,10 +39,10 @@ from seqdg.report.analyses import (
     list_refusals,
     register_analysis,
 )
-from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Row, Series, plot_lines, plot_rows
-from seqdg.report.draw.theme import Looks, Style
+from seqdg.report.charts import Figure
+from seqdg.report.panels import Lines, Panel, Row, Rows, Series
 from seqdg.report.section import Section, Table
+from seqdg.report.theme import Looks, Style
 from seqdg.training.sampler import make_generator, make_stream
 from seqdg.training.stack import Job, Stack
 
@@ -223,22 +223,23 @@ def _fit_and_judge(train: Sequence[Features], test: Sequence[Features], strength
     return float(np.mean(losses))
 
 
+ALONE = "domain classifier alone"
+
+
 def show(payload: Payload, looks: Looks) -> Section:
     """Show the domain loss over both phases."""
     numbers = payload["numbers"]
     second, probe, chance = numbers["second"], numbers["probe"], numbers["chance"]
     first, turn = numbers["first"], numbers["first"]["at"][-1]
-    series = [Series("domain classifier alone", Style("muted"), first["at"], first["mean"])]
-    series += [
-        Series(name, looks[name], [turn + s for s in curve["at"]], curve["mean"]) for name, curve in second.items()
-    ]
-    panels = [
-        plot_lines(series, "step", "domain loss", "Classifier of the first phase", (turn, "class training"),
+    series = [Series(ALONE, first["at"], first["mean"])]
+    series += [Series(name, [turn + s for s in curve["at"]], curve["mean"]) for name, curve in second.items()]
+    panels: list[Panel] = [
+        Lines(series, "step", "domain loss", "Classifier of the first phase", (turn, "class training"),
                    (chance, "chance, ln N"))
     ]  # fmt: skip
     if probe:
-        rows = [Row(name, looks[name], p["mean"], *_compute_ends(p)) for name, p in probe.items()]
-        panels.append(plot_rows(rows, "domain loss", "Classifier fitted anew at the end"))
+        rows = [Row(name, p["mean"], *_compute_ends(p)) for name, p in probe.items()]
+        panels.append(Rows(rows, "domain loss", "Classifier fitted anew at the end"))
     table = Table(
         "Domain loss at the end; higher is more invariant",
         ["algorithm", "classifier kept", "classifier fitted anew"],
@@ -252,7 +253,8 @@ def show(payload: Payload, looks: Looks) -> Section:
         "nor the net has seen. "
         f"{_describe_bars(probe)}"
     )
-    figure = Figure("invariance", "Domain invariance", panels, caption, [(s.name, s.style) for s in series], lines=True)
+    styles = {ALONE: Style("muted"), **looks}
+    figure = Figure("invariance", "Domain invariance", panels, caption, styles, has_legend=True)
     text = [f"{describe_study(payload)} Before, {turn} of the domain classifier.", *list_refusals(payload)]
     return Section("invariance", "Domain invariance", text, (),
                    [figure] if second else [], [table] if second else [],

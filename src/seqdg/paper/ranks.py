@@ -19,10 +19,10 @@ from seqdg.core.wrapper import strip_wrappers
 from seqdg.nets.net import Net
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, mean_and_spread, require, walk
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
-from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Series, plot_lines
-from seqdg.report.draw.theme import Looks, Style, make_styles
+from seqdg.report.charts import Figure
+from seqdg.report.panels import Lines, Series
 from seqdg.report.section import Section, Table
+from seqdg.report.theme import Looks, make_styles
 from seqdg.training.sampler import Draws, Sampler
 from seqdg.training.stack import Stack
 
@@ -154,16 +154,16 @@ def show(payload: Payload, looks: Looks) -> Section:
     figures, tables = [], []
     for name, curves in by_place.items():
         labels = [_name_place(i, len(curves)) for i in range(len(curves))]
-        by_label = make_styles(labels)
-        series = [Series(n, by_label[n], c["at"], c["mean"]) for n, c in zip(labels, curves, strict=True)]
+        series = [Series(n, c["at"], c["mean"]) for n, c in zip(labels, curves, strict=True)]
         caption = f"Loss that {name} takes on {interest}, at the weights that the domains before it lead to."
-        figures.append(_draw_figure(f"ranks-{name}", f"{name} by place of {interest}", series, caption))
+        title = f"{name} by place of {interest}"
+        figures.append(_draw_figure(f"ranks-{name}", title, series, caption, make_styles(labels)))
         rows = [(n, _format_row(c)) for n, c in zip(labels, curves, strict=True)]
         tables.append(Table(f"{name}: loss on {interest} by its place", HEAD, rows))
     if last:
-        series = [Series(n, looks[n], c["at"], c["mean"]) for n, c in last.items()]
+        series = [Series(n, c["at"], c["mean"]) for n, c in last.items()]
         caption = f"{interest} last in the path, or the meta-test domain; agg knows no order."
-        figures.append(_draw_figure("ranks-last", f"With {interest} last", series, caption))
+        figures.append(_draw_figure("ranks-last", f"With {interest} last", series, caption, looks))
         tables.append(Table(f"Loss on {interest} with it last", HEAD, [(n, _format_row(c)) for n, c in last.items()]))
     return Section("ranks", "Practice: place in the path", text, (), figures, tables, findings=_state_findings(numbers))
 
@@ -185,14 +185,13 @@ def _average_later(curve: Mapping[str, Any]) -> float:
     return fmean(curve["mean"][len(curve["mean"]) // 2 :])
 
 
-def _draw_figure(name: str, title: str, series: list[Series], caption: str) -> Figure:
+def _draw_figure(name: str, title: str, series: list[Series], caption: str, looks: Looks) -> Figure:
     base = series[0]
-    relative = [Series(s.name, s.style, s.xs, [a - b for a, b in zip(s.ys, base.ys, strict=True)]) for s in series[1:]]
-    panels = [plot_lines(series, "step", "loss", "Loss")]
+    relative = [Series(s.name, s.xs, [a - b for a, b in zip(s.ys, base.ys, strict=True)]) for s in series[1:]]
+    panels = [Lines(series, "step", "loss", "Loss")]
     if relative:
-        panels.append(plot_lines(relative, "step", "difference", f"Minus {base.name}", level=(0.0, "")))
-    legend: list[tuple[str, Style]] = [(s.name, s.style) for s in series]
-    return Figure(name, title, panels, caption, legend, lines=True)
+        panels.append(Lines(relative, "step", "difference", f"Minus {base.name}", level=(0.0, "")))
+    return Figure(name, title, panels, caption, looks, has_legend=True)
 
 
 def _state_findings(numbers: Mapping[str, Any]) -> list[str]:

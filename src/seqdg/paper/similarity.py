@@ -12,10 +12,10 @@ from seqdg.algorithms import _branches as branches
 from seqdg.base.episode import Params
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, mean_and_spread, walk
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, format_mean, list_refusals, register_analysis
-from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Series, plot_lines
-from seqdg.report.draw.theme import Looks
+from seqdg.report.charts import Figure
+from seqdg.report.panels import Lines, Series
 from seqdg.report.section import Section, Table
+from seqdg.report.theme import Looks
 from seqdg.training.stack import Stack
 
 
@@ -70,8 +70,8 @@ def show(payload: Payload, looks: Looks) -> Section:
     panels, rows = [], []
     for layer in layers:
         having = {name: c for name, c in curves.items() if layer in c["layers"]}
-        series = [Series(name, looks[name], c["at"], c["layers"][layer]["mean"]) for name, c in having.items()]
-        panels.append(plot_lines(series, "step", "cosine", layer))
+        series = [Series(name, c["at"], c["layers"][layer]["mean"]) for name, c in having.items()]
+        panels.append(Lines(series, "step", "cosine", layer))
     for name, c in curves.items():
         ends = [c["layers"].get(layer) for layer in layers]
         rows.append((name, [_format_last(end) if end else "-" for end in ends]))
@@ -80,8 +80,7 @@ def show(payload: Payload, looks: Looks) -> Section:
     caption = (
         "Mean cosine over all pairs of source domains between their own copies of a layer's weights; 1 is the same."
     )
-    figure = Figure("similarity", TITLE, panels, caption,
-                    [(n, looks[n]) for n in curves], lines=True)  # fmt: skip
+    figure = Figure("similarity", TITLE, panels, caption, looks, has_legend=True)
     return Section("similarity", TITLE, text, (), [figure], [table], findings=_state_findings(curves))
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
-from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import plot_points
-from seqdg.report.draw.theme import Looks, make_styles
+from seqdg.report.charts import Figure
+from seqdg.report.panels import Cloud
 from seqdg.report.section import Section, Table
+from seqdg.report.theme import Looks, make_styles
 
 if TYPE_CHECKING:  # only to compute, not to show
     from seqdg.paper.study import Numbers, Study
@@ -81,19 +81,17 @@ def show(payload: Payload, looks: Looks) -> Section:
     numbers = payload["numbers"]
     classes = [numbers["classes"][k] for k in numbers["labels"]]
     present = [c for c in numbers["classes"] if c in set(classes)]
-    by_class = make_styles(present)
     panels = []
     for name, panel in numbers["panels"].items():
         points = [(float(x), float(y)) for x, y in panel["points"]]
-        panels.append(plot_points(points, classes, by_class, name, f"silhouette {_format_score(panel['score'])}"))
+        panels.append(Cloud(points, classes, name, f"silhouette {_format_score(panel['score'])}"))
     scores = [(name, [_format_score(panel["score"])]) for name, panel in numbers["panels"].items()]
     table = Table("Mean silhouette of the classes", ["", "silhouette"], scores)
     caption = (
         f"t-SNE of the held-out rows with the same settings for all (perplexity {numbers['perplexity']:g}); color and "
         "shape are the class. The silhouette is of the features, not of their picture: 1 apart, 0 mixed."
     )
-    legend = [(c, by_class[c]) for c in present]
-    figure = Figure("tsne", "Embeddings of the held-out domain", panels, caption, legend)
+    figure = Figure("tsne", "Embeddings of the held-out domain", panels, caption, make_styles(present), has_legend=True)
     text = [describe_study(payload), *list_refusals(payload)]
     return Section("tsne", "What it learned: embeddings", text, (),
                    [figure], (), [table], findings=_state_findings(numbers))  # fmt: skip

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from seqdg.base.errors import UsageError
-from seqdg.report.draw.theme import Looks, make_styles
 from seqdg.report.section import Section, Table
+from seqdg.report.theme import Looks, make_styles
 from seqdg.results.run import Analysis
 
 PACKAGE = "seqdg.paper"

@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from seqdg.report.draw.axes import pad_range
-from seqdg.report.draw.marks import Figure, Picture
-from seqdg.report.draw.plots import Point, Row, Series, plot_lines, plot_rows, plot_scatter
-from seqdg.report.draw.theme import Looks
+from seqdg.report.charts import Figure
+from seqdg.report.panels import Lines, Point, Points, Row, Rows, Series
 from seqdg.report.sheet import Sheet
+from seqdg.report.theme import Looks
 from seqdg.results.select import Outcome
 from seqdg.results.summary import AVERAGE, TOGETHER, WORST, mean_and_error
 
@@ -25,12 +24,12 @@ def draw_domains(sheet: Sheet, looks: Looks) -> Figure:
             value, error = (cell.mean, cell.stderr) if cell else (None, None)
             low, high = (value - error, value + error) if value is not None and error is not None else (None, None)
             missing = {"diverged": "diverged", "-": "no value" if cell else "not run"}.get(value_text, "")
-            rows.append(Row(name, looks[name], value, low, high, missing, f"{name}, {domain}: {value_text}"))
-        panels.append(plot_rows(rows, sheet.unit.title, domain))
+            rows.append(Row(name, value, low, high, missing))
+        panels.append(Rows(rows, sheet.unit.title, domain))
     several = any(c.stderr is not None for c in sheet.cells)
     bars = "Bars are one standard error." if several else "One trial each, so there are no error bars."
-    return Figure("domains", "By held-out domain", panels,
-                  f"{sheet.unit.title} on the held-out domain. {bars} Every panel has its own scale.")  # fmt: skip
+    caption = f"{sheet.unit.title} on the held-out domain. {bars} Every panel has its own scale."
+    return Figure("domains", "By held-out domain", panels, caption, looks)
 
 
 def draw_differences(sheet: Sheet, looks: Looks) -> Figure | None:
@@ -38,8 +37,7 @@ def draw_differences(sheet: Sheet, looks: Looks) -> Figure | None:
     rows = []
     for x in sheet.paired:
         note = x.verdict.removesuffix(f" than {x.baseline}") if x.distinguishable else "not distinguishable"
-        rows.append(Row(x.algorithm, looks[x.algorithm], x.difference, x.low, x.high,
-                        note if x.difference is not None else "no pair"))  # fmt: skip
+        rows.append(Row(x.algorithm, x.difference, x.low, x.high, note if x.difference is not None else "no pair"))
     if not rows:
         return None
     baseline = sheet.paired[0].baseline
@@ -48,7 +46,7 @@ def draw_differences(sheet: Sheet, looks: Looks) -> Figure | None:
         f"Algorithm minus {baseline} at the same seed and held-out domain: mean and 95 % confidence interval. The "
         "words are the verdict of a sign-flip permutation test after Holm's correction."
     )
-    return Figure("differences", f"Against {baseline}", [plot_rows(rows, label, zero=True)], caption)
+    return Figure("differences", f"Against {baseline}", [Rows(rows, label, zero=True)], caption, looks)
 
 
 def draw_curves(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure | None:
@@ -60,24 +58,24 @@ def draw_curves(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure
         trials = _keep_usual_length([o for o in sound if o.algorithm == name])
         steps = trials[0].record.history[-1].step
         curve = _average_curves([o.record.losses for o in trials])
-        losses.append(Series(name, looks[name], [steps * (i + 0.5) / len(curve) for i in range(len(curve))], curve))
+        losses.append(Series(name, [steps * (i + 0.5) / len(curve) for i in range(len(curve))], curve))
         at = [e.step for e in trials[0].record.history]
         inside = [[factor * fmean(e.source[criterion]) for e in o.record.history] for o in trials]
         outside = [[factor * e.held_out[criterion][o.place] for e in o.record.history] for o in trials]
-        source.append(Series(name, looks[name], at, _average_curves(inside)))
-        held_out.append(Series(name, looks[name], at, _average_curves(outside)))
+        source.append(Series(name, at, _average_curves(inside)))
+        held_out.append(Series(name, at, _average_curves(outside)))
     if not losses:
         return None
     panels = [
         _draw_losses(losses),
-        plot_lines(source, "step", sheet.unit.title, "Source validation"),
-        plot_lines(held_out, "step", sheet.unit.title, "Held-out domain"),
+        Lines(source, "step", sheet.unit.title, "Source validation"),
+        Lines(held_out, "step", sheet.unit.title, "Held-out domain"),
     ]
     caption = (
         "Means over all trials and held-out domains, diverged trials left out. Each algorithm has its own training "
         "loss (agg averages over domains, sequential ones sum), so compare shapes there, not heights."
     )
-    return Figure("curves", "Training", panels, caption, [(s.name, s.style) for s in losses], lines=True)
+    return Figure("curves", "Training", panels, caption, looks, has_legend=True)
 
 
 def _keep_usual_length(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -87,16 +85,15 @@ def _keep_usual_length(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return [o for o, size in zip(outcomes, sizes, strict=True) if size == usual]
 
 
-def _draw_losses(losses: Sequence[Series]) -> Picture:
+def _draw_losses(losses: Sequence[Series]) -> Lines:
     """Draw the losses, cut off above where a few values would flatten all others."""
     values = sorted(v for s in losses for v in s.ys if math.isfinite(v))
     top = values[math.ceil(0.95 * len(values)) - 1] * 1.3 if values else 1.0
     heading = "Training loss"
     if values and values[-1] > 2 * top:
         heading = f"Training loss, cut off at {top:.2g}"
-        losses = [Series(s.name, s.style, s.xs, [min(v, top) for v in s.ys]) for s in losses]
-        values = [min(v, top) for v in values]
-    return plot_lines(losses, "step", "loss", heading, y=pad_range(values))
+        losses = [Series(s.name, s.xs, [min(v, top) for v in s.ys]) for s in losses]
+    return Lines(losses, "step", "loss", heading)
 
 
 def _average_curves(curves: Sequence[Sequence[float]]) -> list[float]:
@@ -110,11 +107,11 @@ def draw_cost(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure |
         cell, seconds = sheet.cell(AVERAGE, name), average_seconds(chosen, name)
         if cell is not None and cell.mean is not None and seconds:
             low, high = (None, None) if cell.stderr is None else (cell.mean - cell.stderr, cell.mean + cell.stderr)
-            points.append(Point(name, looks[name], seconds, cell.mean, low, high))
+            points.append(Point(name, seconds, cell.mean, low, high))
     if not points:
         return None
     spread = max(p.x for p in points) / min(p.x for p in points) > 4
-    panel = plot_scatter(points, "seconds per trial", sheet.unit.title, "Average over domains", spread)
+    panel = Points(points, "seconds per trial", sheet.unit.title, "Average over domains", spread)
     caption = (
         "Time is a trial's share of the stack it was trained in, evaluation included; so it is the time of this run."
     )
@@ -123,7 +120,8 @@ def draw_cost(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure |
         "Cost against error" if sheet.unit.is_of_numbers else "Cost against accuracy",
         [panel],
         caption,
-        [(p.name, p.style) for p in points],
+        looks,
+        has_legend=True,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from importlib.resources import files
@@ -13,6 +14,7 @@ from markupsafe import Markup, escape
 from seqdg.base.errors import UsageError
 from seqdg.report.analyses import list_analyzed_algorithms, show_analyses, summarize_learning
 from seqdg.report.answers import answer_questions
+from seqdg.report.charts import MISSING, PAGE_FONT, Figure, can_draw, compile_chart, draw_for_page, load_vega
 from seqdg.report.contents import (
     RunContents,
     describe_diverged,
@@ -21,12 +23,12 @@ from seqdg.report.contents import (
     list_facts,
     list_settings,
 )
-from seqdg.report.draw import svg
-from seqdg.report.draw.theme import DARK, LIGHT, Style, make_styles
 from seqdg.report.figures import draw_cost, draw_curves, draw_differences, draw_domains
+from seqdg.report.panels import Cloud, Lines
 from seqdg.report.published import find_table
 from seqdg.report.section import Page, Section, Table
 from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, build_sheet, choose_baseline, list_differences
+from seqdg.report.theme import DARK, LIGHT, Looks, make_styles
 from seqdg.results.criteria import CRITERIA
 from seqdg.results.select import Outcome, select_outcomes
 from seqdg.results.summary import AVERAGE, summarize
@@ -63,7 +65,7 @@ def _build_sheet(run: RunContents, chosen: Sequence[Outcome], select: str, crite
     return build_sheet(run.records, select, criterion, tested, against, run.benchmark, chosen)
 
 
-def _show_results(sheet: Sheet, run: RunContents, looks: dict[str, Style]) -> Section:
+def _show_results(sheet: Sheet, run: RunContents, looks: Looks) -> Section:
     rows = []
     for name in sheet.columns:
         values = [("*" if sheet.place(r, name) == 0 else "") + sheet.value(r, name) for r in sheet.rows]
@@ -92,7 +94,7 @@ def _show_criteria(run: RunContents, select: str) -> Table:
                  ["algorithm", *columns], rows)  # fmt: skip
 
 
-def _show_differences(sheet: Sheet, looks: dict[str, Style]) -> list[Section]:
+def _show_differences(sheet: Sheet, looks: Looks) -> list[Section]:
     figure = draw_differences(sheet, looks)
     if figure is None:
         return []
@@ -123,19 +125,38 @@ def _show_commands(run: RunContents) -> Section:
 
 
 def render_page(content: Page) -> str:
-    """Return the HTML. The template engine escapes names from data; drawings escape their own."""
+    """Return the HTML. The template engine escapes names from data. Without Altair it has no figures, and says so."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["code"] = _mark_code
-    source = (files("seqdg") / "report" / "page.html.jinja").read_text(encoding="utf-8")
-    themes = {"light": LIGHT, "dark": DARK}
-    return environment.from_string(source).render(
+    folder = files("seqdg") / "report"
+    drawn = can_draw()
+    return environment.from_string((folder / "page.html.jinja").read_text(encoding="utf-8")).render(
         report=content,
-        light=Markup(_list_variables(themes["light"])),
-        dark=Markup(_list_variables(themes["dark"])),
-        draw=lambda picture: Markup(svg.inline(picture)),
-        key=lambda style, line: Markup(svg.legend_key(style, line)),
-        font=Markup(svg.FONT),
+        light=Markup(_list_variables(LIGHT)),
+        dark=Markup(_list_variables(DARK)),
+        font=Markup(PAGE_FONT),
+        missing="" if drawn or not content.figures else MISSING,
+        charts=Markup(_embed_charts(content.figures)) if drawn else "",
+        vega=Markup(load_vega()) if drawn and content.figures else "",
+        script=Markup((folder / "page.js").read_text(encoding="utf-8")),
+        names=list(dict.fromkeys(name for s in content.sections[:4] for f in s.figures for name in f.list_names())),
+        is_curves=lambda panel: isinstance(panel, Lines),
+        is_cloud=lambda panel: isinstance(panel, Cloud),
     )
+
+
+def _embed_charts(figures: Sequence[Figure]) -> str:
+    """Return the charts of all panels as JSON; those of a kind are written once."""
+    charts: dict[str, int] = {}
+    panels = {}
+    for figure in figures:
+        looks = {name: figure.looks[name] for name in figure.list_names()}
+        for i, panel in enumerate(figure.panels):
+            chart, rows = draw_for_page(panel, looks)
+            place = charts.setdefault(chart, len(charts))
+            panels[f"{figure.name}-{i}"] = {"chart": place, "rows": rows, "names": list(looks)}
+    known = {"charts": [compile_chart(chart) for chart in charts], "panels": panels}
+    return json.dumps(known, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _mark_code(text: str) -> Markup:

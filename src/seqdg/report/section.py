@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from seqdg.report.draw.marks import Figure
+from seqdg.report.charts import Figure
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,17 @@ DARK = {
     "c6": "#8b97a4", "c7": "#a67c2c", "c8": "#ff6f91", "c9": "#a8cf45",
 }  # fmt: skip
 HUES = tuple(f"c{i}" for i in range(10))
-SHAPES = ("circle", "square", "triangle", "diamond", "cross")
-DASHES = ("", "6 3", "2 2", "8 3 2 3", "4 4")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
+DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4))
 
 
 @dataclass(frozen=True)
 class Style:
-    """How one algorithm, class or layer looks in every picture."""
+    """How one algorithm, class or layer looks in every picture; shapes and dashes are Vega's."""
 
     color: str
-    shape: str = "circle"
-    dash: str = ""
+    shape: str = SHAPES[0]
+    dash: tuple[int, ...] = DASHES[0]
 
 
 Looks = Mapping[str, Style]

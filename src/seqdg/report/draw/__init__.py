@@ -1,1 +1,0 @@
-"""Small pictures from lines, dots and words: once described, written as SVG or PDF."""
