@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+import zipfile
 
 import pytest
 import yaml
@@ -116,3 +119,17 @@ def test_the_image_copies_what_is_there_and_starts_the_demo():
     assert base.removeprefix("python:").removesuffix("-slim") in {
         c.rsplit(" ", 1)[1] for c in PROJECT["project"]["classifiers"]
     }
+
+
+@pytest.mark.soak
+def test_the_wheel_holds_every_file_of_the_package_and_an_index_would_take_it(tmp_path):
+    pytest.importorskip("hatchling")
+    pytest.importorskip("twine")
+    words = ["-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob(f"seqdg-{VERSION}-py3-none-any.whl")
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("seqdg/")}
+    listed = subprocess.run(["git", "ls-files", "src/seqdg"], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert held == {name.removeprefix("src/") for name in listed.stdout.split()}
+    checked = [sys.executable, "-m", "twine", "check", "--strict", str(wheel)]
+    assert "PASSED" in subprocess.run(checked, check=True, capture_output=True, text=True).stdout
