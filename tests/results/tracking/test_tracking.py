@@ -87,7 +87,7 @@ def read_wandb(directory: Path) -> dict[str, dict[str, list[tuple[int, float]]]]
 READERS = {"tensorboard": read_tensorboard, "mlflow": read_mlflow, "wandb": read_wandb}
 
 
-@pytest.fixture(scope="module", params=list(READERS))
+@pytest.fixture(scope="module", params=["tensorboard", "mlflow", pytest.param("wandb", marks=pytest.mark.slow)])
 def tracked(request, tmp_path_factory) -> Iterator[tuple[str, Path, list]]:
     """A run of two trials that is asked for three: it was logged, then logged on."""
     tool = request.param
