@@ -14,6 +14,7 @@ from seqdg.bench.study import OutOfTime, StudyWhere, prepare_data, run_study
 from seqdg.bench.study_plan import describe_plan
 from seqdg.bench.study_trials import make_benchmark
 from seqdg.bench.task import RowsOnDisk
+from seqdg.cli import main
 from seqdg.report.study import render_answers
 from seqdg.results.archive.reading import open_run
 from seqdg.results.select import InnerTrials, score_candidate
@@ -223,6 +224,23 @@ def test_a_file_that_cannot_be_run_is_refused_in_a_sentence(tmp_path, change, me
     file.write_text(TEXT.replace(*change, 1))
     with pytest.raises(UsageError, match=message):
         load_study(file)
+
+
+def test_the_command_says_what_it_would_run_answers_and_restores(whole, tmp_path, capsys, monkeypatch):
+    study, out = whole
+
+    def run(*words):
+        monkeypatch.setattr("sys.argv", ["seqdg", "study", str(study.path), "--out", str(out), *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, capsys.readouterr()
+
+    assert "digits/fixed" in run("--dry-run")[1].out
+    assert run("--answers", "--format", "json")[1].out.startswith("{")
+    assert "trials are in" in run("--restore", "--parts", "digits")[1].out
+    code, said = run("--parts", "office")
+    assert code == 2
+    assert said.err.startswith("seqdg: There is no part of")
 
 
 def test_parts_are_named_by_set_by_pattern_or_whole(tmp_path):

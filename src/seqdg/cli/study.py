@@ -58,8 +58,7 @@ def study(
     Interrupt it whenever you like: the same command continues where it stopped. Trials in the published records that
     the file names count as done.
 
-        seqdg study benchmarks/study.toml --data DIR --out runs/study --minutes 9
-        seqdg study benchmarks/study.toml --out runs/study --answers
+        seqdg study benchmarks/study.toml --data DIR --minutes 9
     """
     from seqdg.results.study.file import load_study
 
