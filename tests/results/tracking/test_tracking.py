@@ -218,6 +218,15 @@ def test_where_a_tool_is_missing_a_sentence_names_the_extra(tool, tmp_path, monk
         open_trackers([tool], tmp_path, "b")
 
 
+def test_a_tool_that_cannot_be_written_to_is_told_before_training(tmp_path, monkeypatch):
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere://host")
+    done = command("bench", "--algorithms", "agg", "--out", tmp_path / "run", "--log", "mlflow")
+    assert done.returncode == 2
+    assert "MLflow cannot be written to (" in done.stderr
+    assert "Leave out --log mlflow, or mend it." in done.stderr
+
+
 def test_points_of_a_thinned_curve_stand_where_their_stretches_end():
     assert list_ends(7, 3) == [3, 5, 7]
     assert thin(range(1, 8), 7) == list(range(1, 8))

@@ -29,5 +29,11 @@ def open_trackers(names: Sequence[str], directory: Path, benchmark: str) -> list
             module = import_module(f"seqdg.results.tracking.{name}_tracker")
         except ImportError as error:
             raise UsageError(f"--log {name} needs {TOOLS[name]}: pip install 'seqdg[{name}]' ({error}).") from None
-        trackers.append(module.open_tracker(directory, benchmark))
+        try:
+            trackers.append(module.open_tracker(directory, benchmark))
+        except Exception as error:  # whatever the tool raises: no server, no right to write
+            first = (str(error).splitlines() or [""])[0]
+            raise UsageError(
+                f"{TOOLS[name]} cannot be written to ({first}). Leave out --log {name}, or mend it."
+            ) from None
     return trackers
