@@ -192,6 +192,7 @@ def make_sweep(name: str, how: How) -> Any:
     import torch
 
     from seqdg.bench.executors.local import InProcess
+    from seqdg.estimator.auto import adapt_recipe
     from seqdg.estimator.classifier import DomainClassifier
     from seqdg.estimator.regressor import DomainRegressor
     from seqdg.estimator.sweep import Sweep
@@ -205,6 +206,7 @@ def make_sweep(name: str, how: How) -> Any:
     estimator = kind("agg", device=how.device, **quick)
     recipe = estimator.make_recipe()
     user_data = make_user_data(read_input(rows.x), estimator.read_targets(rows.y), rows.domains, recipe, gaps=True)
+    recipe = adapt_recipe(recipe, user_data.dataset)
     return Sweep(user_data, recipe, range(how.seeds), InProcess(), within=True)
 
 
