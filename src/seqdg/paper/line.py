@@ -17,10 +17,10 @@ from seqdg.bench.trial import Trial
 from seqdg.core.wrapper import Averaging
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, is_one_net, mean_and_spread, walk
 from seqdg.report.analyses import AnalysisKind, Payload, describe_study, format_mean, list_refusals, register_analysis
-from seqdg.report.draw.marks import Figure
-from seqdg.report.draw.plots import Series, plot_lines
-from seqdg.report.draw.theme import Looks
+from seqdg.report.charts import Figure
+from seqdg.report.panels import Lines, Series
 from seqdg.report.section import Section, Table
+from seqdg.report.theme import Looks
 from seqdg.training.stack import Stack
 
 MOST = 256  # rows of each source, and of the held-out domain four times as many
@@ -119,7 +119,7 @@ def show(payload: Payload, looks: Looks) -> Section:
         return Section("line", title, text)
     across = "0: last weights, 1: their average"
     panels = [
-        plot_lines([Series(n, looks[n], c["at"], c[key]) for n, c in curves.items()], across, words, heading)
+        Lines([Series(n, c["at"], c[key]) for n, c in curves.items()], across, words, heading)
         for key, words, heading in (
             ("source", "loss", "Loss on the sources"),
             ("held_out", "loss", "Loss on the held-out domain"),
@@ -143,7 +143,7 @@ def show(payload: Payload, looks: Looks) -> Section:
         "Rise: how far the loss on the sources rises half the distance to either side, a mean of both. Barrier: how "
         "far it rises above the straight line between two averages of the same seed; 0 where they lie in one valley."
     )
-    figure = Figure("line", title, panels, caption, [(n, looks[n]) for n in curves], lines=True)
+    figure = Figure("line", title, panels, caption, looks, has_legend=True)
     return Section("line", title, text, (), [figure], tables, findings=_state_findings(curves))
 
 
