@@ -165,7 +165,7 @@ def test_what_is_taken_though_nothing_tells_it_from_the_simplest_is_warned_of():
     leaning = replace(unsure, select="source-val-1se", winner=replace(sure.winner, algorithm="agg"))
     leaning = replace(leaning, chosen={"source-val-1se": sure.chosen["source-val"]})
     assert not leaning.warnings
-    assert "fo-s-mldg scores best, but is not told from agg, the simplest" in "\n".join(leaning.how)
+    assert "fo-s-mldg scores best by this rule, but is not told from agg, the simplest" in "\n".join(leaning.how)
 
 
 def sweep_of(hospitals, seeds=1, **parameters):

@@ -11,7 +11,8 @@ import pytest
 import seqdg
 from command import seqdg as command
 from seqdg.base.errors import UsageError
-from seqdg.estimator.domain_curve import LearningCurve, Measured, choose_sizes, choose_subsets
+from seqdg.estimator.curve_training import choose_sizes, choose_subsets
+from seqdg.estimator.domain_curve import LearningCurve, Measured
 
 DOMAINS = ("a", "b", "c", "d")
 

@@ -176,7 +176,7 @@ def test_the_same_seed_gives_the_same_model_and_the_arrays_are_all_of_it(tmp_pat
     text = json.loads((tmp_path / "0" / "model.json").read_text())
     assert set(text["learner"]) == {"mean", "gamma", "classes"}
     assert text["schema"] == 2
-    net = DomainGeneralizer("agg", steps=3, scaling="standard", calibrate=False, device="cpu").fit(
+    net = DomainGeneralizer("agg", steps=3, scaling="standard", calibrate=False, members=1, device="cpu").fit(
         x, y, domains=domains
     )
     net.save(tmp_path / "net")

@@ -61,6 +61,16 @@ class Announcement:
             print(f"This takes {format_duration(left)} more; Ctrl-C stops it.", file=sys.stderr, flush=True)
 
 
+def note_task(rows: LabeledRows, task: str | None, label: str) -> None:
+    """Say that a number is predicted, where the user did not ask for it."""
+    if rows.is_regression and task is None:
+        print(
+            f"note: '{label}' holds numbers with fractions, so the number is predicted; --task class tells classes "
+            "apart.",
+            file=sys.stderr,
+        )
+
+
 def _describe(rows: LabeledRows) -> list[str]:
     import numpy as np
 

@@ -12,7 +12,7 @@ from seqdg.cli import options
 
 def export(
     model: options.Model,
-    onnx: Annotated[Path, typer.Option(metavar="FILE", help="The ONNX file to write.")],
+    onnx: Annotated[Path, typer.Option("--onnx", "--out", metavar="FILE", help="The ONNX file to write.")],
 ) -> None:
     """Write a model and its preprocessing as one ONNX file, and check it with onnxruntime.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqdg.cli import options
-from seqdg.cli.announce import Announcement
+from seqdg.cli.announce import Announcement, note_task
 
 if TYPE_CHECKING:
     from seqdg.data import LabeledRows
@@ -161,7 +161,7 @@ def fit(
         weight=weight,
     )  # fmt: skip
     announcement = Announcement(rows, minutes)
-    _say_task(rows, task, str(label))
+    note_task(rows, task, str(label))
     usual = DEFAULT_OF_NUMBERS if rows.is_regression else DEFAULT
     parameters = {
         "net": net, "hidden": _parse_widths(hidden), "steps": _parse_count("--steps", steps), "lr": lr,
@@ -199,16 +199,6 @@ def fit(
         remove_kept(partial)
     announcement.say()
     _say_done(model, out, said)
-
-
-def _say_task(rows: LabeledRows, task: str | None, label: str) -> None:
-    """Say that a number is predicted, where the user did not ask for it."""
-    if rows.is_regression and task is None:
-        print(
-            f"note: '{label}' holds numbers with fractions, so the number is predicted; --task class tells classes "
-            "apart.",
-            file=sys.stderr,
-        )
 
 
 def _make_template(

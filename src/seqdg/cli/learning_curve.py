@@ -47,6 +47,7 @@ def learning_curve(
     """
     from seqdg.base.errors import UsageError
     from seqdg.bench.console import show_progress
+    from seqdg.cli.announce import Announcement, note_task
     from seqdg.cli.rows import read_data
     from seqdg.estimator import DomainClassifier, DomainRegressor, count_workers, write_analysis
     from seqdg.estimator import learning_curve as trace
@@ -55,6 +56,8 @@ def learning_curve(
         data, label, domain, ignore=ignore, identifier=identifier, types=types, na=na, encoding=encoding, task=task,
         weight=weight,
     )  # fmt: skip
+    note_task(rows, task, str(label))
+    Announcement(rows).say()
     if rows.domains is None:
         raise UsageError("A learning curve over domains needs to know them: give --domain.")
     given: dict[str, Any] = {} if criterion is None else {"criterion": criterion}

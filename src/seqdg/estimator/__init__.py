@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from seqdg.estimator.choose import compare, count_workers, fit_and_estimate, parse_settings_texts
     from seqdg.estimator.classifier import DomainClassifier, DomainGeneralizer
     from seqdg.estimator.comparison import Comparison
-    from seqdg.estimator.domain_curve import LearningCurve, learning_curve
+    from seqdg.estimator.curve_training import learning_curve
+    from seqdg.estimator.domain_curve import LearningCurve
     from seqdg.estimator.estimator import DomainEstimator
     from seqdg.estimator.held_out_scores import Winner
     from seqdg.estimator.model import Model
@@ -67,7 +68,8 @@ __getattr__, __dir__ = open_front_door(
         "comparison": "Comparison",
         "estimator": "DomainEstimator",
         "permutation": "Importance importance",
-        "domain_curve": "LearningCurve learning_curve",
+        "curve_training": "learning_curve",
+        "domain_curve": "LearningCurve",
         "held_out_scores": "Winner",
         "model": "Model",
         "model_file": "check_place check_saving read_description read_model write_model",

@@ -106,9 +106,9 @@ def _describe_steps(text: Text) -> str:
     net = text["module"] if text["net"] is None else text["net"]["name"]
     hidden = f" of hidden widths {p['hidden']}" if net == "mlp" else ""
     members = text.get("members", 1)
-    what = f"an ensemble of {members} nets, each" if members > 1 else "a net"
+    what = f"an ensemble of {members} nets" if members > 1 else "a net"
     return (
-        f"on {what} {net}{hidden}: {p['steps']} steps of {p['batch']} rows per domain, optimizer {p['optimizer']}, "
+        f"on {what} ({net}{hidden}): {p['steps']} steps of {p['batch']} rows per domain, optimizer {p['optimizer']}, "
         f"learning rate {p['lr']}, seed {p['random_state']}; the weights are those after {text['facts']['step']} steps."
     )
 

@@ -152,15 +152,15 @@ def _explain_choice(comparison: HeldOutScores) -> list[str]:
     if why is None or not split_rule(comparison.select)[1]:
         return []
     if why.best == why.simplest:
-        return [f"{why.best} is the simplest and scores best."]
+        return [f"{why.best} is the simplest and scores best by this rule."]
     gap = _format_gap(comparison)
     if winner == why.best and why.is_told:
         return [f"It is told from {why.simplest}, the simplest: {gap}."]
     if winner == why.best:
         return [f"It is not told from {why.simplest}, the simplest, but not near either: {gap}."]
     if winner == why.simplest:
-        return [f"{why.best} scores best, but is not told from {why.simplest}, the simplest: {gap}."]
-    return [f"{why.best} scores best, but {winner} is simpler and is not told from it."]
+        return [f"{why.best} scores best by this rule, but is not told from {why.simplest}, the simplest: {gap}."]
+    return [f"{why.best} scores best by this rule, but {winner} is simpler and is not told from it."]
 
 
 def _format_gap(comparison: HeldOutScores) -> str:

@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
-from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things
-from seqdg.bench.cost import estimate_makespan, time_groups
-from seqdg.bench.execute import Memory, execute
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.session import Executor, Session
-from seqdg.bench.executors.workers import Workers
-from seqdg.bench.learner import find_learner
-from seqdg.bench.plan import plan_trials
-from seqdg.bench.progress import Progress
-from seqdg.bench.trial import Trial
-from seqdg.core.settings import adapt_to_path, describe_settings
-from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.spread import Spread, estimate_spread, make_records_frame
-from seqdg.estimator.task import make_task
-from seqdg.estimator.user_data import make_user_data, read_input
 from seqdg.report.charts import Figure
 from seqdg.report.panels import Point, Points
 from seqdg.report.text import align_columns
 from seqdg.report.theme import make_styles
 from seqdg.results.criteria import CRITERIA
-from seqdg.results.record import DONE, Record
-from seqdg.results.select import select_step
-from seqdg.results.status import format_duration
-from seqdg.training.sampler import make_stream
 
-SUBSETS = 12  # of the domains, for each number of them
-MOST_SIZES = 8  # numbers of domains that are tried
 LAST = 3  # sizes that say how the curve goes on
 Subset = tuple[str, ...]
 
@@ -188,118 +165,6 @@ class LearningCurve:
         return estimate_spread([new[d] - old[d] for d in self.domains if d in old and d in new])
 
 
-def learning_curve(
-    model: Any,
-    X: Any,
-    y: Any,
-    domains: Any,
-    *,
-    seeds: int = 1,
-    subsets: int = SUBSETS,
-    workers: int = 0,
-    say: Callable[[str], None] = lambda sentence: None,
-    show: Callable[[Progress], None] = lambda progress: None,
-    sample_weight: Any = None,
-) -> LearningCurve:
-    """Train on k = 1, 2, ..., N - 1 of the N domains, and see how each model does on the domains it was not trained on.
-
-    model: a `DomainClassifier` or `DomainRegressor`, which says the algorithm, its training and the criterion.
-    seeds: trainings of each choice of domains.   subsets: choices of k domains, at most; drawn by the model's
-        random_state so that each domain is in about as many. Of more than nine domains only eight numbers k are tried.
-    workers: processes to train in; 0 is this one.   say: hears beforehand how many trainings there are and how long
-        they take.   show: hears how far they are.
-    sample_weight: (row,) how much each row counts, in training and in every score.
-    """
-    template = clone(model)
-    recipe = template.make_recipe()
-    if recipe.stop is not None:
-        raise UsageError("The step is chosen by source validation in every training: leave stop out.")
-    if seeds < 1 or subsets < 1:
-        raise UsageError(f"{seeds} seeds and {subsets} subsets were asked for, but at least 1 of each is needed.")
-    data = make_user_data(
-        read_input(X), template.read_targets(y), domains, recipe, gaps=True, sample_weight=sample_weight
-    )
-    names = data.dataset.domains
-    if len(names) < 2:
-        raise UsageError(f"There is only the domain '{names[0]}': to hold it out, at least one other is needed.")
-    recipe = adapt_recipe(recipe, data.dataset)
-    task, net = make_task(data, recipe, scaled=False)
-    settings = describe_settings(adapt_to_path(recipe.algorithm, len(names), len(names) - 1))
-    learner, notes = find_learner(recipe.name), []
-    planned: list[Trial] = []
-    for size in choose_sizes(len(names)):
-        trials = [
-            task.make_trial(recipe.name, settings, recipe.protocol, tuple(d for d in names if d not in chosen), seed)
-            for chosen in choose_subsets(names, size, subsets, recipe.seed)
-            for seed in range(recipe.seed, recipe.seed + seeds)
-        ]
-        try:
-            learner.check(trials[0], task, net)
-        except UsageError as error:
-            notes.append(f"{count_things(size, 'domain')} cannot be trained on: {error}")
-            continue
-        planned += trials
-    if not planned:
-        raise UsageError(notes[-1])
-    plan, session = plan_trials(task, planned, net, recipe.device), Session(task, recipe.device)
-    executor: Executor = Workers(workers) if workers else InProcess()
-    costs = time_groups(plan.missing, session)
-    known = [costs[group.key] for group in plan.missing if group.key in costs]
-    took = f", {format_duration(estimate_makespan(known, executor.slots))}" if len(known) == len(plan.missing) else ""
-    say(f"{count_things(len(plan.trials), 'training')} of {recipe.name} on {min(map(_count, planned))} to "
-        f"{max(map(_count, planned))} of {len(names)} domains{took}.")  # fmt: skip
-    memory = Memory()
-    execute(plan, session, executor, memory, costs, show)
-    measured = [m for trial in plan.trials for m in _measure(memory.records[trial.key], names, recipe.criterion)]
-    lost = sum(memory.records[trial.key].status != DONE for trial in plan.trials)
-    if lost:
-        notes.append(f"{count_things(lost, 'training')} diverged and are left out.")
-    if not measured:
-        raise UsageError("Every training diverged. Choose a smaller lr.")
-    return LearningCurve(recipe.name, names, recipe.criterion, tuple(measured), tuple(notes))
-
-
-def choose_sizes(count: int) -> list[int]:
-    """Choose how many of the domains to train on: every number, or of many some at growing distances."""
-    every = range(1, count)
-    if len(every) <= MOST_SIZES:
-        return list(every)
-    return sorted({round(v) for v in np.geomspace(1, count - 1, MOST_SIZES)})
-
-
-def choose_subsets(domains: Sequence[str], size: int, most: int, seed: int) -> list[Subset]:
-    """Choose sets of so many domains: all of them, or `most` that each have about as many of every domain.
-
-    They are neighbors on a circle of the domains in random order, and on further circles where one does not suffice.
-    """
-    if math.comb(len(domains), size) <= most:
-        return list(combinations(domains, size))
-    chosen: dict[Subset, None] = {}
-    stream = make_stream(seed, "subsets", size)
-    while len(chosen) < most:
-        circle = stream.permutation(len(domains)).tolist()
-        for first in range(len(circle)):
-            places = sorted(circle[(first + i) % len(circle)] for i in range(size))
-            if len(chosen) < most:
-                chosen[tuple(domains[i] for i in places)] = None
-    return list(chosen)
-
-
 def _show_change(value: float, criterion: str) -> str:
     unit = CRITERIA[criterion]
     return f"{round(unit.factor * value, unit.digits) + 0.0:+.{unit.digits}f}"  # 0.0 turns -0.0 into +0.0
-
-
-def _count(trial: Trial) -> int:
-    """Count the domains that a trial trains on."""
-    return trial.sources + 1 - len(trial.held_out)
-
-
-def _measure(record: Record, domains: Sequence[str], criterion: str) -> list[Measured]:
-    """List what a training reached on every unseen domain, at the step that source validation chose."""
-    best = select_step(record.history, criterion) if record.status == DONE else None
-    if best is None:
-        return []
-    values = record.history[best[1]].held_out[criterion]
-    trained_on = tuple(d for d in domains if d not in record.held_out)
-    return [Measured(trained_on, d, v) for d, v in zip(record.held_out, values, strict=True)]
