@@ -36,6 +36,9 @@ Prepare = Annotated[
     ),
 ]
 Format = Annotated[str, typer.Option("--format", metavar="text|markdown|json", help="Format of the answers.")]
+Figures = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="With --answers: draw them, as SVG, PDF and PNG files in DIR.")
+]
 
 
 def study(
@@ -52,6 +55,7 @@ def study(
     restore: Restore = False,
     prepare: Prepare = None,
     format: Format = "text",
+    figures: Figures = None,
 ) -> None:
     """Run a study, part by part, or print its answers.
 
@@ -72,7 +76,14 @@ def study(
         from seqdg.report.study import render_answers
         from seqdg.results.study.answers import answer_study
 
-        typer.echo(render_answers(answer_study(read, out), format).rstrip("\n"))
+        found = answer_study(read, out)
+        typer.echo(render_answers(found, format).rstrip("\n"))
+        if figures is not None:
+            from seqdg.report.charts import write_figures
+            from seqdg.report.study_figure import make_answers_figure
+
+            for path in write_figures([make_answers_figure(found)], figures):
+                print(path, file=sys.stderr)
     elif restore:
         from seqdg.bench.study import StudyWhere, restore_parts
 

@@ -1,0 +1,45 @@
+"""The answers of a study as a picture: for each hypothesis its difference on every set, and over all of them."""
+
+from __future__ import annotations
+
+import math
+
+from seqdg.report.charts import Figure
+from seqdg.report.panels import Row, Rows
+from seqdg.report.theme import Style
+from seqdg.results.study.answers import Answer, Answers
+from seqdg.results.study.file import Comparison
+
+NAME = "study-answers"
+SET, ALL = "a set, 95 % interval", "all sets, interval corrected for all hypotheses"
+LOOKS = {SET: Style("c6"), ALL: Style("c1", "diamond")}
+
+
+def make_answers_figure(answers: Answers) -> Figure:
+    """Make the figure of the hypotheses that have answers."""
+    known = [answer for answer in answers.answers if answer.interval is not None]
+    return Figure(
+        NAME,
+        answers.study.title,
+        [make_panel(answer) for answer in known],
+        "Differences in points of accuracy on a held-out domain, paired by domain and seed. Gray: one data set. "
+        "Orange: all of them, by a random-effects model.",
+        LOOKS,
+    )
+
+
+def make_panel(answer: Answer) -> Rows:
+    """Make the rows of one hypothesis: its sets, and all of them together."""
+    rows = [Row(s.name, s.mean, *s.find_interval(), look=SET) for s in answer.main.sets]
+    pooled, interval = answer.main.pooled, answer.interval
+    if pooled is not None and interval is not None and all(map(math.isfinite, interval)):
+        rows.append(Row("all", pooled.mean, *interval, look=ALL))
+    return Rows(rows, name_difference(answer.main.comparison), f"{answer.hypothesis.name}: {answer.verdict}", zero=True)
+
+
+def name_difference(comparison: Comparison) -> str:
+    """Name two algorithms in the same kind of parts, or two kinds of parts with the same algorithm."""
+    better, worse = comparison.better, comparison.worse
+    if better.kind == worse.kind:
+        return f"{better.algorithm} − {worse.algorithm}"
+    return f"{better.algorithm}, {better.kind} − {worse.kind}"
