@@ -16,6 +16,7 @@ from seqdg.bench.study_trials import make_benchmark
 from seqdg.bench.task import RowsOnDisk
 from seqdg.cli import main
 from seqdg.report.study import render_answers
+from seqdg.report.study_figure import make_answers_figure
 from seqdg.results.archive.reading import open_run
 from seqdg.results.select import InnerTrials, score_candidate
 from seqdg.results.store import Store
@@ -172,6 +173,20 @@ def test_answers_name_each_comparison_its_interval_and_a_verdict(whole):
     assert "## H1. Averaging helps AGG" in render_answers(answers, "markdown")
     with pytest.raises(UsageError, match="text, markdown, json"):
         render_answers(answers, "html")
+
+
+def test_the_figure_has_a_panel_for_each_answer_with_its_sets_and_all_of_them(whole):
+    answers = answer_study(*whole)
+    figure = make_answers_figure(answers)
+    known = [answer for answer in answers.answers if answer.interval is not None]
+    assert [panel.heading for panel in figure.panels] == [f"{a.hypothesis.name}: {a.verdict}" for a in known]
+    for panel, answer in zip(figure.panels, known, strict=True):
+        last = panel.rows[-1] if len(answer.main.sets) > 1 else None
+        assert [row.value for row in panel.rows[: len(answer.main.sets)]] == [s.mean for s in answer.main.sets]
+        if last is not None:
+            assert (last.value, last.low, last.high) == (answer.main.pooled.mean, *answer.interval)
+    labels = [panel.label for panel in figure.panels]
+    assert all(" (" not in label for label in labels)
 
 
 def test_the_best_sequential_is_chosen_by_source_validation(whole):
