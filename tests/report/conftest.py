@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.versions import VERSION
 
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
+)  # fmt: skip
 CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error")
 
 
@@ -40,7 +45,12 @@ def record(algorithm: str, held_out: str, seed: int, value: float | None, **chan
 
 
 @pytest.fixture
-def run() -> Callable[..., list[Record]]:
+def run(make_run) -> Callable[..., list[Record]]:
+    return make_run
+
+
+@pytest.fixture(scope="session")
+def make_run() -> Callable[..., list[Record]]:
     """`run({"agg": {"V": [0.6, 0.7]}})`: by algorithm and held-out domain, a value per seed."""
 
     def records(values: dict[str, dict[str, list[float | None]]], **changes) -> list[Record]:
@@ -109,3 +119,20 @@ def payloads() -> dict[str, dict]:
                "command": f"seqdg analyze {name} vlcs"}
         for name, n in numbers.items()
     }  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[object]:
+    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if not binary or not driver:
+        pytest.skip("There is no Chromium with its driver here (Debian: chromium and chromium-driver).")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="Driving a browser needs selenium.")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield started
+    started.quit()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from browsing import wait_until
 from command import seqdg
 from digits import make_plan, train
 from seqdg.bench.benchmark import Request
@@ -22,10 +20,6 @@ from seqdg.results.record import Record
 from seqdg.results.run import Analysis
 from seqdg.results.store import Store
 
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-)  # fmt: skip
 MEASURE = """
 const box = e => { const r = e.getBoundingClientRect(); return [r.width, r.height]; };
 const count = (e, kind) => e.querySelectorAll(`.mark-${kind}.role-mark > *`).length;
@@ -56,30 +50,6 @@ def count_marks(panel) -> tuple[int, int]:
     return len(panel.points), 0
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if not binary or not driver:
-        pytest.skip("There is no Chromium with its driver here (Debian: chromium and chromium-driver).")
-    webdriver = pytest.importorskip("selenium.webdriver", reason="Driving a browser needs selenium.")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in FLAGS:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield started
-    started.quit()
-
-
-def wait_until(browser, condition: str, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not browser.execute_script(condition):
-        assert time.monotonic() < end, f"{condition}: {browser.get_log('browser')}"
-        time.sleep(0.02)
-
-
 def seen(browser, path: Path, width: int, scheme: str) -> dict:
     """What the page looks like at a width in a color scheme, with all that the browser logged."""
     size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
@@ -89,7 +59,7 @@ def seen(browser, path: Path, width: int, scheme: str) -> dict:
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(path.as_uri())
-    wait_until(browser, "return document.documentElement.dataset.drawn === 'all'")
+    wait_until(browser, "return document.documentElement.dataset.drawn > 0")
     found = browser.execute_script(MEASURE)
     found["console"] = browser.get_log("browser")
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from seqdg.base.errors import UsageError
+from seqdg.report.embedding import Charts
 from seqdg.report.panels import Cloud, Lines, Point, Points, Row, Rows, Series
 from seqdg.report.theme import LIGHT, SHAPES, Style, make_styles
 
@@ -19,7 +20,6 @@ pytest.importorskip("vl_convert", reason="Charts need vl-convert-python.")
 from seqdg.report.charts import (
     MISSING,
     Figure,
-    compile_chart,
     draw_figure,
     draw_for_page,
     load_vega,
@@ -176,16 +176,21 @@ def test_a_notebook_shows_a_figure(figure):
 
 
 def test_in_a_page_colors_are_the_pages_and_panels_of_a_kind_share_a_chart():
-    one, rows = draw_for_page(ROWS, LOOKS)
-    other, others = draw_for_page(Rows([Row("agg", 7.0, 6.0, 8.0)], "points", "L", zero=True), LOOKS)
-    assert one == other
-    assert (len(rows), len(others)) == (2, 1)
-    assert "var(--c0)" in one
-    assert LIGHT["c0"] not in one
-    compiled = compile_chart(one)
+    compiled = draw_for_page(ROWS, LOOKS)
+    assert "var(--c0)" in json.dumps(compiled)
+    assert LIGHT["c0"] not in json.dumps(compiled)
     assert {"follow", "hidden"} <= {s["name"] for s in compiled["signals"]}
     assert [d for d in compiled["data"] if d["name"] == "rows"]
     assert compiled["autosize"]["type"] == "fit-x"
+    charts = Charts()
+    alike = Rows([Row("agg", 7.0, 6.0, 8.0)], "points", "L", zero=True)
+    assert [charts.add(panel, LOOKS) for panel in (ROWS, alike, ROWS)] == [0, 1, 0]
+    without_bars = Rows([Row("agg", 7.0)], "points", "L", zero=True)
+    assert charts.add(without_bars, LOOKS) == 2
+    parts = charts.list_parts()
+    assert [panel["chart"] for panel in parts["panels"]] == [0, 0, 1]
+    assert parts["panels"][0]["columns"]["value"] == [1.0, None]
+    assert parts["charts"][0] == compiled == draw_for_page(alike, LOOKS)
 
 
 def test_the_script_that_draws_asks_no_server_and_closes_no_tag():

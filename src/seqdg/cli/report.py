@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,9 @@ from seqdg.cli import options
 Figures = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Folder to write every figure to as well, as SVG, PDF and PNG, for a paper."),
+]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="While a run goes on, write the page anew as trials finish; it reloads itself.")
 ]
 Baseline = Annotated[
     str | None,
@@ -25,15 +29,24 @@ def report(
     criterion: options.Criterion = None,
     baseline: Baseline = None,
     figures: Figures = None,
+    watch: Watch = False,
 ) -> None:
     """Write DIR/report.html: one page with tables, figures, tests and how to reproduce them. It needs no network.
 
-    seqdg report runs/rotated-mnist --figures figures
+        seqdg report runs/rotated-mnist --figures figures
+
+    What is given here is shown at first. On the page, choose another criterion, rule or baseline, follow an algorithm
+    through all figures, sort tables, and save them as CSV or LaTeX.
     """
     from seqdg.report.results import Results
 
+    if watch:
+        from seqdg.report.watch import watch_run
+
+        watch_run(directories, lambda results, version: results.report(None, select, criterion, baseline, version),
+                  lambda line: print(line, file=sys.stderr))  # fmt: skip
     results = Results.open(*directories)
-    typer.echo(results.report(None, select, criterion, baseline))
+    typer.echo(directories[0] / "report.html" if watch else results.report(None, select, criterion, baseline))
     if figures is not None:
         from seqdg.report.charts import write_figures
 

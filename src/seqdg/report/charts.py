@@ -12,11 +12,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError
-from seqdg.report.panels import Cloud, Lines, Panel, Points, Rows
+from seqdg.report.panels import Cloud, Lines, Panel, Points, Rows, Values
 from seqdg.report.theme import LIGHT, Looks
 from seqdg.results.directory import make_directory
 
@@ -44,17 +45,17 @@ class Figure:
         shown = {name for panel in self.panels for name in panel.list_names()}
         return [name for name in self.looks if name in shown]
 
+    @property
+    def shown_looks(self) -> Looks:
+        return {name: self.looks[name] for name in self.list_names()}
+
     def _repr_mimebundle_(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> Any:
         return draw_figure(self)._repr_mimebundle_(include, exclude)
 
 
 def can_draw() -> bool:
     """Whether the libraries that draw are installed."""
-    try:
-        _load()
-    except UsageError:
-        return False
-    return True
+    return all(map(find_spec, ("altair", "vl_convert")))
 
 
 def _load() -> Any:
@@ -70,13 +71,9 @@ def _load() -> Any:
 @cache
 def load_vega() -> str:
     """Return the script that defines `vegaEmbed` in a page, as vl-convert ships it."""
-    _load()
     import vl_convert
 
     return f"(() => {{{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}}})();"
-
-
-# ---------------------------------------------------------------------------- files
 
 
 def write_figures(figures: Sequence[Figure], folder: Path, kinds: Sequence[str] = ("svg", "pdf", "png")) -> list[Path]:
@@ -108,15 +105,10 @@ def render_figure(figure: Figure, kind: str = "svg") -> bytes:
     return bytes(vl_convert.vegalite_to_pdf(spec) if kind == "pdf" else vl_convert.vegalite_to_png(spec, scale=2))
 
 
-# ---------------------------------------------------------------------------- charts
-
-
 def draw_figure(figure: Figure) -> Any:
     """Return the Altair chart: panels side by side, and a legend in which a click follows a name."""
     alt = _load()
-    looks = {name: figure.looks[name] for name in figure.list_names()}
-    follow = alt.selection_point(name="follow", fields=["look"], bind="legend") if figure.has_legend else None
-    marks = Marks(looks, LIGHT, follow, figure.has_legend)
+    marks = Marks(figure.shown_looks, LIGHT, {"param": "follow"} if figure.has_legend else {}, figure.has_legend)
     charts = [draw_panel(panel, marks, str(i)) for i, panel in enumerate(figure.panels)]
     words = [isinstance(panel, Lines) and panel.upright is not None for panel in figure.panels]  # above a plot
     for i, panel in enumerate(figure.panels):
@@ -130,27 +122,23 @@ def draw_figure(figure: Figure) -> Any:
     return whole.configure(**make_config(LIGHT, FONT))
 
 
-def draw_for_page(panel: Panel, looks: Looks) -> tuple[str, list[dict[str, Any]]]:
-    """Return the chart of a panel for the page, as JSON of Vega-Lite, and the rows that it shows, which stand apart.
+def draw_for_page(panel: Panel, looks: Looks) -> dict[str, Any]:
+    """Return the chart of a panel for the page, as Vega, without its rows: panels of a kind have the same chart.
 
-    Panels of a kind share one chart. Its colors are those of the page; its parameters `follow` (a name, or nothing) and
-    `hidden` (a list of names) are set by the page, as its width is.
+    Its colors are those of the page; its signals `follow` (a name, or nothing) and `hidden` (a list of names) are set
+    by the page, as its width is.
     """
+    import vl_convert
+
     with _load().utils.schemapi.debug_mode(False):  # the same charts as in files, where Altair checks them
-        marks = Marks(looks, PAGE, "follow === '' || datum.look === follow", shown="indexof(hidden, datum.look) < 0")
+        follow = {"test": "follow === '' || datum.look === follow"}
+        marks = Marks(looks, PAGE, follow, shown="indexof(hidden, datum.look) < 0")
         chart = draw_panel(panel, marks).to_dict(validate=False)
     set_by_page = [{"name": "follow", "value": ""}, {"name": "hidden", "value": []}]
     chart |= {
         "params": [*chart.get("params", []), *set_by_page], "autosize": {"type": "fit-x", "contains": "padding"},
         "datasets": {"rows": []}, "description": "", "config": {**make_config(PAGE, PAGE_FONT), "background": None},
     }  # fmt: skip
-    return json.dumps(chart), marks.rows["rows"]
-
-
-def compile_chart(chart: str) -> dict[str, Any]:
-    """Return the chart as Vega: so the page has less to do."""
-    import vl_convert
-
     return dict(vl_convert.vegalite_to_vega(chart))
 
 
@@ -175,18 +163,17 @@ def make_config(colors: Mapping[str, str], font: str) -> dict[str, Any]:
 class Marks:
     """The encodings that panels share: color, shape and dash by name, and how strong a mark is.
 
-    follow: an Altair condition that holds of what is followed; the rest fades. None: nothing fades.
-    shown: what holds of the rows that are drawn. None: all are.
+    follow: Vega-Lite's condition that holds of what is followed; the rest fades. Empty: nothing fades.
+    shown: what holds of the rows that are drawn. Empty: all are.
     """
 
     def __init__(
-        self, looks: Looks, colors: Mapping[str, str], follow: Any, has_legend: bool = False, shown: str | None = None
+        self, looks: Looks, colors: Mapping[str, str], follow: Values, has_legend: bool = False, shown: str = ""
     ) -> None:
         self.alt = alt = _load()
-        self.colors, self.shown = colors, shown
-        self.rows: dict[str, list[dict[str, Any]]] = {}  # of every panel that was drawn
-        self.has_legend = has_legend
-        self._clicked = [follow] if has_legend else []
+        self.colors, self.shown, self.has_legend = colors, shown, has_legend
+        self.rows: dict[str, list[Values]] = {}  # of every panel that was drawn
+        self._clicked = [alt.selection_point(name="follow", fields=["look"], bind="legend")] if has_legend else []
 
         def by_name(channel: Any, values: Sequence[Any]) -> Any:
             return channel("look:N", scale=alt.Scale(domain=list(looks), range=values), legend=None)
@@ -194,11 +181,11 @@ class Marks:
         self.color = by_name(alt.Color, [colors[s.color] for s in looks.values()])
         self.shape = by_name(alt.Shape, [s.shape for s in looks.values()])
         self.dash = by_name(alt.StrokeDash, [list(s.dash) for s in looks.values()])
-        self.opacity = alt.value(1) if follow is None else alt.condition(follow, alt.value(1), alt.value(FADED))
+        self.opacity = alt.OpacityValue(FADED, condition={**follow, "value": 1}) if follow else alt.OpacityValue(1)
 
-    def chart(self, key: str, rows: Sequence[Mapping[str, Any]]) -> Any:
-        """Return a chart of the rows, which it names; they are kept in `rows`."""
-        self.rows[f"rows{key}"] = [{name: _clean(value) for name, value in row.items()} for row in rows]
+    def chart(self, key: str, panel: Panel) -> Any:
+        """Return a chart of the panel's values, which it names; they are kept in `rows`."""
+        self.rows[f"rows{key}"] = list_rows(panel)
         chart = self.alt.Chart(self.alt.NamedData(f"rows{key}"))
         return chart.transform_filter(self.shown) if self.shown else chart
 
@@ -220,21 +207,24 @@ class Marks:
 
     def tips(self, **fields: str) -> list[Any]:
         """Return tooltips: the word that stands before the value of each field."""
-        names = {"look", "label", "name"}
-        kinds = {field: {"type": "nominal"} if field in names else {"format": ".4g"} for field in fields}
+        kinds = {f: {"type": "nominal"} if f in ("look", "label", "name") else {"format": ".4g"} for f in fields}
         return [self.alt.Tooltip(f"{field}:Q", title=word, **kinds[field]) for field, word in fields.items()]
 
     def rule(self, axis: str, value: float, word: str = "") -> list[Any]:
         """Return a dashed rule across the panel. Its word stands outside, where it covers nothing."""
-        place = {axis: self.alt.datum(value, type="quantitative")}
+        place = {axis: (self.alt.XDatum if axis == "x" else self.alt.YDatum)(value, type="quantitative")}
         nothing = self.alt.Chart(self.alt.Data(values=[{}]))
         rule = nothing.mark_rule(strokeDash=[4, 3], color=self.colors["rule"]).encode(**place)
         beside = {"baseline": "bottom", "y": -3} if axis == "x" else {"align": "left", "x": "width", "dx": 4}
         return [rule, nothing.mark_text(text=word, **beside).encode(**place)] if word else [rule]
 
 
+def list_rows(panel: Panel) -> list[Values]:
+    """Return the values that the panel's chart draws, without what JSON cannot hold and digits that nobody sees."""
+    return [{name: _clean(value) for name, value in row.items()} for row in panel.list_values()]
+
+
 def _clean(value: Any) -> Any:
-    """Leave out what JSON cannot hold, and digits that nobody sees."""
     if not isinstance(value, float):
         return value
     return float(f"{value:.6g}") if math.isfinite(value) else None
@@ -251,13 +241,12 @@ def draw_panel(panel: Panel, marks: Marks, key: str = "") -> Any:
 
 def _draw_rows(panel: Rows, marks: Marks, key: str) -> Any:
     alt, known = marks.alt, any(row.value is not None for row in panel.rows)
-    values = [{**vars(row), "look": row.look or row.label} for row in panel.rows]
     labels = alt.Axis(grid=False, labelColor=marks.colors["text"], labelFontSize=12)
-    base = marks.chart(key, values).encode(
+    base = marks.chart(key, panel).encode(
         y=alt.Y("label:N", sort=None, title=None, axis=labels), color=marks.color, opacity=marks.opacity,
         tooltip=marks.tips(label="name", value=panel.label, low="from", high="to"),
     )  # fmt: skip
-    words = base.encode(color=alt.value(marks.colors["muted"]), text="note:N")
+    words = base.encode(color=alt.ColorValue(marks.colors["muted"]), text="note:N")
     layers = [words.transform_filter("!isValid(datum.value)").mark_text(align="left", x=6)]
     if known:
         scale = {"type": "log"} if panel.log else {}
@@ -275,13 +264,9 @@ def _draw_rows(panel: Rows, marks: Marks, key: str) -> Any:
 
 def _draw_lines(panel: Lines, marks: Marks, key: str) -> Any:
     alt = marks.alt
-    values = []
-    for s in panel.series:
-        finite = [False, *map(math.isfinite, s.ys), False]
-        for i, (x, y) in enumerate(zip(s.xs, s.ys, strict=True)):
-            values.append({"i": i, "look": s.name, "x": x, "y": y, "alone": not (finite[i] or finite[i + 2])})
+    values = panel.list_values()
     limits = {} if panel.y is None else {"domain": list(panel.y), "padding": 0}
-    base = marks.chart(key, values).encode(
+    base = marks.chart(key, panel).encode(
         x=marks.number("x", "x", panel.x_label, padding=0), y=marks.number("y", "y", panel.y_label, **limits),
         color=marks.color, order="i:Q",
     )  # fmt: skip
@@ -304,14 +289,13 @@ def _draw_lines(panel: Lines, marks: Marks, key: str) -> Any:
 
 def _draw_cloud(panel: Cloud, marks: Marks, key: str) -> Any:
     alt = marks.alt
-    values = [{"look": group, "x": x, "y": y} for (x, y), group in zip(panel.points, panel.groups, strict=True)]
     x, y = (
         make(f"{field}:Q", scale=alt.Scale(zero=False, nice=False, padding=6),
              axis=alt.Axis(title=title, labels=False, grid=False))
         for make, field, title in ((alt.X, "x", panel.below or None), (alt.Y, "y", None))
     )  # fmt: skip
     color, shape = marks.in_legend(marks.color), marks.in_legend(marks.shape)
-    chart = marks.chart(key, values).mark_point(filled=True, size=14).encode(
+    chart = marks.chart(key, panel).mark_point(filled=True, size=14).encode(
         x=x, y=y, color=color, shape=shape, opacity=marks.opacity, tooltip=marks.tips(look="class")
     )  # fmt: skip
     chart = chart.properties(view=alt.ViewBackground(stroke=marks.colors["grid"]), description=panel.say())
@@ -319,10 +303,9 @@ def _draw_cloud(panel: Cloud, marks: Marks, key: str) -> Any:
 
 
 def _draw_points(panel: Points, marks: Marks, key: str) -> Any:
-    values = [{**vars(point), "look": point.look or point.name} for point in panel.points]
     scale = {"type": "log"} if panel.log else {}
     color, shape = marks.in_legend(marks.color), marks.in_legend(marks.shape)
-    base = marks.chart(key, values).encode(
+    base = marks.chart(key, panel).encode(
         x=marks.number("x", "x", panel.x_label, **scale), color=color, opacity=marks.opacity,
         tooltip=marks.tips(name="name", x=panel.x_label, y=panel.y_label, low="from", high="to"),
     )  # fmt: skip

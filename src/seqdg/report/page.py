@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from seqdg.base.errors import UsageError
 from seqdg.report.analyses import list_analyzed_algorithms, show_analyses, summarize_learning
 from seqdg.report.answers import answer_questions
-from seqdg.report.charts import MISSING, PAGE_FONT, Figure, can_draw, compile_chart, draw_for_page, load_vega
+from seqdg.report.charts import MISSING, PAGE_FONT, can_draw, load_vega
 from seqdg.report.contents import (
     RunContents,
     describe_diverged,
@@ -23,21 +23,35 @@ from seqdg.report.contents import (
     list_facts,
     list_settings,
 )
+from seqdg.report.embedding import Charts, Fragments, pack
 from seqdg.report.figures import draw_cost, draw_curves, draw_differences, draw_domains
 from seqdg.report.panels import Cloud, Lines
-from seqdg.report.published import find_table
-from seqdg.report.section import Page, Section, Table
+from seqdg.report.published import find_table, set_beside
+from seqdg.report.section import Page, Parts, Section, Table
 from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, build_sheet, choose_baseline, list_differences
 from seqdg.report.theme import DARK, LIGHT, Looks, make_styles
 from seqdg.results.criteria import CRITERIA
-from seqdg.results.select import Outcome, select_outcomes
-from seqdg.results.summary import AVERAGE, summarize
+from seqdg.results.select import RULES, Outcome, find_reuse, select_outcomes
+from seqdg.results.statistics import compare_with_each
+from seqdg.results.summary import AVERAGE, name_row, summarize
+
+DATA_MARK = "@@data@@"  # replaced by what the script reads, when all of it is known
+MOST_BASELINES = 20  # algorithms that can be chosen as the baseline on the page
+CHANGING = ("results", "differences", "training", "cost", "paper")  # sections that depend on what is chosen
 
 
 def build_page(
-    run: RunContents, select: str = "source-val", criterion: str = "accuracy", baseline: str | None = None
+    run: RunContents,
+    select: str = "source-val",
+    criterion: str = "accuracy",
+    baseline: str | None = None,
+    every_choice: bool = False,
 ) -> Page:
-    """Build the page of a run, finished or not. The baseline is `agg` where it ran, unless named."""
+    """Build the page of a run, finished or not. The baseline is `agg` where it ran, unless named.
+
+    every_choice: also what it shows for other rules, criteria and baselines, to be chosen on the page.
+    """
+    selections = Selections(run)
     chosen = select_outcomes(run.records, select, criterion)
     lacking = describe_missing(run) if run.records or run.commands else []
     title = f"{run.benchmark}: domain generalization compared"
@@ -46,42 +60,113 @@ def build_page(
         return Page(title, lead, (), lacking, [*show_analyses(run.analyses), _show_commands(run)])
     names = list(dict.fromkeys(o.algorithm for o in chosen))
     looks = make_styles([*names, *list_analyzed_algorithms(run.analyses)])
-    sheet = _build_sheet(run, chosen, select, criterion, baseline or choose_baseline(names))
     warnings = [*lacking, *(f"Diverged: {text}." for text in describe_diverged(run))]
-    sections = [_show_results(sheet, run, looks), *_show_differences(sheet, looks)]
-    curves, cost = draw_curves(sheet, chosen, looks), draw_cost(sheet, chosen, looks)
-    sections += [Section("training", "Training", figures=[curves])] if curves else []
-    sections += [Section("cost", "Cost", figures=[cost])] if cost else []
     looked_into = show_analyses(run.analyses, looks)
-    sections += [*looked_into, *_show_paper(sheet), _show_commands(run)]
-    answers = [*answer_questions(sheet, chosen), ("What did it learn?", summarize_learning(looked_into))]
-    return Page(title, sheet.footnote, answers, warnings, sections)
+    learned = ("What did it learn?", summarize_learning(looked_into))
+    first = select, criterion, baseline or choose_baseline(names)
+    parts = _show_choices(selections, select, criterion, [first[2]], looks, learned)
+    if every_choice:
+        baselines = names if len(names) <= MOST_BASELINES else [first[2]]
+        for rule, other in selections.list_possible():
+            parts |= _show_choices(selections, rule, other, baselines, looks, learned)
+    shown = parts[first]
+    sections = [s for s in shown.sections if s.name != "paper"]
+    sections += [*looked_into, *(s for s in shown.sections if s.name == "paper"), _show_commands(run)]
+    styles = {name: looks[name] for name in names}
+    choices = parts if every_choice else {}
+    return Page(title, shown.lead, shown.answers, warnings, sections, styles, first, choices)
 
 
-def _build_sheet(run: RunContents, chosen: Sequence[Outcome], select: str, criterion: str, baseline: str) -> Sheet:
-    several = len({o.algorithm for o in chosen}) > 1
-    against = "paper" if criterion == "accuracy" and find_table(run.benchmark, run.records) else None
-    tested = baseline if several else None
-    return build_sheet(run.records, select, criterion, tested, against, run.benchmark, chosen)
+class Selections:
+    """What each rule and criterion selects of a run, selected once."""
+
+    def __init__(self, run: RunContents) -> None:
+        self.run = run
+        self._known: dict[tuple[str, str], list[Outcome]] = {}
+        self._sheet: Sheet | None = None
+
+    def select(self, rule: str, criterion: str) -> list[Outcome]:
+        """Return the outcomes; none where the run has not what the rule or criterion needs."""
+        if (rule, criterion) not in self._known:
+            try:
+                self._known[rule, criterion] = select_outcomes(self.run.records, rule, criterion)
+            except UsageError:  # only runs with two classes have AUROC
+                self._known[rule, criterion] = []
+        return self._known[rule, criterion]
+
+    def list_criteria(self) -> list[str]:
+        known = {name for record in self.run.records for e in record.history[-1:] for name in e.held_out}
+        return [name for name in CRITERIA if name in known]
+
+    def list_possible(self) -> list[tuple[str, str]]:
+        return [(rule, name) for rule in RULES for name in self.list_criteria() if self.select(rule, name)]
+
+    def build_sheet(self, rule: str, criterion: str) -> Sheet:
+        """Return the table, without tests; what it says of the run itself is found once."""
+        run, chosen, unit = self.run, self.select(rule, criterion), CRITERIA[criterion]
+        if self._sheet is None:
+            self._sheet = build_sheet(run.records, rule, criterion, outcomes=chosen)
+        cells = summarize(chosen, unit.factor, unit.higher_is_better)
+        beside = criterion == "accuracy" and find_table(run.benchmark, run.records)
+        return replace(
+            self._sheet, cells=cells, select=rule, criterion=criterion, reused=find_reuse(run.records, chosen),
+            paper=set_beside(cells, run.records, run.benchmark, rule) if beside else None,
+        )  # fmt: skip
 
 
-def _show_results(sheet: Sheet, run: RunContents, looks: Looks) -> Section:
+def _show_choices(
+    selections: Selections,
+    select: str,
+    criterion: str,
+    baselines: Sequence[str],
+    looks: Looks,
+    learned: tuple[str, str],
+) -> dict[tuple[str, str, str], Parts]:
+    """Show what a rule and a criterion select, compared with each of the baselines."""
+    chosen, sheet = selections.select(select, criterion), selections.build_sheet(select, criterion)
+    several, unit = len(sheet.columns) > 1, CRITERIA[criterion]
+    tests = compare_with_each(chosen, baselines, unit.factor, unit.higher_is_better) if several else {}
+    results = _show_results(sheet, selections, looks)
+    curves, cost = draw_curves(sheet, chosen, looks), draw_cost(sheet, chosen, looks)
+    training = [Section("training", "Training", figures=[curves])] if curves else []
+    costs = [Section("cost", "Cost", figures=[cost])] if cost else []
+    paper = _show_paper(sheet)
+    parts = {}
+    for baseline in baselines:
+        compared = replace(sheet, paired=tests.get(baseline, ()))
+        answers = [*answer_questions(compared, chosen), learned]
+        sections = [results, *_show_differences(compared, looks), *training, *costs, *paper]
+        parts[select, criterion, baseline] = Parts(sheet.footnote, answers, sections)
+    return parts
+
+
+def _show_results(sheet: Sheet, selections: Selections, looks: Looks) -> Section:
     rows = []
     for name in sheet.columns:
         values = [("*" if sheet.place(r, name) == 0 else "") + sheet.value(r, name) for r in sheet.rows]
         rows.append((name, [*values, str(max(c.trials for c in sheet.cells if c.algorithm == name))]))
-    table = Table(sheet.footnote, ["algorithm", *sheet.rows, "trials"], rows)
+    tips = _list_trials(sheet, selections.select(sheet.select, sheet.criterion))
+    table = Table(sheet.footnote, ["algorithm", *sheet.rows, "trials"], rows, tips)
     return Section("results", "Results", sheet.remarks, (), [draw_domains(sheet, looks)], [table],
-                   [_show_criteria(run, sheet.select)])  # fmt: skip
+                   [_show_criteria(selections, sheet.select)])  # fmt: skip
 
 
-def _show_criteria(run: RunContents, select: str) -> Table:
+def _list_trials(sheet: Sheet, chosen: Sequence[Outcome]) -> dict[tuple[str, int], str]:
+    """Return by algorithm and column the value of every seed that the mean is of."""
+    trials: dict[tuple[str, int], list[str]] = {}
+    places = {row: i for i, row in enumerate(sheet.rows)}
+    for o in chosen:
+        value = "diverged" if o.value is None else f"{sheet.unit.factor * o.value:.{sheet.unit.digits}f}"
+        trials.setdefault((o.algorithm, places[name_row(o.held_out)]), []).append(f"{o.seed}: {value}")
+    return {where: f"By seed  {',  '.join(values)}" for where, values in trials.items()}
+
+
+def _show_criteria(selections: Selections, select: str) -> Table:
     """Show the average over held-out domains by every criterion that the run has."""
     columns: dict[str, dict[str, str]] = {}
-    for criterion in CRITERIA:
-        try:
-            chosen = select_outcomes(run.records, select, criterion)
-        except UsageError:  # only runs with two classes have AUROC
+    for criterion in selections.list_criteria():
+        chosen = selections.select(select, criterion)
+        if not chosen:
             continue
         unit = CRITERIA[criterion]
         sheet = Sheet(summarize(chosen, unit.factor, unit.higher_is_better), select, criterion)
@@ -124,39 +209,60 @@ def _show_commands(run: RunContents) -> Section:
     return Section("reproduce", "How to reproduce it", (), (), (), tables, (), list_commands(run))
 
 
-def render_page(content: Page) -> str:
-    """Return the HTML. The template engine escapes names from data. Without Altair it has no figures, and says so."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["code"] = _mark_code
+def render_page(content: Page, version: str = "") -> str:
+    """Return the HTML. The template engine escapes names from data. Without Altair it has no figures, and says so.
+
+    version: of a page that a later one will replace; it looks for that one, and shows it (`seqdg report --watch`).
+    """
     folder = files("seqdg") / "report"
-    drawn = can_draw()
-    return environment.from_string((folder / "page.html.jinja").read_text(encoding="utf-8")).render(
+    loader = FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8"))
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["code"] = _mark_code
+    can_show, charts, fragments = can_draw(), Charts(), Fragments()
+    shared = {
+        "missing": "" if can_show else MISSING,
+        "chart": charts.add,
+        "is_curves": lambda panel: isinstance(panel, Lines),
+        "is_cloud": lambda panel: isinstance(panel, Cloud),
+        "names": content.names,
+    }
+    parts = environment.get_template("parts.html.jinja").make_module(shared)
+    choices = _embed_choices(content, parts, fragments)
+    html = environment.get_template("page.html.jinja").render(
+        **shared,
         report=content,
+        changing=CHANGING,
+        rules=list(dict.fromkeys(rule for rule, _, _ in content.choices)),
+        criteria={name: CRITERIA[name].title for _, name, _ in content.choices},
+        baselines=list(dict.fromkeys(name for _, _, name in content.choices)),
         light=Markup(_list_variables(LIGHT)),
         dark=Markup(_list_variables(DARK)),
         font=Markup(PAGE_FONT),
-        missing="" if drawn or not content.figures else MISSING,
-        charts=Markup(_embed_charts(content.figures)) if drawn else "",
-        vega=Markup(load_vega()) if drawn and content.figures else "",
+        vega=Markup(load_vega()) if can_show and content.figures else "",
         script=Markup((folder / "page.js").read_text(encoding="utf-8")),
-        names=list(dict.fromkeys(name for s in content.sections[:4] for f in s.figures for name in f.list_names())),
-        is_curves=lambda panel: isinstance(panel, Lines),
-        is_cloud=lambda panel: isinstance(panel, Cloud),
+        data=DATA_MARK,
     )
+    known = {
+        **charts.list_parts(), "fragments": list(fragments.pieces), "choices": choices, "version": version,
+        "first": dict(zip(("select", "criterion", "baseline"), content.chosen, strict=True)),
+    }  # fmt: skip
+    return html.replace(DATA_MARK, pack(known))
 
 
-def _embed_charts(figures: Sequence[Figure]) -> str:
-    """Return the charts of all panels as JSON; those of a kind are written once."""
-    charts: dict[str, int] = {}
-    panels = {}
-    for figure in figures:
-        looks = {name: figure.looks[name] for name in figure.list_names()}
-        for i, panel in enumerate(figure.panels):
-            chart, rows = draw_for_page(panel, looks)
-            place = charts.setdefault(chart, len(charts))
-            panels[f"{figure.name}-{i}"] = {"chart": place, "rows": rows, "names": list(looks)}
-    known = {"charts": [compile_chart(chart) for chart in charts], "panels": panels}
-    return json.dumps(known, separators=(",", ":")).replace("<", "\\u003c")
+def _embed_choices(content: Page, parts: Any, fragments: Fragments) -> dict[str, dict[str, int]]:
+    """Return by rule, criterion and baseline which fragment stands in which part of the page."""
+    choices, sections = {}, {id(s): s for made in content.choices.values() for s in made.sections}
+    known = {key: fragments.add(str(parts.section(s))) for key, s in sections.items()}
+    nothing = fragments.add("")
+    for key, made in content.choices.items():
+        placed = {s.name: known[id(s)] for s in made.sections}
+        choices["\n".join(key)] = {
+            "lead": fragments.add(str(escape(made.lead))), "answers": fragments.add(str(parts.answers(made.answers))),
+            **{name: placed.get(name, nothing) for name in CHANGING},
+        }  # fmt: skip
+    return choices
 
 
 def _mark_code(text: str) -> Markup:

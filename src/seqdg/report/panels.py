@@ -1,13 +1,13 @@
-"""What the figures of a report show, as data: rows with error bars, curves, clouds and named points.
-
-Nothing here draws: `report/charts.py` makes charts of panels, and a report of tables needs no charts.
-"""
+"""What the figures of a report show, as data: rows with error bars, curves, clouds and points; `charts.py` draws it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+Values = dict[str, Any]
 
 
 def format_number(value: float) -> str:
@@ -40,6 +40,10 @@ class Rows:
     def list_names(self) -> list[str]:
         return [row.look or row.label for row in self.rows]
 
+    def list_values(self) -> list[Values]:
+        """Return what a chart draws, a dictionary for each mark; `look` is whose style it has."""
+        return [{**vars(row), "look": row.look or row.label} for row in self.rows]
+
     def say(self) -> str:
         """Say what it shows to readers who cannot see it."""
         values = [f"{r.label} {r.note or 'no value' if r.value is None else format_number(r.value)}" for r in self.rows]
@@ -70,6 +74,14 @@ class Lines:
     def list_names(self) -> list[str]:
         return [s.name for s in self.series]
 
+    def list_values(self) -> list[Values]:
+        values: list[Values] = []
+        for s in self.series:
+            finite = [False, *map(math.isfinite, s.ys), False]
+            for i, (x, y) in enumerate(zip(s.xs, s.ys, strict=True)):
+                values.append({"i": i, "look": s.name, "x": x, "y": y, "alone": not (finite[i] or finite[i + 2])})
+        return values
+
     def say(self) -> str:
         ends = [(s.name, s.ys[-1]) for s in self.series if len(s.ys) and math.isfinite(s.ys[-1])]
         last = ", ".join(f"{name} ends at {format_number(y)}" for name, y in ends)
@@ -88,9 +100,11 @@ class Cloud:
     def list_names(self) -> list[str]:
         return list(self.groups)
 
+    def list_values(self) -> list[Values]:
+        return [{"look": group, "x": x, "y": y} for (x, y), group in zip(self.points, self.groups, strict=True)]
+
     def say(self) -> str:
-        text = f"{self.heading}: {len(self.points)} points in {len(set(self.groups))} classes. {self.below}"
-        return text.strip()
+        return f"{self.heading}: {len(self.points)} points in {len(set(self.groups))} classes. {self.below}".strip()
 
 
 @dataclass(frozen=True)
@@ -115,6 +129,9 @@ class Points:
 
     def list_names(self) -> list[str]:
         return [p.look or p.name for p in self.points]
+
+    def list_values(self) -> list[Values]:
+        return [{**vars(point), "look": point.look or point.name} for point in self.points]
 
     def say(self) -> str:
         words = ", ".join(f"{p.name} {format_number(p.x)} and {format_number(p.y)}" for p in self.points)

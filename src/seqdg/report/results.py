@@ -141,17 +141,21 @@ class Results:
         select: str = "source-val",
         criterion: str | None = None,
         baseline: str | None = None,
+        version: str = "",
     ) -> Path:
         """Write the report, one HTML page that needs no network, and return its path.
 
         out: a file, or a directory for report.html. Without it the page lies beside the records.
+        select, criterion, baseline: what the page shows at first; others can be chosen on it.
+        version: of a page that is written again and again, see `seqdg.report.watch`.
         """
         path = Path(out) if out is not None else self.path.parent if self.path.is_file() else self.path
         if path.suffix != ".html" or path.is_dir():
             path /= "report.html"
         from seqdg.report.page import render_page  # it and its figures are imported when a report is made
 
-        page = render_page(self.page(select, criterion, baseline))
+        with pause_garbage_collection():
+            page = render_page(self.page(select, criterion, baseline, every_choice=True), version)
         try:
             path.write_text(page, encoding="utf-8")
         except OSError as error:
@@ -159,11 +163,22 @@ class Results:
             raise UsageError(text) from None
         return path
 
-    def page(self, select: str = "source-val", criterion: str | None = None, baseline: str | None = None) -> Page:
-        """Return the contents of the report: its sections, tables and figures."""
+    def page(
+        self,
+        select: str = "source-val",
+        criterion: str | None = None,
+        baseline: str | None = None,
+        every_choice: bool = False,
+    ) -> Page:
+        """Return the contents of the report: its sections, tables and figures; with those of every other choice."""
         from seqdg.report.page import build_page
 
-        return build_page(read_contents(self._source), select, self._choose(criterion), baseline)
+        return build_page(read_contents(self._source), select, self._choose(criterion), baseline, every_choice)
+
+    def describe_progress(self) -> str:
+        """`12 done, 1 failed`"""
+        statuses = Counter(self._list_statuses())
+        return ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())) or "no trial yet"
 
     def _choose(self, criterion: str | None) -> str:
         """Return the criterion, or accuracy, or the RMSE of numbers, where none is named."""
@@ -174,9 +189,7 @@ class Results:
         self._source.close()
 
     def __repr__(self) -> str:
-        statuses = Counter(self._list_statuses())
-        counts = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
-        return f"<Results of {self.benchmark} in {self.path}: {counts or 'no trial yet'}>"
+        return f"<Results of {self.benchmark} in {self.path}: {self.describe_progress()}>"
 
     def _list_statuses(self) -> list[str]:
         statuses = self._source.statuses()

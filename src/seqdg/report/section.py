@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from seqdg.report.charts import Figure
+from seqdg.report.theme import Looks
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class Table:
     caption: str
     head: Sequence[str]
     rows: Sequence[tuple[str, Sequence[str]]]
+    tips: Mapping[tuple[str, int], str] = field(default_factory=dict)  # by row and cell, what more there is to say
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,30 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """What of the page depends on the rule, the criterion and the baseline."""
+
+    lead: str
+    answers: Sequence[tuple[str, str]]
+    sections: Sequence[Section]
+
+
+@dataclass(frozen=True)
 class Page:
-    """The contents of the HTML page; its figures can also be written as files."""
+    """The contents of the HTML page; its figures can also be written as files.
+
+    choices: by rule, criterion and baseline, what the page shows when that is chosen; `chosen` is shown at first.
+    names: the algorithms that can be followed.
+    """
 
     title: str
     lead: str
     answers: Sequence[tuple[str, str]] = ()
     warnings: Sequence[str] = ()
     sections: Sequence[Section] = field(default=())
+    names: Looks = field(default_factory=dict)
+    chosen: tuple[str, str, str] = ("", "", "")
+    choices: Mapping[tuple[str, str, str], Parts] = field(default_factory=dict)
 
     @property
     def figures(self) -> list[Figure]:

@@ -63,14 +63,23 @@ def compare_pairs(
     outcomes: Sequence[Outcome], baseline: str, factor: float = 100.0, higher: bool = True
 ) -> list[PairedDifference]:
     """Compare every other algorithm of the run with the baseline; correct all p-values by Holm's method."""
+    return compare_with_each(outcomes, [baseline], factor, higher)[baseline]
+
+
+def compare_with_each(
+    outcomes: Sequence[Outcome], baselines: Sequence[str], factor: float = 100.0, higher: bool = True
+) -> dict[str, list[PairedDifference]]:
+    """Compare with every one of the baselines, as `compare_pairs` does with one; all are tested at once."""
     names = list(dict.fromkeys(o.algorithm for o in outcomes))
-    if baseline not in names:
-        raise unknown("algorithm in this run to take as the baseline", baseline, names)
+    if lacking := [name for name in baselines if name not in names]:
+        raise unknown("algorithm in this run to take as the baseline", lacking[0], names)
     values = {name: {(o.held_out, o.seed): o.value for o in outcomes if o.algorithm == name} for name in names}
     places = list(dict.fromkeys((o.held_out, o.seed) for o in outcomes))
-    return _correct(
-        [_compare_with(name, baseline, values, places, factor, higher) for name in names if name != baseline]
-    )
+    pairs = [(name, baseline) for baseline in baselines for name in names if name != baseline]
+    compared = [_compare_with(name, baseline, values, places, factor, higher) for name, baseline in pairs]
+    chances = iter(sign_flip_tests([differences for _, differences in compared if differences]))
+    tested = [replace(x, p=next(chances)) if differences else x for x, differences in compared]
+    return {baseline: _correct([x for x in tested if x.baseline == baseline]) for baseline in baselines}
 
 
 def _compare_with(
@@ -80,12 +89,13 @@ def _compare_with(
     places: Sequence[tuple[str, int]],
     factor: float,
     higher: bool,
-) -> PairedDifference:
+) -> tuple[PairedDifference, list[float]]:
+    """Return the comparison, not tested yet, and the differences to test."""
     both = {place: (values[name].get(place), values[baseline].get(place)) for place in places}
     gaps = {place: factor * (a - b) for place, (a, b) in both.items() if is_known(a) and is_known(b)}
     differences, by_domain = list(gaps.values()), _average_by_domain(gaps)
     low, high = estimate_interval(differences)
-    return PairedDifference(
+    compared = PairedDifference(
         algorithm=name,
         baseline=baseline,
         pairs=len(differences),
@@ -94,12 +104,13 @@ def _compare_with(
         difference=fmean(differences) if differences else None,
         low=low,
         high=high,
-        p=sign_flip_test(differences) if differences else None,
+        p=None,
         p_holm=None,
         higher=higher,
         better_on=sum((gap > 0) if higher else (gap < 0) for gap in by_domain),
         domains=len(by_domain),
     )
+    return compared, differences
 
 
 def _average_by_domain(gaps: Mapping[tuple[str, int], float]) -> list[float]:
@@ -131,19 +142,29 @@ def sign_flip_test(differences: Sequence[float], seed: int = 0) -> float:
     It is the share of sign patterns whose sum is at least as far from 0 as the observed one, among all patterns where
     there are few, else among random ones and the observed one.
     """
+    return sign_flip_tests([differences], seed)[0]
+
+
+def sign_flip_tests(samples: Sequence[Sequence[float]], seed: int = 0) -> list[float]:
+    """Return p of each sample by `sign_flip_test`; those of the same size share their random signs."""
     import numpy as np
 
-    d = np.asarray(differences, dtype=np.float64)
-    observed = abs(d.sum())
-    least = observed - 1e-9 * np.abs(d).sum()  # rounding must not break ties
-    if len(d) <= EXACT:
-        return float((np.abs(_sum_all_signs(d)) >= least).mean())
-    generator = np.random.Generator(np.random.Philox(seed))
-    hits = 0
-    for _ in range(10):
-        signs = generator.integers(0, 2, size=(DRAWS // 10, len(d))) * 2 - 1
-        hits += int((np.abs(signs @ d) >= least).sum())
-    return (hits + 1) / (DRAWS + 1)
+    found: dict[int, float] = {}
+    for size in dict.fromkeys(map(len, samples)):
+        places = [i for i, sample in enumerate(samples) if len(sample) == size]
+        d = np.array([samples[i] for i in places], dtype=np.float64).T  # (pair, sample)
+        least = np.abs(d.sum(0)) - 1e-9 * np.abs(d).sum(0)  # rounding must not break ties
+        if size <= EXACT:
+            chances = [float((np.abs(_sum_all_signs(x)) >= bound).mean()) for x, bound in zip(d.T, least, strict=True)]
+        else:
+            generator = np.random.Generator(np.random.Philox(seed))
+            hits = np.zeros(len(places))
+            for _ in range(10):
+                signs = generator.integers(0, 2, size=(DRAWS // 10, size)) * 2.0 - 1.0
+                hits += (np.abs(signs @ d) >= least).sum(0)
+            chances = [float(h + 1) / (DRAWS + 1) for h in hits]
+        found.update(zip(places, chances, strict=True))
+    return [found[i] for i in range(len(samples))]
 
 
 def _sum_all_signs(d: NDArray[np.float64]) -> NDArray[np.float64]:
