@@ -77,7 +77,8 @@ def choose(opened, name: str, value: str) -> None:
 def cells(opened) -> dict[str, str]:
     """Of the table of results: by algorithm, what its row says."""
     rows = opened.execute_script(
-        "return [...document.querySelector('#results tbody').rows].map(r => [...r.cells].map(c => c.textContent.trim()))"
+        "const rows = [...document.querySelector('#results tbody').rows];"
+        "return rows.map(r => [...r.cells].map(c => c.textContent.trim()))"
     )
     return {name: " | ".join(said).replace(" (best)", "") for name, *said in rows}
 
@@ -190,7 +191,10 @@ def test_every_control_works_by_keyboard_alone(opened):
     assert opened.execute_script("return document.activeElement.cellIndex") == was + 1
     tab_to(opened, "e.matches('#results [data-save=csv]')")
     tab_to(opened, "e.matches('#training .chart')")
-    ends = "return [...document.activeElement.querySelectorAll('.role-axis-label text')].map(t => t.textContent).sort().join(' ')"
+    ends = (
+        "const labels = [...document.activeElement.querySelectorAll('.role-axis-label text')];"
+        "return labels.map(t => t.textContent).sort().join(' ')"
+    )
     whole = opened.execute_script(ends)
     press(opened, "+")
     wait_until(opened, f"const now = (() => {{ {ends} }})(); return now !== {json.dumps(whole)}")
