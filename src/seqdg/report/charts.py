@@ -26,7 +26,7 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first comes with v
 WIDTH, HEIGHT, ROW, CLOUD = 250, 170, 22, 200  # pixels, without axes
 PAGE = {role: f"var(--{role})" for role in LIGHT}
 PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-FADED = 0.12  # opacity of what is not followed
+FADED = 0.2  # opacity of what is not followed
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,8 @@ def render_figure(figure: Figure, kind: str = "svg") -> bytes:
     if kind == "svg":
         numbers: dict[str, str] = {}  # Vega goes on counting from file to file; the same figure gives the same file
         number = lambda found: found[1] + numbers.setdefault(found[2], f"part{len(numbers)}")  # noqa: E731
-        return (
-            re.sub(r'(id="|url\(#|role-mark )(clip\d+|view_\w+)', number, vl_convert.vegalite_to_svg(spec)) + "\n"
-        ).encode()
+        svg = re.sub(r'(id="|url\(#|role-mark )(clip\d+|view_\w+)', number, vl_convert.vegalite_to_svg(spec))
+        return f"{svg}\n".encode()
     return bytes(vl_convert.vegalite_to_pdf(spec) if kind == "pdf" else vl_convert.vegalite_to_png(spec, scale=2))
 
 

@@ -75,12 +75,11 @@ class Lines:
         return [s.name for s in self.series]
 
     def list_values(self) -> list[Values]:
-        values: list[Values] = []
-        for s in self.series:
-            finite = [False, *map(math.isfinite, s.ys), False]
-            for i, (x, y) in enumerate(zip(s.xs, s.ys, strict=True)):
-                values.append({"i": i, "look": s.name, "x": x, "y": y, "alone": not (finite[i] or finite[i + 2])})
-        return values
+        finite = {s.name: [False, *map(math.isfinite, s.ys), False] for s in self.series}
+        return [
+            {"i": i, "look": s.name, "x": x, "y": y, "alone": not (finite[s.name][i] or finite[s.name][i + 2])}
+            for s in self.series for i, (x, y) in enumerate(zip(s.xs, s.ys, strict=True))
+        ]  # fmt: skip
 
     def say(self) -> str:
         ends = [(s.name, s.ys[-1]) for s in self.series if len(s.ys) and math.isfinite(s.ys[-1])]
