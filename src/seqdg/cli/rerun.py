@@ -117,7 +117,7 @@ def _format_repeats(repeats: Sequence[Repeat]) -> str:
         r, numbers = c.recorded, []
         for step in (c.step, c.last):
             numbers += [_format_accuracy(c.accuracy(record, step)) for record in (r, c.again)]
-        same = "same" if c.same_weights else "differ"
+        same = "not kept" if not r.weights else "same" if c.same_weights else "differ"
         verdict = "agrees" if c.agrees else "DIFFERS"
         lines.append([r.key, r.algorithm, ",".join(r.held_out), str(r.seed), str(c.step), *numbers, same, verdict])
     agree = sum(c.agrees for c in repeats)
