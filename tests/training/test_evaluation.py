@@ -13,9 +13,10 @@ from seqdg.algorithms.agg import AGG
 from seqdg.data import Dataset
 from seqdg.nets import Net
 from seqdg.training.inputs import Inputs
+from seqdg.training.measuring import measure_predictions
 from seqdg.training.metrics import Groups, compute_metrics
 from seqdg.training.protocol import Protocol, split_rows
-from seqdg.training.run_stack import DomainPredictions, evaluate_stack, measure_predictions
+from seqdg.training.run_stack import DomainPredictions, evaluate_stack
 from seqdg.training.stack import Job, Stack
 
 

@@ -30,10 +30,11 @@ from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.select import average_finite
 from seqdg.training.evaluated import mark_fifth
 from seqdg.training.loss import RowWeighted, WeightedCrossEntropy
+from seqdg.training.measuring import measure_predictions
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import list_sources, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
-from seqdg.training.run_stack import Keep, keep_step, measure_predictions
+from seqdg.training.run_stack import Keep, keep_step
 from seqdg.training.stack import View
 
 Arrays = NDArray[Any]

@@ -36,9 +36,10 @@ from seqdg.results.record import DIVERGED, DONE, Evaluation, Record, make_key
 from seqdg.results.run import find_usual
 from seqdg.results.select import average_finite
 from seqdg.results.store import Store
+from seqdg.training.measuring import measure_predictions
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.provenance import find_commit, list_versions, name_device
-from seqdg.training.run_stack import Keep, hash_weights, measure_predictions, predict_domains
+from seqdg.training.run_stack import Keep, hash_weights, predict_domains
 from seqdg.training.stack import Stack
 
 KINDS = {"uniform": "soup", "greedy": "greedy-soup", "ensemble": "ensemble"}  # and what follows an algorithm's name

@@ -28,6 +28,7 @@ from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.training.checkpoint import name_checkpoint, place_tensor, read_header
 from seqdg.training.evaluated import mark_fifth
 from seqdg.training.inputs import Inputs
+from seqdg.training.measuring import measure_predictions
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import Split, list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
@@ -35,7 +36,6 @@ from seqdg.training.run_stack import (
     Keep,
     hash_weights,
     keep_step,
-    measure_predictions,
     thin_curve,
 )
 from seqdg.training.sampler import Sampler
