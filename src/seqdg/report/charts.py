@@ -101,7 +101,7 @@ def render_figure(figure: Figure, kind: str = "svg") -> bytes:
     if kind == "svg":
         numbers: dict[str, str] = {}  # Vega goes on counting from file to file; the same figure gives the same file
         number = lambda found: found[1] + numbers.setdefault(found[2], f"part{len(numbers)}")  # noqa: E731
-        svg = re.sub(r'(id="|url\(#|role-mark )(clip\d+|view_\w+)', number, vl_convert.vegalite_to_svg(spec))
+        svg = re.sub(r'(id="|url\(#|role-(?:mark|scope) )(clip\d+|view_\w+)', number, vl_convert.vegalite_to_svg(spec))
         return f"{svg}\n".encode()
     return bytes(vl_convert.vegalite_to_pdf(spec) if kind == "pdf" else vl_convert.vegalite_to_png(spec, scale=2))
 
