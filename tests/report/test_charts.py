@@ -82,7 +82,10 @@ def test_curves_are_drawn_in_their_order_between_marked_places():
     encoding = line["encoding"]
     assert (encoding["x"]["title"], encoding["y"]["title"], encoding["order"]["field"]) == ("step", "loss", "i")
     assert encoding["y"]["scale"]["zero"] is False
-    assert [w["mark"]["text"] for w in layers(drawn, "text")] == ["chance", "here"]
+    assert [(w["mark"]["text"], w["mark"]["clip"]) for w in layers(drawn, "text")] == [
+        ("chance", False),
+        ("here", False),
+    ]
     level, upright = layers(drawn, "rule")
     assert (level["encoding"]["y"]["datum"], upright["encoding"]["x"]["datum"]) == (2.0, 10)
     assert {p["name"]: p["bind"] for p in drawn["params"]} == {"follow": "legend", "zoom0": "scales"}

@@ -217,7 +217,7 @@ class Marks:
         nothing = self.alt.Chart(self.alt.Data(values=[{}]))
         rule = nothing.mark_rule(strokeDash=[4, 3], color=self.colors["rule"]).encode(**place)
         beside = {"baseline": "bottom", "y": -3} if axis == "x" else {"align": "left", "x": "width", "dx": 4}
-        return [rule, nothing.mark_text(text=word, **beside).encode(**place)] if word else [rule]
+        return [rule, nothing.mark_text(text=word, clip=False, **beside).encode(**place)] if word else [rule]
 
 
 def list_rows(panel: Panel) -> list[Values]:
