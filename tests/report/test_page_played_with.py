@@ -139,7 +139,11 @@ def test_tables_are_sorted_by_any_column_and_back(opened):
 def test_a_cell_says_its_trials_when_pointed_at(opened):
     from selenium.webdriver.common.action_chains import ActionChains
 
-    ActionChains(opened).move_to_element(find(opened, "#results tr[data-of=dann] td:nth-child(3)")).perform()
+    cell = find(opened, "#results tr[data-of=dann] td:nth-child(3)")
+    opened.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", cell)
+    opened.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 100))")  # scrolling hides it
+    ActionChains(opened).move_to_element(cell).perform()
+    wait_until(opened, "return !document.getElementById('tip').hidden")
     said = find(opened, "#tip").text
     assert "0: 55.0" in said
     assert "2: diverged" in said
