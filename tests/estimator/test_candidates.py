@@ -154,7 +154,7 @@ def test_what_is_no_candidate_is_refused_in_a_sentence():
             compare(candidate)
     with pytest.raises(UsageError, match="candidates is 'agg', but it must be a list"):
         seqdg.compare(*make_rows(), "agg")
-    with pytest.raises(UsageError, match="LogisticRegression is an object that was given: set C on the object itself"):
+    with pytest.raises(UsageError, match="LogisticRegression is an object of your own: set C on the object itself"):
         compare(LogisticRegression(), settings={"LogisticRegression": {"C": 3.0}})
 
 

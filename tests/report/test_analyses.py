@@ -64,7 +64,17 @@ def added(tmp_path, monkeypatch):
 
 
 def test_one_new_file_adds_an_analysis(added, payloads):
-    assert list_analyses() == ("invariance", "tsne", "similarity", "ranks", "mine", "alignment", "ensemble", "cost")
+    assert list_analyses() == (
+        "invariance",
+        "tsne",
+        "similarity",
+        "ranks",
+        "mine",
+        "alignment",
+        "line",
+        "ensemble",
+        "cost",
+    )
     payload = {**payloads["cost"], "numbers": find_analysis("mine").compute(None)}
     (section,) = show_analyses([Analysis("mine", 1.0, payload)])
     assert section.text == ["Held out: V. 3 seeds, 100 steps.", "42"]

@@ -160,7 +160,7 @@ def test_the_report_that_the_commands_make_with_every_analysis_shows_well(
     rows = store.analyses("tsne")[0].payload["numbers"]["labels"]
     store.close()
     marks = {f.name: [count_marks(p) for p in f.panels] for f in made.figures}
-    assert len(marks) == 4 + 8  # of the run; of the analyses, two of them of ranks
+    assert len(marks) == 4 + 9  # of the run; of the analyses, two of them of ranks
     assert marks["tsne"] == [(len(rows), 0)] * 4  # raw data and three algorithms
     assert [curves for _, curves in marks["curves"]] == [2, 2, 2]
     assert len(marks["domains"]) == domains + 1  # and their average

@@ -337,8 +337,17 @@ def mix_run(
 
 def _list_trained(records: Sequence[Record], names: Mapping[str, str]) -> list[Record]:
     """Return the records of algorithms, which have weights; not those of other learners."""
-    stacks = {a: find_learner(names.get(a, a)) is STACK for a in {r.algorithm for r in records if not r.members}}
+    stacks = {a: _is_of_stack(names.get(a, a)) for a in {r.algorithm for r in records if not r.members}}
     return [r for r in records if stacks.get(r.algorithm, False)]
+
+
+def _is_of_stack(name: str) -> bool:
+    """Whether it is an algorithm, and no other learner; what is not registered here is, and `_leave_out_foreign` says
+    so."""
+    try:
+        return find_learner(name) is STACK
+    except UsageError:
+        return True
 
 
 def _leave_out_foreign(records: Sequence[Record], say: Callable[[str], None]) -> list[Record]:

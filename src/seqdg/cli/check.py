@@ -86,7 +86,7 @@ def check(
     with count_files("reading images") as progress:
         outcome = check_dataset(spec, data, allow_partial, progress, chosen.held_out_in_turn)
     split = _describe_split(chosen, data, allow_partial) if outcome.ok else ""
-    if not split:  # every domain is held out in turn
+    if outcome.ok and not split:  # every domain is held out in turn
         _check_domains_per_step(chosen, len(outcome.domains) - 1)
     typer.echo(split + outcome.format())
     if not outcome.ok:

@@ -41,7 +41,7 @@ def read_weights(sample_weight: Any, names: Sequence[str], domain: NDArray[np.in
     without = [name for i, name in enumerate(names) if not weight[domain == i].sum() > 0]
     if without:
         raise UsageError(
-            f"Every row of {list_some(without)} has the weight 0: leave its rows out, or give some of them a weight."
+            f"Every row of {list_some(without)} has weight zero: leave its rows out, or give some of them a weight."
         )
     return None if len(np.unique(weight)) == 1 else weight
 
