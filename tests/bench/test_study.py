@@ -291,3 +291,33 @@ def test_a_prepared_table_is_the_same_data_set(tmp_path, shared_data):
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UsageError, match="damaged"):
         RowsOnDisk("wisdm", benchmark.data, tmp_path).load()
+
+
+def test_a_group_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    """Training ends in a checkpoint when it is interrupted. The group goes on from there, to the same accuracies."""
+    file = tmp_path / "study.toml"
+    file.write_text(TEXT.replace("steps = 18", "steps = 27"))
+    study = load_study(file)
+    part = next(part for part in study.parts if part.name == "more/momentum")
+    whole = tmp_path / "whole"
+    assert run_study(study, [part], StudyWhere(whole, device="cpu", workers=0)) == []
+
+    steps: list[int] = []
+
+    def count(group, step):
+        steps.append(step)
+        if cut and step:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("seqdg.bench.progress.Progress.note_step", lambda self, group, step: count(group, step))
+    runs, cut = tmp_path / "runs", True
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, [part], StudyWhere(runs, device="cpu", workers=0))
+    where_it_stopped = steps[-1]
+    assert list((runs / part.name / "checkpoints").iterdir())
+    steps.clear()
+    cut = False
+    assert run_study(study, [part], StudyWhere(runs, device="cpu", workers=0)) == []
+    assert next(step for step in steps if step) > where_it_stopped  # groups have the same order
+    assert not list((runs / part.name / "checkpoints").iterdir())
+    assert {r.key: r.history for r in read(runs, part.name)} == {r.key: r.history for r in read(whole, part.name)}

@@ -16,10 +16,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from seqdg.base.errors import UsageError
+from seqdg.base.files import Folder
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.bench.console import count_files, show_progress
 from seqdg.bench.contract import Candidate
-from seqdg.bench.execute import execute
+from seqdg.bench.execute import execute, remove_checkpoints
 from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.plan import choose_compiled, plan_trials
@@ -40,6 +41,7 @@ from seqdg.results.study.outcomes import CRITERION, make_lean
 from seqdg.training.run_stack import Keep
 
 TOGETHER = 512  # trials of small nets in a stack, at most
+CHECKPOINT = 60.0  # seconds between checkpoints of a group; workers that are sent away write one, too
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,10 @@ class PartRunner:
             return []
         clock.start_group()
         sink = Routed(stores, {e.trial.key: e.folder for e in entries}, clock)
-        session = Session(task, self.device, Keep(digests=False, criteria=(CRITERION,)))
+        files = Folder((self.where.out / self.part.name).resolve())
+        remove_checkpoints(files, finished)
+        keep = Keep(files=files, checkpoint=CHECKPOINT, digests=False, criteria=(CRITERION,))
+        session = Session(task, self.device, keep)
         with show_progress(self.part.name) as show:
             return execute(planned, session, executor, sink, show=show)
 
