@@ -321,3 +321,29 @@ def test_a_group_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path, monkey
     assert next(step for step in steps if step) > where_it_stopped  # groups have the same order
     assert not list((runs / part.name / "checkpoints").iterdir())
     assert {r.key: r.history for r in read(runs, part.name)} == {r.key: r.history for r in read(whole, part.name)}
+
+
+def test_trainings_that_do_not_stack_run_seed_by_seed(tmp_path, monkeypatch):
+    """A part that is cut short has whole seeds of all its algorithms, not all seeds of the first."""
+    monkeypatch.setattr("seqdg.bench.plan.count_together", lambda *args: 1)
+    file = tmp_path / "study.toml"
+    file.write_text(TEXT)
+    study = load_study(file)
+    part = next(part for part in study.parts if part.name == "more/momentum")
+    assert run_study(study, [part], StudyWhere(tmp_path / "runs", device="cpu", workers=0)) == []
+    in_order = sorted(read(tmp_path / "runs", part.name), key=lambda r: r.finished)
+    seeds = [r.seed for r in in_order]
+    assert seeds == sorted(seeds)
+    assert {r.algorithm for r in in_order[: len(seeds) // 2]} == {r.algorithm for r in in_order}
+
+
+def test_workers_stop_when_the_minutes_are_over_and_their_groups_go_on_later(tmp_path, monkeypatch):
+    """Also in the middle of a group: it is there that a worker's time ends."""
+    monkeypatch.setattr("seqdg.bench.execute.NOTED", 0.0)
+    file = tmp_path / "study.toml"
+    file.write_text(TEXT.replace("steps = 18", "steps = 900"))
+    study = load_study(file)
+    part = next(part for part in study.parts if part.name == "more/momentum")
+    with pytest.raises(OutOfTime):
+        run_study(study, [part], StudyWhere(tmp_path / "runs", device="cpu", workers=2, minutes=1e-6))
+    assert read(tmp_path / "runs", part.name) == []

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -61,23 +61,36 @@ class StudyWhere:
 
 @dataclass
 class Clock:
-    """The time that is left. It allows for as long as the longest group took."""
+    """The time that is left.
+
+    Groups in this process end before it is over: it allows for as long as the longest took. Workers stop when it is
+    over, and their groups go on from a checkpoint.
+    """
 
     minutes: float
+    slots: int = 1  # groups that run side by side
     began: float = field(default_factory=time.monotonic)
     last: float = field(default_factory=time.monotonic)
     longest: float = 0.0
 
-    def check(self) -> None:
+    def check_after_group(self) -> None:
         """Raise `OutOfTime` where another group may not end in time."""
         now = time.monotonic()
         self.longest, self.last = max(self.longest, now - self.last), now
-        if now + self.longest - self.began > 60 * self.minutes:
-            raise OutOfTime
+        self._check(now + self.longest if self.slots == 1 else now)
+
+    def check_meanwhile(self) -> None:
+        """Raise `OutOfTime` where the time of workers is over."""
+        if self.slots > 1:
+            self._check(time.monotonic())
 
     def start_group(self) -> None:
         """Count from now: what came before was no group."""
         self.last = time.monotonic()
+
+    def _check(self, then: float) -> None:
+        if then - self.began > 60 * self.minutes:
+            raise OutOfTime
 
 
 class OutOfTime(Exception):
@@ -87,7 +100,7 @@ class OutOfTime(Exception):
 def run_study(study: Study, parts: Sequence[Part], where: StudyWhere) -> list[Record]:
     """Run what is missing of these parts; return the records that failed. `OutOfTime` says that not all was run."""
     executor, device = choose_executor(ExecutorChoice(workers=where.workers), where.device)
-    clock = Clock(where.minutes)
+    clock = Clock(where.minutes, executor.slots)
     failed: list[Record] = []
     for part in parts:
         directory = where.out / part.name
@@ -166,7 +179,9 @@ class PartRunner:
             return []
         finished = {key for store in stores.values() for key in store.finished()}
         planned = plan_trials(task, [e.trial for e in entries], net, self.device, finished, most=TOGETHER)
-        planned = choose_compiled(planned, self.device)
+        order = {trial.key: i for i, trial in enumerate(planned.trials)}  # seed by seed; groups come by algorithm
+        missing = sorted(planned.missing, key=lambda group: order[group.trials[0].key])
+        planned = choose_compiled(replace(planned, missing=tuple(missing)), self.device)
         left = sum(len(g.trainings) for g in planned.missing)
         total = sum(len(g.trainings) for g in planned.groups)
         what = "search" if entries[0].folder == SEARCH else "trials"
@@ -199,6 +214,7 @@ class Routed:
 
     def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
         next(iter(self.stores.values())).note(run, running)
+        self.clock.check_meanwhile()
 
     def add(self, records: Iterable[Record], group: str = "") -> None:
         by_folder: dict[str, list[Record]] = {}
@@ -206,7 +222,7 @@ class Routed:
             by_folder.setdefault(self.folders[record.key], []).append(make_lean(record))
         for folder, some in by_folder.items():
             self.stores[folder].add(some, group)
-        self.clock.check()
+        self.clock.check_after_group()
 
 
 def prepare_data(parts: Sequence[Part], data: Path | None, folder: Path) -> Iterator[Path]:
