@@ -216,6 +216,18 @@ def test_what_was_chosen_outlives_a_reload(opened):
     assert find(opened, ".bar button.follow[data-name=dann]").get_attribute("aria-pressed") == "true"
 
 
+def test_the_name_of_a_row_stands_level_with_its_numbers_and_below_its_heading(opened):
+    edges = opened.execute_script("""
+        const box = (cell) => { const text = document.createRange(); text.selectNodeContents(cell);
+          const { left, bottom } = [...text.getClientRects()].pop(); return { left, bottom }; };
+        const head = box(document.querySelector('#results thead th .name'));
+        return [...document.querySelectorAll('#results tbody tr')].map(row =>
+          [box(row.cells[0].querySelector('.name')), box(row.cells[row.cells.length - 1]), head]);""")
+    for name, number, head in edges:
+        assert name["bottom"] == pytest.approx(number["bottom"], abs=1)
+        assert name["left"] == pytest.approx(head["left"], abs=1)
+
+
 def test_controls_have_names_for_screen_readers(opened):
     nameless = opened.execute_script(
         "return [...document.querySelectorAll('button, select, input, [tabindex]')].filter(e => "

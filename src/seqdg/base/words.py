@@ -12,6 +12,17 @@ def list_some(items: Iterable[object], most: int = 8) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def list_numbers(numbers: Iterable[int]) -> str:
+    """`0, 2 to 5, 7, 8`, of numbers in their order"""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][-1] + 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
 def count_things(n: int, what: str) -> str:
     """`1 file`, `3 files`"""
     return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seqdg.base.words import list_some
+from seqdg.base.words import list_numbers, list_some
 from seqdg.results.commands import read_commands
 from seqdg.results.record import DIVERGED, DONE, FAILED, Record
 from seqdg.results.run import Analysis, RecordSource
@@ -76,7 +76,7 @@ def describe_missing(run: RunContents) -> list[str]:
             sentences.append(f"{name}: no result yet ({_count_trials(len(trials))}).")
         elif lacking:
             domains = dict.fromkeys(d for d, _ in lacking)
-            parts = [f"{d} (seed {', '.join(str(s) for e, s in lacking if e == d)})" for d in domains]
+            parts = [f"{d} (seed {list_numbers(s for e, s in lacking if e == d)})" for d in domains]
             sentences.append(f"{name}: {len(lacking)} of {len(trials)} trials are missing: {'; '.join(parts)}.")
     failed = [r for r in run.records if r.status == FAILED]
     if failed:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError
+from seqdg.base.files import replace_file
 from seqdg.report.contents import read_contents
 from seqdg.report.section import Page
 from seqdg.report.sheet import build_sheet, choose_baseline
@@ -157,7 +158,8 @@ class Results:
         with pause_garbage_collection():
             page = render_page(self.page(select, criterion, baseline, every_choice=True), version)
         try:
-            path.write_text(page, encoding="utf-8")
+            with replace_file(path) as file:  # a browser that loads it meanwhile finds a whole one
+                file.write(page.encode())
         except OSError as error:
             text = f"{path} cannot be written: {error.strerror}. Make room for it, or free its name."
             raise UsageError(text) from None

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from seqdg.base.errors import UsageError
 from seqdg.report.results import Results
 from seqdg.results.directory import is_locked
 
@@ -22,29 +23,51 @@ def watch_run(
 ) -> Path:
     """Write the report whenever a trial has finished, until no run writes to the directories, or until Ctrl-C.
 
+    A directory that is not there yet, or whose run has not begun to write, is waited for.
+
     write: writes the page as the version that it is given, and returns its path; the last has none.
     """
-    results, version, path = Results.open(*directories), "", None
+    results, version, path = _wait_for_run(directories, say, pause), "", None
     try:
-        while True:
-            goes_on = any(map(is_locked, directories))
+        while any(map(is_locked, directories)):
             now = results.describe_progress()
             if now != version:
+                results = _open_again(results, directories)
                 path, version = write(results, now), now
                 _note_version(path, version)
                 say(f"{path}  {now}")
-            if not goes_on:
-                break
             time.sleep(pause)
     except KeyboardInterrupt:
         pass
-    finally:
-        path = write(results, "")
-        _note_version(path, "the last")
+    results = _open_again(results, directories)
+    last = write(results, "")
+    results.close()
+    if path is not None:
+        _note_version(last, "the last")
         time.sleep(1.2 * pause)  # pages that are open see it once more
-        _find_note(path).unlink(missing_ok=True)
-        results.close()
-    return path
+        _find_note(last).unlink(missing_ok=True)
+    return last
+
+
+def _wait_for_run(directories: Sequence[Path], say: Callable[[str], None], pause: float) -> Results:
+    """Open the runs when all of them have begun."""
+    has_said = False
+    while True:
+        try:
+            return Results.open(*directories)
+        except UsageError:
+            if not any(is_locked(d) or not d.exists() for d in directories):
+                raise
+        if not has_said:
+            say(f"Waiting for a run to begin in {' and '.join(map(str, directories))}; Ctrl-C ends it.")
+            has_said = True
+        time.sleep(pause)
+
+
+def _open_again(results: Results, directories: Sequence[Path]) -> Results:
+    """Runs side by side name what they share when they are opened, and more may be shared by now."""
+    results.close()
+    return Results.open(*directories)
 
 
 def _find_note(page: Path) -> Path:
