@@ -42,6 +42,15 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
+def published_runs() -> Path:
+    """docs/results, with the records of every trial."""
+    folder = Path(__file__).parents[1] / "docs" / "results"
+    if not list(folder.glob("*/trials.parquet")):
+        pytest.skip("The records of the published runs are not here: the source archive leaves them out.")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def script() -> Callable[[str], ModuleType]:
     """A program of scripts/, by its name, as a module."""
 

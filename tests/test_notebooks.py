@@ -56,9 +56,9 @@ def test_the_algorithm_of_the_notebook_becomes_agg_where_its_tilt_is_small(capsy
 
 @pytest.mark.soak
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_every_cell_of_a_notebook_runs(path: Path, tmp_path: Path) -> None:
+def test_every_cell_of_a_notebook_runs(path: Path, tmp_path: Path, published_runs: Path) -> None:
     pytest.importorskip("altair", reason="The figures of the notebooks are Altair's.")
-    code = "\n".join(list_code(path)).replace('"../results/', f'"{ROOT}/docs/results/')
+    code = "\n".join(list_code(path)).replace('"../results/', f'"{published_runs}/')
     places = {**os.environ, "PYTHONPATH": str(Path(seqdg.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=places, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()

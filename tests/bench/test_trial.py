@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +17,6 @@ from seqdg.results.archive.reading import open_run
 from seqdg.results.record import make_key
 from seqdg.results.versions import VERSION
 from seqdg.training.protocol import Protocol
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -201,8 +198,8 @@ def test_a_setting_that_an_algorithm_gets_moves_no_key_while_it_is_as_before(nam
     assert sorted(describe_settings(restore_settings(build(name), {}))) == names.split()
 
 
-def test_what_0_1_described_is_described_alike_but_for_its_version():
-    for run in sorted((ROOT / "docs" / "results").glob("*/trials.parquet")):
+def test_what_0_1_described_is_described_alike_but_for_its_version(published_runs):
+    for run in sorted(published_runs.glob("*/trials.parquet")):
         records = {r.algorithm: r for r in open_run(run).records("accuracy")}
         for name, record in records.items():
             about = {**record.description, "version": VERSION}

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,6 @@ from seqdg.report.published import find_column, find_wrong_averages, load_minute
 from seqdg.report.sheet import build_sheet
 from seqdg.report.table import render
 from seqdg.results.summary import AVERAGE
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_every_published_average_is_the_mean_of_its_rows_but_for_four_that_the_paper_itself_misprints():
@@ -263,8 +260,8 @@ def test_settings_are_compared_by_what_they_mean(run, name, settings, same):
     assert (f"Settings as in appendix C: {name}." in notes) == same
 
 
-def test_the_published_lite0_run_lists_steps_precision_augmentation_and_every_setting_that_differs():
-    said = seqdg_command("table", ROOT / "docs" / "results" / "pacs-lite0", "--against", "paper").stdout
+def test_the_published_lite0_run_lists_steps_precision_augmentation_and_every_setting_that_differs(published_runs):
+    said = seqdg_command("table", published_runs / "pacs-lite0", "--against", "paper").stdout
     for part in (
         "Net: ResNet-18 from ImageNet weights in the paper, efficientnet-lite0",
         "Steps: 3000 in the paper, 300 here.",

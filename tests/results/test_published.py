@@ -13,11 +13,10 @@ import pytest
 
 from command import seqdg
 from seqdg.results import joined
-from seqdg.results.archive.layout import TRIALS
 from seqdg.results.archive.reading import open_run
 
 ROOT = Path(__file__).parents[2]
-RUNS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "docs" / "results").glob(f"*/{TRIALS}"))
+RUNS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "docs" / "results").glob("*/tables"))
 LARGE = ("office-caltech10", "pacs-features-search")  # searches, with many times the records of the others
 OPENING, CLOSING = "<!-- ", " -->\n\n"
 
@@ -59,6 +58,7 @@ def stale_files(directory: Path, publish: ModuleType) -> list[str]:
     return sorted({*wrong, *(there - made.keys())})
 
 
+@pytest.mark.usefixtures("published_runs")
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
 def test_the_first_table_of_a_published_run_is_what_its_command_prints(run, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -66,6 +66,7 @@ def test_the_first_table_of_a_published_run_is_what_its_command_prints(run, monk
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("published_runs")
 @pytest.mark.parametrize(
     "run", [pytest.param(run, id=run.name, marks=pytest.mark.soak if run.name in LARGE else ()) for run in RUNS]
 )
@@ -129,8 +130,7 @@ def test_publishing_again_removes_what_is_no_longer_made(small, publish):
     assert not stale_files(small, publish)
 
 
-def test_the_factorial_on_the_results_page_is_that_of_its_records(script):
+def test_the_factorial_on_the_results_page_is_that_of_its_records(script, published_runs):
     factorial = script("../benchmarks/accuracy/factorial")
-    folder = ROOT / "docs" / "results"
-    runs = (factorial.Results.open(folder / name) for name in ("digits-factorial", "digits-factorial-cosine"))
-    assert factorial.format_tables(factorial.collect_cells(*runs)) in (folder / "README.md").read_text()
+    runs = (factorial.Results.open(published_runs / name) for name in ("digits-factorial", "digits-factorial-cosine"))
+    assert factorial.format_tables(factorial.collect_cells(*runs)) in (published_runs / "README.md").read_text()

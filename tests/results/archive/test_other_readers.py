@@ -57,6 +57,7 @@ def test_it_has_a_row_for_each_trial_and_one_for_each_domain_of_each_evaluation(
 
 
 @pytest.mark.parametrize("text", SNIPPETS, ids=lambda text: text.split()[1])
+@pytest.mark.usefixtures("published_runs")
 def test_what_the_docs_show_runs(text, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     pytest.importorskip(text.split()[1])
@@ -69,9 +70,9 @@ def test_the_docs_show_all_three():
     assert [text.split()[1] for text in SNIPPETS] == ["pandas", "polars", "duckdb"]
 
 
-def test_means_of_a_published_run_by_pandas_are_those_of_its_table():
+def test_means_of_a_published_run_by_pandas_are_those_of_its_table(published_runs):
     pandas = pytest.importorskip("pandas")
-    folder = ROOT / "docs" / "results" / "pacs-lite0"
+    folder = published_runs / "pacs-lite0"
     trials, rows = (pandas.read_parquet(folder / name) for name in (TRIALS, EVALUATIONS))
     last = rows[(rows.part == "held_out") & (rows.step == 300)].merge(trials, on="key")
     means = last.groupby(["domain", "algorithm"]).accuracy.mean()

@@ -196,8 +196,8 @@ def test_of_an_older_record_it_says_what_reproduces_it(records, context, commit,
         pick_records([old], (), 3)
 
 
-def test_a_published_record_of_0_1_names_its_commit():
-    done = seqdg("rerun", "docs/results/pacs-lite0", "--data", ".")
+def test_a_published_record_of_0_1_names_its_commit(published_runs):
+    done = seqdg("rerun", published_runs / "pacs-lite0", "--data", ".")
     assert done.returncode == 2
     assert "commit" in done.stderr
     assert "reproduce" in done.stderr
