@@ -17,7 +17,11 @@ Parts = Annotated[
     str | None, typer.Option(metavar="A,B", help="Parts to run, by name; a set stands for all its parts, and * works.")
 ]
 Minutes = Annotated[
-    float, typer.Option(metavar="N", help="Stop between groups before so many minutes are over. Default: no limit.")
+    float,
+    typer.Option(
+        metavar="N",
+        help="Stop when so many minutes are over, between groups or, with workers, within. Default: no limit.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and what is done.")]
 AnswersOnly = Annotated[bool, typer.Option("--answers", help="Print the answers to the hypotheses.")]
