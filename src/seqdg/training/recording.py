@@ -4,21 +4,23 @@ A step is written with `torch.func`: gradients of gradients of one trial, mapped
 operation of a small net then costs more on its way through these transforms than in itself. They decide nothing that
 depends on numbers, so the operations of one call, written down, are those of every call: the same kernels in the same
 order give the same bits. What is computed twice from the same tensors, as gradients of gradients often do, is computed
-once.
+once. `replay` runs what is written down here.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from seqdg.training.replay import Program, read_form
 
 Tensors = Callable[..., Any]  # from nested tensors to nested tensors
 
@@ -79,11 +81,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, inputs: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.graph, self.constants = Graph(), torch.nn.Module()
+        self.graph, self.constants = Graph(), dict[Node, Tensor]()
         self.nodes = WeakTensorKeyDictionary()  # of tensors that are still in use
         self.known: dict[Hashable, Node] = {}
         for i, tensor in enumerate(inputs):
-            self.nodes[tensor] = self.graph.placeholder(f"input_{i}")
+            self.nodes[tensor] = _describe(self.graph.placeholder(f"input_{i}"), tensor, ())
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -94,20 +96,26 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         inputs, named = pytree.tree_map(self._find, args), pytree.tree_map(self._find, kwargs)
         out = function(*args, **kwargs)
         node = self._write(function, inputs, named)
+        taken = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+        read = [(value, self.nodes[value]) for value in taken]
         if isinstance(out, Tensor):
-            self.nodes[out] = node
+            self.nodes[out] = _describe(node, out, read)
         elif isinstance(out, tuple | list) and all(isinstance(part, Tensor) for part in out):
-            for i, part in enumerate(out):
-                self.nodes[part] = self._write(operator.getitem, (node, i), {})
+            parts = [_describe(self._write(operator.getitem, (node, i), {}), part, read) for i, part in enumerate(out)]
+            bases = {part.meta["base"] for part in parts}
+            if len(bases) > 1:
+                raise NotRecordable(f"{function} returns views and other tensors together")
+            node.meta["base"] = bases.pop() if bases else None
+            self.nodes.update(zip(out, parts, strict=True))
         else:
             raise NotRecordable(f"{function} looks at numbers")
         return out
 
-    def finish(self, results: list[Any]) -> GraphModule:
+    def finish(self, results: list[Any]) -> Program:
         """Return the program from the inputs to these results."""
         self.graph.output(tuple(self._find(value) for value in results))
         self.graph.eliminate_dead_code()
-        return GraphModule(self.constants, self.graph)
+        return Program(self.graph, {n: self.constants[n] for n in self.graph.nodes if n in self.constants})
 
     def _write(self, function: Any, inputs: Any, named: dict[str, Any]) -> Node:
         """Return the operation's node, which is an older one where the same was computed before."""
@@ -121,10 +129,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(value, Tensor):
             return value
         if value not in self.nodes:
-            name = f"constant_{len(self.nodes)}_{len(self.known)}"
-            self.constants.register_buffer(name, value)
-            self.nodes[value] = self.graph.get_attr(name)
+            node = _describe(self.graph.get_attr(f"constant_{len(self.constants)}"), value, ())
+            self.nodes[value], self.constants[node] = node, value
         return self.nodes[value]
+
+
+def _describe(node: Node, value: Tensor, read: Sequence[tuple[Tensor, Node]]) -> Node:
+    """Note how a node's value lies in memory, and in whose, if in that of a tensor that was read."""
+    storage = value.untyped_storage()._cdata
+    node.meta["form"] = read_form(value)
+    node.meta["base"] = next((n for t, n in read if t.untyped_storage()._cdata == storage), None)
+    return node
 
 
 def _make_key(value: Any) -> Hashable:

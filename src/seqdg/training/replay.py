@@ -1,0 +1,273 @@
+"""Runs recorded operations again and again, with as little as possible beside their arithmetic.
+
+Every result lies where it lay at the call before. An operation writes into memory that is kept between calls, and
+takes it over from results whose last reader is through, so that little memory is in use, and stays in the cache. Where
+tensors stay, so do views of them: transpositions and reshapes take no time. What depends on no number of the inputs is
+computed once. What the program returns is new at every call.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Node
+
+aten = torch.ops.aten
+# These depend on the shape of a tensor, not on its numbers.
+SHAPED = {
+    aten.zeros_like.default, aten.ones_like.default, aten.full_like.default,
+    aten.new_zeros.default, aten.new_ones.default, aten.new_full.default,
+}  # fmt: skip
+COPIES = {aten.clone.default, aten._to_copy.default}
+PRODUCTS = {aten.mul.Scalar, aten.mul.Tensor}
+
+Place = tuple[Any, Any]  # a list or dictionary of arguments, and where in it
+
+
+class Form(NamedTuple):
+    """How a tensor lies in memory."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every number has a place of its own, without gaps."""
+        reach = sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
+        return 0 in self.shape or reach + 1 == prod(self.shape)
+
+
+def read_form(tensor: Tensor) -> Form:
+    return Form(tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+class Program:
+    """A graph of operations as a function of its inputs.
+
+    In `meta`, its nodes say what was seen when they were recorded: `form`, of a tensor, and `base`, the node whose
+    memory it shares, None where it has its own. constants: tensors whose numbers may change between calls.
+    """
+
+    def __init__(self, graph: Graph, constants: Mapping[Node, Tensor]) -> None:
+        self.graph, self._constants = graph, constants
+        self._prepared: Prepared | None = None
+
+    def __call__(self, *inputs: Tensor) -> list[Any]:
+        if self._prepared is None or not self._prepared.fits(inputs):
+            self._prepared = _Preparation(self.graph, self._constants, inputs).finish()
+            return list(self._prepared.results)
+        return self._prepared.run(inputs)
+
+
+class Call(NamedTuple):
+    """One operation. takers: places among the arguments of others, and among the results, for what it returns."""
+
+    function: Callable[..., Any]
+    args: list[Any]
+    kwargs: dict[str, Any]
+    takers: list[Place]
+
+    def run(self) -> Any:
+        value = self.function(*self.args, **self.kwargs)
+        for holder, key in self.takers:
+            holder[key] = value
+        return value
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A program in memory of its own, for inputs that lie in memory as the first ones did."""
+
+    inputs: list[Tensor]  # of the last run
+    forms: list[Form]  # of the inputs
+    takers: list[list[Place]]  # of each input
+    views: list[list[Call]]  # of each input: they stay as long as it is the same tensor
+    calls: list[Call]
+    results: list[Any]
+
+    def fits(self, inputs: Sequence[Tensor]) -> bool:
+        pairs = zip(inputs, self.inputs, self.forms, strict=True)
+        return all(new is old or read_form(new) == form for new, old, form in pairs)
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Any]:
+        for i, tensor in enumerate(inputs):
+            if tensor is not self.inputs[i]:
+                self.inputs[i] = tensor
+                for holder, key in self.takers[i]:
+                    holder[key] = tensor
+                for call in self.views[i]:
+                    call.run()
+        for function, args, kwargs, takers in self.calls:
+            value = function(*args, **kwargs)
+            for holder, key in takers:
+                holder[key] = value
+        return list(self.results)
+
+
+# Where the value of a node lies: at the same place in every run; in an input; or elsewhere in every run.
+FIXED, BOUND, NEW = range(3)
+
+
+class _Preparation:
+    """The first run of a program, which chooses how each operation is run from then on."""
+
+    def __init__(self, graph: Graph, constants: Mapping[Node, Tensor], inputs: Sequence[Tensor]) -> None:
+        self.nodes = [n for n in graph.nodes if n.op != "output"]
+        places = [n for n in self.nodes if n.op == "placeholder"]
+        self.value: dict[Node, Any] = {**dict(zip(places, inputs, strict=True)), **constants}
+        self.kind = dict.fromkeys(places, BOUND) | dict.fromkeys(constants, FIXED)
+        self.takers: dict[Node, list[Place]] = {n: [] for n in places}
+        self.views: dict[Node, list[Call]] = {n: [] for n in places}
+        self.calls: list[Call] = []
+        self.results: list[Any] = list(graph.output_node().args[0])  # type: ignore[arg-type]
+        self.once: set[Node] = set()  # depend on no number
+        self.owner: dict[Node, Node] = {}  # in whose memory a node lies
+        self.same: dict[Node, Node] = {}  # nodes whose value is that of another
+        self.memory: dict[Node, Tensor] = {}  # of owners, where others may take it over
+        self.free: dict[tuple[torch.dtype, int], list[Tensor]] = {}
+        self.returned: set[Node] = set()  # owners of the results
+
+    def finish(self) -> Prepared:
+        inputs = {n: self.value[n] for n in self.views}
+        self._find_owners()
+        last = {self.owner[used]: i for i, node in enumerate(self.nodes) for used in node.all_input_nodes}
+        ending: list[list[Node]] = [[] for _ in self.nodes]  # owners whose memory is read for the last time
+        for owner, i in last.items():
+            ending[i].append(owner)
+        for node, over in zip(self.nodes, ending, strict=True):
+            if node.op == "call_function" and node not in self.same:
+                self._prepare(node, over)
+            for memory in (self.memory.pop(owner) for owner in over if owner in self.memory):
+                self.free.setdefault((memory.dtype, len(memory)), []).append(memory)
+        self._fill(self.results)
+        takers, views = ([of[n] for n in inputs] for of in (self.takers, self.views))
+        forms = [read_form(t) for t in inputs.values()]
+        return Prepared(list(inputs.values()), forms, takers, views, self.calls, self.results)  # type: ignore[arg-type]
+
+    def _find_owners(self) -> None:
+        """Find out in whose memory each node lies. Copies, and products with 1, are what they are made from, where
+        they are not returned."""
+        for node in self.nodes:
+            base = _find_base(node)
+            self.owner[node] = node if base is None else self.owner[base]
+        self.returned = {self.owner[r] for r in self.results if isinstance(r, Node)}
+        for node in self.nodes:
+            base, source = _find_base(node), _find_source(node)
+            if base is not None:
+                self.owner[node] = self.owner[base]
+            elif source is not None and node not in self.returned:
+                self.same[node], self.owner[node] = self.same.get(source, source), self.owner[source]
+
+    def _prepare(self, node: Node, ending: Sequence[Node]) -> None:
+        function: Any = node.target
+        call = Call(function, self._fill(list(node.args)), self._fill(dict(node.kwargs)), [])
+        used = [self.same.get(n, n) for n in node.all_input_nodes]
+        is_view, is_returned = _find_base(node) is not None, node in self.returned
+        is_constant = function in SHAPED or self.once.issuperset(used)
+        written = None if is_view or is_constant or is_returned else self._write_over(node, call, ending)
+        if written is not None:
+            self.kind[node] = FIXED
+            self.calls.append(written)
+            return
+        self.value[node] = call.run()
+        self.takers[node] = call.takers
+        if is_constant and not is_returned:
+            self.once.add(node)
+        if is_view:
+            self.kind[node] = max(self.kind[n] for n in used)
+        else:
+            self.kind[node] = FIXED if node in self.once else NEW
+        if self.kind[node] == BOUND:
+            self.views[self.owner[node]].append(call)
+        elif self.kind[node] == NEW:
+            self.calls.append(call)
+
+    def _write_over(self, node: Node, call: Call, ending: Sequence[Node]) -> Call | None:
+        """Run a node so that it writes into memory that is kept; None where it cannot."""
+        form: Form | None = node.meta.get("form")
+        if form is None or not form.is_dense:
+            return None
+        giver, size = self._find_giver(node, form, ending), prod(form.shape)
+        if giver is not None:
+            memory = self.memory[giver]
+        elif free := self.free.get((form.dtype, size)):
+            memory = free.pop()
+        else:
+            memory = torch.empty(size, dtype=form.dtype)
+        out = memory.as_strided(form.shape, form.stride)
+        for written in _list_ways_to_write(call, out):
+            try:
+                written.run()
+            except (TypeError, RuntimeError):  # it has no such arguments
+                continue
+            if giver is not None:
+                del self.memory[giver]
+            self.value[node], self.memory[node] = out, memory
+            return written
+        return None
+
+    def _find_giver(self, node: Node, form: Form, ending: Sequence[Node]) -> Node | None:
+        """Find memory that a number-by-number operation may write over: of an argument that nobody reads later."""
+        if torch.Tag.pointwise not in getattr(node.target, "tags", ()):
+            return None
+        lying: dict[Node, set[tuple[int, Form]]] = {}  # how arguments lie in the memory of each owner
+        for n in node.all_input_nodes:
+            value = self.value[self.same.get(n, n)]
+            lying.setdefault(self.owner[n], set()).add((value.data_ptr(), read_form(value)))
+        for owner in ending:
+            if owner in self.memory and lying[owner] == {(self.memory[owner].data_ptr(), form)}:
+                return owner
+        return None
+
+    def _fill(self, holder: Any) -> Any:
+        """Put values in the places of nodes, now and whenever they are other tensors."""
+        for key, value in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(value, list | tuple):
+                holder[key] = self._fill(list(value))
+            elif isinstance(value, Node):
+                node = self.same.get(value, value)
+                holder[key] = self.value[node]
+                if self.kind[node] != FIXED:
+                    self.takers[node].append((holder, key))
+        return holder
+
+
+def _find_base(node: Node) -> Node | None:
+    """Return the node in whose memory a view lies."""
+    base: Any = node.args[0] if node.target is operator.getitem else node.meta.get("base")
+    return base  # type: ignore[no-any-return]
+
+
+def _find_source(node: Node) -> Node | None:
+    """Return what a node copies, or multiplies by 1."""
+    is_product = node.target in PRODUCTS and type(node.args[1]) in (int, float) and node.args[1] == 1
+    if not is_product and node.target not in COPIES:
+        return None
+    source = node.args[0]
+    return source if isinstance(source, Node) and source.meta.get("form") == node.meta["form"] else None
+
+
+def _list_ways_to_write(call: Call, out: Tensor) -> Iterator[Call]:
+    """List calls that write the same result into a tensor, the one that takes the least time on its way first."""
+    function: Any = call.function
+    if function in COPIES:
+        yield call._replace(function=out.copy_, kwargs={})
+    if function is aten.relu.default:
+        call.args.append(0)
+        yield call._replace(function=torch.clamp_min, kwargs={"out": out})
+        call.args.pop()
+    direct = getattr(torch, function.overloadpacket.__name__, None)
+    if isinstance(direct, type(torch.add)):
+        yield call._replace(function=direct, kwargs={**call.kwargs, "out": out})
+    for name in function.overloadpacket.overloads():
+        other = getattr(function.overloadpacket, name)
+        names = [a.name for a in other._schema.arguments if a.is_out]
+        if len(names) == 1 and torch.Tag.generated not in other.tags:
+            yield call._replace(function=other, kwargs={**call.kwargs, names[0]: out})
