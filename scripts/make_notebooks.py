@@ -15,6 +15,8 @@ from typing import Any
 
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 SVG, TEXT = "image/svg+xml", "text/plain"
+FONTS = "Liberation Sans, Arial, Helvetica, sans-serif"  # as wide as that by which Altair measured
+ROOM = 16  # at the sides, for names in a wider one
 
 
 def run(path: Path) -> None:
@@ -44,9 +46,19 @@ def _shrink(output: Any) -> Any:
     """Keep a figure as SVG, and of anything else its text."""
     if "data" in output:
         kept = SVG if SVG in output["data"] else TEXT
-        output["data"] = {kept: output["data"][kept]}
+        output["data"] = {kept: _widen(output["data"][kept]) if kept == SVG else output["data"][kept]}
         output["metadata"] = {}
     return output
+
+
+def _widen(picture: str) -> str:
+    """Name the fonts of a picture, and leave room at its sides: no name is cut where another font is wider."""
+    picture = picture.replace('font-family="sans-serif"', f'font-family="{FONTS}"')
+    size = re.search(r'width="(\d+)" height="(\d+)" viewBox="0 0 \1 \2"', picture)
+    if size is None:
+        return picture
+    width, height = int(size[1]) + 2 * ROOM, size[2]
+    return picture.replace(size[0], f'width="{width}" height="{height}" viewBox="-{ROOM} 0 {width} {height}"')
 
 
 def make_page(path: Path) -> dict[str, str]:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 IMAGE = re.compile(r'<img [^>]*src="[^"]*drawings/([\w-]+\.svg)"[^>]*>')
+PICTURE = re.compile(r'<img [^>]*src="(?![^"]*drawings/)[^"]*\.svg"[^>]*>')
 LANGUAGES = {".py": "python", ".toml": "toml", ".md": "markdown", ".yml": "yaml"}
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 
@@ -49,7 +50,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Draw the drawings on the page itself, so that they follow its light and dark."""
+    """Draw the drawings on the page itself, so that they follow its light and dark; let wide pictures scroll on a phone."""
+    html = PICTURE.sub(lambda found: f'<span class="picture">{found[0]}</span>', html)
     return IMAGE.sub(lambda found: _inline(found[1]), html)
 
 
