@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import pytest
 import yaml
 
 import seqdg
+from browsing import list_requests, open_browser, set_looks, wait_until
 from pages import PAGES, ROOT
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -128,42 +126,22 @@ def test_every_link_of_the_site_leads_somewhere_and_nothing_is_fetched(site: Pat
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_open_in_a_browser_and_the_search_finds(site: Path, width: int, scheme: str) -> None:
-    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if not binary or not driver:
-        pytest.skip("There is no Chromium with its driver here (Debian: chromium and chromium-driver).")
-    webdriver = pytest.importorskip("selenium.webdriver", reason="Driving a browser needs selenium.")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "hide-scrollbars"):
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    try:
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        form = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", form)
+    with open_browser() as browser:
+        set_looks(browser, width, 900, scheme)
         for page in sorted(site.rglob("*.html")):
             if page.name == "404.html" or {"source", "tables"} & set(page.parts):
                 continue
             browser.get(page.as_uri())
             wide = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
             assert wide <= 0, f"{page.name} is {wide} pixels wider than the window"
+        shown = browser.execute_script("return document.body.dataset.mdColorScheme")
+        assert shown == {"light": "default", "dark": "slate"}[scheme]
         browser.get((site / "index.html").as_uri())
         write = (
             "const field = document.querySelector('input.md-search__input'); field.focus(); field.value = 'averaging';"
         )
         browser.execute_script(write + "field.dispatchEvent(new Event('keyup'))")
-        found = "return document.querySelectorAll('.md-search-result__item').length"
-        for _ in range(100):
-            if browser.execute_script(found):
-                break
-            time.sleep(0.1)
-        assert browser.execute_script(found) > 3
-        sent = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-        urls = [e["params"]["request"]["url"] for e in sent if e["method"] == "Network.requestWillBeSent"]
-        assert not [url for url in urls if not url.startswith(("file:", "data:", "about:", "blob:"))]
+        wait_until(browser, "return document.querySelectorAll('.md-search-result__item').length > 3")
+        elsewhere = [u for u in list_requests(browser) if not u.startswith(("file:", "data:", "about:", "blob:"))]
+        assert elsewhere == []
         assert not browser.get_log("browser")
-    finally:
-        browser.quit()

@@ -50,7 +50,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Draw the drawings on the page itself, so that they follow its light and dark; let wide pictures scroll on a phone."""
+    """Draw the drawings on the page itself, so that they follow its light and dark; wide pictures scroll on a phone."""
     html = PICTURE.sub(lambda found: f'<span class="picture">{found[0]}</span>', html)
     return IMAGE.sub(lambda found: _inline(found[1]), html)
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from browsing import open_browser
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.versions import VERSION
 
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-)  # fmt: skip
 CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error")
 
 
@@ -131,17 +128,6 @@ def payloads() -> dict[str, dict]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[object]:
-    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if not binary or not driver:
-        pytest.skip("There is no Chromium with its driver here (Debian: chromium and chromium-driver).")
-    webdriver = pytest.importorskip("selenium.webdriver", reason="Driving a browser needs selenium.")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in FLAGS:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield started
-    started.quit()
+def browser() -> Iterator[Any]:
+    with open_browser() as started:
+        yield started

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import pytest
 
-from browsing import wait_until
+from browsing import list_requests, set_looks, wait_until
 from command import seqdg
 from digits import make_plan, train
 from seqdg.bench.benchmark import Request
@@ -52,18 +51,14 @@ def count_marks(panel) -> tuple[int, int]:
 
 def seen(browser, path: Path, width: int, scheme: str) -> dict:
     """What the page looks like at a width in a color scheme, with all that the browser logged."""
-    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    set_looks(browser, width, 844, scheme)
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(path.as_uri())
     wait_until(browser, "return document.documentElement.dataset.drawn > 0")
     found = browser.execute_script(MEASURE)
     found["console"] = browser.get_log("browser")
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    found["requests"] = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    found["requests"] = list_requests(browser)
     return found
 
 
