@@ -23,7 +23,7 @@ def _draw(*shape, seed=0):
 
 def _list_written(program):
     """What each operation of a prepared program writes into, if it writes over anything."""
-    return [call.kwargs.get("out") for call in program._prepared.calls]
+    return [call.kwargs.get("out") for call in program.prepared.calls]
 
 
 def test_operations_on_numbers_write_over_what_nobody_reads_later():
@@ -121,7 +121,7 @@ def test_views_copies_and_constants_take_no_call():
     program, out = _record(function, x)
     assert torch.equal(program(x)[0], out[0])
     # exp, the copy that lies otherwise in memory, and the sum
-    assert len(program._prepared.calls) == 3
+    assert len(program.prepared.calls) == 3
 
 
 def _compose(seed, count=40):

@@ -15,12 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from seqdg.training.replay import Program, read_form
+from seqdg.training.replay import Node, Program, read_form
 
 Tensors = Callable[..., Any]  # from nested tensors to nested tensors
 
@@ -81,64 +80,78 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, inputs: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.graph, self.constants = Graph(), dict[Node, Tensor]()
         self.nodes = WeakTensorKeyDictionary()  # of tensors that are still in use
         self.known: dict[Hashable, Node] = {}
-        for i, tensor in enumerate(inputs):
-            self.nodes[tensor] = _describe(self.graph.placeholder(f"input_{i}"), tensor, ())
+        self.operations: list[Node] = []
+        self.constants: dict[Node, Tensor] = {}
+        self.inputs = [Node(form=read_form(tensor)) for tensor in inputs]
+        self.nodes.update(zip(inputs, self.inputs, strict=True))
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
         if function._schema.is_mutable or torch.Tag.nondeterministic_seeded in function.tags:
             raise NotRecordable(f"{function} writes over a tensor, or draws at random")
-        inputs, named = pytree.tree_map(self._find, args), pytree.tree_map(self._find, kwargs)
-        out = function(*args, **kwargs)
-        node = self._write(function, inputs, named)
-        taken = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
-        read = [(value, self.nodes[value]) for value in taken]
+        read: list[tuple[Tensor, Node]] = []
+        inputs, named = self._find_all(args, read), self._find_all(kwargs or {}, read)
+        out = function(*args, **(kwargs or {}))
+        node = self._write(function, inputs, named, [n for _, n in read])
         if isinstance(out, Tensor):
             self.nodes[out] = _describe(node, out, read)
         elif isinstance(out, tuple | list) and all(isinstance(part, Tensor) for part in out):
-            parts = [_describe(self._write(operator.getitem, (node, i), {}), part, read) for i, part in enumerate(out)]
-            bases = {part.meta["base"] for part in parts}
+            parts = [self._write(operator.getitem, (node, i), {}, [node]) for i in range(len(out))]
+            bases = {_describe(part, value, read).base for part, value in zip(parts, out, strict=True)}
             if len(bases) > 1:
                 raise NotRecordable(f"{function} returns views and other tensors together")
-            node.meta["base"] = bases.pop() if bases else None
-            self.nodes.update(zip(out, parts, strict=True))
+            node.base = bases.pop() if bases else None
+            for part, value in zip(parts, out, strict=True):
+                part.base, self.nodes[value] = node, part
         else:
             raise NotRecordable(f"{function} looks at numbers")
         return out
 
     def finish(self, results: list[Any]) -> Program:
         """Return the program from the inputs to these results."""
-        self.graph.output(tuple(self._find(value) for value in results))
-        self.graph.eliminate_dead_code()
-        return Program(self.graph, {n: self.constants[n] for n in self.graph.nodes if n in self.constants})
+        found = [self._find_all(value, []) for value in results]
+        needed = {value for value in found if isinstance(value, Node)}
+        for node in reversed(self.operations):
+            if node in needed:
+                needed.update(node.inputs)
+        operations = [node for node in self.operations if node in needed]
+        return Program(self.inputs, {n: t for n, t in self.constants.items() if n in needed}, operations, found)
 
-    def _write(self, function: Any, inputs: Any, named: dict[str, Any]) -> Node:
+    def _write(self, function: Any, args: Any, kwargs: Any, inputs: list[Node]) -> Node:
         """Return the operation's node, which is an older one where the same was computed before."""
-        key = _make_key((function, inputs, named))
+        key = _make_key((function, args, kwargs))
         if key not in self.known:
-            self.known[key] = self.graph.call_function(function, inputs, named)
+            self.known[key] = Node(function, args, kwargs, tuple(dict.fromkeys(inputs)))
+            self.operations.append(self.known[key])
         return self.known[key]
 
-    def _find(self, value: Any) -> Any:
+    def _find_all(self, value: Any, read: list[tuple[Tensor, Node]]) -> Any:
+        """Return nodes in place of tensors, and add both to those that are read."""
+        if isinstance(value, Tensor):
+            node = self._find(value)
+            read.append((value, node))
+            return node
+        if isinstance(value, dict):
+            return {name: self._find_all(v, read) for name, v in value.items()}
+        return tuple(self._find_all(v, read) for v in value) if isinstance(value, list | tuple) else value
+
+    def _find(self, tensor: Tensor) -> Node:
         """Return the node of a tensor. One that no operation has made is a constant, such as a buffer of the net."""
-        if not isinstance(value, Tensor):
-            return value
-        if value not in self.nodes:
-            node = _describe(self.graph.get_attr(f"constant_{len(self.constants)}"), value, ())
-            self.nodes[value], self.constants[node] = node, value
-        return self.nodes[value]
+        node: Node | None = self.nodes.get(tensor)  # type: ignore[no-untyped-call]
+        if node is None:
+            node = self.nodes[tensor] = Node(form=read_form(tensor))
+            self.constants[node] = tensor
+        return node
 
 
 def _describe(node: Node, value: Tensor, read: Sequence[tuple[Tensor, Node]]) -> Node:
     """Note how a node's value lies in memory, and in whose, if in that of a tensor that was read."""
     storage = value.untyped_storage()._cdata
-    node.meta["form"] = read_form(value)
-    node.meta["base"] = next((n for t, n in read if t.untyped_storage()._cdata == storage), None)
+    node.form = read_form(value)
+    node.base = next((n for t, n in read if t.untyped_storage()._cdata == storage), None)
     return node
 
 

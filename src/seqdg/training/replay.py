@@ -8,15 +8,13 @@ computed once. What the program returns is new at every call.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.fx import Graph, Node
 
 aten = torch.ops.aten
 # These depend on the shape of a tensor, not on its numbers.
@@ -48,22 +46,37 @@ def read_form(tensor: Tensor) -> Form:
     return Form(tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
-class Program:
-    """A graph of operations as a function of its inputs.
+@dataclass(eq=False, slots=True)
+class Node:
+    """An operation of a program; one of its inputs, or a constant, where it has no function.
 
-    In `meta`, its nodes say what was seen when they were recorded: `form`, of a tensor, and `base`, the node whose
-    memory it shares, None where it has its own. constants: tensors whose numbers may change between calls.
+    args, kwargs: with nodes in place of tensors.   form: of its result, None where that is several tensors.
+    base: the node whose memory the result shares; of one result of several, the operation.
     """
 
-    def __init__(self, graph: Graph, constants: Mapping[Node, Tensor]) -> None:
-        self.graph, self._constants = graph, constants
-        self._prepared: Prepared | None = None
+    function: Any = None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    inputs: tuple[Node, ...] = ()  # all nodes among its arguments
+    form: Form | None = None
+    base: Node | None = None
+
+
+@dataclass
+class Program:
+    """Operations in their order, as a function of the inputs."""
+
+    inputs: Sequence[Node]
+    constants: Mapping[Node, Tensor]  # their numbers may change between calls
+    operations: Sequence[Node]
+    results: Sequence[Any]
+    prepared: Prepared | None = None
 
     def __call__(self, *inputs: Tensor) -> list[Any]:
-        if self._prepared is None or not self._prepared.fits(inputs):
-            self._prepared = _Preparation(self.graph, self._constants, inputs).finish()
-            return list(self._prepared.results)
-        return self._prepared.run(inputs)
+        if self.prepared is None or not self.prepared.fits(inputs):
+            self.prepared = _Preparation(self, inputs).finish()
+            return list(self.prepared.results)
+        return self.prepared.run(inputs)
 
 
 class Call(NamedTuple):
@@ -118,59 +131,54 @@ FIXED, BOUND, NEW = range(3)
 class _Preparation:
     """The first run of a program, which chooses how each operation is run from then on."""
 
-    def __init__(self, graph: Graph, constants: Mapping[Node, Tensor], inputs: Sequence[Tensor]) -> None:
-        self.nodes = [n for n in graph.nodes if n.op != "output"]
-        places = [n for n in self.nodes if n.op == "placeholder"]
-        self.value: dict[Node, Any] = {**dict(zip(places, inputs, strict=True)), **constants}
-        self.kind = dict.fromkeys(places, BOUND) | dict.fromkeys(constants, FIXED)
-        self.takers: dict[Node, list[Place]] = {n: [] for n in places}
-        self.views: dict[Node, list[Call]] = {n: [] for n in places}
+    def __init__(self, program: Program, inputs: Sequence[Tensor]) -> None:
+        self.program, self.inputs = program, list(inputs)
+        self.value: dict[Node, Any] = {**dict(zip(program.inputs, inputs, strict=True)), **program.constants}
+        self.kind = dict.fromkeys(program.inputs, BOUND) | dict.fromkeys(program.constants, FIXED)
+        self.takers: dict[Node, list[Place]] = {n: [] for n in program.inputs}
+        self.views: dict[Node, list[Call]] = {n: [] for n in program.inputs}
         self.calls: list[Call] = []
-        self.results: list[Any] = list(graph.output_node().args[0])  # type: ignore[arg-type]
         self.once: set[Node] = set()  # depend on no number
-        self.owner: dict[Node, Node] = {}  # in whose memory a node lies
+        self.owner = {node: node for node in self.value}  # in whose memory a node lies
         self.same: dict[Node, Node] = {}  # nodes whose value is that of another
         self.memory: dict[Node, Tensor] = {}  # of owners, where others may take it over
         self.free: dict[tuple[torch.dtype, int], list[Tensor]] = {}
         self.returned: set[Node] = set()  # owners of the results
 
     def finish(self) -> Prepared:
-        inputs = {n: self.value[n] for n in self.views}
         self._find_owners()
-        last = {self.owner[used]: i for i, node in enumerate(self.nodes) for used in node.all_input_nodes}
-        ending: list[list[Node]] = [[] for _ in self.nodes]  # owners whose memory is read for the last time
+        operations = self.program.operations
+        last = {self.owner[used]: i for i, node in enumerate(operations) for used in node.inputs}
+        ending: list[list[Node]] = [[] for _ in operations]  # owners whose memory is read for the last time
         for owner, i in last.items():
             ending[i].append(owner)
-        for node, over in zip(self.nodes, ending, strict=True):
-            if node.op == "call_function" and node not in self.same:
+        for node, over in zip(operations, ending, strict=True):
+            if node not in self.same:
                 self._prepare(node, over)
             for memory in (self.memory.pop(owner) for owner in over if owner in self.memory):
                 self.free.setdefault((memory.dtype, len(memory)), []).append(memory)
-        self._fill(self.results)
-        takers, views = ([of[n] for n in inputs] for of in (self.takers, self.views))
-        forms = [read_form(t) for t in inputs.values()]
-        return Prepared(list(inputs.values()), forms, takers, views, self.calls, self.results)  # type: ignore[arg-type]
+        results = self._fill(list(self.program.results))
+        takers, views = [self.takers[n] for n in self.program.inputs], [self.views[n] for n in self.program.inputs]
+        return Prepared(self.inputs, [read_form(t) for t in self.inputs], takers, views, self.calls, results)
 
     def _find_owners(self) -> None:
         """Find out in whose memory each node lies. Copies, and products with 1, are what they are made from, where
         they are not returned."""
-        for node in self.nodes:
-            base = _find_base(node)
-            self.owner[node] = node if base is None else self.owner[base]
-        self.returned = {self.owner[r] for r in self.results if isinstance(r, Node)}
-        for node in self.nodes:
-            base, source = _find_base(node), _find_source(node)
-            if base is not None:
-                self.owner[node] = self.owner[base]
+        for node in self.program.operations:
+            self.owner[node] = node if node.base is None else self.owner[node.base]
+        self.returned = {self.owner[r] for r in self.program.results if isinstance(r, Node)}
+        for node in self.program.operations:
+            source = _find_source(node)
+            if node.base is not None:
+                self.owner[node] = self.owner[node.base]
             elif source is not None and node not in self.returned:
                 self.same[node], self.owner[node] = self.same.get(source, source), self.owner[source]
 
     def _prepare(self, node: Node, ending: Sequence[Node]) -> None:
-        function: Any = node.target
-        call = Call(function, self._fill(list(node.args)), self._fill(dict(node.kwargs)), [])
-        used = [self.same.get(n, n) for n in node.all_input_nodes]
-        is_view, is_returned = _find_base(node) is not None, node in self.returned
-        is_constant = function in SHAPED or self.once.issuperset(used)
+        call = Call(node.function, self._fill(list(node.args)), self._fill(dict(node.kwargs)), [])
+        used = [self.same.get(n, n) for n in node.inputs]
+        is_view, is_returned = node.base is not None, node in self.returned
+        is_constant = node.function in SHAPED or self.once.issuperset(used)
         written = None if is_view or is_constant or is_returned else self._write_over(node, call, ending)
         if written is not None:
             self.kind[node] = FIXED
@@ -191,7 +199,7 @@ class _Preparation:
 
     def _write_over(self, node: Node, call: Call, ending: Sequence[Node]) -> Call | None:
         """Run a node so that it writes into memory that is kept; None where it cannot."""
-        form: Form | None = node.meta.get("form")
+        form = node.form
         if form is None or not form.is_dense:
             return None
         giver, size = self._find_giver(node, form, ending), prod(form.shape)
@@ -215,10 +223,10 @@ class _Preparation:
 
     def _find_giver(self, node: Node, form: Form, ending: Sequence[Node]) -> Node | None:
         """Find memory that a number-by-number operation may write over: of an argument that nobody reads later."""
-        if torch.Tag.pointwise not in getattr(node.target, "tags", ()):
+        if torch.Tag.pointwise not in node.function.tags:
             return None
         lying: dict[Node, set[tuple[int, Form]]] = {}  # how arguments lie in the memory of each owner
-        for n in node.all_input_nodes:
+        for n in node.inputs:
             value = self.value[self.same.get(n, n)]
             lying.setdefault(self.owner[n], set()).add((value.data_ptr(), read_form(value)))
         for owner in ending:
@@ -239,19 +247,13 @@ class _Preparation:
         return holder
 
 
-def _find_base(node: Node) -> Node | None:
-    """Return the node in whose memory a view lies."""
-    base: Any = node.args[0] if node.target is operator.getitem else node.meta.get("base")
-    return base  # type: ignore[no-any-return]
-
-
 def _find_source(node: Node) -> Node | None:
     """Return what a node copies, or multiplies by 1."""
-    is_product = node.target in PRODUCTS and type(node.args[1]) in (int, float) and node.args[1] == 1
-    if not is_product and node.target not in COPIES:
+    is_product = node.function in PRODUCTS and type(node.args[1]) in (int, float) and node.args[1] == 1
+    if not is_product and node.function not in COPIES:
         return None
     source = node.args[0]
-    return source if isinstance(source, Node) and source.meta.get("form") == node.meta["form"] else None
+    return source if isinstance(source, Node) and source.form == node.form else None
 
 
 def _list_ways_to_write(call: Call, out: Tensor) -> Iterator[Call]:
