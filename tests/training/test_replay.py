@@ -111,6 +111,16 @@ def test_numbers_that_change_in_place_are_read_anew():
         assert torch.equal(other, x + x)
 
 
+def test_tensors_that_are_passed_by_name_are_passed_anew():
+    def function(x, y):
+        return (torch.searchsorted(x, y, sorter=x.argsort()) * 2, torch.searchsorted(x, y + 1.0, sorter=x.argsort()))
+
+    program, _ = _record(function, _draw(5), _draw(3))
+    for seed in range(4):
+        x, y = _draw(5, seed=seed), _draw(3, seed=seed + 9)
+        assert all(torch.equal(a, b) for a, b in zip(program(x, y), function(x, y), strict=True))
+
+
 def test_views_copies_and_constants_take_no_call():
     def function(x):
         ones = torch.ones_like(x) * 3.0 + torch.arange(3.0, dtype=F64)

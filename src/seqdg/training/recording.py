@@ -65,6 +65,8 @@ def _record(function: Tensors, arguments: tuple[Any, ...]) -> tuple[Tensors | No
         program = recorder.finish(leaves)
     except NotRecordable:
         return None, function(*arguments)
+    with torch.no_grad():  # prepare it, so that what is checked at the second call is what runs from then on
+        program(*(value for value in flat if isinstance(value, Tensor)))
 
     def run(*others: Any) -> Any:
         values, other = pytree.tree_flatten(others)

@@ -1,4 +1,4 @@
-"""Runs recorded operations again and again, with as little as possible beside their arithmetic.
+"""Runs recorded operations on a CPU again and again, with as little as possible beside their arithmetic.
 
 Every result lies where it lay at the call before. An operation writes into memory that is kept between calls, and
 takes it over from results whose last reader is through, so that little memory is in use, and stays in the cache. Where
@@ -200,7 +200,7 @@ class _Preparation:
     def _write_over(self, node: Node, call: Call, ending: Sequence[Node]) -> Call | None:
         """Run a node so that it writes into memory that is kept; None where it cannot."""
         form = node.form
-        if form is None or not form.is_dense:
+        if form is None or not form.is_dense or any(isinstance(v, Node | tuple) for v in node.kwargs.values()):
             return None
         giver, size = self._find_giver(node, form, ending), prod(form.shape)
         if giver is not None:
@@ -208,7 +208,7 @@ class _Preparation:
         elif free := self.free.get((form.dtype, size)):
             memory = free.pop()
         else:
-            memory = torch.empty(size, dtype=form.dtype)
+            memory = torch.empty(size, dtype=form.dtype, device="cpu")
         out = memory.as_strided(form.shape, form.stride)
         for written in _list_ways_to_write(call, out):
             try:
@@ -262,9 +262,7 @@ def _list_ways_to_write(call: Call, out: Tensor) -> Iterator[Call]:
     if function in COPIES:
         yield call._replace(function=out.copy_, kwargs={})
     if function is aten.relu.default:
-        call.args.append(0)
-        yield call._replace(function=torch.clamp_min, kwargs={"out": out})
-        call.args.pop()
+        yield call._replace(function=torch.clamp_min, kwargs={"min": 0, "out": out})
     direct = getattr(torch, function.overloadpacket.__name__, None)
     if isinstance(direct, type(torch.add)):
         yield call._replace(function=direct, kwargs={**call.kwargs, "out": out})
