@@ -7,10 +7,13 @@ import re
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 
 import pytest
 import yaml
 from jinja2 import Environment
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 import seqdg
 from command import seqdg as command
@@ -70,6 +73,21 @@ def test_the_metadata_are_what_an_index_takes():
     assert "urls" not in project  # there is no public address
     for name in PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]:
         assert (ROOT / name).exists(), name
+
+
+def test_what_is_pinned_can_be_installed_on_every_python_that_the_package_names():
+    pythons = [c.rsplit(" ", 1)[1] for c in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d+$", c)]
+    pinned = [Requirement(line) for line in read("constraints.txt").splitlines() if not line.startswith("#")]
+    known = 0
+    for pin in pinned:
+        if metadata.version(pin.name).partition("+")[0] not in pin.specifier:
+            continue  # what another version needs is not known here
+        known += 1
+        needs = SpecifierSet(metadata.metadata(pin.name)["Requires-Python"])
+        for python in pythons:
+            if pin.marker is None or pin.marker.evaluate({"python_version": python}):
+                assert needs.contains(f"{python}.9"), f"{pin} needs Python {needs}"
+    assert known
 
 
 def test_every_extra_that_a_sentence_names_exists():
