@@ -129,3 +129,19 @@ def test_what_is_computed_twice_is_computed_once():
     assert functions.count(torch.ops.aten.exp.default) == 1
     assert len(functions) == 5  # exp, + 1.0, their product, + 1 (which is not 1.0 to torch), the sum
     assert torch.equal(program(torch.zeros(2))[0], function(torch.zeros(2)))
+
+
+@pytest.mark.parametrize("name", ["agg", "fo-s-mldg", "ffo-s-mldg"])
+def test_recorded_steps_agree_stacked_and_alone(name):
+    stacked, _ = _train(name, 1, trials=3, precision="float64")
+    alone, _ = _train(name, 1, trials=1, precision="float64")
+    for key, value in alone.params.items():
+        torch.testing.assert_close(stacked.params[key][:1], value, rtol=0, atol=1e-9)
+
+
+def test_recording_anew_in_the_middle_of_a_training_gives_the_same_bits():
+    through, stack = _train("fo-s-mldg", 1, steps=8)
+    state = _train("fo-s-mldg", 1, steps=5)[0]  # of a stack that is gone
+    stack._steps.clear()
+    resumed = stack.advance(state, 8)
+    assert all(torch.equal(resumed.params[key], value) for key, value in through.params.items())
