@@ -57,7 +57,7 @@ def test_every_block_runs_or_says_what_it_needs(page: Path) -> None:
         where = f"{name_of(page)}:\n{block.text}"
         assert block.language, f"no language (`text` for what is not run): {where}"
         if block.needs:
-            assert set(block.needs.split(" and ")) <= NEEDS, where
+            assert set(re.split(", | and ", block.needs)) <= NEEDS, where
         elif block.language != "text":
             assert is_run(page, block), f"neither run by a test nor marked with what it needs: {where}"
 
