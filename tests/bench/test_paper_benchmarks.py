@@ -6,7 +6,9 @@ from dataclasses import replace
 from importlib.resources import files
 
 import pytest
+import torch
 
+from seqdg import build
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.nets import BACKBONES
 from seqdg.report.published import find_column, load_tables
@@ -60,3 +62,18 @@ def test_pacs_takes_the_official_split_and_3000_steps_from_imagenet_weights(name
 def test_alexnet_has_its_dropout_and_resnet_none():
     assert load_benchmark("pacs-alexnet").net.dropout == load_tables()["pacs-alexnet"].protocol["dropout"] == 0.5
     assert load_benchmark("pacs").net.dropout == 0.0
+
+
+@pytest.mark.parametrize(("name", "sources"), [("ixmas", 4), ("vlcs", 3), ("pacs", 3), ("pacs-alexnet", 3)])
+def test_crossgrad_moves_inputs_as_its_authors_code_does(name, sources):
+    """There 1 and 0.1 act on the gradient of the mean loss of the minibatch, here on that of a row's own loss."""
+    benchmark = load_benchmark(name)
+    crossgrad = build("crossgrad", **benchmark.tables["crossgrad"])
+    rows = benchmark.protocol.batch
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(sources, rows, 50, dtype=torch.float64, generator=generator)
+    of_the_mean = 0.1 * torch.randn(sources, rows, 50, dtype=torch.float64, generator=generator)
+    theirs = x + 1.0 * of_the_mean.clamp(-0.1, 0.1)
+    for epsilon in (crossgrad.epsilon_label, crossgrad.epsilon_domain):
+        moved = crossgrad.move(x, of_the_mean, epsilon) - x
+        torch.testing.assert_close(moved, theirs - x, rtol=2e-3, atol=0.0)  # the file rounds to three digits
