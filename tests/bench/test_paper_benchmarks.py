@@ -68,7 +68,8 @@ def test_alexnet_has_its_dropout_and_resnet_none():
 def test_crossgrad_moves_inputs_as_its_authors_code_does(name, sources):
     """There 1 and 0.1 act on the gradient of the mean loss of the minibatch, here on that of a row's own loss."""
     benchmark = load_benchmark(name)
-    crossgrad = build("crossgrad", **benchmark.tables["crossgrad"])
+    table = benchmark.tables["crossgrad"]
+    crossgrad = build("crossgrad", **{name: value for name, value in table.items() if name != "lr"})
     rows = benchmark.protocol.batch
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(sources, rows, 50, dtype=torch.float64, generator=generator)
