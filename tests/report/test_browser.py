@@ -135,11 +135,8 @@ def test_a_report_of_real_trials_shows_well(browser, tmp_path):
     check(browser, build_page(RunContents("rotated-mnist", records)), tmp_path / "report.html")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("benchmark", "domains"),
-    [("rotated-mnist", 6), pytest.param("office-caltech10", 4, marks=pytest.mark.soak)],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("benchmark", "domains"), [("rotated-mnist", 6), ("office-caltech10", 4)])
 def test_the_report_that_the_commands_make_with_every_analysis_shows_well(
     browser, request, tmp_path, benchmark, domains
 ):
