@@ -15,7 +15,7 @@ demo: $(READY)  ## run the bundled benchmark, print its table, write its report 
 test: lint  ## all tests, in about 20 minutes on two cores; those that need what is not here skip and say so
 	$(PYTEST) -m "not soak"
 
-check: lint  ## the quick tests, in about two minutes: before every commit
+check: lint  ## the quick tests, in about five minutes: before every commit
 	$(PYTEST) -m "not slow and not soak and not ray and not gpu"
 
 soak: lint  ## all tests, and the same again for many more cases: before a release
