@@ -116,7 +116,7 @@ def _wait_for_device(stack: Stack) -> None:
 
 def count_gradients(stack: Stack, state: State) -> float:
     """Return the arithmetic of a step in units of one gradient of the plain loss on one minibatch, per trial."""
-    plain, step = _run_as_written(stack), FlopCounterMode(display=False)
+    plain, step = _make_stack_as_written(stack), FlopCounterMode(display=False)
     with step:
         plain.advance(state, state.step + 1)
     draws = stack.upcoming.sampler.draw(0, 1)
@@ -128,7 +128,7 @@ def count_gradients(stack: Stack, state: State) -> float:
     return float(step.get_total_flops() / one.get_total_flops() / len(stack.jobs))
 
 
-def _run_as_written(stack: Stack) -> Stack:
+def _make_stack_as_written(stack: Stack) -> Stack:
     """Return the same trials, whose steps run as they are written: a CUDA graph shows no arithmetic, and the first of
     recorded steps is run twice."""
     return Stack(stack.net, stack.inputs, stack.jobs, capture=False, recorded_from=sys.maxsize)
@@ -138,7 +138,7 @@ def measure_peak_memory(stack: Stack, state: State) -> int:
     """Return the bytes that a step holds at its peak, weights and optimizer included, the data set not."""
     held = _count_bytes([*state.params.values(), *(w for slot in state.slots.values() for w in slot.values())])
     if stack.inputs.device.type == "cuda":
-        plain = _run_as_written(stack)
+        plain = _make_stack_as_written(stack)
         torch.cuda.reset_peak_memory_stats(stack.inputs.device)
         before = torch.cuda.memory_allocated(stack.inputs.device)
         plain.advance(state, state.step + 1)
