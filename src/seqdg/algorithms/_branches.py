@@ -35,8 +35,9 @@ def select_names(net: Net, which: str) -> tuple[str, ...]:
 
 
 def split(params: Params, names: Iterable[str], sources: int) -> Params:
-    """Return the weights with equal copies of those named, one for each source domain."""
-    copies = {name: params[name].expand(sources, *params[name].shape).clone() for name in names}
+    """Return the weights with equal copies of those named, one for each source domain; they share their memory until
+    training starts."""
+    copies = {name: params[name].expand(sources, *params[name].shape) for name in names}
     return {**{name: w for name, w in params.items() if name not in copies}, **tree.with_prefix(copies, PREFIX)}
 
 

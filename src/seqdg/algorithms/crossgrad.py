@@ -60,7 +60,7 @@ class CrossGrad(Algorithm):
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head = params[net.head_names[0]]
-        body = {name: w.clone() for name, w in params.items() if name not in net.head_names}
+        body = {name: w for name, w in params.items() if name not in net.head_names}
         outputs = layers.linear_params("domain.head.", head.shape[1], sources, generator, head)
         return {**params, **tree.with_prefix(body, "domain.body."), **outputs}
 

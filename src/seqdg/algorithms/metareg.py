@@ -67,7 +67,7 @@ class MetaReg(Algorithm):
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head = {name: params[name] for name in net.head_names}
         phi = {name: torch.zeros_like(w) + self.start for name, w in head.items()}
-        body = {name: w.clone() for name, w in params.items() if name not in head}
+        body = {name: w for name, w in params.items() if name not in head}
         return {
             **params,
             **tree.with_prefix(body, "task."),

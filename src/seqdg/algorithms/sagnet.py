@@ -51,7 +51,7 @@ class SagNet(Algorithm):
             raise UsageError(f"SagNet divides the net at '{point}', but nothing after it is trained: choose another.")
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
-        rest = {name: params[name].clone() for name in net.list_names_after(self._find_point(net))}
+        rest = {name: params[name] for name in net.list_names_after(self._find_point(net))}
         return {**params, **tree.with_prefix(rest, PREFIX)}
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:

@@ -20,7 +20,7 @@ from seqdg.core.names import list_inner_names, split_chain
 from seqdg.core.registry import build
 from seqdg.core.settings import describe_shape, flatten_settings, parse_settings, with_settings
 from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluations, list_layers, split_average
-from seqdg.nets import Net
+from seqdg.nets import BuiltNet, Net
 from seqdg.results.record import Record
 from seqdg.testing import ContractError, check_memory
 from seqdg.training.protocol import Split, choose_optimizer, count_steps, end_stages, list_sources, split_rows
@@ -28,6 +28,8 @@ from seqdg.training.run_stack import Keep, Watch, run_stack
 from seqdg.training.sampler import make_generator
 from seqdg.training.stack import Job, Stack, View, set_precision
 
+KEPT = 2**28  # bytes of first weights that a process keeps from one group to the next
+_first_weights: dict[Hashable, Params] = {}
 MOST_FIRST = 0.1  # of an average of weights may be those before training, before a note says so
 
 
@@ -171,18 +173,18 @@ def build_stack(group: Group, task: Task, device: torch.device, sets_precision: 
     if sets_precision:
         set_precision(first.protocol.precision)
     dtype = first.protocol.dtype
-    by_seed = {m.seed: m for trial in group.trials for m in trial.members}  # many differ in settings or domain alone
-    built = {seed: task.build_net(trial) for seed, trial in by_seed.items()}
-    some = built[first.members[0].seed]
+    some = task.build_net(first.members[0])
     net = Net(some.module, first.batchnorm, task.make_loss(first, device)).to(dtype=dtype)
+    by_seed = {m.seed: m for trial in group.trials for m in trial.members}  # many differ in settings or domain alone
     weights = {
-        seed: {name: p.detach().to(dtype) for name, p in b.module.named_parameters() if name in net.names}
-        for seed, b in built.items()
+        seed: _find_first_weights(task, member, net.names, some if seed == first.members[0].seed else None)
+        for seed, member in by_seed.items()
     }
     splits = {(t.held_out, t.seed): t for t in group.trials}  # many differ in settings alone
     rows = {place: split_rows(task.dataset(), t.protocol, t.held_out, t.seed) for place, t in splits.items()}
+    begun: dict[tuple[int, int, int], Params] = {}
     jobs = [
-        _make_job(member, algorithm, views, net, weights[member.seed], rows[trial.held_out, trial.seed])
+        _make_job(member, algorithm, views, net, weights[member.seed], rows[trial.held_out, trial.seed], begun)
         for (trial, *_), (algorithm, views) in zip(group.trainings, share_trainings(group), strict=True)
         for member in trial.members
     ]
@@ -192,11 +194,47 @@ def build_stack(group: Group, task: Task, device: torch.device, sets_precision: 
 
 
 def _make_job(
-    member: Trial, algorithm: Algorithm, views: tuple[View | None, ...], net: Net, weights: Params, split: Split
+    member: Trial,
+    algorithm: Algorithm,
+    views: tuple[View | None, ...],
+    net: Net,
+    weights: Params,
+    split: Split,
+    begun: dict[tuple[int, int, int], Params],
 ) -> Job:
-    algorithm.check(net, member.protocol.count_domains(len(split.train)))
-    params = algorithm.init(net, weights, len(split.train), make_generator(member.seed, "extra"))
-    return Job(algorithm, member.protocol, split, member.seed, params, views)
+    """Make the job of one training. begun: what others of the group start from, by the algorithm's id, seed and number
+    of sources; trials that differ in the held-out domain alone start from the same, which a stack copies once."""
+    sources = len(split.train)
+    algorithm.check(net, member.protocol.count_domains(sources))
+    place = id(algorithm), member.seed, sources
+    if place not in begun:
+        begun[place] = algorithm.init(net, weights, sources, make_generator(member.seed, "extra"))
+    return Job(algorithm, member.protocol, split, member.seed, begun[place], views)
+
+
+def _find_first_weights(task: Task, member: Trial, names: tuple[str, ...], built: BuiltNet | None) -> Params:
+    """Return the first weights with these names of a training's net, which may be built already.
+
+    Those that a seed alone decides, and that are small, are kept for the next group: in a search every group has the
+    same seeds.
+    """
+    dataset, dtype = task.dataset(), member.protocol.dtype
+    is_drawn = task.module is None and not member.net.pretrained and member.net.weights is None
+    place = dataset.shape, dataset.outputs, member.size, member.net, names, member.seed, dtype
+    if is_drawn and place in _first_weights:
+        return _first_weights[place]
+    module = (built or task.build_net(member)).module
+    weights = {name: p.detach().to(dtype) for name, p in module.named_parameters() if name in names}
+    size = _count_bytes(weights)
+    if is_drawn and size <= KEPT:
+        while size + sum(map(_count_bytes, _first_weights.values())) > KEPT:
+            _first_weights.pop(next(iter(_first_weights)))
+        _first_weights[place] = weights
+    return weights
+
+
+def _count_bytes(weights: Params) -> int:
+    return sum(w.nbytes for w in weights.values())
 
 
 @lru_cache(maxsize=256)

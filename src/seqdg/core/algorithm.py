@@ -125,7 +125,8 @@ class Algorithm(Settings):
             )
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
-        """Return all that is trained: the net's weights, and extra heads or branches."""
+        """Return all that is trained: the net's weights, and extra heads or branches. Copies may share their memory:
+        what trains them gives each its own."""
         return params
 
     def memory(self, net: Net, params: Params, sources: int) -> Params:

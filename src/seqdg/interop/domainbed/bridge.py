@@ -99,7 +99,7 @@ class _Bridge(nn.Module):
         self.algorithm.check(self.net, num_domains)
         generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
         params = self.algorithm.init(self.net, self.net.params(), num_domains, generator)
-        self._put("params", params)
+        self._put("params", {name: p.clone() for name, p in params.items()})  # copies may share their memory
         self._put("memory", self.algorithm.memory(self.net, params, num_domains))
         self.register_buffer("update_count", torch.tensor(0))
         self.register_buffer("stage", torch.tensor(-1))
