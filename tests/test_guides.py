@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from following import follow
 from pages import GUIDES, ROOT, list_blocks
 from seqdg.bench.benchmark import FIELDS, tomllib
 from seqdg.training.protocol import Protocol
@@ -23,26 +21,9 @@ def like(text: str) -> str:
     return re.sub(r"[ *]+", " ", re.sub(r"\d+\.\d+", "#", text)).replace(" \n", "\n")
 
 
-@pytest.fixture
-def commands(tmp_path: Path) -> dict[str, str]:
-    """An environment in which `seqdg` and `python` are those that run this test."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name, words in (("python", ""), ("seqdg", '-c "from seqdg.cli import main; main()"')):
-        (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
-        (folder / name).chmod(0o755)
-    cache = str(tmp_path / "cache")
-    return {
-        **os.environ,
-        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-        "SEQDG_CACHE": cache,
-        "LC_ALL": "C.UTF-8",
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GUIDES)
-def test_a_guide_can_be_followed_word_for_word(tmp_path: Path, commands: dict[str, str], name: str) -> None:
+def test_a_guide_can_be_followed_word_for_word(tmp_path: Path, name: str) -> None:
     here = tmp_path / "here"
     here.mkdir()
     said, ran = "", 0
@@ -55,12 +36,7 @@ def test_a_guide_can_be_followed_word_for_word(tmp_path: Path, commands: dict[st
             known = {f.name for f in fields(Protocol)} | FIELDS["protocol"].keys()
             assert tomllib.loads(block.text)["protocol"].keys() <= known
         else:
-            start = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": ["python", "-c"]}[block.language]
-            done = subprocess.run(
-                [*start, block.text], cwd=here, env=commands, capture_output=True, text=True, timeout=600, check=False
-            )
-            assert done.returncode == 0, f"{block.text}\n{done.stderr}"
-            said, ran = done.stdout, ran + 1
+            said, ran = follow(block, here, tmp_path), ran + 1
     assert ran >= 8
     assert (here / "runs/patients/report.html").is_file()
 

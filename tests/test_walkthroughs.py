@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import seqdg
+from following import follow
 from pages import ROOT, WALKTHROUGHS, list_blocks
 
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?")
 POINTS = 6.0  # by which a percentage may differ on another machine: rounding changes which step is chosen
 SHORT = ("75 degrees", 10.0)  # the same for a net of few steps, which swings by seven between makes of CPU
-
-
-def run(kind: str, text: str, folder: Path) -> str:
-    tools = folder / ".tools"
-    if not tools.exists():
-        tools.mkdir()
-        for name, words in (("python", ""), ("seqdg", "-c 'from seqdg.cli import main; main()' ")):
-            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n')
-            (tools / name).chmod(0o755)
-    environment = {
-        **os.environ,
-        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([str(Path(seqdg.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
-        "SEQDG_CACHE": str(folder / ".cache"),
-    }
-    command = ["sh", "-e", "-c", text] if kind == "sh" else [sys.executable, "-c", text]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
-    )
-    assert done.returncode == 0, f"{text}\n{done.stderr}"
-    return done.stdout
 
 
 def words(text: str) -> list[str]:
@@ -60,18 +36,20 @@ def assert_alike(shown: str, printed: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WALKTHROUGHS)
-def test_a_walk_through_does_what_it_says(page, tmp_path):
+def test_a_walk_through_does_what_it_says(page: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("PIL")
     found = list_blocks(ROOT / "docs" / page)
     assert sum(block.language == "text" for block in found) >= 4
+    here = tmp_path / "here"
+    here.mkdir()
     printed = ""
-    for kind, _, text, _ in found:
-        if kind == "text":
-            assert_alike(text, printed)
+    for block in found:
+        if block.language == "text":
+            assert_alike(block.text, printed)
         else:
-            assert kind in ("sh", "python")
-            printed = run(kind, text, tmp_path)
+            assert block.language in ("sh", "python")
+            printed = follow(block, here, tmp_path)
 
 
 def test_the_comparison_of_outputs_notices_differences():
