@@ -1,7 +1,7 @@
 """Follow a page of the docs: run its blocks in a folder, as a reader does.
 
-A line `seqdg ...` and a block of Python run in this process, as starting one takes longer than most of them; every block
-of Python has names of its own. A line that needs a shell (a pipe, a redirection, another program) gets one.
+A line `seqdg ...` and a block of Python run in this process, as starting one takes longer than most of them;
+every block of Python has names of its own. A line that needs a shell (a pipe, a redirection, another program) gets one.
 """
 
 from __future__ import annotations

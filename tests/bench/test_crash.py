@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from command import seqdg
 from seqdg.base.errors import UsageError
 from seqdg.results.directory import is_locked
 from seqdg.results.store import Store
@@ -23,12 +24,6 @@ WORDS = ["bench", "--algorithms", ",".join(ALGORITHMS), "--held-out", "0,75", "-
 def started(*words: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from seqdg.cli import main; main()", *map(str, words)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def finished(*words: object) -> tuple[int, str, str]:
-    run = started(*words)
-    out, err = run.communicate(timeout=300)
-    return run.returncode, out, err
 
 
 def times(directory: Path) -> dict[str, float]:
@@ -46,9 +41,9 @@ def times(directory: Path) -> dict[str, float]:
 def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """Of an uninterrupted run: as printed, and with all digits."""
     directory = tmp_path_factory.mktemp("whole")
-    code, out, err = finished(*WORDS, "--workers", 0, "--out", directory)
+    code, out, err = seqdg(*WORDS, "--workers", 0, "--out", directory)
     assert code == 0, err
-    return out, finished("table", directory, "--format", "json")[1]
+    return out, seqdg("table", directory, "--format", "json")[1]
 
 
 def killed_at_random(directory: Path, moment: random.Random, workers: int) -> None:
@@ -77,10 +72,10 @@ def test_killed_at_random_moments_a_run_gives_the_same_table_and_repeats_nothing
         assert len(now) % 4 == 0, "groups are stored whole or not at all"
         assert known.items() <= now.items(), "what was stored stays as it was"
         known = now
-    code, out, err = finished(*WORDS, "--workers", 0, "--out", tmp_path)
+    code, out, err = seqdg(*WORDS, "--workers", 0, "--out", tmp_path)
     assert code == 0, err
     assert out == table[0]
-    assert finished("table", tmp_path, "--format", "json")[1] == table[1]
+    assert seqdg("table", tmp_path, "--format", "json")[1] == table[1]
     assert known.items() <= times(tmp_path).items(), "no finished trial ran twice"
     assert len(times(tmp_path)) == 20
     assert not list((tmp_path / "checkpoints").glob("*"))
@@ -103,11 +98,11 @@ def test_a_disk_that_fills_up_stops_the_run_with_a_sentence_and_room_lets_it_go_
 ) -> None:
     directory, ballast = small_disk / "run", small_disk / "ballast"
     words = [*WORDS, "--workers", 0, "--checkpoint", 0.2, "--out", directory]
-    code, out, err = finished(*WORDS[:2], "agg", *WORDS[3:], "--workers", 0, "--out", directory)
+    code, out, err = seqdg(*WORDS[:2], "agg", *WORDS[3:], "--workers", 0, "--out", directory)
     assert code == 0, err
     known = times(directory)
     ballast.write_bytes(b"x" * (_free(small_disk) - 40_000))
-    code, out, err = finished(*words)
+    code, out, err = seqdg(*words)
     assert code == 2, err
     sentence = [line for line in err.splitlines() if line.startswith("seqdg: Nothing more can be written")]
     assert len(sentence) == 1
@@ -115,7 +110,7 @@ def test_a_disk_that_fills_up_stops_the_run_with_a_sentence_and_room_lets_it_go_
     assert not out
     assert known.items() <= times(directory).items()
     ballast.unlink()
-    code, out, err = finished(*words)
+    code, out, err = seqdg(*words)
     assert code == 0, err
     assert out == table[0]
     assert known.items() <= times(directory).items()

@@ -50,7 +50,7 @@ def noted(steps: list[int], step: int) -> None:
     steps.append(step)
 
 
-def seqdg(*words: object, **more: object) -> subprocess.Popen[str]:
+def started(*words: object, **more: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from seqdg.cli import main; main()", *map(str, words)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)  # type: ignore[call-overload,no-any-return]
 
@@ -207,24 +207,23 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_trial(
 
 @pytest.mark.slow
 def test_killed_between_checkpoints_a_trial_ends_with_the_same_weights(tmp_path: Path) -> None:
-    request = replace(REQUEST, steps=1000)
-    words = ["bench", "--algorithms", "fo-s-mldg", "--held-out", "0,75", "--trials", 1, "--steps", 1000]
-    run = seqdg(*words, "--workers", 0, "--checkpoint", 0.3, "--out", tmp_path)
+    request = replace(REQUEST, steps=600)
+    words = ["bench", "--algorithms", "fo-s-mldg", "--held-out", "0,75", "--trials", 1, "--steps", 600]
+    run = started(*words, "--workers", 0, "--checkpoint", 0.1, "--out", tmp_path)
     (group,) = make_plan(request).groups
     path, until = tmp_path / checkpoint.name_checkpoint(group.key), time.monotonic() + 120
-    while not path.exists() and time.monotonic() < until:
+    while not (path.exists() and checkpoint.read_header(path.read_bytes())["step"] > 10) and time.monotonic() < until:
         time.sleep(0.01)
-    time.sleep(0.5)
     run.kill()
     run.communicate()
     left = checkpoint.read_header(path.read_bytes())["step"]
-    assert 0 < left < 1000, "it was killed in the middle"
+    assert 10 < left < 600, "it was killed in the middle"
     here = make_session(Keep(Folder(tmp_path), 60.0))
     steps: list[int] = []
     store = Store.create(tmp_path, "rotated-mnist")
     plan = make_plan(request, store.finished())
     execute(plan, here, InProcess(), store, show=lambda p: steps.extend(r.step for r in p.list_running()))
-    assert min(s for s in steps if s) > left, "it went on from its checkpoint"
+    assert min(s for s in steps if s) >= left, "it went on from its checkpoint"
     whole = train(group)
     assert sorted(map(told, store.records())) == sorted(map(told, whole))
 
@@ -234,7 +233,7 @@ def test_killed_between_checkpoints_a_trial_ends_with_the_same_weights(tmp_path:
 def test_an_interrupted_run_stores_what_is_done_and_prints_how_to_go_on(tmp_path: Path, workers: int) -> None:
     words = ["bench", "--algorithms", "agg,fo-s-mldg", "--held-out", "0,75", "--trials", "1", "--steps", "3000"]
     words += ["--workers", str(workers), "--out", str(tmp_path)]
-    run = seqdg(*words, start_new_session=True)
+    run = started(*words, start_new_session=True)
     until = time.monotonic() + 120
     while not _running(tmp_path) and time.monotonic() < until:
         time.sleep(0.05)

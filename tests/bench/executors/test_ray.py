@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from command import seqdg
 from seqdg.results.store import Store
 
 RAY = importlib.util.find_spec("ray") is not None
@@ -76,15 +77,24 @@ def ray_workers(mark: str) -> list[int]:
 def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[object, ...]], str]:
     """Records and table of one process."""
     directory = tmp_path_factory.mktemp("alone")
-    code, out, err = finished(started(*WORDS, "--workers", 0, "--out", directory))
-    assert code == 0, err
-    return results(directory), out
+    done = seqdg(*WORDS, "--workers", 0, "--out", directory)
+    assert done.returncode == 0, done.stderr
+    return results(directory), done.stdout
 
 
 @pytest.mark.ray
 @needs_ray
-def test_ray_gives_the_records_of_one_process_and_keeps_weights(tmp_path: Path, expected) -> None:
-    code, out, err = finished(started(*ON_RAY, "--save-weights", "--out", tmp_path))
+@pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="Ray's workers are found by /proc, which is not here."
+)
+def test_ray_gives_the_records_of_one_process_and_keeps_weights_though_a_worker_is_killed(
+    tmp_path: Path, expected
+) -> None:
+    mark = uuid4().hex
+    run = started(*ON_RAY, "--save-weights", "--out", tmp_path, mark=mark)
+    wait_for(lambda: under_way(tmp_path) and ray_workers(mark), run)
+    os.kill(ray_workers(mark)[0], signal.SIGKILL)
+    code, out, err = finished(run)
     assert code == 0, err
     assert "with 2 workers" in err
     assert results(tmp_path) == expected[0]
@@ -96,35 +106,19 @@ def test_ray_gives_the_records_of_one_process_and_keeps_weights(tmp_path: Path, 
 
 @pytest.mark.ray
 @needs_ray
-@pytest.mark.skipif(
-    not Path("/proc/self/environ").exists(), reason="Ray's workers are found by /proc, which is not here."
-)
-def test_with_a_worker_killed_mid_run_it_still_does(tmp_path: Path, expected) -> None:
-    mark = uuid4().hex
-    run = started(*ON_RAY, "--out", tmp_path, mark=mark)
-    wait_for(lambda: under_way(tmp_path) and ray_workers(mark), run)
-    os.kill(ray_workers(mark)[0], signal.SIGKILL)
-    code, out, err = finished(run)
-    assert code == 0, err
-    assert results(tmp_path) == expected[0]
-    assert out == expected[1]
-
-
-@pytest.mark.ray
-@needs_ray
 def test_interrupted_on_ray_a_run_keeps_what_is_under_way_and_goes_on(tmp_path: Path, expected) -> None:
     run = started(*ON_RAY, "--out", tmp_path)
     wait_for(lambda: under_way(tmp_path), run)
     os.killpg(run.pid, signal.SIGINT)
-    code, out, err = finished(run)
+    code, _, err = finished(run)
     assert code == 130, err
     assert "To go on: seqdg bench" in err
     assert "Traceback" not in err
     assert list((tmp_path / "checkpoints").glob("*.safetensors"))
-    code, out, err = finished(started(*WORDS, "--workers", 0, "--out", tmp_path))
-    assert code == 0, err
+    again = seqdg(*WORDS, "--workers", 0, "--out", tmp_path)
+    assert again.returncode == 0, again.stderr
     assert results(tmp_path) == expected[0]
-    assert out == expected[1]
+    assert again.stdout == expected[1]
 
 
 CLUSTER = """
@@ -166,8 +160,17 @@ def test_on_a_cluster_that_loses_a_node_the_others_take_its_groups(tmp_path: Pat
     assert out == expected[1]
 
 
-@pytest.mark.ray
-@needs_ray
+class NoGpus:
+    """Stands in for Ray, up to the first group: a cluster of two CPUs."""
+
+    @staticmethod
+    def init(*words: object, **settings: object) -> None: ...
+
+    @staticmethod
+    def cluster_resources() -> dict[str, float]:
+        return {"CPU": 2.0}
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -179,18 +182,20 @@ def test_on_a_cluster_that_loses_a_node_the_others_take_its_groups(tmp_path: Pat
         (["--workers", "0"], "0 workers were asked for, and Ray needs at least one."),
     ],
 )
-def test_what_a_cluster_cannot_give_is_one_sentence(tmp_path: Path, words: list[str], sentence: str) -> None:
-    code, out, err = finished(started("bench", "--executor", "ray", *words, "--out", tmp_path))
-    assert code == 2
-    assert sentence in err
-    assert len(err.strip().splitlines()) == 1
-    assert not out
+def test_what_a_cluster_cannot_give_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", NoGpus)
+    done = seqdg("bench", "--executor", "ray", *words, "--out", tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not done.stdout
 
 
-@pytest.mark.slow
-def test_without_ray_its_executor_says_how_to_get_it(tmp_path: Path) -> None:
-    code = f"import sys; sys.modules['ray'] = None; {MAIN}"
-    status, _, err = finished(started("bench", "--executor", "ray", "--out", tmp_path, code=code))
-    assert status == 2
-    assert "Ray is not installed. `pip install 'seqdg[ray]'` installs it" in err
-    assert len(err.strip().splitlines()) == 1
+def test_without_ray_its_executor_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = seqdg("bench", "--executor", "ray", "--out", tmp_path)
+    assert done.returncode == 2
+    assert "Ray is not installed. `pip install 'seqdg[ray]'` installs it" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
