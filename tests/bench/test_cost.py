@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from digits import build_stack, make_plan, make_session, train
+from seqdg.bench import cost
 from seqdg.bench.benchmark import Request
-from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
+from seqdg.bench.cost import Schedule, estimate_costs, estimate_makespan, sort_longest_first
 from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group, Trial
 from seqdg.results.record import DONE, FAILED, Record
@@ -60,6 +61,53 @@ def test_a_group_that_cannot_be_tried_has_no_cost_and_goes_first(tmp_path: Path)
     broken = Group(tuple(replace(t, held_out=("nowhere",)) for t in plan.missing[0].trials))
     assert estimate_costs([broken], SESSION, store) == {}
     assert sort_longest_first([plan.missing[0], broken], {plan.missing[0].key: 1.0})[0] is broken
+
+
+def make_groups(**counts: int) -> dict[str, Group]:
+    """Groups of as many kinds, named after their algorithm and number."""
+    trials = make_plan(replace(REQUEST, algorithms=[name.replace("_", "-") for name in counts], trials=4)).trials
+    groups = {}
+    for name, count in counts.items():
+        of = [trial for trial in trials if trial.algorithm == name.replace("_", "-")]
+        groups |= {f"{name}{i}": Group((of[i],)) for i in range(count)}
+    return groups
+
+
+def test_the_longest_group_goes_first_and_none_twice() -> None:
+    g = make_groups(agg=2, s_mldg=2)
+    costs = {g["agg0"].key: 1.0, g["agg1"].key: 3.0, g["s_mldg0"].key: 2.0, g["s_mldg1"].key: 4.0}
+    schedule = Schedule(g.values(), costs)
+    assert len(schedule) == 4
+    assert g["agg0"] in schedule
+    assert list(schedule) == [g["s_mldg1"], g["agg1"], g["s_mldg0"], g["agg0"]]
+    assert len(schedule) == 0
+
+
+def test_of_an_unknown_kind_one_group_goes_first_and_tells_how_long_the_others_take() -> None:
+    g = make_groups(agg=3, s_mldg=3, dann=2)
+    schedule = Schedule(g.values(), {g["dann0"].key: 5.0, g["dann1"].key: 5.0})
+    order = iter(schedule)
+    assert [next(order), next(order)] == [g["agg0"], g["s_mldg0"]]
+    schedule.learn(g["s_mldg0"], 9.0)
+    assert next(order) is g["s_mldg1"], "longer than dann"
+    schedule.learn(g["agg0"], 1.0)
+    assert list(order) == [g["s_mldg2"], g["dann0"], g["dann1"], g["agg1"], g["agg2"]]
+
+
+def test_what_is_begun_but_has_told_nothing_goes_last() -> None:
+    g = make_groups(agg=2, s_mldg=1)
+    assert list(Schedule(g.values(), {g["s_mldg0"].key: 1.0})) == [g["agg0"], g["s_mldg0"], g["agg1"]]
+
+
+def test_a_kind_of_stack_with_several_groups_need_not_be_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "_time_step", lambda group, session: 1.0)
+    plan, store = make_plan(REQUEST), Store.create(tmp_path, "rotated-mnist")
+    agg, dear = plan.missing
+    halves = [Group(agg.trials[:2]), Group(agg.trials[2:])]
+    alone = [Group((trial,)) for trial in dear.trials]
+    assert list(estimate_costs([*halves, dear], SESSION, store, times_all=False)) == [dear.key], "the only one"
+    assert set(estimate_costs(alone, SESSION, store, times_all=False)) == {group.key for group in alone}, "no stacks"
+    assert len(estimate_costs([*halves, dear], SESSION, store)) == 3
 
 
 def test_the_last_worker_decides_when_all_is_done() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -17,6 +18,7 @@ from seqdg.results.store import Store
 from seqdg.training.provenance import name_device
 from seqdg.training.stack import Stack
 
+_Kind = tuple[str, int, str]  # algorithm, how many domains are held out, precision
 LONG = 10.0  # seconds: a step that takes as long is timed once
 SAMPLE = 32  # trials of a stack, enough to keep a GPU at work
 
@@ -26,15 +28,22 @@ def estimate_costs(
     session: Session,
     store: Store,
     progress: Callable[[int, int], None] = lambda done, of: None,
+    times_all: bool = True,
 ) -> dict[str, float]:
     """Estimate the seconds of each group on one worker, as far as something is known of it.
 
-    progress: hears how many kinds of group were timed, and of how many.
+    progress: hears how many kinds of group were timed, and of how many.   times_all: if not, a kind of stack of which
+    there are several is not timed, and the first of them that ends tells (`Schedule`).
     """
     device = torch.device(session.device)
     here = device.type == "cpu" or torch.cuda.is_available()  # the driver of a cluster may be without
     per_step = store.pace(name_device(device))  # of one training; stages beyond the protocol's steps count in
-    unknown = {_name_kind(g): g for g in groups if here and _name_kind(g) not in per_step}
+    count = Counter(map(_name_kind, groups))
+    unknown = {
+        kind: group
+        for kind, group in ((_name_kind(g), g) for g in groups)
+        if here and kind not in per_step and (times_all or count[kind] == 1 or len(group.trainings) == 1)
+    }
     for done, (kind, group) in enumerate(unknown.items()):
         progress(done, len(unknown))
         per_step[kind] = _time_step(group, session)
@@ -50,7 +59,7 @@ def estimate_costs(
 
 def time_groups(groups: Sequence[Group], session: Session) -> dict[str, float]:
     """Estimate the seconds of each group on one worker from a few steps taken now; what trains no net is left out."""
-    per_step: dict[tuple[str, int, str], float] = {}
+    per_step: dict[_Kind, float] = {}
     for group in groups:
         kind = _name_kind(group)
         if kind not in per_step:
@@ -64,6 +73,52 @@ def sort_longest_first(groups: Iterable[Group], costs: Mapping[str, float]) -> t
     return tuple(sorted(groups, key=lambda group: -costs.get(group.key, float("inf"))))
 
 
+class Schedule(Collection[Group]):
+    """Groups in the order in which they are best begun, decided when the next one is asked for.
+
+    The longest go first, so that workers end at about the same time. Of a kind whose length is unknown, one goes before
+    all others and, when it has ended, tells how long they take.
+    """
+
+    def __init__(self, groups: Iterable[Group], costs: Mapping[str, float]) -> None:
+        self._costs = costs
+        self._pace: dict[_Kind, float] = {}  # seconds of one training, of what has ended
+        self._begun: set[_Kind] = set()
+        self._waiting: dict[_Kind, deque[Group]] = {}
+        for group in sort_longest_first(groups, costs):
+            self._waiting.setdefault(_name_kind(group), deque()).append(group)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def __contains__(self, group: object) -> bool:
+        return any(group in groups for groups in self._waiting.values())
+
+    def __iter__(self) -> Iterator[Group]:
+        """Take one group after the other: none is given twice."""
+        while self._waiting:
+            kind = max(self._waiting, key=self._rank)
+            group = self._waiting[kind].popleft()
+            if not self._waiting[kind]:
+                del self._waiting[kind]
+            self._begun.add(kind)
+            yield group
+
+    def learn(self, group: Group, seconds: float) -> None:
+        """Learn how many seconds each training of a group took."""
+        self._pace[_name_kind(group)] = seconds
+
+    def _rank(self, kind: _Kind) -> float:
+        """Return the seconds of the next group of a kind; where they are unknown, one of them goes first and the others
+        last."""
+        group = self._waiting[kind][0]
+        if group.key in self._costs:
+            return self._costs[group.key]
+        if kind in self._pace:
+            return self._pace[kind] * len(group.trainings)
+        return 0.0 if kind in self._begun else float("inf")
+
+
 def estimate_makespan(costs: Iterable[float], slots: int) -> float:
     """Estimate the seconds until the last worker is done, when each takes the next group as soon as it is free."""
     free = [0.0] * max(1, slots)
@@ -72,7 +127,7 @@ def estimate_makespan(costs: Iterable[float], slots: int) -> float:
     return max(free)
 
 
-def _name_kind(group: Group) -> tuple[str, int, str]:
+def _name_kind(group: Group) -> _Kind:
     first = group.trials[0]
     return first.short_name, len(first.held_out), first.protocol.precision
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
-from seqdg.bench.cost import sort_longest_first
+from seqdg.bench.cost import Schedule
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.plan import Plan
 from seqdg.bench.progress import Progress
@@ -95,9 +95,11 @@ def execute(
         show(progress)
 
     failed = []
-    with closing(executor(sort_longest_first(plan.missing, costs or {}), session, tell)) as results:
+    schedule = Schedule(plan.missing, costs or {})
+    with closing(executor(schedule, session, tell)) as results:
         for group, records in results:
             sink.add(records, group.key)
+            schedule.learn(group, max((record.seconds for record in records), default=0.0))
             if isinstance(session.keep.files, Folder):
                 session.keep.files.remove(name_checkpoint(group.key))
             progress.finish_group(group)

@@ -56,6 +56,8 @@ class TrackedStore:
         self._run_all(lambda tracker: tracker.show(table))
 
     def _track(self, records: Iterable[Record]) -> None:
+        if not self._trackers:
+            return
         trials = [describe_trial(r) for r in records if r.status != FAILED and r.is_tabled]
 
         def add(tracker: Tracker) -> None:

@@ -17,7 +17,7 @@ from seqdg.bench.benchmark import Request
 from seqdg.bench.execute import execute
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor
-from seqdg.bench.executors.workers import Workers, _Worker
+from seqdg.bench.executors.workers import Workers, _receive, _Waiting, _Worker
 from seqdg.bench.progress import Progress
 from seqdg.results.record import FAILED, Record
 from seqdg.results.store import Store
@@ -49,21 +49,27 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
 
 
 @pytest.mark.slow
-def test_workers_and_one_process_give_the_same_bits_though_a_worker_is_killed(
+def test_workers_that_start_early_and_one_process_give_the_same_bits_though_a_worker_is_killed(
     tmp_path: Path, expected: list[Record]
 ) -> None:
     killed: list[int] = []
+    executor, session = Workers(2), make_session(Keep(Folder(tmp_path), 1e-9))
 
     def kill(progress: Progress) -> None:
         under_way = [group for group in progress.list_running() if group.step > 0]
         if under_way and not killed:
+            assert {child.pid for child in multiprocessing.active_children()} == early, "no others were started"
             victim = multiprocessing.active_children()[0]
             os.kill(victim.pid or 0, signal.SIGKILL)
             killed.append(victim.pid or 0)
 
-    records, failed = run(tmp_path, Workers(2), show=kill)
+    store = Store.create(tmp_path, "rotated-mnist")
+    with executor.start_early(session):
+        early = {child.pid for child in multiprocessing.active_children()}
+        assert not execute(make_plan(REQUEST), session, executor, store, show=kill)
+    records = without_clock(store.records())
     assert killed
-    assert not failed
+    assert len(early) == 2
     assert records == expected
     assert all(record.weights for record in records)
     assert not multiprocessing.active_children()
@@ -109,6 +115,29 @@ def test_a_failed_trial_keeps_its_traceback_and_is_tried_again(tmp_path: Path, m
     assert "ArithmeticError: two and two is five" in store.failures()[0][1]
     (again,) = make_plan(request, store.finished()).missing
     assert {t.key for t in again.trials} == {key for key, _ in store.failures()}
+
+
+def test_workers_that_start_early_are_sent_away_where_nothing_comes_of_it() -> None:
+    executor = Workers(2)
+    with executor.start_early(make_session()):
+        assert len(multiprocessing.active_children()) == 2
+    assert not multiprocessing.active_children()
+
+
+def test_a_worker_has_its_next_group_before_its_records_are_stored() -> None:
+    first, second, third = make_plan(REQUEST).missing
+    worker, told = _Worker.__new__(_Worker), []
+    worker.pipe, other = multiprocessing.Pipe()
+    worker.group, worker.attempt = first, 1
+    other.send([])
+    waiting = _Waiting([second, third])
+    for group, records in _receive(worker, waiting, lambda group, step: told.append((group, step))):
+        assert (group, records) == (first, [])
+        assert other.recv() == second
+    assert worker.group is second
+    assert told == [(second, 0)]
+    waiting.put_back(second, 2)
+    assert [waiting.take(), waiting.take(), waiting.take()] == [(second, 2), (third, 1), None]
 
 
 def test_a_worker_that_is_still_starting_does_not_hear_ctrl_c():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +18,7 @@ class InProcess:
 
     slots: int = 1
 
-    def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups:
+    def __call__(self, groups: Collection[Group], session: Session, tell: Tell) -> FinishedGroups:
         threads = torch.get_num_threads()
         try:
             for group in groups:

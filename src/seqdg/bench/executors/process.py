@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from contextlib import suppress
 from functools import cache
 
 import torch
+from torch.func import grad, vmap
 
 # Of glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -16,6 +18,12 @@ def prepare_process() -> None:
     """Use one thread, so that sums run in one order in every executor."""
     torch.set_num_threads(1)
     _keep_freed_memory()
+
+
+def warm_up(device: str) -> None:
+    """Import and start what the first step of a stack needs: torch's transforms, the device and its libraries."""
+    with suppress(Exception):  # a group that needs them fails in its turn, and says why
+        vmap(grad(lambda w: (w @ w).sum()))(torch.ones(2, 2, 2, device=device))
 
 
 @cache

@@ -14,7 +14,7 @@ import sys
 import time
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,7 +44,7 @@ class OnRay:
     gpus: float = 0.0
     most: int | None = None
 
-    def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups:
+    def __call__(self, groups: Collection[Group], session: Session, tell: Tell) -> FinishedGroups:
         with redirect_stdout(sys.stderr):  # Ray prints about dead workers on stdout, where tables go
             yield from self._run_groups(deque((group, 1) for group in groups), session, tell)
 

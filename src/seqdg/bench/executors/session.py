@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -33,12 +33,15 @@ class Session:
 
 
 class Executor(Protocol):
-    """Runs groups in the order given, `slots` at a time, and yields each with its records as it finishes."""
+    """Runs groups in the order given, `slots` at a time, and yields each with its records as it finishes.
+
+    It asks for a group when it can run it: the order may depend on what is finished by then.
+    """
 
     @property
     def slots(self) -> int: ...
 
-    def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups: ...
+    def __call__(self, groups: Collection[Group], session: Session, tell: Tell) -> FinishedGroups: ...
 
 
 def train_group(group: Group, session: Session, tick: Callable[[int], None]) -> list[Record]:

@@ -11,12 +11,13 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
+from seqdg.bench.executors.process import warm_up
 from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure, train_group
 from seqdg.bench.trial import Group
 from seqdg.results.record import Record
@@ -32,18 +33,30 @@ class Workers:
 
     slots: int
     devices: tuple[str, ...] = ()
+    _early: list[tuple[Session, list[_Worker]]] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups:
-        waiting = deque((group, 1) for group in groups)
-        devices = self.devices or (session.device,)
-        crew = [
-            _Worker(replace(session, device=devices[i % len(devices)])) for i in range(min(self.slots, len(groups)))
-        ]
+    @contextmanager
+    def start_early(self, session: Session) -> Iterator[None]:
+        """Start the workers of this session before it is known what they will do: they import, and reach for their
+        device, while groups are planned. Those that nobody used by the end of the block are sent away."""
+        self._early.append((session, self._start(session, self.slots)))
+        try:
+            yield
+        finally:
+            for worker in (worker for _, crew in self._early for worker in crew):
+                worker.end()
+            self._early.clear()
+
+    def __call__(self, groups: Collection[Group], session: Session, tell: Tell) -> FinishedGroups:
+        crew: list[_Worker] = []
+        if self._early and self._early[0][0] is session:
+            crew = self._early.pop()[1]
+        crew += self._start(session, min(self.slots, len(groups)) - len(crew))
+        waiting = _Waiting(groups)
         try:
             while True:
                 for worker in crew:
-                    if worker.group is None and waiting:
-                        tell(worker.take(*waiting.popleft()), 0)
+                    _hand_out(worker, waiting, tell)
                 busy: dict[object, _Worker] = {worker.pipe: worker for worker in crew if worker.group is not None}
                 if not busy:
                     return
@@ -51,6 +64,27 @@ class Workers:
                     yield from _receive(busy[pipe], waiting, tell)
         finally:
             _dismiss(crew)
+
+    def _start(self, session: Session, count: int) -> list[_Worker]:
+        devices = self.devices or (session.device,)
+        return [_Worker(replace(session, device=devices[i % len(devices)])) for i in range(count)]
+
+
+class _Waiting:
+    """Groups that wait, each with the number of its next attempt; those whose worker died come first."""
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._groups = iter(groups)  # one at a time: which comes next may depend on those that are finished
+        self._again: deque[tuple[Group, int]] = deque()
+
+    def put_back(self, group: Group, attempt: int) -> None:
+        self._again.appendleft((group, attempt))
+
+    def take(self) -> tuple[Group, int] | None:
+        if self._again:
+            return self._again.popleft()
+        group = next(self._groups, None)
+        return None if group is None else (group, 1)
 
 
 class _Worker:
@@ -69,11 +103,22 @@ class _Worker:
             self.process.start()
         other.close()  # now only the worker holds it, so the pipe ends when the worker dies
 
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
     def take(self, group: Group, attempt: int) -> Group:
         self.group, self.attempt = group, attempt
         with suppress(OSError):  # it has died, which `_receive` notices
             self.pipe.send(group)
         return group
+
+
+def _hand_out(worker: _Worker, waiting: _Waiting, tell: Tell) -> None:
+    """Give a worker that is free the next group, if one waits."""
+    if worker.group is None and (following := waiting.take()) is not None:
+        tell(worker.take(*following), 0)
 
 
 @contextmanager
@@ -91,8 +136,11 @@ def _block_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _receive(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> FinishedGroups:
-    """Receive from a worker the number of its steps or its records, or notice that it is dead."""
+def _receive(worker: _Worker, waiting: _Waiting, tell: Tell) -> FinishedGroups:
+    """Receive from a worker the number of its steps or its records, or notice that it is dead.
+
+    It has its next group before its records are stored, so that it does not wait for that.
+    """
     group = worker.group
     assert group is not None
     try:
@@ -101,7 +149,7 @@ def _receive(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> 
         worker.process.join()
         worker.group = None
         if worker.attempt < ATTEMPTS:
-            waiting.appendleft((group, worker.attempt + 1))
+            waiting.put_back(group, worker.attempt + 1)
         else:
             yield group, record_failure(group, worker.session, _describe_death(worker))
         worker.start()
@@ -110,6 +158,7 @@ def _receive(worker: _Worker, waiting: deque[tuple[Group, int]], tell: Tell) -> 
         tell(group, message)
     else:
         worker.group = None
+        _hand_out(worker, waiting, tell)
         yield group, message
 
 
@@ -135,9 +184,7 @@ def _dismiss(crew: Sequence[_Worker]) -> None:
                     del present[pipe]
     finally:
         for worker in crew:
-            worker.process.kill()
-            worker.process.join()
-            worker.pipe.close()
+            worker.end()
 
 
 def _serve(pipe: Connection, session: Session) -> None:
@@ -151,6 +198,8 @@ def _serve(pipe: Connection, session: Session) -> None:
             raise KeyboardInterrupt
 
     with suppress(EOFError, OSError, KeyboardInterrupt):
+        if not pipe.poll():  # there is time: the first group is still being planned
+            warm_up(session.device)
         while (group := pipe.recv()) is not None:
             pipe.send(train_group(group, session, tick))
 
