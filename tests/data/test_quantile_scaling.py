@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import seqdg
 from seqdg.base.errors import UsageError
-from seqdg.data.scaling import KNOTS, QUANTILE, TAIL, Scaling, keep_as_is, learn_scaling
+from seqdg.data.scaling import KNOTS, QUANTILE, SCALINGS, TAIL, Scaling, keep_as_is, learn_scaling
 from seqdg.estimator.onnx import export_onnx
 
 
@@ -64,6 +64,16 @@ def test_a_stack_has_the_constants_of_every_trial():
     each = [learn_scaling(x, QUANTILE) for x in (a, b)]
     stacked = Scaling(*(torch.stack(c) for c in zip(*each, strict=True)))
     assert_close(stacked(new), torch.stack([each[0](new[0]), each[1](new[1])]))
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_few_operations_give_the_same(kind):
+    x = draw(100)
+    x[:60, 2] = 0.25  # many quantiles that are one value
+    new = 2 * draw(40, seed=1)
+    new[0], new[1], new[2] = torch.nan, 1e30, -1e30
+    scaling = learn_scaling(x, kind)
+    assert_close(scaling.in_few_operations(new), scaling(new), rtol=0, atol=1e-12)
 
 
 def test_words_stay_as_they_are_where_they_are_known():

@@ -52,7 +52,8 @@ class _TableGraph(nn.Module):
     def forward(self, numbers: Tensor | None, codes: Tensor | None) -> tuple[Tensor, ...]:
         parts = []
         if numbers is not None:
-            parts.append(Scaling(self.fill, self.mean, self.factor, self.knots, self.scores)(numbers))
+            scaling = Scaling(self.fill, self.mean, self.factor, self.knots, self.scores)
+            parts.append(scaling.in_few_operations(numbers))
         if codes is not None:
             for j, size in enumerate(self.sizes):
                 parts.append((codes[:, j : j + 1] == torch.arange(size)).to(torch.float64))
