@@ -60,6 +60,14 @@ def test_a_run_shows_its_table_and_says_what_it_is(results):
     assert results.benchmark == "vlcs"
 
 
+def test_to_say_that_nothing_failed_no_record_is_read(results, monkeypatch):
+    counted = results.count_statuses()
+    assert sum(counted.values()) == len(results.records())
+    assert set(counted) == {"done"}
+    monkeypatch.setattr(type(results), "records", None)
+    assert results.failures() == []
+
+
 def test_a_run_without_results_shows_itself_too(make, run):
     results = make(run({"agg": {"V": [0.5]}}, status=FAILED, history=[]))
     assert "1 failed" in results._repr_html_()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, fields
+from functools import cache
 from typing import Any
 
 ADDED = "added"  # the name, in a field's metadata, of the value that means "as before"
@@ -23,11 +24,17 @@ def added_field(default: Any, before: Any = ...) -> Any:
 def describe_fields(plain: Any) -> dict[str, Any]:
     """Return the fields of a dataclass by name, without those added later that have the value "as before"."""
     described = {}
-    for f in fields(plain):
-        value = getattr(plain, f.name)
-        if ADDED not in f.metadata or value != f.metadata[ADDED]:
-            described[f.name] = value
+    for name, before in _list_fields(plain.__class__):
+        value = getattr(plain, name)
+        if before is ... or value != before:
+            described[name] = value
     return described
+
+
+@cache
+def _list_fields(kind: type) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of a dataclass, each with the value that means "as before"; of the first ones, `...`."""
+    return tuple((f.name, f.metadata.get(ADDED, ...)) for f in fields(kind))
 
 
 def restore_fields(kind: Any, described: Mapping[str, Any]) -> dict[str, Any]:

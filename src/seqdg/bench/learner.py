@@ -21,7 +21,7 @@ from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick
 from seqdg.bench.stack_learner import STACK, StackLearner, build_stack, choose_rate, share_trainings
 from seqdg.bench.trial import Group, Trial
 from seqdg.core.names import split_chain
-from seqdg.core.registry import import_plugin, list_algorithms, list_wrappers
+from seqdg.core.registry import import_plugin, is_registered, list_algorithms
 
 __all__ = [
     "STACK",
@@ -81,7 +81,7 @@ def find_learner(name: str) -> Learner:
     if place:
         import_plugin(place)
     _load_learner(short)
-    if short not in _learners and short not in (*list_algorithms(), *list_wrappers()):
+    if short not in _learners and not is_registered(short):
         raise unknown("algorithm", short, (*list_algorithms(), *list_learners()))
     return _learners.get(short, STACK)
 

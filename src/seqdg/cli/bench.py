@@ -71,9 +71,10 @@ def bench(
     except KeyboardInterrupt:
         _say_interrupted(directory)
         raise typer.Exit(130) from None
-    if any(record.status != FAILED for record in results.records("accuracy")):
+    statuses = results.count_statuses()
+    if any(status != FAILED for status in statuses):
         typer.echo(results.table(select))
-    if results.failures():
+    if statuses[FAILED]:
         print(f"seqdg: {describe_failures(results)}", file=sys.stderr)
         raise typer.Exit(1)
 

@@ -110,6 +110,12 @@ def list_wrappers() -> tuple[str, ...]:
     return tuple(sorted(_wrappers, key=lambda name: (PLACES.index(_wrappers[name].place), name)))
 
 
+def is_registered(name: str) -> bool:
+    """Say whether an algorithm or a wrapper has this name."""
+    _load()
+    return name in _factories or name in _wrappers
+
+
 def find_wrapper(name: str) -> type[Wrapper]:
     """Find a registered wrapper's class."""
     _load()

@@ -30,7 +30,8 @@ def initialize(make: Callable[[], nn.Module], generator: torch.Generator) -> nn.
     """
     with torch.device("meta"):
         module = make()
-    module = module.to_empty(device="cpu")
+    # As `to_empty`, which imports sympy for it.
+    module._apply(lambda t: torch.empty(t.shape, dtype=t.dtype))  # type: ignore[no-untyped-call]
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Linear | _ConvNd):
             _draw_weights(layer, generator)

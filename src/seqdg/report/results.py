@@ -64,6 +64,8 @@ class Results:
 
     def failures(self) -> list[Record]:
         """Return the records of trials that failed; `seqdg status DIR --errors` shows where."""
+        if not self.count_statuses()[FAILED]:
+            return []  # most runs: nothing needs to be read
         return [record for record in self.records() if record.status == FAILED]
 
     def frame(self, select: str | None = None, criterion: str | None = None) -> Any:
@@ -179,8 +181,12 @@ class Results:
 
     def describe_progress(self) -> str:
         """`12 done, 1 failed`"""
-        statuses = Counter(self._list_statuses())
+        statuses = self.count_statuses()
         return ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())) or "no trial yet"
+
+    def count_statuses(self) -> Counter[str]:
+        """Count the trials that have a record by their status: done, diverged, failed."""
+        return Counter(self._list_statuses())
 
     def _choose(self, criterion: str | None) -> str:
         """Return the criterion, or accuracy, or the RMSE of numbers, where none is named."""

@@ -52,7 +52,7 @@ def unpack_history(shape: str, data: bytes, criterion: str | None = None) -> lis
     """Return the history; with a criterion, only the values of that criterion."""
     numbers = unpack_numbers(data)
     return [
-        Evaluation(step, *({name: numbers[start:stop] for name, start, stop in part} for part in parts))
+        Evaluation(step, *[{name: numbers[start:stop] for name, start, stop in part} for part in parts])
         for step, parts in _locate(shape, criterion)
     ]
 

@@ -38,21 +38,25 @@ def measure_predictions(
         values[len(values) - len(together) :],
     )
 
-    def pick(domains: Sequence[dict[str, list[float]]], i: int) -> dict[str, list[float]]:
-        return {name: [domain[name][i] for domain in domains] for name in values[0]}
+    trials, names = len(predictions[0].y), list(values[0])
 
-    return [
-        Evaluation(
-            step=step,
-            source=pick(whole[:sources], i),
-            held_out=pick(whole[sources:last], i),
-            held_out_fifth=pick(halves[: len(split)], i) if split else {},
-            held_out_rest=pick(halves[len(split) :], i) if split else {},
-            validation=pick(whole[last:], i) if outside else {},
-            together=pick(joined, i) if joined else {},
-        )
-        for i in range(len(predictions[0].y))
-    ]
+    def pick(domains: Sequence[dict[str, list[float]]]) -> list[dict[str, list[float]]]:
+        """Return of every trial by criterion a value for each of these domains."""
+        if not domains:
+            return [{name: [] for name in names} for _ in range(trials)]
+        by_trial = zip(*(zip(*(domain[name] for domain in domains), strict=True) for name in names), strict=True)
+        return [dict(zip(names, map(list, each), strict=True)) for each in by_trial]
+
+    nothing: list[dict[str, list[float]]] = [{} for _ in range(trials)]
+    parts = (
+        pick(whole[:sources]),
+        pick(whole[sources:last]),
+        pick(halves[: len(split)]) if split else nothing,
+        pick(halves[len(split) :]) if split else nothing,
+        pick(whole[last:]) if outside else nothing,
+        pick(joined) if joined else nothing,
+    )
+    return [Evaluation(step, *each) for each in zip(*parts, strict=True)]
 
 
 def _join_rows(domains: Sequence[DomainPredictions]) -> DomainPredictions:
