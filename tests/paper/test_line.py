@@ -48,6 +48,14 @@ def test_an_algorithm_without_an_average_is_given_a_moving_one(dataset, study):
     assert plain["distance"] > 0
 
 
+@pytest.mark.parametrize("names", [["agg", "agg+ema"], ["agg+ema", "agg"]])
+def test_the_line_of_one_training_is_shown_once(dataset, study, names):
+    numbers = compute(study(dataset(), names, steps=4))
+    assert list(numbers["curves"]) == ["agg+ema"]
+    assert not numbers["between"]
+    assert numbers["refused"] == {"agg": "agg and agg+ema are one training: the line of both is shown for the latter."}
+
+
 def test_averages_of_two_algorithms_are_joined_by_a_line(dataset, study):
     names = ["agg", "fo-s-mldg"]
     numbers = compute(study(dataset(), names, steps=8, settings=[f"{name}.precision=float64" for name in names]))

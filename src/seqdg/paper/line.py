@@ -34,13 +34,15 @@ def compute(study: Study) -> Numbers:
 
     on training rows of the sources and on the held-out domain; and, from the first algorithm's average to each of the
     others', the same from t = 0 to 1. Seeds share their first weights. An algorithm without an average is given the
-    moving one (`+ema`).
+    moving one (`+ema`); where that chain is analyzed too, its line is traced once.
     """
     ends: dict[str, tuple[Stack, Params]] = {}
     averaged = {name: _add_average(study.plan[name][0]) for name in study.names}
     inside_averages = replace(study, algorithms=list(averaged.values()))
 
     def trace(name: str, plain: Stack) -> Numbers:
+        if averaged[name] != name and averaged[name] in study.names:
+            raise Refused(f"{name} and {averaged[name]} are one training: the line of both is shown for the latter.")
         stack = plain if averaged[name] == name else inside_averages.build_stack(averaged[name])
         last, average = _train(study, name, stack)
         ends[name] = stack, average
