@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.dummy import DummyClassifier
 
 import seqdg
 from command import seqdg as command
+from seqdg import Algorithm
 from seqdg.base.errors import UsageError
 from seqdg.estimator.curve_training import choose_sizes, choose_subsets
 from seqdg.estimator.domain_curve import LearningCurve, Measured
@@ -109,6 +112,29 @@ def test_numbers_of_domains_that_an_algorithm_cannot_train_on_are_left_out_with_
     assert "which two sizes cannot check" in curve.sentence
 
 
+def test_an_estimator_of_the_users_own_is_traced(hospitals):
+    _, y, domains = hospitals
+    curve = seqdg.learning_curve(quick(DummyClassifier(strategy="constant", constant=1)), *hospitals)
+    assert curve.sizes == [1, 2, 3]
+    assert curve.name == "DummyClassifier"
+    for m in curve.measured:
+        assert m.value == pytest.approx((y[domains == m.held_out] == "ill").mean())
+
+
+@dataclass(frozen=True)
+class Unregistered(Algorithm):
+    """AGG by another name, for this test."""
+
+    def loss(self, net, params, episode):
+        return net.losses(params, episode).mean()
+
+
+def test_an_algorithm_without_a_name_is_traced(hospitals):
+    ours, agg = (seqdg.learning_curve(quick(one), *hospitals).measured for one in (Unregistered(), "agg"))
+    assert [(m.trained_on, m.held_out) for m in ours] == [(m.trained_on, m.held_out) for m in agg]
+    assert [m.value for m in ours] == pytest.approx([m.value for m in agg], abs=0.02)
+
+
 def test_two_domains_say_nothing_of_a_third(hospitals):
     x, y, domains = hospitals
     kept = np.isin(domains, ["east", "west"])
@@ -140,8 +166,9 @@ def test_the_command_prints_the_curve_and_writes_it(hospitals, tmp_path):
 def test_of_numbers_the_curve_is_of_their_error(hospitals, tmp_path):
     x, _, domains = hospitals
     x.assign(site=domains).to_csv(tmp_path / "table.csv", index=False)
-    words = ["learning-curve", "table.csv", "--label", "age", "--domain", "site", "--algorithm", "agg", "--steps", 5]
+    words = ["learning-curve", "table.csv", "--label", "age", "--domain", "site", "--steps", 5]
     x.dropna(subset=["age"]).assign(site=domains[x["age"].notna()]).to_csv(tmp_path / "table.csv", index=False)
     done = command(*words, "--workers", 0, "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "would improve rmse on an unseen one" in done.stdout
+    assert "of agg+ema" in done.stderr

@@ -87,7 +87,9 @@ def find_learner(name: str) -> Learner:
 
 
 def find_learner_of(trial: Trial) -> Learner:
-    """Find what trains a trial: the estimator that it carries, or else what its name says."""
+    """Find what trains a trial: the estimator or the algorithm that it carries, or else what its name says."""
+    if trial.instance is not None:
+        return STACK
     if trial.estimator is None:
         return find_learner(trial.algorithm)
     from seqdg.bench.estimator_learner import OwnEstimatorLearner  # now: scikit-learn takes a second

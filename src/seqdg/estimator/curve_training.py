@@ -13,18 +13,23 @@ from sklearn.base import clone
 from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things
 from seqdg.bench.cost import estimate_makespan, time_groups
+from seqdg.bench.estimator_learner import OwnSettings
 from seqdg.bench.execute import Memory, execute
 from seqdg.bench.executors.choice import is_short
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.executors.workers import Workers
-from seqdg.bench.learner import find_learner
+from seqdg.bench.learner import find_learner_of
 from seqdg.bench.plan import plan_trials
 from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Trial
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.names import shorten, split_chain
+from seqdg.core.registry import is_registered
 from seqdg.core.settings import adapt_to_path, describe_settings
 from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.domain_curve import LearningCurve, Measured, Subset
+from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import make_user_data, read_input
 from seqdg.results.record import DONE, Record
@@ -51,7 +56,8 @@ def learning_curve(
 ) -> LearningCurve:
     """Train on k = 1, 2, ..., N - 1 of the N domains, and see how each model does on the domains it was not trained on.
 
-    model: a `DomainClassifier` or `DomainRegressor`, which says the algorithm, its training and the criterion.
+    model: a `DomainClassifier` or `DomainRegressor`, which says the algorithm, its training and the criterion. What can
+        be fitted can be traced: names, what `seqdg.build` gives, an `Algorithm` of yours, estimators of scikit-learn.
     seeds: trainings of each choice of domains.   subsets: choices of k domains, at most; drawn by the model's
         random_state so that each domain is in about as many. Of more than nine domains only eight numbers k are tried.
     workers: processes to train in; 0 is this one.   say: hears beforehand how many trainings there are and how long
@@ -73,16 +79,18 @@ def learning_curve(
     recipe = adapt_recipe(recipe, data.dataset)
     task, net = make_task(data, recipe, scaled=False)
     settings = describe_settings(adapt_to_path(recipe.algorithm, len(names), len(names) - 1))
-    learner, notes = find_learner(recipe.name), []
-    planned: list[Trial] = []
+    notes, planned = list[str](), list[Trial]()
     for size in choose_sizes(len(names)):
+        objects = _take_objects(recipe, len(names), size)
         trials = [
-            task.make_trial(recipe.name, settings, recipe.protocol, tuple(d for d in names if d not in chosen), seed)
+            task.make_trial(
+                recipe.name, settings, recipe.protocol, tuple(d for d in names if d not in chosen), seed, **objects
+            )
             for chosen in choose_subsets(names, size, subsets, recipe.seed)
             for seed in range(recipe.seed, recipe.seed + seeds)
         ]
         try:
-            learner.check(trials[0], task, net)
+            find_learner_of(trials[0]).check(trials[0], task, net)
         except UsageError as error:
             notes.append(f"{count_things(size, 'domain')} cannot be trained on: {error}")
             continue
@@ -90,7 +98,7 @@ def learning_curve(
     if not planned:
         raise UsageError(notes[-1])
     memory, session = Memory(), Session(task, recipe.device)
-    if not learner.takes_steps:  # then one fit says how long the others take
+    if not find_learner_of(planned[-1]).takes_steps:  # then one fit says how long the others take
         execute(plan_trials(task, planned[-1:], net, recipe.device), session, InProcess(), memory)
     plan = plan_trials(task, planned, net, recipe.device, memory.records)
     costs = time_groups(plan.missing, session)
@@ -110,6 +118,15 @@ def learning_curve(
     if not measured:
         raise UsageError("Every training diverged. Choose a smaller lr.")
     return LearningCurve(recipe.name, names, recipe.criterion, tuple(measured), tuple(notes))
+
+
+def _take_objects(recipe: Recipe, domains: int, size: int) -> dict[str, Any]:
+    """Return what a trial on so many of the domains carries because no name makes it."""
+    if isinstance(recipe.algorithm, OwnSettings):
+        return {"estimator": recipe.algorithm.estimator}
+    if isinstance(recipe.algorithm, Algorithm) and not is_registered(shorten(split_chain(recipe.name)[0])):
+        return {"algorithm": adapt_to_path(recipe.algorithm, domains, size)}
+    return {}
 
 
 def choose_sizes(count: int) -> list[int]:
