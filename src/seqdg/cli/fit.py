@@ -13,6 +13,7 @@ import typer
 
 from seqdg.cli import options
 from seqdg.cli.announce import Announcement, note_task
+from seqdg.cli.rows import AskedRows, takes_rows
 
 if TYPE_CHECKING:
     from seqdg.data import LabeledRows
@@ -22,17 +23,10 @@ DEFAULT, DEFAULT_OF_NUMBERS = "fo-s-mldg+ema", "agg+ema"
 SELECT = "both-near"
 
 
+@takes_rows
 def fit(
-    data: options.DataFile,
+    asked: AskedRows,
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Directory to save the model in.")],
-    label: options.Label = None,
-    domain: options.Domain = None,
-    ignore: options.Ignore = None,
-    identifier: options.Identifier = None,
-    types: options.Types = None,
-    na: options.Gaps = None,
-    weight: options.Weight = None,
-    encoding: options.Encoding = "",
     choose: Annotated[bool, typer.Option("--choose", help="Compare candidates and use the best.")] = False,
     algorithm: Annotated[
         str | None,
@@ -68,7 +62,6 @@ def fit(
             "to 6 domains]"
         ),
     ] = None,
-    task: options.Task = None,
     loss: Annotated[
         str, typer.Option(metavar="squared|absolute|huber", help="The loss, where a number is predicted.")
     ] = "squared",
@@ -146,7 +139,6 @@ def fit(
     the same command goes on where it stopped, to the same model.
     """
     from seqdg.base.errors import UsageError
-    from seqdg.cli.rows import read_data
     from seqdg.data.column_types import parse_types
     from seqdg.estimator import check_place, check_saving, remove_kept
 
@@ -155,13 +147,10 @@ def fit(
     if minutes is not None and not choose:
         raise UsageError("--minutes is how long --choose may take: add --choose.")
     check_place(out, force)
-    check_saving(options.split_names(candidates) or _list_saved(data, choose, algorithm or DEFAULT))
-    rows = read_data(
-        data, label, domain, ignore=ignore, identifier=identifier, types=types, na=na, encoding=encoding, task=task,
-        weight=weight,
-    )  # fmt: skip
+    check_saving(options.split_names(candidates) or _list_saved(asked.data, choose, algorithm or DEFAULT))
+    rows = asked.read()
     announcement = Announcement(rows, minutes)
-    note_task(rows, task, str(label))
+    note_task(rows, asked.task, str(asked.label))
     usual = DEFAULT_OF_NUMBERS if rows.is_regression else DEFAULT
     parameters = {
         "net": net, "hidden": _parse_widths(hidden), "steps": _parse_count("--steps", steps), "lr": lr,
@@ -191,9 +180,14 @@ def fit(
             if "estimate" in model.model_.facts:
                 typer.echo(model.model_.facts["estimate"]["sentence"])
                 typer.echo(model.model_.facts["estimate"]["drivers"])
-    asked = {"id": options.split_names(identifier), "types": parse_types(options.split_words(types)), "weight": weight}
-    source = "standard input" if str(data) == "-" else data.name
-    model.add_facts(data=source, label=label, domain=domain, **{k: v for k, v in asked.items() if v})
+    columns = {
+        "id": options.split_names(asked.identifier),
+        "types": parse_types(options.split_words(asked.types)),
+        "weight": asked.weight,
+    }
+    source = "standard input" if str(asked.data) == "-" else asked.data.name
+    facts = {"label": asked.label, "domain": asked.domain, **{k: v for k, v in columns.items() if v}}
+    model.add_facts(data=source, **facts)
     model.save(out)
     if runs is None:
         remove_kept(partial)

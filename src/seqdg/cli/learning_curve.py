@@ -9,21 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from seqdg.cli import options
-from seqdg.cli.fit import DEFAULT
+from seqdg.cli.fit import DEFAULT, DEFAULT_OF_NUMBERS
+from seqdg.cli.rows import AskedRows, takes_rows
 
 
+@takes_rows
 def learning_curve(
-    data: options.DataFile,
-    label: options.Label = None,
-    domain: options.Domain = None,
-    ignore: options.Ignore = None,
-    identifier: options.Identifier = None,
-    types: options.Types = None,
-    na: options.Gaps = None,
-    weight: options.Weight = None,
-    encoding: options.Encoding = "",
-    task: options.Task = None,
-    algorithm: Annotated[str, typer.Option(help="The algorithm to train.")] = DEFAULT,
+    asked: AskedRows,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(help=f"The algorithm to train.  [default: {DEFAULT}; of numbers {DEFAULT_OF_NUMBERS}]"),
+    ] = None,
     criterion: Annotated[
         str | None, typer.Option(metavar=options.CRITERION_NAMES, help="The metric on unseen domains.")
     ] = None,
@@ -48,21 +44,18 @@ def learning_curve(
     from seqdg.base.errors import UsageError
     from seqdg.bench.console import show_progress
     from seqdg.cli.announce import Announcement, note_task
-    from seqdg.cli.rows import read_data
     from seqdg.estimator import DomainClassifier, DomainRegressor, count_workers, write_analysis
     from seqdg.estimator import learning_curve as trace
 
-    rows = read_data(
-        data, label, domain, ignore=ignore, identifier=identifier, types=types, na=na, encoding=encoding, task=task,
-        weight=weight,
-    )  # fmt: skip
-    note_task(rows, task, str(label))
+    rows = asked.read()
+    note_task(rows, asked.task, str(asked.label))
     Announcement(rows).say()
     if rows.domains is None:
         raise UsageError("A learning curve over domains needs to know them: give --domain.")
     given: dict[str, Any] = {} if criterion is None else {"criterion": criterion}
     kind = DomainRegressor if rows.is_regression else DomainClassifier
-    model = kind(algorithm, steps=steps, lr=lr, random_state=seed, device=device, **given)
+    usual = DEFAULT_OF_NUMBERS if rows.is_regression else DEFAULT
+    model = kind(algorithm or usual, steps=steps, lr=lr, random_state=seed, device=device, **given)
     with show_progress("training") as show:
         curve = trace(
             model, rows.x, rows.y, rows.domains, seeds=seeds, subsets=subsets, show=show,

@@ -1,9 +1,12 @@
-"""Read the table or the folder of images that a command is given."""
+"""The rows that a command learns from: the options that say which and how, and the reading of them."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from seqdg.cli import options
 
@@ -11,28 +14,54 @@ if TYPE_CHECKING:
     from seqdg.data import LabeledRows
 
 
-def read_data(
-    data: Path,
-    label: str | None,
-    domain: str | None,
-    *,
-    ignore: str | None = None,
-    identifier: str | None = None,
-    types: str | None = None,
-    na: str | None = None,
-    **how: Any,
-) -> LabeledRows:
-    """Read rows, labels, domains and weights as the options of these names say; what they list is still text.
+@dataclass(frozen=True)
+class AskedRows:
+    """A table or a folder of images, as the options of a command ask for it; what they list is still text."""
 
-    how: of `read_rows`, as it is.
-    """
-    from seqdg.bench.console import count_files
-    from seqdg.data import read_rows
-    from seqdg.data.column_types import parse_types
+    data: options.DataFile
+    label: options.Label = None
+    domain: options.Domain = None
+    ignore: options.Ignore = None
+    identifier: options.Identifier = None
+    types: options.Types = None
+    na: options.Gaps = None
+    weight: options.Weight = None
+    encoding: options.Encoding = ""
+    task: options.Task = None
 
-    asked = parse_types(options.split_words(types))
-    with count_files("reading images") as progress, options.open_data(data) as place:
-        return read_rows(
-            place, label, domain, options.split_words(ignore), progress, ids=options.split_words(identifier),
-            types=asked, na=options.split_words(na), **how,
-        )  # fmt: skip
+    def read(self) -> LabeledRows:
+        """Read rows, labels, domains and weights."""
+        from seqdg.bench.console import count_files
+        from seqdg.data import read_rows
+        from seqdg.data.column_types import parse_types
+
+        types = parse_types(options.split_words(self.types))
+        with count_files("reading images") as progress, options.open_data(self.data) as place:
+            return read_rows(
+                place, self.label, self.domain, options.split_words(self.ignore), progress,
+                ids=options.split_words(self.identifier), types=types, na=options.split_words(self.na),
+                encoding=self.encoding, task=self.task, weight=self.weight,
+            )  # fmt: skip
+
+
+def takes_rows(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `AskedRows`, in front of its own and in place of its first parameter."""
+    shared = get_type_hints(AskedRows, include_extras=True)
+    first, *others = inspect.signature(command).parameters.values()
+    own = get_type_hints(command, include_extras=True)
+    hints = {**shared, **{p.name: own[p.name] for p in others}}
+    defaults = inspect.signature(AskedRows).parameters | {p.name: p for p in others}
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        asked = AskedRows(**{field.name: values.pop(field.name) for field in fields(AskedRows)})
+        command(**{first.name: asked}, **values)
+
+    run.__annotations__ = hints
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what typer reads
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name].default, annotation=hint)
+            for name, hint in hints.items()
+        ]
+    )
+    return run
