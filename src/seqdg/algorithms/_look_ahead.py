@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value, jvp, vjp
 
+from seqdg import kernels
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.core import Chainable, Loss, Number, Numbers, Range, setting
@@ -179,10 +180,15 @@ def second_order(algorithm: LookAhead, net: Net, params: Params, episode: Episod
     return direction, total
 
 
-def prefers_products(episode: Episode) -> bool:
+def can_nest(net: Net, episode: Episode) -> bool:
+    """Whether gradients of this net's gradients go by `kernels.nested`."""
+    return net.nests and episode.x.dim() > 3 and kernels.can_nest(episode.x)
+
+
+def prefers_products(net: Net, episode: Episode) -> bool:
     """Whether a Hessian-vector product is taken sooner forward through a gradient than back through it: a GPU is slow
-    at the second derivative of a convolution."""
-    return episode.x.is_cuda and episode.x.dim() > 3
+    at the second derivative of a convolution, unless `kernels.nested` computes it."""
+    return episode.x.is_cuda and episode.x.dim() > 3 and not can_nest(net, episode)
 
 
 def look_ahead_by_product(

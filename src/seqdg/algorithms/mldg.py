@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.func import grad_and_value
 
+from seqdg import kernels
 from seqdg.algorithms._look_ahead import (
     REDUCTIONS,
     LookAhead,
@@ -75,11 +76,12 @@ class MLDG(LookAhead):
         return total
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        if self.order == 0 and prefers_products(episode) and not self.recompute:
+        if self.order == 0 and prefers_products(net, episode) and not self.recompute:
             before, last = split_last(episode)
             past = grad_and_value(lambda weights: combine(net.losses(weights, before), self.reduction))
             return look_ahead_by_product(past, judge(net, episode, last), params, *self.coefficients(1, 2))
-        return super().gradient(net, params, episode)
+        with kernels.nest():
+            return super().gradient(net, params, episode)
 
     def begin(self, net: Net, episode: Episode) -> Loss:
         return super().begin(self._wrap(net), episode)
@@ -104,12 +106,13 @@ class MLDG(LookAhead):
             return second_order(self, net, params, episode)
         if 0 < self.order < n:
             return differentiate_to_order(self, net, params, episode, self.order)
-        if prefers_products(episode) and 1 < n <= 3 and not self.recompute:
+        if prefers_products(net, episode) and 1 < n <= 3 and not self.recompute:
             return exact_by_products(self, net, params, episode)
         exact, total = replace(self, order=0), self.begin(net, episode)
         for i in range(1, n):
             total = exact.extend(net, total, episode, i)
-        direction, value = grad_and_value(total)(params)
+        with kernels.nest():
+            direction, value = grad_and_value(total)(params)
         return direction, value
 
     def _wrap(self, net: Net) -> Net:

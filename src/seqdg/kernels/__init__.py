@@ -1,7 +1,8 @@
 """Triton kernels: the same numbers in fewer passes over memory.
 
-`convolution` covers a convolution and what follows it (BatchNorm, a shortcut, an activation); `triton_pixels` covers
-the augmentation of images. Both fall back to plain torch where the kernels cannot run.
+`convolution` covers a convolution and what follows it (BatchNorm, a shortcut, an activation), and `nested` gradients of
+their gradients; `triton_pixels` covers the augmentation of images. They fall back to plain torch where the kernels
+cannot run.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from seqdg.kernels.convolution import (
     Geometry,
     PreparedLayer,
     add_and_activate,
+    can_nest,
     can_run_kernels,
     convolve,
     convolve_and_activate,
+    nest,
     normalize_and_activate,
+    pool_largest,
     prepare_layers,
 )
 
@@ -27,9 +31,12 @@ __all__ = [
     "Geometry",
     "PreparedLayer",
     "add_and_activate",
+    "can_nest",
     "can_run_kernels",
     "convolve",
     "convolve_and_activate",
+    "nest",
     "normalize_and_activate",
+    "pool_largest",
     "prepare_layers",
 ]

@@ -1,13 +1,15 @@
 """A convolution and what follows it (BatchNorm, a shortcut, an activation), in as few passes over memory as possible.
 
-On a GPU, under a single gradient, these functions run Triton kernels. Everywhere else (a CPU, a stack of trials,
-gradients of gradients, no Triton) they compute the same formulas in torch.
+On a GPU, under a single gradient, these functions run Triton kernels, and under several they differentiate by `nested`.
+Everywhere else (a CPU, a stack of trials, no Triton) they compute the same formulas in torch.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,11 +18,14 @@ from torch import Tensor
 from torch._C._functorch import TransformType
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.nn.functional import conv2d, relu, relu6
+from torch.nn.functional import conv2d, max_pool2d, relu, relu6
+
+from seqdg.kernels import nested
 
 Geometry = tuple[Any, Any, Any, int]  # stride, padding, dilation, groups
 ACTIVATIONS = ("none", "relu", "relu6")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_nesting = ContextVar("_nesting", default=False)
 log = logging.getLogger("seqdg")
 
 
@@ -55,6 +60,7 @@ class PreparedLayer(NamedTuple):
 
     With kernels, `used` holds the weights in the dtype of the convolution, with the BatchNorm folded in, and `shift`
     holds what the folding leaves to add. Both are computed on the side stream and are ready after `event`.
+    nests: gradients of gradients are taken; then there is no side stream.
     """
 
     layer: ConvLayer
@@ -62,10 +68,13 @@ class PreparedLayer(NamedTuple):
     used: Tensor | None = None
     shift: Tensor | None = None
     event: Any = None
+    nests: bool = False
 
 
 def prepare_layers(layers: Sequence[ConvLayer]) -> list[PreparedLayer]:
     """Prepare all convolutions of a net whose weights one pass uses once, before the first of them runs."""
+    if layers and all(_nests_on(layer.weight) for layer in layers):
+        return _prepare_to_nest(layers)
     if not layers or not all(_can_run_on(layer.weight) for layer in layers):
         return [PreparedLayer(layer) for layer in layers]
     from seqdg.kernels.differentiable import Enter
@@ -94,8 +103,30 @@ def _prepare(layer: ConvLayer, side: Any) -> PreparedLayer:
     return PreparedLayer(layer, side, used, None, event)
 
 
+def _prepare_to_nest(layers: Sequence[ConvLayer]) -> list[PreparedLayer]:
+    """Fold every frozen BatchNorm into its weights: for all layers at once, as far as it is arithmetic by channel."""
+    norms = [layer.norm for layer in layers if layer.norm is not None]
+    folded: list[tuple[Tensor, Tensor]] = []
+    if norms:
+        gain, offset, mean = (torch.cat(parts) for parts in zip(*(norm[:3] for norm in norms), strict=True))
+        scale = gain * torch.rsqrt(torch.cat([norm.var + norm.eps for norm in norms]))
+        sizes = [len(norm.gain) for norm in norms]
+        folded = list(zip(scale.split(sizes), (offset - mean * scale).split(sizes), strict=True))
+    return [_fold_to_nest(layer, *(() if layer.norm is None else folded.pop(0))) for layer in layers]
+
+
+def _fold_to_nest(layer: ConvLayer, scale: Tensor | None = None, shift: Tensor | None = None) -> PreparedLayer:
+    used = layer.weight if scale is None else layer.weight * scale.reshape(-1, 1, 1, 1)
+    if scale is not None and shift is not None and layer.bias is not None:
+        shift = shift + layer.bias * scale
+    return PreparedLayer(layer, None, used.to(_choose_dtype(used)), shift, nests=True)
+
+
 def convolve(x: Tensor, prepared: PreparedLayer, geometry: Geometry) -> Tensor:
     layer = prepared.layer
+    if prepared.nests and prepared.used is not None:
+        y = nested.convolve(x.to(prepared.used.dtype), prepared.used, geometry)
+        return y if layer.bias is None else y + layer.bias.to(y.dtype).reshape(-1, 1, 1)
     if prepared.side is not None:
         prepared.side.wait_for(prepared.event)
         x = x.to(_choose_dtype(x))
@@ -113,6 +144,12 @@ def convolve_and_activate(
     """act(frozen BatchNorm of a convolution + rest), with the BatchNorm folded into the convolution's weights."""
     weight, bias, norm = prepared.layer
     assert norm is not None
+    if prepared.nests and prepared.used is not None and prepared.shift is not None:
+        x = x.to(prepared.used.dtype)
+        rest = rest if rest is None else rest.to(x.dtype)
+        launches = x.is_cuda and x.dtype in _DTYPES and x.numel() < 2**31 and has_triton()
+        how = (ACTIVATIONS.index(act), geometry, launches)
+        return nested.convolve_and_activate(x, prepared.used, prepared.shift, rest, *how)
     if prepared.used is not None:
         prepared.side.wait_for(prepared.event)
         x = x.to(_choose_dtype(x))
@@ -153,6 +190,13 @@ def add_and_activate(x: Tensor, rest: Tensor | None, act: str) -> Tensor:
     return relu(x) if act == "relu" else relu6(x) if act == "relu6" else x
 
 
+def pool_largest(x: Tensor, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Tensor:
+    """The largest number in every window."""
+    if _nests_on(x):
+        return nested.pool_largest(x, size, stride, padding, dilation, ceil)
+    return max_pool2d(x, size, stride, padding, dilation, ceil)
+
+
 def can_run_kernels(x: Tensor) -> bool:
     """Whether Triton is installed, at most one gradient is taken and no compiler is tracing.
 
@@ -160,8 +204,31 @@ def can_run_kernels(x: Tensor) -> bool:
     """
     if not x.is_cuda or x.numel() >= 2**31 or isinstance(x, FakeTensor) or not has_triton():
         return False
-    levels: list[Any] = [level.key() for level in retrieve_all_functorch_interpreters()]
-    return levels in ([], [TransformType.Grad])
+    return _list_levels() in ([], [TransformType.Grad])
+
+
+def can_nest(x: Tensor) -> bool:
+    """Whether `nest` makes a difference here: on a GPU, outside stacks (`vmap`), with no compiler tracing."""
+    return x.is_cuda and not isinstance(x, FakeTensor) and set(_list_levels()) <= {TransformType.Grad}
+
+
+@contextmanager
+def nest() -> Iterator[None]:
+    """Take gradients of gradients by `nested`, where `can_nest`. No gradient may be taken under `vmap`."""
+    before = _nesting.set(True)
+    try:
+        yield
+    finally:
+        _nesting.reset(before)
+
+
+def _nests_on(x: Tensor) -> bool:
+    return _nesting.get() and len(_list_levels()) > 1 and x.dim() == 4 and x.is_floating_point() and can_nest(x)
+
+
+def _list_levels() -> list[Any]:
+    """List the transforms of torch.func that are at work."""
+    return [level.key() for level in retrieve_all_functorch_interpreters()]
 
 
 def _can_run_on(x: Tensor) -> bool:

@@ -45,13 +45,23 @@ def fold_back(
     return d_w, d_gain, d_offset
 
 
-def shift_act(y: Tensor, shift: Tensor, rest: Tensor | None, act: int) -> Tensor:
-    """act(y + shift + rest), written over y."""
+def shift_act(y: Tensor, shift: Tensor, rest: Tensor | None, act: int, out: Tensor | None = None) -> Tensor:
+    """act(y + shift + rest), written over y, or into `out`."""
+    out = y if out is None else out
     rows, channels = y.numel() // y.shape[1], y.shape[1]
     tile, grid = _choose_tiles(rows, channels)
     adds = rest is not None
-    kernels.shift_act[grid](y, shift, rest if adds else y, y, rows, channels, adds, act, *tile, num_warps=WARPS)
-    return y
+    kernels.shift_act[grid](y, shift, rest if adds else y, out, rows, channels, adds, act, *tile, num_warps=WARPS)
+    return out
+
+
+def shift_pass(t: Tensor, shift: Tensor, out: Tensor, act: int) -> Tensor:
+    """Return the part of t + shift that the activation with this output lets pass."""
+    rows, channels = t.numel() // t.shape[1], t.shape[1]
+    tile, grid = _choose_tiles(rows, channels)
+    passed = torch.empty_like(t)
+    kernels.shift_pass[grid](t, shift.contiguous(), out, passed, rows, channels, act, *tile, num_warps=WARPS)
+    return passed
 
 
 def shift_act_back(g: Tensor, out: Tensor, act: int) -> Pair:

@@ -49,6 +49,13 @@ def shift_act(
     tl.store(out + at, _activate(value, ACT), inside)
 
 
+@triton.jit(do_not_specialize=["rows"])
+def shift_pass(t, shift, out, passed, rows, channels, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    c, at, inside = _locate_tile(0, rows, channels, ROWS, WIDTH)
+    value = tl.load(t + at, inside).to(tl.float32) + tl.load(shift + c, c < channels)[None, :]
+    tl.store(passed + at, _mask_gradient(value, tl.load(out + at, inside).to(tl.float32), ACT), inside)
+
+
 @triton.jit(do_not_specialize=["rows", "per"])
 def shift_act_back(g, out, m, sums, rows, channels, per, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     """Store the masked gradient, and its sum over `per` rows by channel."""

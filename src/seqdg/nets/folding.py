@@ -45,6 +45,8 @@ def fold_layers(module: nn.Module) -> nn.Module:
         prepared = graph.call_function(_prepare, ([_get_weights(graph, node, layers) for node in norms],))
     for i, node in enumerate(norms):
         _rewrite(graph, node, layers, (prepared, i))
+    for node in [n for n in graph.nodes if _can_replace_pool(_get_layer(n, layers))]:
+        _rewrite_pool(graph, node, layers)
     return fx.GraphModule(module, graph)
 
 
@@ -111,6 +113,19 @@ def _rewrite(graph: fx.Graph, node: fx.Node, layers: dict[str, nn.Module], prepa
     chain[-1].replace_all_uses_with(new)
     for old in reversed([before, *chain]):
         graph.erase_node(old)
+
+
+def _can_replace_pool(layer: nn.Module | None) -> bool:
+    return type(layer) is nn.MaxPool2d and not layer.return_indices
+
+
+def _rewrite_pool(graph: fx.Graph, node: fx.Node, layers: dict[str, nn.Module]) -> None:
+    pool = _get_layer(node, layers)
+    assert isinstance(pool, nn.MaxPool2d)
+    window = (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode)
+    with graph.inserting_before(node):
+        node.replace_all_uses_with(graph.call_function(kernels.pool_largest, (node.args[0], *window)))
+    graph.erase_node(node)
 
 
 def _find_rest_and_activation(node: fx.Node, layers: dict[str, nn.Module]) -> tuple[fx.Node | None, str, list[fx.Node]]:

@@ -76,6 +76,8 @@ class Net:
         self._head = _find_head(pure)
         self._untraced = [] if refuse_random_functions(pure, self._head) else [True]  # until a first pass in training
         self._training = fold_layers(pure)
+        # Whether gradients of gradients of all its convolutions go by `kernels.nested`, where it can run.
+        self.nests = not self.on_batch and not any(isinstance(m, nn.Conv2d) for m in self._training.modules())
         self._serving = fold_layers(self._purify(module, on_batch=False)) if self.on_batch else self._training
         self._bodies = tuple(_remove_head(m, self._head) for m in (self._training, self._serving))
         self.has_dropout = find_pass(pure) is not None
