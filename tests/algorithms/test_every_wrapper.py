@@ -38,7 +38,9 @@ def test_a_wrapped_algorithm_keeps_the_contract(base, wrapper):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["agg+mixup+sam+lp+swad", "fo-s-mldg+mixup+sagm+ema"])
+@pytest.mark.parametrize(
+    "name", ["agg+mixup+sam+lp+swad", pytest.param("fo-s-mldg+mixup+sagm+ema", marks=pytest.mark.soak)]
+)
 def test_a_long_chain_keeps_the_contract(name):
     check_algorithm(seqdg.build(name))
 
