@@ -11,7 +11,8 @@ import pytest
 from seqdg.base.errors import UsageError
 from seqdg.data.load import check_dataset, load_dataset
 from seqdg.data.spec import DataSpec
-from seqdg.data.tables import TableFormat, TableWriter, open_table
+from seqdg.data.table_writer import TableWriter
+from seqdg.data.tables import TableFormat, open_table
 
 ROWS = [("a", 1.5, "yes"), ("b", 2.0, "no"), ("a", 3.0, "no"), ("b", 4.5, "yes")]
 ARFF = """@relation toy

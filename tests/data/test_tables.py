@@ -9,7 +9,8 @@ import pytest
 from seqdg.base.errors import UsageError
 from seqdg.data import tables
 from seqdg.data.cells import to_words
-from seqdg.data.tables import TableWriter, open_table
+from seqdg.data.table_writer import TableWriter
+from seqdg.data.tables import open_table
 
 
 def test_a_csv_has_numbers_where_all_cells_are_numbers_or_gaps(tmp_path):

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from seqdg.data.load import BUNDLED, check_dataset, load_data, load_dataset, make_dataset
     from seqdg.data.readers import ProgressCallback
     from seqdg.data.spec import READERS, DataSpec
-    from seqdg.data.tables import TableWriter, open_table
+    from seqdg.data.table_writer import TableWriter
+    from seqdg.data.tables import open_table
 
 __all__ = [
     "BUNDLED",
@@ -49,6 +50,7 @@ __getattr__, __dir__ = open_front_door(
         "load": "BUNDLED check_dataset load_data load_dataset make_dataset",
         "readers": "ProgressCallback",
         "spec": "READERS DataSpec",
-        "tables": "TableWriter open_table",
+        "table_writer": "TableWriter",
+        "tables": "open_table",
     },
 )

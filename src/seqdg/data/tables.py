@@ -1,4 +1,4 @@
-"""Tables in files: opened, read whole or in batches; `.csv` and `.parquet` are also written, in batches.
+"""Tables in files: opened, and read whole or in batches. `seqdg.data.table_writer` writes them.
 
 A text table is UTF-8 with points in numbers, whole or compressed (`.gz`), unless `text_files` finds out otherwise. Its
 first line names the columns, unless `TableFormat` does. pyarrow reads `.csv`, `.tsv` and `.parquet`; pandas reads
@@ -8,23 +8,18 @@ first line names the columns, unless `TableFormat` does. pyarrow reads `.csv`, `
 
 from __future__ import annotations
 
-import codecs
 import csv
 import datetime
-import io
-import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.base.files import replace_file
 from seqdg.base.words import count_things
 from seqdg.data import foreign_tables
 from seqdg.data.cells import Column, parse_column
@@ -39,8 +34,6 @@ SEPARATED = {
     ".data": "",
 }  # what stands between columns; "": told from the file
 EXCEL = (".xlsx", ".xls", ".ods")
-STANDARD = Path("-")  # standard output
-WRITTEN = (".csv", ".parquet")
 SUFFIXES = (*SEPARATED, ".parquet", ".arff", *EXCEL)
 BLANKS = " "  # a separator: any number of blanks and tabs
 BLOCK = 2**21  # bytes of a CSV that become one batch; some more are read ahead
@@ -213,7 +206,7 @@ def open_table(
     may_lack_header: a first line of numbers is a row, unless it counts 0, 1, 2, ...; the columns are called f0, f1, ...
     guess: find out how a file of text is written, and note what is unusual: its encoding, separators, decimal commas.
     """
-    _need_pyarrow()
+    require_pyarrow()
     form = form or TableFormat()
     if not path.is_file():
         raise UsageError(f"There is no file {path}.")
@@ -371,85 +364,6 @@ def _to_numpy(array: Any, numeric: bool = False) -> NDArray[Any]:
     return values.astype(np.float64) if values.dtype.kind in "iuf" else values
 
 
-class _StandardOutput(io.RawIOBase):
-    """Bytes to where `print` writes."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, content: Any) -> int:
-        sys.stdout.write(self._decoder.decode(bytes(content)))
-        return len(content)
-
-    def flush(self) -> None:
-        sys.stdout.flush()
-
-
-class TableWriter:
-    """Predictions to a `.csv` or `.parquet`, batch by batch; the file is there once all of it is.
-
-    To the path `-`, standard output, they are written as a .csv.
-    """
-
-    def __init__(self, path: Path) -> None:
-        _need_pyarrow()
-        if path.suffix.lower() not in WRITTEN and path != STANDARD:
-            raise UsageError(
-                f"Predictions are written to a .csv or a .parquet file, or to standard output (-), not to {path.name}."
-            )
-        self.path = path
-        self._stack = ExitStack()
-        self._writer: Any = None
-
-    def __enter__(self) -> TableWriter:
-        if not self.path.parent.is_dir():
-            raise UsageError(f"There is no folder {self.path.parent} to write to.")
-        return self
-
-    def write(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        import pyarrow as pa
-
-        arrays = {n: v if isinstance(v, pa.Array | pa.ChunkedArray) else pa.array(v) for n, v in columns.items()}
-        table = pa.table(arrays)
-        with self._explain_errors():
-            if self._writer is None:
-                self._writer = self._open(table.schema)
-            self._writer.write_table(table)
-
-    def _open(self, schema: Any) -> Any:
-        from pyarrow import csv as arrow_csv
-        from pyarrow import parquet
-
-        if self.path == STANDARD:
-            return arrow_csv.CSVWriter(_StandardOutput(), schema)
-        kind = parquet.ParquetWriter if self.path.suffix.lower() == ".parquet" else arrow_csv.CSVWriter
-        return kind(self._stack.enter_context(replace_file(self.path)), schema)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._explain_errors():
-            try:
-                if self._writer is not None:
-                    self._writer.close()
-            except BaseException as late:
-                self._stack.__exit__(type(late), late, late.__traceback__)
-                raise
-            self._stack.__exit__(kind, error, trace)
-
-    @contextmanager
-    def _explain_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:  # whoever reads standard output has seen enough
-            raise
-        except OSError as error:
-            raise UsageError(f"{self.path} cannot be written: {error.strerror or error}.") from error
-
-
 @contextmanager
 def _explain_errors(path: Path) -> Iterator[None]:
     import pyarrow as pa
@@ -461,7 +375,8 @@ def _explain_errors(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} cannot be read as a {get_kind(path)} table ({first}).") from error
 
 
-def _need_pyarrow() -> None:
+def require_pyarrow() -> None:
+    """Raise an error that says how to get it, where it is not there."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from seqdg.estimator.analysis import load_estimator, write_analysis
     from seqdg.estimator.candidates import ALL_USUAL, NETS
     from seqdg.estimator.card import render_card
-    from seqdg.estimator.choose import compare, count_workers, fit_and_estimate, parse_settings_texts
+    from seqdg.estimator.choose import compare, count_workers, fit_and_estimate
     from seqdg.estimator.classifier import DomainClassifier, DomainGeneralizer
     from seqdg.estimator.comparison import Comparison
     from seqdg.estimator.curve_training import learning_curve
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from seqdg.estimator.predict import predict_file
     from seqdg.estimator.regressor import DomainRegressor
     from seqdg.estimator.runs import count_kept, remove_kept
+    from seqdg.estimator.searches import parse_settings_texts
 
 __all__ = [
     "ALL_USUAL",
@@ -63,7 +64,7 @@ __getattr__, __dir__ = open_front_door(
         "analysis": "load_estimator write_analysis",
         "candidates": "ALL_USUAL NETS",
         "card": "render_card",
-        "choose": "compare count_workers fit_and_estimate parse_settings_texts",
+        "choose": "compare count_workers fit_and_estimate",
         "classifier": "DomainClassifier DomainGeneralizer",
         "comparison": "Comparison",
         "estimator": "DomainEstimator",
@@ -77,5 +78,6 @@ __getattr__, __dir__ = open_front_door(
         "predict": "predict_file",
         "regressor": "DomainRegressor",
         "runs": "count_kept remove_kept",
+        "searches": "parse_settings_texts",
     },
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdg.data.tables import TableWriter
+from seqdg.data.table_writer import TableWriter
 from seqdg.estimator.classifier import DomainClassifier
 from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.regressor import DomainRegressor

@@ -14,26 +14,24 @@ from sklearn.base import clone
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.machine import count_cores
 from seqdg.base.words import list_some
-from seqdg.bench.benchmark import split_settings
 from seqdg.bench.estimator_learner import OwnEstimatorLearner, OwnSettings
 from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
-from seqdg.bench.learner import Learner, find_learner
+from seqdg.bench.learner import Learner
 from seqdg.bench.progress import Progress
-from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, draw_proposals, make_grid
-from seqdg.core.names import shorten
-from seqdg.core.settings import flatten_settings, parse_settings
+from seqdg.bench.search import Search, Target
+from seqdg.core.settings import flatten_settings
 from seqdg.data import Dataset, checks
 from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.budget import MOST_ROWS, Budget, draw_rows, note_left_out, run_within, take_rows
-from seqdg.estimator.candidates import ALL_USUAL, choose_learners
+from seqdg.estimator.candidates import choose_learners
 from seqdg.estimator.classifier import DomainClassifier
 from seqdg.estimator.comparison import Comparison
 from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.held_out_scores import CHOSEN, Reason, Winner
-from seqdg.estimator.recipe import Recipe, to_plain
+from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.regressor import DomainRegressor
 from seqdg.estimator.rules import (
     DEFAULT,
@@ -47,13 +45,13 @@ from seqdg.estimator.rules import (
     looks_at_held_out,
 )
 from seqdg.estimator.runs import KeptRecords, identify_comparison
+from seqdg.estimator.searches import SAMPLERS, make_searches
 from seqdg.estimator.sweep import Contender, Sweep
 from seqdg.estimator.user_data import UserData, decide_types, join_domains, make_user_data, read_domains, read_input
 from seqdg.estimator.weights import count_effective
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.device import choose_device
 
-SAMPLERS = ("random", "optuna")
 BASELINE = "agg"
 
 
@@ -142,7 +140,7 @@ def compare(
         candidates = algorithms if candidates is None else candidates
     learners, notes = choose_learners(candidates, baseline, sweep)
     names = list(learners)
-    searches = _make_searches(learners, settings or {}, search, sampler, recipe)
+    searches = make_searches(learners, settings or {}, search, sampler, recipe)
     sweep.nested = _decide_nesting(nested, searches, sweep, notes)
     reported = tuple(rule for rule in (*RULES, ORACLE) if rule in rules or rule == select)
     targets: list[Target] = [(), *((d,) for d in user_data.dataset.domains)]
@@ -240,21 +238,6 @@ def fit_and_estimate(
     return cast("DomainEstimator", comparison.estimator), ""
 
 
-def parse_settings_texts(texts: Sequence[str], candidates: Sequence[str] | None) -> dict[str, dict[str, Any]]:
-    """Parse texts such as `fo-s-mldg.alpha=0.1` into the settings that `compare` takes for the same algorithms."""
-    settings: dict[str, dict[str, Any]] = {}
-    full = {shorten(name): name for name in candidates or ALL_USUAL}  # with the file that an algorithm comes from
-    for short, values in split_settings(texts, candidates or ALL_USUAL).items():
-        if not values:  # of a candidate that may not be among those of these data
-            continue
-        name = full[short]
-        rest = {setting: text for setting, text in values.items() if setting != RATE}
-        built = parse_settings(find_learner(name).build_settings(name), rest, name)
-        parsed = {setting: flatten_settings(built)[setting] for setting in rest}
-        settings[name] = {**parsed, **({RATE: _parse_rate(name, values[RATE])} if RATE in values else {})}
-    return settings
-
-
 def count_workers(device: str) -> int:
     """Count the processes to compare in: one per core on CPUs, and 0, which is this process, on a GPU or one core."""
     cores = count_cores() if choose_device(device) == "cpu" else 0
@@ -267,13 +250,6 @@ def _choose_executor(name: str, workers: int, address: str | None, device: str) 
     if name == "ray":
         return choose_executor(replace(choice, workers=workers or None), device)
     return (Workers(workers) if workers else InProcess()), device
-
-
-def _parse_rate(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"{RATE} of {name} is '{text}', but it must be a number.") from None
 
 
 def _check(select: str, criterion: str, rules: Sequence[str], sampler: str, seeds: int) -> None:
@@ -302,45 +278,6 @@ def _check_data(user_data: UserData, recipe: Recipe) -> None:
     problems, _ = checks.check_class_coverage(labels, data.classes, data.domains)
     if problems:
         raise UsageError(f"{problems[0].text} Leave its rows out, or merge the class with another.")
-
-
-def _make_searches(
-    learners: Mapping[str, Learner], settings: Mapping[str, Mapping[str, Any]], count: int, sampler: str, recipe: Recipe
-) -> dict[str, Search]:
-    for name in settings:
-        if name not in learners:
-            raise unknown("candidate to compare", name, learners)
-    searches: dict[str, Search] = {}
-    for name, learner in learners.items():
-        tried = _expand_settings(name, learner, settings.get(name, {}), recipe)
-        fixed = [*settings.get(name, {}), *([] if learner.takes_steps else [RATE])]
-        if len(tried) > 1 and count > 1:
-            raise UsageError(f"{name} has a grid of settings and a search for others: choose one of the two.")
-        if count > 1 and sampler == "optuna":
-            searches[name] = Optuna(tried[0], count, recipe.seed, fixed=fixed)
-        else:
-            searches[name] = Fixed(
-                tried if len(tried) > 1 else draw_proposals(tried[0], count, recipe.seed, fixed=fixed)
-            )
-    return searches
-
-
-def _expand_settings(name: str, learner: Learner, values: Mapping[str, Any], recipe: Recipe) -> list[Proposal]:
-    """List every combination of the values of an algorithm's settings and of its learning rate."""
-    if isinstance(learner, OwnEstimatorLearner):
-        return [Proposal(learner.build_settings(name, **values), recipe.protocol.lr)]
-    if RATE in values and not learner.takes_steps:
-        raise UsageError(f"{name} has no learning rate: leave {RATE} out.")
-    rate = values.get(RATE, recipe.protocol.lr)
-    rates = [to_plain(lr) for lr in (rate if isinstance(rate, list) else [rate])]
-    if not rates:
-        raise UsageError(f"The grid gives no value for {RATE}: give at least one.")
-    for lr in rates:
-        if isinstance(lr, bool) or not isinstance(lr, int | float):
-            raise UsageError(f"{RATE} of {name} is {lr!r}, but it must be a number.")
-        replace(recipe.protocol, lr=lr)  # raises where it cannot be one
-    settings = make_grid(learner.build_settings(name), {k: v for k, v in values.items() if k != RATE})
-    return [Proposal(algorithm, float(lr)) for algorithm in settings for lr in rates]
 
 
 def _decide_nesting(wanted: bool | None, searches: Mapping[str, Search], sweep: Sweep, notes: list[str]) -> bool:

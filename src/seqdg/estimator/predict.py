@@ -22,7 +22,8 @@ from seqdg.data.column_types import drop_gap_words
 from seqdg.data.container import Container, File, open_container
 from seqdg.data.decode import decode, require_pillow
 from seqdg.data.image_folder import SUFFIXES
-from seqdg.data.tables import STANDARD, TableFile, TableFormat, TableWriter, is_table, open_table
+from seqdg.data.table_writer import STANDARD, TableWriter
+from seqdg.data.tables import TableFile, TableFormat, is_table, open_table
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import Model, compute_softmax
 from seqdg.estimator.preprocessing import make_missing_error
