@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from importlib.resources import files
 
 import pytest
 
@@ -8,11 +10,18 @@ import seqdg
 from command import seqdg as seqdg_command
 from seqdg.base.errors import UsageError
 from seqdg.bench.benchmark import load_benchmark
+from seqdg.core.registry import build
 from seqdg.core.settings import flatten_settings
+from seqdg.report.domainbed import load_suite
 from seqdg.report.published import find_column, find_wrong_averages, load_minutes, load_settings, load_tables
 from seqdg.report.sheet import build_sheet
 from seqdg.report.table import render
 from seqdg.results.summary import AVERAGE
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 def test_every_published_average_is_the_mean_of_its_rows_but_for_four_that_the_paper_itself_misprints():
@@ -131,7 +140,7 @@ def test_a_benchmark_that_the_paper_has_not_is_refused_in_a_sentence(run):
 
 
 def test_only_accuracy_can_be_set_beside_the_paper(run):
-    with pytest.raises(UsageError, match="The paper gives accuracy alone"):
+    with pytest.raises(UsageError, match="Accuracy alone is published there"):
         build_sheet(_vlcs(run), criterion="log_loss", against="paper", benchmark="vlcs")
 
 
@@ -282,3 +291,42 @@ def test_the_benchmark_files_have_the_settings_of_appendix_c(table):
     for name, settings in load_settings(table).items():
         defaults = flatten_settings(seqdg.build(name))
         assert {key: ours[name].get(key, defaults.get(key)) for key in settings} == settings
+
+
+def test_domainbeds_averages_are_the_means_of_their_rows_and_every_column_is_an_algorithm_of_ours():
+    table = load_suite()
+    whole = [c for c in table.columns if ("A", c) in table.values]
+    assert len(whole) == 14
+    assert set(table.columns) - set(whole) == {"SWAD"}
+    for column in whole:
+        mean = sum(table.values[row, column] for row in "ACPS") / 4
+        assert abs(mean - table.values[AVERAGE, column]) <= 0.0501, column
+    content = tomllib.loads((files("seqdg") / "report" / "domainbed.toml").read_text(encoding="utf-8"))
+    assert all(build(content["columns"][column]["ours"]) for column in table.columns)
+
+
+def test_domainbeds_numbers_stand_beside_a_run_on_pacs_with_every_difference_of_protocol(run):
+    records = run({"agg": {d: [0.8, 0.7] for d in ("art_painting", "cartoon", "photo", "sketch")}})
+    for r in records:
+        r.description["net"] = {"name": "resnet50-v1", "weights": "abc", "batchnorm_policy": "frozen"}
+    sheet = build_sheet(records, against="domainbed")
+    assert sheet.published("photo", "agg") == "97.2"
+    assert sheet.published(AVERAGE, "agg") == "85.5"
+    text = render(sheet, "text")
+    assert "  DomainBed: ERM" in text
+    assert "paper" not in text
+    notes = " ".join(sheet.paper.notes)
+    assert "Net: ResNet-50 from ImageNet weights there, ResNet-50 v1 from ImageNet weights here." in notes
+    assert "Search: 20 draws" in notes
+    assert "CORAL 86.2" in notes
+    assert "BatchNorm" not in notes  # frozen in both
+    assert render(sheet, "csv").splitlines()[0].split(",")[-1] == "domainbed"
+    other = build_sheet(records, select="last", against="domainbed")
+    assert "Selection: there by training-domain validation, here by last." in other.paper.notes
+
+
+def test_domainbeds_numbers_are_refused_where_there_are_none(run):
+    with pytest.raises(UsageError, match=r"are of PACS, and this run holds out VOC2007"):
+        build_sheet(_vlcs(run, trials=2), against="domainbed")
+    with pytest.raises(UsageError, match=r"domainbedd.*paper, domainbed"):
+        build_sheet(_vlcs(run, trials=2), against="domainbedd")

@@ -11,7 +11,11 @@ from seqdg.cli import options
 
 Against = Annotated[
     str | None,
-    typer.Option(metavar="paper", help="Show the paper's published numbers beside these, and how the two differ."),
+    typer.Option(
+        metavar="paper|domainbed",
+        help="Show published numbers beside these, and how the two differ: the paper's, or those of DomainBed's suite "
+        "(PACS with ResNet-50).",
+    ),
 ]
 Baseline = Annotated[
     str | None,

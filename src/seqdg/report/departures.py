@@ -39,7 +39,7 @@ def list_departures(paper: Table, appendix: Table, sources: int, records: Sequen
     ]
 
 
-def _join(values: Iterable[object]) -> str:
+def join_values(values: Iterable[object]) -> str:
     """Join what a run has of one kind: `a`, `a or b`, `5 values from 0.1 to 2`."""
     texts = list(dict.fromkeys(str(v) for v in values))
     if len(texts) <= 4:
@@ -51,7 +51,7 @@ def _join(values: Iterable[object]) -> str:
     return f"{len(texts)} values from {numbers[0]:.4g} to {numbers[-1]:.4g}"
 
 
-def _read(records: Sequence[Record], part: str, name: str) -> list[Any]:
+def read_values(records: Sequence[Record], part: str, name: str) -> list[Any]:
     """Return the distinct values of a field of the `net` or `protocol` of these records, where they have it."""
     values = (r.description[part].get(name) for r in records)
     return list(dict.fromkeys(tuple(v) if isinstance(v, list) else v for v in values if v is not None))
@@ -79,7 +79,7 @@ def _compare_dropout(paper: Table, records: Sequence[Record]) -> str | None:
     here = list(dict.fromkeys(float(r.description["net"].get("dropout", 0.0)) for r in records))
     if here == [wanted]:
         return None
-    return f"Dropout: {wanted:g} in the paper, {_join(f'{v:g}' for v in here)} here."
+    return f"Dropout: {wanted:g} in the paper, {join_values(f'{v:g}' for v in here)} here."
 
 
 def _compare_inputs(paper: Table, records: Sequence[Record]) -> str | None:
@@ -93,17 +93,18 @@ def _compare_augmentation(paper: Table, records: Sequence[Record]) -> str | None
     recipes = [name for name in dict.fromkeys(r.description.get("augment", "") for r in records) if name]
     if not recipes:
         return None
-    return f"Augmentation: the paper mentions none; here the recipe {_join(repr(name) for name in recipes)}."
+    return f"Augmentation: the paper mentions none; here the recipe {join_values(repr(name) for name in recipes)}."
 
 
 def _compare_splits(paper: Table, records: Sequence[Record]) -> str | None:
-    here = sorted({_describe_split(r.description["protocol"]) for r in records})
+    here = sorted({describe_split(r.description["protocol"]) for r in records})
     if here == [paper["split"]]:
         return None
     return f"Split: {paper['split']} in the paper; here {' and '.join(here)}."
 
 
-def _describe_split(protocol: Table) -> str:
+def describe_split(protocol: Table) -> str:
+    """`random, 70 % to train on and 30 % to test on`"""
     if protocol.get("split") == "official":
         return "official" if protocol.get("test", "whole") == "whole" else "official, tested on its validation rows"
     share = 100 * protocol.get("validation", 0)
@@ -112,26 +113,26 @@ def _describe_split(protocol: Table) -> str:
 
 
 def _compare_steps(paper: Table, records: Sequence[Record]) -> str | None:
-    here = _read(records, "protocol", "steps")
+    here = read_values(records, "protocol", "steps")
     if "steps" not in paper or here == [paper["steps"]] or not here:
         return None
-    return f"Steps: {paper['steps']} in the paper, {_join(here)} here."
+    return f"Steps: {paper['steps']} in the paper, {join_values(here)} here."
 
 
 def _compare_precision(paper: Table, records: Sequence[Record]) -> str | None:
-    here = [p for p in _read(records, "protocol", "precision") if p != "float32"]
-    return f"Precision: the paper names none, presumably float32; here {_join(here)}." if here else None
+    here = [p for p in read_values(records, "protocol", "precision") if p != "float32"]
+    return f"Precision: the paper names none, presumably float32; here {join_values(here)}." if here else None
 
 
 def _compare_optimizers(paper: Table, records: Sequence[Record]) -> str | None:
     """Where the protocol says `auto`, an algorithm has its own: SGD with momentum, and plain SGD for FFO-S-MLDG."""
     parts = []
-    others = [name for name in _read(records, "protocol", "optimizer") if name not in ("auto", "momentum")]
-    parts += [_join(others)] if others else []
+    others = [name for name in read_values(records, "protocol", "optimizer") if name not in ("auto", "momentum")]
+    parts += [join_values(others)] if others else []
     for name, wanted in (("momentum", paper["momentum"]), ("weight_decay", paper["weight_decay"])):
-        here = _read(records, "protocol", name)
+        here = read_values(records, "protocol", name)
         if here and here != [wanted]:
-            parts.append(f"{name.replace('_', ' ')} {_join(here)}")
+            parts.append(f"{name.replace('_', ' ')} {join_values(here)}")
     rule = f"SGD with momentum {paper['momentum']} and weight decay {paper['weight_decay']}"
     return f"Optimizer: {rule} in the paper; here {', '.join(parts)}." if parts else None
 
@@ -141,7 +142,7 @@ def _list_unknown(records: Sequence[Record]) -> list[str]:
     sentences = []
     for part, known in (("protocol", _PROTOCOL), ("net", _NET)):
         for name in dict.fromkeys(key for r in records for key in r.description[part] if key not in known):
-            values = _join(r.description[part].get(name, "none") for r in records)
+            values = join_values(r.description[part].get(name, "none") for r in records)
             sentences.append(f"{name.replace('_', ' ').capitalize()}: the paper mentions none; here {values}.")
     return sentences
 
@@ -152,7 +153,7 @@ def _compare_settings(appendix: Table, sources: int, records: Sequence[Record]) 
     for name in dict.fromkeys(r.algorithm for r in records):
         tried = [_read_settings(r, sources) for r in records if r.algorithm == name]
         names = dict.fromkeys(key for s in tried for key in s if (key, s[key]) not in _INERT)
-        here = {key: _join(s.get(key, "as before") for s in tried) for key in names}
+        here = {key: join_values(s.get(key, "as before") for s in tried) for key in names}
         if name not in appendix:
             open_.append(f"{name} {', '.join(f'{key} {value}' for key, value in here.items())}")
             continue
@@ -210,18 +211,20 @@ def _format_text(text: str) -> str:
 def _list_ours(paper: Table, records: Sequence[Record]) -> list[str]:
     """Say what the run chose where the paper says nothing."""
     parts = []
-    if "steps" not in paper and (steps := _read(records, "protocol", "steps")):
-        parts.append(f"{_join(steps)} steps")
-    if batch := _read(records, "protocol", "batch"):
-        parts.append(f"minibatches of {_join(batch)} per domain")
-    if evaluations := _read(records, "protocol", "evaluations"):
-        parts.append(f"{_join(evaluations)} evaluations")
+    if "steps" not in paper and (steps := read_values(records, "protocol", "steps")):
+        parts.append(f"{join_values(steps)} steps")
+    if batch := read_values(records, "protocol", "batch"):
+        parts.append(f"minibatches of {join_values(batch)} per domain")
+    if evaluations := read_values(records, "protocol", "evaluations"):
+        parts.append(f"{join_values(evaluations)} evaluations")
     shares = {r.description["protocol"].get("validation") for r in records
               if r.description["protocol"].get("split") == "random"}  # fmt: skip
     if shares - {None}:
-        parts.append(f"{_join(f'{100 * s:.0f} %' for s in sorted(shares - {None}))} of each source to validate on")
+        parts.append(
+            f"{join_values(f'{100 * s:.0f} %' for s in sorted(shares - {None}))} of each source to validate on"
+        )
     if sizes := [s for s in dict.fromkeys(r.description.get("size", 0) for r in records) if s]:
-        parts.append(f"images of {_join(sizes)} pixels")
-    if policies := [p for p in _read(records, "net", "batchnorm_policy") if p != "none"]:
-        parts.append(f"BatchNorm {_join(policies)}")
+        parts.append(f"images of {join_values(sizes)} pixels")
+    if policies := [p for p in read_values(records, "net", "batchnorm_policy") if p != "none"]:
+        parts.append(f"BatchNorm {join_values(policies)}")
     return [f"Not given in the paper, chosen here: {', '.join(parts)}."] if parts else []

@@ -38,7 +38,7 @@ def _format_with_paper(sheet: Sheet) -> list[str]:
     for c in sheet.columns:
         lines.append(_join_cells([escape_latex(c), *(_format_value(sheet, r, c) for r in sheet.rows)]))
         if c in sheet.paper.columns:
-            name = rf"\quad\textit{{paper: {escape_latex(sheet.paper.columns[c])}}}"
+            name = rf"\quad\textit{{{sheet.paper.source}: {escape_latex(sheet.paper.columns[c])}}}"
             lines.append(_join_cells([name, *(sheet.published(r, c) for r in sheet.rows)]))
     return [*lines, r"\bottomrule", r"\end{tabular}"]
 

@@ -43,6 +43,7 @@ class PaperColumns:
     columns: Mapping[str, str]  # the paper's name of each algorithm
     values: Mapping[tuple[str, str], float]  # by (held-out, algorithm), in our names
     notes: tuple[str, ...]  # what to know before comparing
+    source: str = "paper"  # who published them, as tables call it
 
 
 @cache
@@ -117,8 +118,8 @@ def set_beside(
             f"The paper has no table for '{benchmark}': it has IXMAS, VLCS and PACS (with ResNet-18 and with AlexNet). "
             "Leave out --against."
         )
-    held_out = _list_held_out(records)
-    rows = {d: row for d in held_out if (row := _find_row(table, d)) is not None}
+    held_out = list_held_out(records)
+    rows = {d: row for d in held_out if (row := find_row(table, d)) is not None}
     algorithms = dict.fromkeys(c.algorithm for c in cells)
     columns = {a: c for a in algorithms if (c := find_column(a)) is not None and c in table.columns}
     rows[AVERAGE] = AVERAGE
@@ -128,26 +129,34 @@ def set_beside(
 
 def find_table(benchmark: str, records: Sequence[Record]) -> PaperTable | None:
     """Return the paper's table for the benchmark of this name, or one with the domains of the run."""
-    tables, held_out = load_tables(), _list_held_out(records)
+    tables, held_out = load_tables(), list_held_out(records)
     for family in _read_content()["domains"]:
         named = benchmark.lower().startswith(family)
         full = family != "ixmas" and all(len(d) > 1 for d in held_out)
-        if (named or full) and held_out and all(_find_row(tables[family], d) is not None for d in held_out):
+        if (named or full) and held_out and all(find_row(tables[family], d) is not None for d in held_out):
             nets = {r.description["net"]["name"] for r in records}
             return tables["pacs-alexnet"] if family == "pacs" and nets == {"alexnet"} else tables[family]
     return None
 
 
-def _list_held_out(records: Sequence[Record]) -> list[str]:
+def list_held_out(records: Sequence[Record]) -> list[str]:
+    """Return every domain that a trial of the run's tables holds out, once."""
     return list(dict.fromkeys(domain for r in records if r.is_tabled for domain in r.held_out))
 
 
-def _find_row(table: PaperTable, domain: str) -> str | None:
+def find_row(table: PaperTable, domain: str) -> str | None:
+    """Return the table's name of a domain, under whatever name it goes."""
     family = table.name.partition("-")[0]
     for row, names in _read_content()["domains"][family].items():
         if _simplify(domain) in {_simplify(row), *map(_simplify, names)}:
             return str(row)
     return None
+
+
+def describe_trials(cells: Sequence[Cell]) -> str:
+    """`3`, `2 to 3`"""
+    trials = sorted({c.trials for c in cells if c.held_out not in (AVERAGE,) and c.trials})
+    return " to ".join(str(n) for n in sorted({trials[0], trials[-1]})) if trials else "none"
 
 
 def _simplify(name: str) -> str:
@@ -165,11 +174,9 @@ def _write_notes(
     paper = table.protocol
     notes = [f"Published: {table.title} ({table.place} of {cite()}). It gives no standard errors."]
     notes += list_departures(paper, load_settings(table.name), len(table.rows) - 2, records)
-    trials = sorted({c.trials for c in cells if c.held_out not in (AVERAGE,) and c.trials})
-    here = " to ".join(str(n) for n in sorted({trials[0], trials[-1]})) if trials else "none"
     if "trials" not in paper:
-        notes.append(f"Trials: the paper does not say how many; here {here}.")
-    elif trials != [paper["trials"]]:
+        notes.append(f"Trials: the paper does not say how many; here {describe_trials(cells)}.")
+    elif (here := describe_trials(cells)) != str(paper["trials"]):
         notes.append(f"Trials: {paper['trials']} in the paper, {here} here.")
     notes.append(f"Selection: the paper does not say how it chose steps and settings; here by {select}.")
     missing = [row for row in table.rows if row not in rows.values()]

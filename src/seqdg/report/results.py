@@ -113,7 +113,8 @@ class Results:
         criterion: what is shown; None: accuracy, or the RMSE of numbers.
         select: how the step and the settings are chosen: source-val, last, leave-one-out, domain-val,
             oracle or oracle-split.
-        baseline: the algorithm that the others are tested against.   against: "paper" adds the paper's numbers.
+        baseline: the algorithm that the others are tested against.
+        against: whose published numbers are set beside these: "paper", or on PACS "domainbed".
         format: of the printed table, one of `seqdg.report.table.FORMATS`: text, markdown, latex, ...
         spread: what ± means: "stderr" divides the squares by n - 1 trials, "stderr-ddof0" by n, as DomainBed's tables.
         """

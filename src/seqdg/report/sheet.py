@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.report.domainbed import set_beside_suite
 from seqdg.report.published import PaperColumns, set_beside
 from seqdg.results.criteria import CRITERIA, Unit
 from seqdg.results.imports import describe_imports
@@ -29,6 +30,7 @@ _LOOKS = {  # what else is to be known of a rule
     "oracle": ", an upper bound: the rows that are reported choose themselves",
     "oracle-split": ": the other fifth chose the settings, at the last step",
 }
+PUBLISHED = ("paper", "domainbed")  # whose numbers can be set beside ours
 DIFFERENCES = ("algorithm", "difference", "95 % interval", "p (Holm)", "pairs", "domains ahead", "verdict")
 
 
@@ -101,7 +103,7 @@ class Sheet:
         return format_cell(self.cell(row, column), self.unit.digits, plus_minus)
 
     def published(self, row: str, column: str) -> str:
-        """Return the paper's number as the paper prints it."""
+        """Return the published number as it is printed."""
         value = self.paper.values.get((row, column)) if self.paper else None
         return "" if value is None else f"{value:.1f}"
 
@@ -174,20 +176,22 @@ def build_sheet(
 ) -> Sheet:
     """Build the table of some records.
 
-    baseline: the algorithm that the others are tested against.   against: "paper" adds the paper's numbers.
+    baseline: the algorithm that the others are tested against.   against: whose published numbers are
+        set beside these, one of PUBLISHED.
     outcomes: what this rule and criterion select, where that is known already.   spread: what ± means.
     """
     chosen = select_outcomes(records, select, criterion) if outcomes is None else outcomes
     if not chosen:
         raise UsageError("The run holds no finished trial yet, so there is no table to print.")
-    if against is not None and against != "paper":
-        raise unknown("source of numbers to set beside ours", against, ("paper",))
+    if against is not None and against not in PUBLISHED:
+        raise unknown("source of numbers to set beside ours", against, PUBLISHED)
     if against and criterion != "accuracy":
-        raise UsageError(f"The paper gives accuracy alone, so there is no {criterion} to set beside ours.")
+        raise UsageError(f"Accuracy alone is published there, so there is no {criterion} to set beside ours.")
     unit = CRITERIA[criterion]
     cells = summarize(chosen, unit.factor, unit.higher_is_better, spread)
     tests = compare_pairs(chosen, baseline, unit.factor, unit.higher_is_better) if baseline else []
-    paper = set_beside(cells, records, benchmark, select) if against else None
+    paper = set_beside(cells, records, benchmark, select) if against == "paper" else None
+    paper = set_beside_suite(cells, records, select) if against == "domainbed" else paper
     tried, mixed = count_candidates(records), find_mixtures(records)
     old = describe_versions(records)
     batched = list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("together")))

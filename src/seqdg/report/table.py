@@ -46,7 +46,7 @@ class ResultTable:
             rows.append([escape(name), *(f"<b>{c}</b>" if b else c for c, b in zip(cells, best, strict=True))])
             if sheet.paper and name in sheet.paper.columns:
                 published = [sheet.published(row, name) for row in sheet.rows]
-                rows.append([f"&emsp;paper: {escape(sheet.paper.columns[name])}", *published])
+                rows.append([f"&emsp;{sheet.paper.source}: {escape(sheet.paper.columns[name])}", *published])
         return _format_html(["algorithm", *map(escape, sheet.rows)], rows, [sheet.footnote, *sheet.notes])
 
 
@@ -93,7 +93,7 @@ def render(sheet: Sheet, form: str = "text") -> str:
 
 
 def _list_entries(sheet: Sheet) -> list[dict[str, object]]:
-    """Return an entry for each cell, with the paper's number and, on the average row, the test against the baseline."""
+    """Return an entry for each cell, with the published number and, on the average row, the test of the difference."""
     tests = {x.algorithm: {**asdict(x), "verdict": x.verdict} for x in sheet.paired}
     entries = []
     for cell in sheet.cells:
@@ -112,7 +112,7 @@ def _list_entries(sheet: Sheet) -> list[dict[str, object]]:
         if cell.diverged:
             entry["diverged"] = cell.diverged
         if sheet.paper:
-            entry["paper"] = sheet.paper.values.get((cell.held_out, cell.algorithm))
+            entry[sheet.paper.source.lower()] = sheet.paper.values.get((cell.held_out, cell.algorithm))
         if cell.held_out == AVERAGE and cell.algorithm in tests:
             entry["against"] = {name: tests[cell.algorithm][name] for name in PAIRED}
         entries.append(entry)
@@ -126,7 +126,7 @@ def _format_json(sheet: Sheet) -> str:
 def _format_csv(sheet: Sheet) -> str:
     names = ["algorithm", "held_out", "mean", "stderr", "trials", "diverged", "select"]
     names += ["candidates"] if sheet.searched else []
-    names += ["paper"] if sheet.paper else []
+    names += [sheet.paper.source.lower()] if sheet.paper else []
     names += PAIRED if sheet.paired else ()
     out = io.StringIO()
     writer = csv.DictWriter(out, names, lineterminator="\n", extrasaction="ignore")

@@ -24,7 +24,7 @@ def format_text(sheet: Sheet) -> str:
             lines.append([names[c], *(marked[r, c] for r in sheet.rows)])
             if sheet.paper and c in sheet.paper.columns:
                 published = [f"{sheet.published(r, c)} " for r in sheet.rows]
-                lines.append([f"  paper: {sheet.paper.columns[c]}", *published])
+                lines.append([f"  {sheet.paper.source}: {sheet.paper.columns[c]}", *published])
     notes = [f"{sheet.footnote} * best", *map(join_lines, sheet.notes)]
     return "\n".join([*draw_table(lines), "", *notes]) + "\n"
 
@@ -71,7 +71,7 @@ def format_markdown(sheet: Sheet) -> str:
     for c in columns:
         head.append(escape_markdown(c))
         if paper and c in paper.columns:
-            head.append(f"paper: {paper.columns[c]}")
+            head.append(f"{paper.source}: {paper.columns[c]}")
     lines = [f"| held out | {' | '.join(head)} |", "|---" + "|---:" * len(head) + "|"]
     for r in rows:
         cells = []
