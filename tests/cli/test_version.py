@@ -26,3 +26,11 @@ def test_the_module_is_the_command_line(monkeypatch, capsys):
         runpy.run_module("seqdg", run_name="__main__")
     assert not stop.value.code
     assert capsys.readouterr().out == f"seqdg {VERSION}\n"
+
+
+def test_the_name_of_the_program_alone_shows_the_commands():
+    done = seqdg()
+    said = done.stdout + done.stderr  # where, and with which exit code, is up to typer
+    assert "Usage" in said
+    assert "learning-curve" in said
+    assert "Start with `seqdg bench`" in said

@@ -77,7 +77,7 @@ def _read_options(
 
 def complete_words(words: list[str]) -> list[str]:
     """Return the words of a command with the value of an option that may stand alone: `--save-weights last`."""
-    pairs = zip(words, [*words[1:], ""], strict=True)
+    pairs = zip(words, [*words, ""][1:], strict=True)
     return [w for word, after in pairs for w in ([word, "last"] if _lacks_value(word, after) else [word])]
 
 
