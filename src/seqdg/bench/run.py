@@ -17,9 +17,10 @@ from seqdg.bench.benchmark import Benchmark, Request
 from seqdg.bench.console import count_files, show_progress
 from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
 from seqdg.bench.execute import Sink, execute, remove_checkpoints
-from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short
+from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_on_gpu, is_short, start_early
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor, Session
+from seqdg.bench.executors.workers import Workers
 from seqdg.bench.learner import find_learner
 from seqdg.bench.plan import Plan, choose_compiled, plan_further
 from seqdg.bench.reuse import list_reused
@@ -90,7 +91,8 @@ def run_benchmark(
         try:
             check_versions(store, directory)
             runner = _Runner(store, benchmark, session, directory, quiet, trackers)
-            return runner.finish(request, where, executor, command)
+            with start_early(executor, session) if not store.finished() else nullcontext():
+                return runner.finish(request, where, executor, command)
         finally:
             store.close()
 
@@ -139,7 +141,10 @@ class _Runner:
         if isinstance(session.keep.files, Folder):
             remove_checkpoints(session.keep.files, finished)
         with self._show(count_files("timing each algorithm")) as progress:
-            known = estimate_costs(planned.missing, session, store, progress or (lambda done, total: None))
+            # Of a stack on a GPU, the steps that tell how long it takes leave the GPU idle for as long as many others.
+            times_all = not is_on_gpu(session.device) or not isinstance(executor, InProcess | Workers)
+            tell = progress or (lambda done, total: None)
+            known = estimate_costs(planned.missing, session, store, tell, times_all)
         if where.executor.is_open and is_short([known.get(group.key) for group in planned.missing]):
             executor = InProcess()
         self._say(_describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory))
