@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Request
 from seqdg.bench.execute import execute
 from seqdg.bench.executors.local import InProcess
+from seqdg.bench.executors.process import freeze_modules
 from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers, _receive, _Waiting, _Worker
 from seqdg.bench.progress import Progress
@@ -138,6 +140,18 @@ def test_a_worker_has_its_next_group_before_its_records_are_stored() -> None:
     assert told == [(second, 0)]
     waiting.put_back(second, 2)
     assert [waiting.take(), waiting.take(), waiting.take()] == [(second, 2), (third, 1), None]
+
+
+def test_what_is_imported_is_searched_for_garbage_once_and_what_comes_later_is_found() -> None:
+    freeze_modules()
+    try:
+        assert gc.get_freeze_count() > 10_000
+        later: list[object] = []
+        later.append(later)
+        del later
+        assert gc.collect() > 0
+    finally:
+        gc.unfreeze()
 
 
 def test_a_worker_that_is_still_starting_does_not_hear_ctrl_c():

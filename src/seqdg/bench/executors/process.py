@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 from contextlib import suppress
 from functools import cache
@@ -24,6 +25,13 @@ def warm_up(device: str) -> None:
     """Import and start what the first step of a stack needs: torch's transforms, the device and its libraries."""
     with suppress(Exception):  # a group that needs them fails in its turn, and says why
         vmap(grad(lambda w: (w @ w).sum()))(torch.ones(2, 2, 2, device=device))
+
+
+def freeze_modules() -> None:
+    """Leave all that is alive now out of later searches for garbage: modules are most of it. Every graph of a step that
+    is recorded begins with such a search, which otherwise takes as long as many steps."""
+    gc.collect()
+    gc.freeze()
 
 
 @cache

@@ -14,10 +14,11 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
-from seqdg.bench.executors.process import warm_up
+from seqdg.bench.executors.process import freeze_modules, warm_up
 from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure, train_group
 from seqdg.bench.trial import Group
 from seqdg.results.record import Record
@@ -200,7 +201,12 @@ def _serve(pipe: Connection, session: Session) -> None:
     with suppress(EOFError, OSError, KeyboardInterrupt):
         if not pipe.poll():  # there is time: the first group is still being planned
             warm_up(session.device)
-        while (group := pipe.recv()) is not None:
+        for number in count():
+            if number < 2:  # the first group may import more
+                freeze_modules()
+            group = pipe.recv()
+            if group is None:
+                return
             pipe.send(train_group(group, session, tick))
 
 
