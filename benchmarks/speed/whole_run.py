@@ -7,6 +7,13 @@ ALL stands for the 13 algorithms of the published table. Everything runs in this
 that were spent in it and in no phase inside it, and how often it was entered. On a GPU every phase ends when the device
 has finished its work, so that each pays for what it starts; `--flow` leaves that out and gives the total as users see
 it. `--profile FILE` also writes what cProfile saw, for `python -m pstats FILE`.
+
+    python benchmarks/speed/whole_run.py --host --benchmark office-caltech10 --data DATA --algorithms ALL --trials 20 \\
+        --steps 300 --search 3 --select leave-one-out --precision float64
+
+`--host` trains nothing and needs no GPU: it gives the CPU seconds, on one thread, of what the host does for such a run
+of stacks on a GPU. One stack of every kind is built, and not moved to a device; records are made of random predictions
+and stored; then `seqdg bench` is asked for all of it, finds it done, and prints the table.
 """
 
 import time
@@ -16,6 +23,9 @@ BEGAN = time.perf_counter()
 import argparse  # noqa: E402  the clock runs from the first line on
 import cProfile  # noqa: E402
 import functools  # noqa: E402
+import os  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
 import tempfile  # noqa: E402
 from collections import Counter  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
@@ -28,14 +38,19 @@ import torch  # noqa: E402
 import seqdg.bench.run  # noqa: E402
 import seqdg.bench.stack_learner  # noqa: E402
 import seqdg.training.run_stack  # noqa: E402
-from seqdg.bench.benchmark import Benchmark  # noqa: E402
+from seqdg.bench.benchmark import Benchmark, Request, load_benchmark  # noqa: E402
 from seqdg.bench.run import _Runner  # noqa: E402
+from seqdg.bench.stack_learner import build_stack  # noqa: E402
 from seqdg.bench.task import RowsOnDisk, Task  # noqa: E402
+from seqdg.bench.trial import Group  # noqa: E402
 from seqdg.report.results import Results  # noqa: E402
 from seqdg.report.run import run  # noqa: E402
+from seqdg.results.record import DONE, Record  # noqa: E402
 from seqdg.results.store import Store  # noqa: E402
 from seqdg.training.capture import CapturedStep  # noqa: E402
 from seqdg.training.device import choose_device  # noqa: E402
+from seqdg.training.measuring import measure_predictions  # noqa: E402
+from seqdg.training.predictions import DomainPredictions  # noqa: E402
 from seqdg.training.run_stack import _Run  # noqa: E402
 from seqdg.training.stack import Stack  # noqa: E402
 
@@ -103,6 +118,79 @@ class Clock:
         self._last = now
 
 
+def measure_host(options: argparse.Namespace, names: list[str]) -> None:
+    """Print the CPU seconds of what the host does for a run on a GPU."""
+    torch.set_num_threads(1)
+    seconds: dict[str, float] = {}
+
+    @contextmanager
+    def count(phase: str) -> Iterator[None]:
+        began = time.process_time()
+        yield
+        seconds[phase] = seconds.get(phase, 0.0) + time.process_time() - began
+
+    benchmark = load_benchmark(options.benchmark)
+    task, request = benchmark.make_task(options.data), make_request(options, names)
+    with count("reading the data"):
+        task.dataset()
+    with count("planning"):
+        groups = benchmark.plan(task, request, "cuda").groups
+    kinds: dict[tuple[str, int], list[Group]] = {}
+    for group in groups:
+        kinds.setdefault((group.trials[0].algorithm, len(group.trials[0].held_out)), []).append(group)
+    build_stack(groups[0], task, torch.device("cpu"))  # what only the first one pays does not count
+    for alike in kinds.values():
+        with count("building one stack of each kind"):
+            build_stack(alike[0], task, torch.device("cpu"))
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.create(Path(folder), options.benchmark)
+        store.begin({trial.key: group.key for group in groups for trial in group.trials})
+        generator, classes = torch.Generator().manual_seed(0), task.dataset().outputs
+        for group in groups:
+            shape, domains = (len(group.trials), 20), len(task.dataset().domains)
+            sources = domains - len(group.trials[0].held_out)
+            mask = torch.ones(shape, dtype=torch.bool)
+            predictions = [
+                DomainPredictions(
+                    torch.randn(*shape, classes, generator=generator),
+                    torch.randint(classes, shape, generator=generator),
+                    mask,
+                    fifth=mask & (torch.arange(20) < 4) if i >= sources else None,
+                )
+                for i in range(domains)
+            ]
+            with count("measuring predictions"):
+                steps = range(1, group.trials[0].protocol.evaluations + 1)
+                histories = [measure_predictions(predictions, sources, step) for step in steps]
+            records = [
+                Record(trial.key, trial.description(), DONE, list(history), [0.0] * 200, 1.0, weights="0" * 64)
+                for trial, history in zip(group.trials, zip(*histories, strict=True), strict=True)
+            ]
+            with count("storing records"):
+                store.add(records, group.key)
+        store.close()
+        command = ["bench", options.benchmark, "--algorithms", ",".join(names), "--out", folder, "--device", "cpu"]
+        for name in ("data", "trials", "steps", "search", "select", "precision"):
+            value = getattr(options, name)
+            command += [] if value is None else [f"--{name}", str(value)]
+        before = os.times()
+        subprocess.run([sys.executable, "-m", "seqdg", *command], check=True, capture_output=True)
+        after = os.times()
+        both = after.children_user - before.children_user, after.children_system - before.children_system
+        seconds["`seqdg bench`, all done"] = sum(both)
+    trials = sum(len(group.trials) for group in groups)
+    print(f"{trials} trials in {len(groups)} groups of {len(kinds)} kinds, torch {torch.__version__}: CPU seconds")
+    for phase, spent in seconds.items():
+        print(f"  {phase:34} {spent:8.2f}")
+
+
+def make_request(options: argparse.Namespace, names: list[str]) -> Request:
+    return Request(
+        algorithms=names, trials=options.trials, steps=options.steps, search=options.search, select=options.select,
+        leave_one_out=options.select == "leave-one-out", precision=options.precision,
+    )  # fmt: skip
+
+
 def main() -> None:
     imported = time.perf_counter()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -116,8 +204,13 @@ def main() -> None:
     parser.add_argument("--select", default="source-val")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--flow", action="store_true", help="do not wait for the device between phases")
+    parser.add_argument("--host", action="store_true", help="the CPU seconds of what a host does, without training")
     parser.add_argument("--profile", type=Path, help="file for what cProfile saw")
     options = parser.parse_args()
+    names = (ALL if options.algorithms == "ALL" else options.algorithms).split(",")
+    if options.host:
+        measure_host(options, names)
+        return
     device = choose_device(options.device)
     waits = device == "cuda" and not options.flow
     clock = Clock(torch.cuda.synchronize if waits else lambda: None)
@@ -127,10 +220,9 @@ def main() -> None:
     with clock.count("starting the device"):
         torch.zeros(1, device=device)
     profile = cProfile.Profile() if options.profile else None
-    names = ALL if options.algorithms == "ALL" else options.algorithms
     with tempfile.TemporaryDirectory() as folder, profile or nullcontext():
         results = run(
-            options.benchmark, names.split(","), trials=options.trials, steps=options.steps, data=options.data,
+            options.benchmark, names, trials=options.trials, steps=options.steps, data=options.data,
             precision=options.precision, search=options.search, select=options.select, device=device, workers=0,
             out=Path(folder) / "run", progress=False,
         )  # fmt: skip
