@@ -17,7 +17,7 @@ from seqdg.bench.benchmark import Benchmark, Request
 from seqdg.bench.console import count_files, show_progress
 from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
 from seqdg.bench.execute import Sink, execute, remove_checkpoints
-from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_on_gpu, is_short, start_early
+from seqdg.bench.executors.choice import ExecutorChoice, begins_early, choose_executor, is_short, start_early
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.executors.workers import Workers
@@ -142,7 +142,7 @@ class _Runner:
             remove_checkpoints(session.keep.files, finished)
         with self._show(count_files("timing each algorithm")) as progress:
             # Of a stack on a GPU, the steps that tell how long it takes leave the GPU idle for as long as many others.
-            times_all = not is_on_gpu(session.device) or not isinstance(executor, InProcess | Workers)
+            times_all = not begins_early(session.device) or not isinstance(executor, InProcess | Workers)
             tell = progress or (lambda done, total: None)
             known = estimate_costs(planned.missing, session, store, tell, times_all)
         if where.executor.is_open and is_short([known.get(group.key) for group in planned.missing]):

@@ -10,7 +10,7 @@ import torch
 from digits import make_session
 from seqdg.base.errors import UsageError
 from seqdg.base.machine import count_cores
-from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short, start_early
+from seqdg.bench.executors.choice import EARLY, ExecutorChoice, choose_executor, is_short, start_early
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.process import prepare_process
 from seqdg.bench.executors.session import Session
@@ -89,11 +89,14 @@ def test_a_process_that_trains_has_one_thread() -> None:
     assert torch.get_num_threads() == 1
 
 
-def test_workers_of_a_gpu_alone_start_before_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_a_gpu_alone_start_before_the_plan_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(EARLY, raising=False)
     started: list[Session] = []
     monkeypatch.setattr(Workers, "start_early", lambda self, session: started.append(session) or nullcontext())
     session = make_session(device="cuda")
-    for executor, where in ((Workers(2), make_session()), (InProcess(), session), (Workers(2), session)):
-        with start_early(executor, where):
-            pass
+    for asked in ("0", "1"):
+        for executor, where in ((Workers(2), make_session()), (InProcess(), session), (Workers(2), session)):
+            with start_early(executor, where):
+                assert started == ([session] if asked == "1" and executor == Workers(2) and where is session else [])
+        monkeypatch.setenv(EARLY, "1")
     assert started == [session]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from seqdg.bench.executors.workers import Workers
 from seqdg.training.device import choose_device
 
 NAMES = ("local", "ray")
+EARLY = "SEQDG_START_EARLY"  # a variable of the environment
 SHORT = 10.0  # seconds: what takes less is not worth the start of worker processes
 
 
@@ -59,15 +61,16 @@ def choose_executor(choice: ExecutorChoice, device: str) -> tuple[Executor, str]
     return _choose_local(choice, kind), kind
 
 
-def is_on_gpu(device: str) -> bool:
-    """Say whether a device is a GPU."""
-    return torch.device(device).type == "cuda"
+def begins_early(device: str) -> bool:
+    """Say whether workers are to start before it is known what they will do, and the lengths of stacks to be learned
+    from those that end first: on a GPU, where the environment says so."""
+    return os.environ.get(EARLY) == "1" and torch.device(device).type == "cuda"
 
 
 def start_early(executor: Executor, session: Session) -> AbstractContextManager[None]:
     """Start workers for a GPU before it is known what they will do: each takes seconds until it can train. On a CPU
     they would take their time from what is planned and timed."""
-    if isinstance(executor, Workers) and is_on_gpu(session.device):
+    if isinstance(executor, Workers) and begins_early(session.device):
         return executor.start_early(session)
     return nullcontext()
 
