@@ -280,3 +280,20 @@ def test_a_trial_that_diverged_keeps_its_group_too(tmp_path: Path) -> None:
     store.add([record(0, DIVERGED)], "first")
     store.begin({"key0": "second"})
     assert store.groups() == {"key0": "first"}
+
+
+def test_a_large_run_goes_on_in_time_that_grows_with_it_and_not_with_its_square(tmp_path: Path) -> None:
+    work = []
+    for count in (100, 400):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        store = Store.create(folder, "b")
+        planned = {record(i).key: "first" for i in range(count)}
+        store.begin(planned)
+        store.add([record(i) for i in range(count)])
+        operations: list[int] = []
+        store._db.set_progress_handler(lambda seen=operations: seen.append(100), 100)
+        store.begin(planned)
+        store._db.set_progress_handler(None, 0)
+        work.append(len(operations))
+    assert work[1] < 6 * work[0]

@@ -128,8 +128,9 @@ class Store:
             self._db.execute("UPDATE planned SET latest = 0")
             self._db.executemany(
                 "INSERT INTO planned VALUES (?, ?, 1)"
-                " ON CONFLICT (key) DO UPDATE SET latest = 1, in_group = CASE WHEN key IN "
-                f"(SELECT key FROM trials WHERE status <> '{FAILED}') THEN in_group ELSE excluded.in_group END",
+                " ON CONFLICT (key) DO UPDATE SET latest = 1, in_group = CASE WHEN EXISTS "
+                f"(SELECT 1 FROM trials WHERE trials.key = excluded.key AND trials.status <> '{FAILED}')"
+                " THEN in_group ELSE excluded.in_group END",
                 planned.items(),
             )
             self._db.execute(
