@@ -17,8 +17,9 @@ from seqdg.bench.benchmark import Benchmark, Request
 from seqdg.bench.console import count_files, show_progress
 from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
 from seqdg.bench.execute import Sink, execute, remove_checkpoints
-from seqdg.bench.executors.choice import ExecutorChoice, begins_early, choose_executor, is_short, start_early
+from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short, start_early
 from seqdg.bench.executors.local import InProcess
+from seqdg.bench.executors.process import begins_early
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.executors.workers import Workers
 from seqdg.bench.learner import find_learner

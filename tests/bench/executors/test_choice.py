@@ -10,9 +10,9 @@ import torch
 from digits import make_session
 from seqdg.base.errors import UsageError
 from seqdg.base.machine import count_cores
-from seqdg.bench.executors.choice import EARLY, ExecutorChoice, choose_executor, is_short, start_early
+from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short, start_early
 from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.process import prepare_process
+from seqdg.bench.executors.process import EARLY, prepare_process
 from seqdg.bench.executors.session import Session
 from seqdg.bench.executors.workers import Workers
 from seqdg.training.device import choose_device

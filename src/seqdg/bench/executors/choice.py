@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ import torch
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.machine import count_cores
 from seqdg.bench.executors.local import InProcess
+from seqdg.bench.executors.process import begins_early
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.executors.workers import Workers
 from seqdg.training.device import choose_device
 
 NAMES = ("local", "ray")
-EARLY = "SEQDG_START_EARLY"  # a variable of the environment
 SHORT = 10.0  # seconds: what takes less is not worth the start of worker processes
 
 
@@ -59,12 +58,6 @@ def choose_executor(choice: ExecutorChoice, device: str) -> tuple[Executor, str]
         return connect(choice.workers, choice.gpus, choice.address, device)
     kind = choose_device(device)
     return _choose_local(choice, kind), kind
-
-
-def begins_early(device: str) -> bool:
-    """Say whether workers are to start before it is known what they will do, and the lengths of stacks to be learned
-    from those that end first: on a GPU, where the environment says so."""
-    return os.environ.get(EARLY) == "1" and torch.device(device).type == "cuda"
 
 
 def start_early(executor: Executor, session: Session) -> AbstractContextManager[None]:

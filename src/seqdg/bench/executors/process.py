@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 from contextlib import suppress
 from functools import cache
@@ -11,6 +12,7 @@ from functools import cache
 import torch
 from torch.func import grad, vmap
 
+EARLY = "SEQDG_START_EARLY"  # a variable of the environment
 # Of glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
@@ -19,6 +21,12 @@ def prepare_process() -> None:
     """Use one thread, so that sums run in one order in every executor."""
     torch.set_num_threads(1)
     _keep_freed_memory()
+
+
+def begins_early(device: str) -> bool:
+    """Say whether workers are to start before it is known what they will do, and the lengths of stacks to be learned
+    from those that end first: on a GPU, where the environment says so."""
+    return os.environ.get(EARLY) == "1" and torch.device(device).type == "cuda"
 
 
 def warm_up(device: str) -> None:

@@ -18,7 +18,7 @@ from itertools import count
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
-from seqdg.bench.executors.process import freeze_modules, warm_up
+from seqdg.bench.executors.process import begins_early, freeze_modules, warm_up
 from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure, train_group
 from seqdg.bench.trial import Group
 from seqdg.results.record import Record
@@ -202,7 +202,7 @@ def _serve(pipe: Connection, session: Session) -> None:
         if not pipe.poll():  # there is time: the first group is still being planned
             warm_up(session.device)
         for number in count():
-            if number < 2:  # the first group may import more
+            if number < 2 and begins_early(session.device):  # the first group may import more
                 freeze_modules()
             group = pipe.recv()
             if group is None:
