@@ -79,9 +79,10 @@ def execute(
     costs: Mapping[str, float] | None = None,
     show: Callable[[Progress], None] = lambda progress: None,
 ) -> list[Record]:
-    """Run what is missing, the longest first, and hand it to the sink group by group; return the records that failed.
+    """Run what is missing and hand it to the sink group by group; return the records that failed.
 
-    costs: seconds by group, as far as they are known.   show: hears how far the run is.
+    costs: seconds by group, as far as they are known: the longest go first. None: groups run in the order of the plan.
+    show: hears how far the run is.
     """
     place = {trial.key: g.key for g in (*plan.groups, *plan.missing) for trial in g.trials}
     sink.begin({trial.key: place[trial.key] for trial in plan.trials})
@@ -95,11 +96,12 @@ def execute(
         show(progress)
 
     failed = []
-    schedule = Schedule(plan.missing, costs or {})
-    with closing(executor(schedule, session, tell)) as results:
+    schedule = None if costs is None else Schedule(plan.missing, costs)
+    with closing(executor(plan.missing if schedule is None else schedule, session, tell)) as results:
         for group, records in results:
             sink.add(records, group.key)
-            schedule.learn(group, max((record.seconds for record in records), default=0.0))
+            if schedule is not None:
+                schedule.learn(group, max((record.seconds for record in records), default=0.0))
             if isinstance(session.keep.files, Folder):
                 session.keep.files.remove(name_checkpoint(group.key))
             progress.finish_group(group)
