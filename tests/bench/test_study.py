@@ -253,6 +253,23 @@ def test_the_command_says_what_it_would_run_answers_and_restores(whole, tmp_path
     assert "digits/fixed" in run("--dry-run")[1].out
     assert run("--answers", "--format", "json")[1].out.startswith("{")
     assert "trials are in" in run("--restore", "--parts", "digits")[1].out
+    published = study.path.parent / "published"
+    assert list(publish_parts(study, study.parts, out))
+
+    def count(*words):  # what --dry-run says is done, of how many
+        last = next(
+            line
+            for line in run("--dry-run", "--out", str(tmp_path / "empty"), *words)[1].out.splitlines()
+            if line.startswith("all")
+        )
+        return last.split()[3:5]
+
+    done, wanted = count()
+    assert done == wanted != "0"
+    assert count("--from-nothing") == ["0", wanted]
+    shutil.rmtree(published)
+    code, said = run("--from-nothing", "--publish")
+    assert (code, "--from-nothing goes with running" in said.err) == (2, True)
     code, said = run("--parts", "office")
     assert code == 2
     assert said.err.startswith("seqdg: There is no part of")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,14 @@ Publish = Annotated[
 Restore = Annotated[
     bool, typer.Option("--restore", help="Copy the published records into the run directories, and train nothing.")
 ]
+FromNothing = Annotated[
+    bool,
+    typer.Option(
+        "--from-nothing",
+        help="As if nothing were published: what is in --out alone counts as done, or is answered from. Where --out is "
+        "empty, everything is trained again.",
+    ),
+]
 Prepare = Annotated[
     Path | None,
     typer.Option(
@@ -57,6 +66,7 @@ def study(
     answers: AnswersOnly = False,
     publish: Publish = False,
     restore: Restore = False,
+    from_nothing: FromNothing = False,
     prepare: Prepare = None,
     format: Format = "text",
     figures: Figures = None,
@@ -68,9 +78,16 @@ def study(
 
         seqdg study benchmarks/study.toml --data DIR --minutes 9
     """
+    from seqdg.base.errors import UsageError
     from seqdg.results.study.file import load_study
 
     read = load_study(file)
+    if from_nothing:
+        if publish or restore:
+            raise UsageError(
+                "--from-nothing goes with running, --dry-run and --answers, not with --publish or --restore."
+            )
+        read = replace(read, published=None)
     chosen = read.select_parts(options.split_names(parts))
     if dry_run:
         from seqdg.bench.study_plan import describe_plan
