@@ -6,8 +6,10 @@ import gc
 import multiprocessing
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from digits import make_plan, make_session
 from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Request
 from seqdg.bench.execute import execute
+from seqdg.bench.executors import workers
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.process import freeze_modules
 from seqdg.bench.executors.session import Executor
@@ -126,6 +129,41 @@ def test_workers_that_start_early_are_sent_away_where_nothing_comes_of_it() -> N
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_workers_that_were_started_are_sent_away_where_another_cannot_start(
+    monkeypatch: pytest.MonkeyPatch, early: bool
+) -> None:
+    start, started = _Worker.start, list[BaseProcess]()
+
+    def interrupt(worker: _Worker) -> None:
+        if started:
+            raise KeyboardInterrupt
+        start(worker)
+        started.append(worker.process)
+
+    monkeypatch.setattr(_Worker, "start", interrupt)
+    executor, session = Workers(2), make_session()
+    groups = executor(make_plan(REQUEST).missing, session, lambda group, step: None)
+    with pytest.raises(KeyboardInterrupt) as stopped:  # as long as its traceback is alive, so are the pipes in it
+        executor.start_early(session).__enter__() if early else next(groups)
+    assert stopped.tb is not None
+    assert [process.is_alive() for process in started] == [False]
+
+
+def test_a_worker_whose_start_is_interrupted_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def interrupt() -> Iterator[None]:
+        yield
+        raise KeyboardInterrupt
+
+    before = multiprocessing.active_children()
+    monkeypatch.setattr(workers, "_block_interrupts", interrupt)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        _Worker(make_session())
+    assert stopped.tb is not None
+    assert multiprocessing.active_children() == before
+
+
 def test_a_worker_has_its_next_group_before_its_records_are_stored() -> None:
     first, second, third = make_plan(REQUEST).missing
     worker, told = _Worker.__new__(_Worker), []
@@ -136,6 +174,7 @@ def test_a_worker_has_its_next_group_before_its_records_are_stored() -> None:
     for group, records in _receive(worker, waiting, lambda group, step: told.append((group, step))):
         assert (group, records) == (first, [])
         assert other.recv() == second
+        assert not told, "what is told may fail, and the records are not stored yet"
     assert worker.group is second
     assert told == [(second, 0)]
     waiting.put_back(second, 2)

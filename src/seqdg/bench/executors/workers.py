@@ -40,8 +40,10 @@ class Workers:
     def start_early(self, session: Session) -> Iterator[None]:
         """Start the workers of this session before it is known what they will do: they import, and reach for their
         device, while groups are planned. Those that nobody used by the end of the block are sent away."""
-        self._early.append((session, self._start(session, self.slots)))
+        crew: list[_Worker] = []
+        self._early.append((session, crew))
         try:
+            self._start(crew, session, self.slots)
             yield
         finally:
             for worker in (worker for _, crew in self._early for worker in crew):
@@ -52,12 +54,13 @@ class Workers:
         crew: list[_Worker] = []
         if self._early and self._early[0][0] is session:
             crew = self._early.pop()[1]
-        crew += self._start(session, min(self.slots, len(groups)) - len(crew))
         waiting = _Waiting(groups)
         try:
+            self._start(crew, session, min(self.slots, len(groups)))
             while True:
                 for worker in crew:
-                    _hand_out(worker, waiting, tell)
+                    if (begun := _hand_out(worker, waiting)) is not None:
+                        tell(begun, 0)
                 busy: dict[object, _Worker] = {worker.pipe: worker for worker in crew if worker.group is not None}
                 if not busy:
                     return
@@ -66,9 +69,11 @@ class Workers:
         finally:
             _dismiss(crew)
 
-    def _start(self, session: Session, count: int) -> list[_Worker]:
+    def _start(self, crew: list[_Worker], session: Session, count: int) -> None:
+        """Start workers until the crew has so many; where one cannot start, the crew has those that did."""
         devices = self.devices or (session.device,)
-        return [_Worker(replace(session, device=devices[i % len(devices)])) for i in range(count)]
+        while len(crew) < count:
+            crew.append(_Worker(replace(session, device=devices[len(crew) % len(devices)])))
 
 
 class _Waiting:
@@ -100,13 +105,19 @@ class _Worker:
     def start(self) -> None:
         self.pipe, other = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=_serve, args=(other, self.session), daemon=True)
-        with _block_interrupts():
-            self.process.start()
-        other.close()  # now only the worker holds it, so the pipe ends when the worker dies
+        try:
+            with _block_interrupts():
+                self.process.start()
+        except BaseException:  # Ctrl-C, perhaps, which comes when the process is there
+            self.end()
+            raise
+        finally:
+            other.close()  # now only the worker holds it, so the pipe ends when the worker dies
 
     def end(self) -> None:
-        self.process.kill()
-        self.process.join()
+        if self.process.pid is not None:
+            self.process.kill()
+            self.process.join()
         self.pipe.close()
 
     def take(self, group: Group, attempt: int) -> Group:
@@ -116,10 +127,11 @@ class _Worker:
         return group
 
 
-def _hand_out(worker: _Worker, waiting: _Waiting, tell: Tell) -> None:
-    """Give a worker that is free the next group, if one waits."""
+def _hand_out(worker: _Worker, waiting: _Waiting) -> Group | None:
+    """Give a worker that is free the next group, if one waits, and return that group."""
     if worker.group is None and (following := waiting.take()) is not None:
-        tell(worker.take(*following), 0)
+        return worker.take(*following)
+    return None
 
 
 @contextmanager
@@ -140,7 +152,8 @@ def _block_interrupts() -> Iterator[None]:
 def _receive(worker: _Worker, waiting: _Waiting, tell: Tell) -> FinishedGroups:
     """Receive from a worker the number of its steps or its records, or notice that it is dead.
 
-    It has its next group before its records are stored, so that it does not wait for that.
+    It has its next group before its records are stored, so that it does not wait for that. All else comes after: what
+    fails or is interrupted before the records are stored loses them.
     """
     group = worker.group
     assert group is not None
@@ -159,8 +172,10 @@ def _receive(worker: _Worker, waiting: _Waiting, tell: Tell) -> FinishedGroups:
         tell(group, message)
     else:
         worker.group = None
-        _hand_out(worker, waiting, tell)
+        begun = _hand_out(worker, waiting)
         yield group, message
+        if begun is not None:
+            tell(begun, 0)
 
 
 def _describe_death(worker: _Worker) -> str:
@@ -175,7 +190,7 @@ def _dismiss(crew: Sequence[_Worker]) -> None:
         for worker in crew:
             with suppress(OSError):
                 worker.pipe.send(None)
-        present: dict[object, Connection] = {worker.pipe: worker.pipe for worker in crew}
+        present: dict[object, Connection] = {worker.pipe: worker.pipe for worker in crew if not worker.pipe.closed}
         until = time.monotonic() + PATIENCE
         while present and time.monotonic() < until:
             for pipe in wait(list(present.values()), until - time.monotonic()):
