@@ -12,6 +12,7 @@ from digits import TASK, make_plan, make_session, train
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Request
+from seqdg.bench.cost import Schedule
 from seqdg.bench.execute import Memory, TrainingFailed, execute, remove_checkpoints
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import record_failure
@@ -61,8 +62,11 @@ def test_a_store_keeps_failures_and_the_other_groups_are_run(
 
     monkeypatch.setattr(type(TASK), "build_net", fail_once)
     store = Store.create(tmp_path, "rotated-mnist")
-    failed = execute(wanted, make_session(), InProcess(), store)
+    taught: list[str] = []
+    monkeypatch.setattr(Schedule, "learn", lambda self, group, seconds: taught.append(group.trials[0].algorithm))
+    failed = execute(wanted, make_session(), InProcess(), store, {})
     assert {r.algorithm for r in failed} == {"agg"}
+    assert taught == ["fo-s-mldg"], "a failure says nothing of the time that it takes"
     assert {r.algorithm: r.status for r in store.records()} == {"agg": FAILED, "fo-s-mldg": DONE}
     assert store.finished() == {t.key for t in wanted.trials if t.algorithm == "fo-s-mldg"}
 

@@ -100,8 +100,8 @@ def execute(
     with closing(executor(plan.missing if schedule is None else schedule, session, tell)) as results:
         for group, records in results:
             sink.add(records, group.key)
-            if schedule is not None:
-                schedule.learn(group, max((record.seconds for record in records), default=0.0))
+            if schedule is not None and all(record.status != FAILED for record in records):  # a failure says nothing
+                schedule.learn(group, max(record.seconds for record in records))
             if isinstance(session.keep.files, Folder):
                 session.keep.files.remove(name_checkpoint(group.key))
             progress.finish_group(group)
