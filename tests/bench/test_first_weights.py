@@ -114,7 +114,7 @@ def test_tensors_that_repeat_themselves_are_stacked_as_if_they_did_not() -> None
     a, b = torch.arange(6.0).reshape(2, 3), torch.arange(6.0, 12.0).reshape(2, 3)
     expanded = [a.expand(4, 2, 3), b.expand(4, 2, 3)]
     values = [expanded[0], expanded[1], expanded[0]]
-    for chosen in (values, values[:2], values[:1]):
+    for chosen in (values, values[:2], values[:1], [expanded[0], b.repeat(4, 1, 1)]):
         stacked = _stack_shared(chosen, torch.device("cpu"))
         assert torch.equal(stacked, torch.stack(chosen))
         assert stacked.is_contiguous()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable
 from dataclasses import replace
 from functools import lru_cache
@@ -30,6 +31,7 @@ from seqdg.training.stack import Job, Stack, View, set_precision
 
 KEPT = 2**28  # bytes of first weights that a process keeps from one group to the next
 _first_weights: dict[Hashable, Params] = {}
+_keeping = threading.Lock()  # models may be fitted in threads
 MOST_FIRST = 0.1  # of an average of weights may be those before training, before a note says so
 
 
@@ -221,15 +223,16 @@ def _find_first_weights(task: Task, member: Trial, names: tuple[str, ...], built
     dataset, dtype = task.dataset(), member.protocol.dtype
     is_drawn = task.module is None and not member.net.pretrained and member.net.weights is None
     place = dataset.shape, dataset.outputs, member.size, member.net, names, member.seed, dtype
-    if is_drawn and place in _first_weights:
-        return _first_weights[place]
+    if is_drawn and (kept := _first_weights.get(place)) is not None:
+        return kept
     module = (built or task.build_net(member)).module
     weights = {name: p.detach().to(dtype) for name, p in module.named_parameters() if name in names}
     size = _count_bytes(weights)
     if is_drawn and size <= KEPT:
-        while size + sum(map(_count_bytes, _first_weights.values())) > KEPT:
-            _first_weights.pop(next(iter(_first_weights)))
-        _first_weights[place] = weights
+        with _keeping:
+            while size + sum(map(_count_bytes, _first_weights.values())) > KEPT:
+                _first_weights.pop(next(iter(_first_weights)))
+            _first_weights[place] = weights
     return weights
 
 

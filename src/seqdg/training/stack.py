@@ -393,16 +393,18 @@ def _stack_shared(values: Sequence[Tensor], device: torch.device) -> Tensor:
     """Stack tensors on the device; one that several trials share, or that repeats itself, is copied there once."""
     shared = {id(v): v for v in values}
     place = {key: i for i, key in enumerate(shared)}
-    once = torch.stack([_drop_repeats(v) for v in shared.values()]).to(device).expand(-1, *values[0].shape)
+    repeated = [axis for axis in range(values[0].dim()) if all(v.stride(axis) == 0 for v in shared.values())]
+    once = torch.stack([_drop_repeats(v, repeated) for v in shared.values()]).to(device)
+    once = once.expand(-1, *values[0].shape)
     if len(once) == len(values):
         return once.contiguous()
     return once.index_select(0, torch.tensor([place[id(v)] for v in values], device=device))
 
 
-def _drop_repeats(value: Tensor) -> Tensor:
-    """Return a tensor with length 1 along every axis along which it is expanded."""
-    for axis, stride in enumerate(value.stride()):
-        value = value.narrow(axis, 0, 1) if stride == 0 and value.shape[axis] else value
+def _drop_repeats(value: Tensor, repeated: Sequence[int]) -> Tensor:
+    """Return a tensor with length 1 along the axes along which it is expanded."""
+    for axis in repeated:
+        value = value.narrow(axis, 0, 1) if value.shape[axis] else value
     return value
 
 
