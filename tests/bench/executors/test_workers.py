@@ -21,9 +21,10 @@ from seqdg.bench.execute import execute
 from seqdg.bench.executors import workers
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.process import freeze_modules
-from seqdg.bench.executors.session import Executor
+from seqdg.bench.executors.session import Executor, record_failure
 from seqdg.bench.executors.workers import Workers, _receive, _Waiting, _Worker
 from seqdg.bench.progress import Progress
+from seqdg.bench.trial import Group
 from seqdg.results.record import FAILED, Record
 from seqdg.results.store import Store
 from seqdg.training.run_stack import Keep
@@ -162,6 +163,28 @@ def test_a_worker_whose_start_is_interrupted_is_ended(monkeypatch: pytest.Monkey
         _Worker(make_session())
     assert stopped.tb is not None
     assert multiprocessing.active_children() == before
+
+
+def test_what_a_worker_finishes_after_ctrl_c_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, _ = make_plan(REQUEST).missing
+    records = record_failure(first, make_session(), "")
+
+    def send_all(worker: _Worker) -> None:
+        worker.pipe, other = multiprocessing.Pipe()
+        worker.process = multiprocessing.get_context("spawn").Process()  # never started
+        for message in (3, 6, records):
+            other.send(message)
+        other.close()
+
+    def interrupt(group: Group, step: int) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_Worker, "start", send_all)
+    results = Workers(1)((first, second), make_session(), interrupt)
+    assert next(results) == (first, records)
+    with pytest.raises(KeyboardInterrupt):
+        next(results)
 
 
 def test_a_worker_has_its_next_group_before_its_records_are_stored() -> None:

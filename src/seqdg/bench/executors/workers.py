@@ -66,6 +66,9 @@ class Workers:
                     return
                 for pipe in wait([worker.pipe for worker in crew if worker.group is not None]):
                     yield from _receive(busy[pipe], waiting, tell)
+        except KeyboardInterrupt:
+            yield from _dismiss(crew)
+            raise
         finally:
             _dismiss(crew)
 
@@ -159,6 +162,9 @@ def _receive(worker: _Worker, waiting: _Waiting, tell: Tell) -> FinishedGroups:
     assert group is not None
     try:
         message: int | list[Record] = worker.pipe.recv()
+    except KeyboardInterrupt:
+        worker.pipe.close()  # what is left of a message is no message
+        raise
     except (EOFError, OSError):
         worker.process.join()
         worker.group = None
@@ -184,23 +190,29 @@ def _describe_death(worker: _Worker) -> str:
     return f"{ATTEMPTS} workers died over this group, the last one {how}. Did they run out of memory?"
 
 
-def _dismiss(crew: Sequence[_Worker]) -> None:
-    """Send the workers away; busy ones have a moment to write a checkpoint."""
+def _dismiss(crew: Sequence[_Worker]) -> list[tuple[Group, list[Record]]]:
+    """Send the workers away; busy ones have a moment to write a checkpoint. Return what they finish in that time."""
+    finished = []
     try:
         for worker in crew:
             with suppress(OSError):
                 worker.pipe.send(None)
-        present: dict[object, Connection] = {worker.pipe: worker.pipe for worker in crew if not worker.pipe.closed}
+        present: dict[object, _Worker] = {worker.pipe: worker for worker in crew if not worker.pipe.closed}
         until = time.monotonic() + PATIENCE
         while present and time.monotonic() < until:
-            for pipe in wait(list(present.values()), until - time.monotonic()):
+            for pipe in wait([worker.pipe for worker in present.values()], until - time.monotonic()):
+                worker = present[pipe]
                 try:
-                    present[pipe].recv()
+                    message: int | list[Record] = worker.pipe.recv()
                 except (EOFError, OSError):
                     del present[pipe]
+                    continue
+                if worker.group is not None and not isinstance(message, int):
+                    finished.append((worker.group, message))
     finally:
         for worker in crew:
             worker.end()
+    return finished
 
 
 def _serve(pipe: Connection, session: Session) -> None:
