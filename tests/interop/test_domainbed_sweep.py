@@ -218,11 +218,11 @@ def test_names_of_environments_must_be_as_many_as_there_are(write: Write, tmp_pa
         import_sweep(write(), tmp_path / "run", ["a", "b"])
 
 
-def write_fork(folder: Path, ended: bool = True, swad: bool = False) -> Path:
+def write_fork(folder: Path, ended: bool = True, swad: bool = False, envs: Sequence[int] = (0, 1, 2)) -> Path:
     """One command of a fork: each of three environments held out in turn, steps 0, 50 and 100, in one file."""
     folder.mkdir(parents=True)
     lines = []
-    for env in range(3):
+    for env in envs:
         for step in (0, 50, 100):
             good = 0.5 + step / 1000 + env / 100
             args = {
@@ -238,7 +238,7 @@ def write_fork(folder: Path, ended: bool = True, swad: bool = False) -> Path:
             lines.append(json.dumps(line))
     (folder / "results.jsonl").write_text("\n".join(lines if ended else lines[:-1]) + "\n")
     if ended:
-        averages = "".join(f"SWAD = 8{i}.500%\nSWAD (inD) = 9{i}.500%\n" for i in range(3)) if swad else ""
+        averages = "".join(f"SWAD = 8{i}.500%\nSWAD (inD) = 9{i}.500%\n" for i in envs) if swad else ""
         (folder / "log.txt").write_text(f"{averages}04/01 12:00:00 | === Summary ===\n")
     return folder
 
@@ -275,6 +275,13 @@ def test_the_averages_of_swad_come_from_its_log(tmp_path: Path) -> None:
     (tmp_path / "sweep" / "a" / "log.txt").write_text("=== Summary ===")
     (plain,) = import_sweep(tmp_path / "sweep", tmp_path / "other")
     assert any("SWAD's averages are absent" in text for text in plain.sentences)
+
+
+def test_averages_of_swad_belong_to_trainings_in_the_order_in_which_a_command_trained_them(tmp_path: Path) -> None:
+    write_fork(tmp_path / "sweep" / "a", swad=True, envs=(2, 0, 1))
+    (found,) = import_sweep(tmp_path / "sweep", tmp_path / "run")
+    means = {r.held_out[0]: r.history[0].held_out["accuracy"] for r in found.records if r.algorithm == "MIRO+SWAD"}
+    assert means == {f"env{i}": [pytest.approx(0.805 + 0.01 * i)] for i in range(3)}
 
 
 def test_two_runs_stand_side_by_side(write: Write, tmp_path: Path) -> None:
