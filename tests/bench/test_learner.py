@@ -14,13 +14,16 @@ import torch
 from command import Done, seqdg
 from digits import BENCHMARK, TASK, make_plan
 from seqdg.base.errors import UsageError
+from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Request
 from seqdg.bench.learner import STACK, ArrayLearner, Draft, find_learner, register_learner
-from seqdg.bench.trial import Trial
+from seqdg.bench.task import RowsInMemory, Task
+from seqdg.bench.trial import Group, Trial
 from seqdg.core import Range, registry
 from seqdg.results.record import DONE
 from seqdg.results.store import Store
 from seqdg.training.protocol import split_rows
+from seqdg.training.run_stack import Keep
 
 NEAREST = '''
 """Assign each row to the class with the nearest mean."""
@@ -179,6 +182,69 @@ def test_a_domain_without_validation_rows_does_not_make_it_diverge(monkeypatch: 
     empty = split._replace(validation=(split.validation[0][:0], *split.validation[1:]))
     monkeypatch.setattr("seqdg.bench.array_learner.split_rows", lambda *about: empty)
     assert Spy().train_one(trial, TASK)[1].status == DONE
+
+
+class Same(Spy):
+    """A spy to whom the seed makes no difference, and who counts its fits."""
+
+    draws = False
+    fits = 0
+
+    def fit(self, x, y, domain, classes, seed, **settings):
+        self.fits += 1
+        return super().fit(x, y, domain, classes, seed, **settings)
+
+
+OFFICIAL = replace(BENCHMARK.protocol, split="official")
+
+
+def make_seeds(count: int = 3) -> Group:
+    """Make a group of trials that differ in the seed alone, with a split that no seed decides."""
+    return Group(tuple(replace(make_trial(seed=seed), protocol=OFFICIAL) for seed in range(count)))
+
+
+@pytest.fixture
+def official() -> Task:
+    """The digits with a split of their own: every fifth row validates."""
+    dataset = replace(TASK.dataset(), validation=torch.arange(len(TASK.dataset().y)) % 5 == 0)
+    return replace(TASK, rows=RowsInMemory(dataset))
+
+
+def test_an_interruption_after_a_fit_leaves_its_records_and_one_during_a_fit_leaves_none(official: Task) -> None:
+    class Interruption(BaseException):
+        """Like KeyboardInterrupt, which would end the tests."""
+
+    def interrupt(step: int) -> None:
+        raise Interruption
+
+    group = make_seeds()
+    records = Same().train(group, official, torch.device("cpu"), interrupt)
+    assert [(r.key, r.status) for r in records] == [(t.key, DONE) for t in group.trials]
+
+    class Interrupted(Same):
+        def fit(self, x, y, domain, classes, seed, **settings):
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        Interrupted().train(group, official, torch.device("cpu"))
+
+
+def test_trials_that_share_a_fit_have_the_numbers_that_they_have_alone(official: Task) -> None:
+    group, learner = make_seeds(), Same()
+    together = learner.train(group, official, torch.device("cpu"))
+    assert learner.fits == 1
+    for trial, record in zip(group.trials, together, strict=True):
+        assert record.history == learner.train_one(trial, official)[1].history
+    fifths = [r.history[0].held_out_fifth["accuracy"] for r in together]
+    assert fifths[0] != fifths[1], "each seed draws its own fifth of the held-out rows"
+
+
+def test_trials_that_share_a_fit_each_keep_predictions(official: Task, tmp_path: Path) -> None:
+    group, learner = make_seeds(), Same()
+    learner.train(group, official, torch.device("cpu"), keep=Keep(Folder(tmp_path), predictions=True))
+    assert learner.fits == 1
+    kept = {path.name for path in (tmp_path / "predictions").iterdir()}
+    assert kept == {f"{t.key}.{step}.safetensors" for t in group.trials for step in ("chosen", "last")}
 
 
 def test_two_learners_and_a_learner_and_an_algorithm_cannot_have_one_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -23,16 +23,18 @@ from seqdg.bench.trial import Group, Trial
 from seqdg.core.algorithm import Settings, setting
 from seqdg.core.names import shorten, split_chain
 from seqdg.core.settings import flatten_settings, parse_settings, with_settings
+from seqdg.data import Dataset
 from seqdg.data.scaling import STANDARD
 from seqdg.nets import Net
 from seqdg.results.criteria import choose_loss
-from seqdg.results.record import DIVERGED, DONE, Record
+from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import average_finite
 from seqdg.training.evaluated import mark_fifth
+from seqdg.training.inputs import Inputs
 from seqdg.training.loss import RowWeighted, WeightedCrossEntropy
 from seqdg.training.measuring import measure_predictions
 from seqdg.training.predictions import DomainPredictions
-from seqdg.training.protocol import list_sources, split_rows
+from seqdg.training.protocol import Split, list_sources, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
 from seqdg.training.run_stack import Keep, keep_step
 from seqdg.training.stack import View
@@ -151,60 +153,50 @@ class ArrayLearner(Learner):
     def train(
         self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
     ) -> list[Record]:
-        fitted: dict[Hashable, Record] = {}
-        records = []
+        # A group is one fit as a rule, and nobody hears of it before it has its records: who hears may interrupt.
+        shared: dict[Hashable, list[Trial]] = {}
         for trial in group.trials:
-            alike = trial.key if keep is not None and keep.predictions else self.share(trial, task)
-            if alike not in fitted:
-                fitted[alike] = self.train_one(trial, task, tick, keep)[1]
-            records.append(replace(fitted[alike], key=trial.key, description=trial.description()))
-        return records
+            shared.setdefault(self.share(trial, task), []).append(trial)
+        records = {r.key: r for trials in shared.values() for r in self._train_alike(trials, task, keep)[1]}
+        return [records[trial.key] for trial in group.trials]
 
     def read_settings(self, trial: Trial) -> dict[str, Any]:
         """Return the settings of a trial by name, as `fit` takes them."""
         return flatten_settings(parse_settings(self.build_settings(trial.algorithm), dict(trial.settings)))
 
-    def train_one(
-        self, trial: Trial, task: Task, tick: Tick = lambda step: None, keep: Keep | None = None
-    ) -> tuple[Predict, Record]:
+    def train_one(self, trial: Trial, task: Task) -> tuple[Predict, Record]:
         """Fit one trial; return what predicts, and its record."""
-        began, dataset, cpu = time.perf_counter(), task.dataset(), torch.device("cpu")
-        split = split_rows(dataset, trial.protocol, trial.held_out, trial.seed)
-        inputs = task.make_inputs([trial], task.build_net(trial), cpu)
+        predict, (record,) = self._train_alike([trial], task)
+        return predict, record
+
+    def _train_alike(
+        self, trials: Sequence[Trial], task: Task, keep: Keep | None = None
+    ) -> tuple[Predict, list[Record]]:
+        """Fit trials that share a fit; return what predicts, and the record of each. Their seeds differ in no more than
+        the fifth of the held-out rows that `oracle-split` chooses by."""
+        began, dataset, cpu, first = time.perf_counter(), task.dataset(), torch.device("cpu"), trials[0]
+        splits = [split_rows(dataset, trial.protocol, trial.held_out, trial.seed) for trial in trials]
+        split, inputs = splits[0], task.make_inputs([first], task.build_net(first), cpu)
         x, y = (values[0].numpy() for values in inputs.serve(torch.cat(split.train)[None]))
         domain = np.repeat(np.arange(len(split.train)), [len(rows) for rows in split.train])
-        settings = self.read_settings(trial)
-        weight = {"weight": _weigh_rows(task, trial, torch.cat(split.train))} if self.weighs else {}
-        predict = self.fit(x, y, domain, len(dataset.classes), trial.seed, **weight, **settings)
-        steps, sources = trial.protocol.steps, len(split.validation)
-        tick(steps)
-        parts, serving = [], 0.0
-        for rows, fifth in zip(
-            split.evaluated,
-            (*[()] * sources, *([f] for f in split.fifth), *[()] * len(split.outside or ())),
-            strict=True,
-        ):
-            entering, labels = inputs.serve(rows[None])
-            before = time.perf_counter()
-            p = predict(entering[0].numpy()) if len(rows) else np.empty((0, len(dataset.classes)))
-            serving += time.perf_counter() - before
-            mask = torch.ones(1, len(rows), dtype=torch.bool)
-            log_p = torch.from_numpy(as_outputs(p, dataset.is_regression))[None]
-            groups, marked = inputs.find_groups(rows[None]), mark_fifth(rows[None], fifth, cpu)
-            weighed = inputs.find_weights(rows[None])
-            parts.append(DomainPredictions(log_p, labels, mask, rows[None], marked, groups, weighed))
-        evaluation = measure_predictions(parts, sources, steps, split.held_out_at_once)[0]
-        only, held_out = replace(keep or Keep(), chosen=False), parts[sources : sources + len(split.test)]  # no weights
-        keep_step(only, View(trial.key, trial.description()), [evaluation], True, dict, lambda: held_out)
-        loss = choose_loss(evaluation.source)
-        losses = evaluation.list_values(loss)
+        settings = self.read_settings(first)
+        weight = {"weight": _weigh_rows(task, first, torch.cat(split.train))} if self.weighs else {}
+        predict = self.fit(x, y, domain, len(dataset.classes), first.seed, **weight, **settings)
+        parts, serving = _predict_domains(predict, split, inputs, dataset)
+        histories = [_measure(parts, each, first.protocol.steps) for each in splits]
+        only, sources = replace(keep or Keep(), chosen=False), len(split.validation)  # there are no weights
+        held_out = parts[sources : sources + len(split.test)]
+        for trial, history in zip(trials, histories, strict=True):
+            keep_step(only, View(trial.key, trial.description()), history, True, dict, lambda: held_out)
+        loss = choose_loss(histories[0][0].source)
+        losses = histories[0][0].list_values(loss)
         finite = all(np.isfinite(value) for value, rows in zip(losses, split.evaluated, strict=True) if len(rows))
-        return predict, Record(
-            key=trial.key,
-            description=trial.description(),
+        record = Record(
+            key=first.key,
+            description=first.description(),
             status=DONE if finite else DIVERGED,
-            history=[evaluation],
-            losses=[average_finite(evaluation.source[loss])],  # it has no steps: on source validation
+            history=histories[0],
+            losses=[average_finite(histories[0][0].source[loss])],  # it has no steps: on source validation
             seconds=time.perf_counter() - began,
             peak_memory=measure_peak_memory(cpu),
             device=name_device(cpu),
@@ -213,6 +205,33 @@ class ArrayLearner(Learner):
             notes=[*dataset.notes, *self.describe_fit(len(y), **settings)],
             serving=1000 * serving / max(1, sum(map(len, split.evaluated))),
         )
+        each = zip(trials, histories, strict=True)
+        return predict, [replace(record, key=t.key, description=t.description(), history=h) for t, h in each]
+
+
+def _predict_domains(
+    predict: Predict, split: Split, inputs: Inputs, dataset: Dataset
+) -> tuple[list[DomainPredictions], float]:
+    """Predict the rows of every domain; return also the seconds that it takes."""
+    parts, seconds = [], 0.0
+    for rows in split.evaluated:
+        entering, labels = inputs.serve(rows[None])
+        before = time.perf_counter()
+        p = predict(entering[0].numpy()) if len(rows) else np.empty((0, len(dataset.classes)))
+        seconds += time.perf_counter() - before
+        mask = torch.ones(1, len(rows), dtype=torch.bool)
+        log_p = torch.from_numpy(as_outputs(p, dataset.is_regression))[None]
+        groups, weights = inputs.find_groups(rows[None]), inputs.find_weights(rows[None])
+        parts.append(DomainPredictions(log_p, labels, mask, rows[None], groups=groups, weight=weights))
+    return parts, seconds
+
+
+def _measure(parts: Sequence[DomainPredictions], split: Split, step: int) -> list[Evaluation]:
+    """Return the one evaluation of a trial with this split."""
+    fifths = (*[()] * len(split.validation), *([fifth] for fifth in split.fifth), *[()] * len(split.outside or ()))
+    marks = [mark_fifth(rows[None], f, rows.device) for rows, f in zip(split.evaluated, fifths, strict=True)]
+    marked = [part._replace(fifth=mark) for part, mark in zip(parts, marks, strict=True)]
+    return measure_predictions(marked, len(split.validation), step, split.held_out_at_once)
 
 
 def _weigh_rows(task: Task, trial: Trial, rows: Tensor) -> Arrays | None:
