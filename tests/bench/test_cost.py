@@ -15,7 +15,7 @@ from seqdg.bench.benchmark import Request
 from seqdg.bench.cost import Schedule, estimate_costs, estimate_makespan, sort_longest_first
 from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group, Trial
-from seqdg.results.record import DONE, FAILED, Record
+from seqdg.results.record import DIVERGED, DONE, FAILED, Record
 from seqdg.results.status import estimate_seconds_left, format_duration
 from seqdg.results.store import Store
 from seqdg.training.provenance import name_device
@@ -46,6 +46,13 @@ def test_later_records_of_the_same_device_say_how_long_it_takes(tmp_path: Path) 
     by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
     assert by_name["agg"] == pytest.approx(4 * 5.0), "four trials of as many steps"
     assert 0 < by_name["s-mldg"] < 1e4, "timed, as a failure says nothing"
+
+
+def test_a_training_that_diverged_says_nothing_of_how_long_others_take(tmp_path: Path) -> None:
+    plan, store = make_plan(REQUEST), Store.create(tmp_path, "rotated-mnist")
+    here, agg = name_device(torch.device("cpu")), [t for t in plan.trials if t.algorithm == "agg"]
+    store.add([recorded(agg[0], 5.0, here), recorded(agg[1], 0.1, here, DIVERGED)])
+    assert store.pace(here)["agg", 1, "float32"] == pytest.approx(5.0 / agg[0].protocol.steps)
 
 
 def test_records_of_another_precision_say_nothing(tmp_path: Path) -> None:

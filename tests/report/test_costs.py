@@ -10,7 +10,7 @@ import pytest
 
 from seqdg.base.errors import UsageError
 from seqdg.report.costs import render_costs, sum_costs
-from seqdg.results.record import FAILED
+from seqdg.results.record import DIVERGED, FAILED
 
 ONE = {"V": [0.6, 0.7]}
 
@@ -56,6 +56,12 @@ def test_devices_are_kept_apart_and_failed_trials_left_out(run):
     assert len(found) == 3
     assert found["agg", "cpu (x86_64)"].seconds == 2.0
     assert found["mldg", "NVIDIA H200"].times is None  # no baseline there
+
+
+def test_a_training_that_diverged_and_ended_early_says_nothing_of_how_long_a_step_takes(run):
+    sound, lost = run({"agg": ONE}, seconds=2.0), run({"agg": ONE}, seconds=0.1, status=DIVERGED)
+    (cost,) = sum_costs([*lost, *sound])
+    assert (cost.trainings, cost.seconds, cost.per_step) == (4, 4.2, 20.0)
 
 
 def test_every_format_has_the_same_numbers(run):

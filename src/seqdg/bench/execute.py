@@ -13,7 +13,7 @@ from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.plan import Plan
 from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group
-from seqdg.results.record import FAILED, Record
+from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.run import RunningGroup, RunProgress
 from seqdg.training.checkpoint import FOLDER, name_checkpoint, read_header
 from seqdg.training.run_stack import Keep
@@ -100,7 +100,7 @@ def execute(
     with closing(executor(plan.missing if schedule is None else schedule, session, tell)) as results:
         for group, records in results:
             sink.add(records, group.key)
-            if schedule is not None and all(record.status != FAILED for record in records):  # a failure says nothing
+            if schedule is not None and any(record.status == DONE for record in records):  # all steps were taken
                 schedule.learn(group, max(record.seconds for record in records))
             if isinstance(session.keep.files, Folder):
                 session.keep.files.remove(name_checkpoint(group.key))

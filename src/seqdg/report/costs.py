@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.report.text import draw_table, escape_markdown, join_lines
-from seqdg.results.record import FAILED, Record
+from seqdg.results.record import DONE, FAILED, Record
 
 FORMATS = ("text", "markdown", "csv", "json")
 NOTE = (
@@ -63,7 +63,8 @@ def sum_costs(records: Sequence[Record], baseline: str = "agg") -> list[Algorith
 
 
 def _time_per_step(records: Sequence[Record]) -> float:
-    single = [r for r in records if r.is_tabled] or records
+    whole = [r for r in records if r.status == DONE] or records  # one that diverged may have ended early
+    single = [r for r in whole if r.is_tabled] or whole
     return 1000 * sum(r.seconds for r in single) / sum(int(r.description["protocol"]["steps"]) for r in single)
 
 

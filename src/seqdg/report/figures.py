@@ -126,4 +126,5 @@ def draw_cost(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure |
 
 
 def average_seconds(chosen: Sequence[Outcome], algorithm: str) -> float | None:
-    return mean_and_error([o.record.seconds for o in chosen if o.algorithm == algorithm])[0]
+    """Return the seconds of a trial on average; those that diverged may have ended early and do not count."""
+    return mean_and_error([o.record.seconds for o in chosen if o.algorithm == algorithm and o.value is not None])[0]

@@ -15,7 +15,7 @@ from typing import Any
 
 from seqdg.base.errors import UsageError
 from seqdg.results.directory import make_directory
-from seqdg.results.record import FAILED, Record
+from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.rows import COLUMNS, make_record, make_row
 from seqdg.results.run import Analysis, RunningGroup, RunProgress
 from seqdg.results.versions import VERSION
@@ -162,11 +162,10 @@ class Store:
 
     def pace(self, device: str) -> dict[tuple[str, int, str], float]:
         """Return the seconds that one trial takes per step, from the latest records, by algorithm, number of held-out
-        domains and precision."""
+        domains and precision. One that diverged may have taken fewer steps than it was to."""
         rows = self._query(
-            "SELECT description, seconds FROM trials WHERE device = ? AND status <> ? "
-            "ORDER BY finished DESC LIMIT 1000",
-            (device, FAILED),
+            "SELECT description, seconds FROM trials WHERE device = ? AND status = ? ORDER BY finished DESC LIMIT 1000",
+            (device, DONE),
         )
         pace: dict[tuple[str, int, str], float] = {}
         for text, seconds in rows:

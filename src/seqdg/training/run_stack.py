@@ -106,10 +106,9 @@ class _Run:
     def finish(self) -> list[Record]:
         deployed: dict[int, Params] = {}  # by view
         views = sorted({view for _, view in self.stack.outcomes})
-        done = len(self.now.evaluations[0])
         try:
-            for stop in self.stops[done:]:
-                self._train(stop)
+            while not self._has_ended():
+                self._train(self.stops[len(self.now.evaluations[0])])
                 deployed = self._evaluate(views)
         except KeyboardInterrupt:
             self._write_checkpoint()
@@ -124,6 +123,19 @@ class _Run:
             self._make_record(k, curves[i], weights.get((i, view), {}), hashes[k])
             for k, (i, view) in enumerate(self.stack.outcomes)
         ]
+
+    def _has_ended(self) -> bool:
+        """Whether the last evaluation has been."""
+        state, history = self.now.state, self.now.evaluations[0]
+        return bool(history) and history[-1].step == state.step and self._ends_with(state)
+
+    def _ends_with(self, state: State) -> bool:
+        """Whether no evaluation follows one of this state. That is so, too, where every trial has had a loss that is
+        not finite, as nothing that follows changes its record."""
+        if state.step == self.stops[-1]:
+            return True
+        is_sound = torch.isfinite(torch.cat(state.losses)).all(0)
+        return not bool(is_sound.reshape(-1, self.stack.members).all(1).any())
 
     def _hash_weights(self, deployed: Mapping[int, Params]) -> tuple[dict[tuple[int, int], Params], list[str]]:
         """Return the deployed weights by trial and view, in the host's memory, and their hashes, where they are kept:
@@ -150,13 +162,13 @@ class _Run:
         self.serving = 1000 * (time.perf_counter() - before) / max(1, rows)
         new = [by_view[view][i] for i, view in self.stack.outcomes]
         evaluations = [[*old, e] for old, e in zip(self.now.evaluations, new, strict=True)]
-        self._keep_step(state.step, deployed, evaluations)
+        self._keep_step(state, deployed, evaluations)
         self.now = Snapshot(state, evaluations, self.now.seconds)
         if self.watch is not None:
             self.watch(state.step, deployed[views[0]], new, torch.cat(state.losses))
         return deployed
 
-    def _keep_step(self, step: int, deployed: dict[int, Params], evaluations: list[list[Evaluation]]) -> None:
+    def _keep_step(self, state: State, deployed: dict[int, Params], evaluations: list[list[Evaluation]]) -> None:
         """Write what is kept of this step before it counts as evaluated: what is interrupted in between is repeated."""
         predicted: dict[int, list[DomainPredictions]] = {}  # by view
 
@@ -169,8 +181,9 @@ class _Run:
         def take(view: int, i: int) -> Params:
             return {name: value.detach().cpu() for name, value in split_trials(self.stack, deployed[view])[i].items()}
 
+        is_last = self._ends_with(state)
         for k, (i, view) in enumerate(self.stack.outcomes):
-            its, is_last = self._find_view(k), step == self.stops[-1]
+            its = self._find_view(k)
             keep_step(self.keep, its, evaluations[k], is_last, partial(take, view, i), partial(predict, view), i)
 
     def _train(self, stop: int) -> None:
@@ -235,11 +248,12 @@ class _Run:
         if self.keep.weights and self.keep.files is not None:
             data = encode_weights(weights, view, self.now.state.step)
             self.keep.files.write(f"weights/{view.key}.safetensors", data)
+        curve, history = cut_after_divergence(curve, self.now.evaluations[k])
         return Record(
             key=view.key,
             description=dict(view.description),
-            status=DONE if _stayed_finite(curve, self.now.evaluations[k], job) else DIVERGED,
-            history=self.now.evaluations[k],
+            status=DONE if _stayed_finite(curve, history, job) else DIVERGED,
+            history=history,
             losses=thin_curve(curve),
             seconds=self.now.seconds * members / size,
             peak_memory=measure_peak_memory(self.device),
@@ -344,6 +358,18 @@ def predict_domains(stack: Stack, deployed: Params, pooled: bool = True) -> list
         )
         for part, labels, numbers, mask, fifth in zip(*split, masks, fifths, strict=True)
     ]
+
+
+def cut_after_divergence(curve: Tensor, history: list[Evaluation]) -> tuple[Tensor, list[Evaluation]]:
+    """Return the curve and the history up to the first evaluation after a loss that is not finite, where there is one.
+
+    A training by itself ends there; among others that go on it says the same.
+    """
+    lost = (~torch.isfinite(curve)).nonzero()
+    if not len(lost):
+        return curve, history
+    end = next(e.step for e in history if e.step > int(lost[0]))
+    return curve[:end], [e for e in history if e.step <= end]
 
 
 def _stayed_finite(curve: Tensor, history: list[Evaluation], job: Job) -> bool:

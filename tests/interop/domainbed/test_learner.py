@@ -28,7 +28,7 @@ from seqdg.interop.domainbed.checkout import import_module
 from seqdg.interop.domainbed.learner import DomainBedClass
 from seqdg.interop.domainbed.training import draw_rows
 from seqdg.nets import NetSpec
-from seqdg.results.record import DONE, Record
+from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.store import Store
 from seqdg.training.protocol import Protocol, split_rows
 from seqdg.training.run_stack import Keep, hash_weights
@@ -101,6 +101,16 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(
     name: str, settings: tuple[str, ...], stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert_resumes(make_trial(name, *settings), tmp_path, (3, 7), monkeypatch)
+
+
+def test_a_training_that_diverges_ends_at_its_next_evaluation(stand_in: Path, tmp_path: Path) -> None:
+    trial = make_trial("ERM", "lr=1e30")
+    whole = train(trial)
+    assert whole.status == DIVERGED
+    assert len(whole.losses) == whole.history[-1].step < 12
+    with pytest.raises(KeyboardInterrupt):
+        train(trial, 1, tmp_path)
+    assert repr(told(train(trial, None, tmp_path))) == repr(told(whole))
 
 
 def test_every_part_of_the_state_counts(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,9 +78,9 @@ class Training:
             self.algorithm = self._start()
             self.began -= self.seconds
             try:
-                for stop in self.stops[len(self.history) :]:
-                    self._train(stop)
-                    self._evaluate(stop == self.stops[-1])
+                while not (self.history and self.history[-1].step == self.step and self._ends()):
+                    self._train(self.stops[len(self.history)])
+                    self._evaluate()
             except KeyboardInterrupt:
                 if self.is_whole:
                     self._write_checkpoint()
@@ -125,7 +125,11 @@ class Training:
                 if self.keep.checkpoint and now - self.written >= self.keep.checkpoint:
                     self._write_checkpoint()
 
-    def _evaluate(self, is_last: bool) -> None:
+    def _ends(self) -> bool:
+        """Whether an evaluation now is the last: all steps are taken, or one had a loss that is not finite."""
+        return self.step == self.stops[-1] or not all(map(math.isfinite, self.losses))
+
+    def _evaluate(self) -> None:
         parts, sources = self._predict_domains(), len(self.split.validation)
         history = [*self.history, measure_predictions(parts, sources, self.step, self.split.held_out_at_once)[0]]
         view = View(self.trial.key, self.trial.description())
@@ -133,7 +137,7 @@ class Training:
             self.keep,
             view,
             history,
-            is_last,
+            self._ends(),
             self._read_weights,
             lambda: parts[sources : sources + len(self.split.test)],
         )
