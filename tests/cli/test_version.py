@@ -1,4 +1,4 @@
-"""`seqdg --version`, and the command line as a module."""
+"""The command line as a whole: `seqdg --version`, as a module, options that are repeated."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import runpy
 import sys
 
 import pytest
+import typer.main
 
 from command import seqdg
 from seqdg.base.version import VERSION
+from seqdg.cli import LISTS, app
 
 
 def test_the_version_is_told_and_nothing_else():
@@ -34,3 +36,16 @@ def test_the_name_of_the_program_alone_shows_the_commands():
     assert "Usage" in said
     assert "learning-curve" in said
     assert "Start with `seqdg bench`" in said
+
+
+def test_a_list_that_is_given_twice_is_refused_as_the_first_one_would_be_lost(tmp_path):
+    for words in (["--held-out", "0", "--held-out", "15"], ["--held-out=0", "--held-out=15"]):
+        done = seqdg("bench", "--algorithms", "agg", *words, "--out", tmp_path / "run")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "seqdg: --held-out is given 2 times. Give it once, with commas: --held-out A,B.\n"
+
+
+def test_every_option_that_takes_a_list_is_known_as_one():
+    params = [param for command in typer.main.get_command(app).commands.values() for param in command.params]
+    lists = {o for p in params for o in p.opts if "," in (p.metavar or "") and "|" not in p.metavar and not p.multiple}
+    assert sorted(lists) == list(LISTS)

@@ -28,6 +28,10 @@ from seqdg.cli.status import status
 from seqdg.cli.study import study
 from seqdg.cli.table import table
 
+LISTS = (  # options whose value is a list with commas
+    "--algorithms", "--candidates", "--columns", "--criteria", "--domains", "--held-out", "--id", "--ignore", "--na",
+    "--parts", "--types",
+)  # fmt: skip
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
@@ -85,12 +89,23 @@ def _lacks_value(word: str, after: str) -> bool:
     return word == "--save-weights" and after not in ("last", "chosen")
 
 
+def check_repeated(words: list[str]) -> None:
+    """Raise a UsageError where an option that takes a list is given twice: the first list would be lost."""
+    from seqdg.base.errors import UsageError
+
+    names = [word.partition("=")[0] for word in words]
+    for option in LISTS:
+        if names.count(option) > 1:
+            raise UsageError(f"{option} is given {names.count(option)} times. Give it once, with commas: {option} A,B.")
+
+
 def main() -> None:
     """Run a command. Bad input gives one sentence on stderr and exit code 2."""
     from seqdg.base.errors import UsageError
     from seqdg.base.words import make_printable
 
     try:
+        check_repeated(sys.argv[1:])
         app(args=complete_words(sys.argv[1:]))
     except UsageError as error:
         print(f"seqdg: {make_printable(str(error))}", file=sys.stderr)
