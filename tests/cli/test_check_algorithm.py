@@ -61,6 +61,13 @@ def test_what_breaks_the_contract_is_one_sentence(tmp_path):
     assert "the loss of stage 1 is not a number." in done.stderr
 
 
+def test_a_file_without_a_name_asks_for_it_and_too_few_domains_are_told_where_to_stand(tmp_path):
+    file = example(tmp_path, "losses.sum()", "losses.sum() / (episode.domains // 2)", "pull-two")
+    assert f"Which algorithm of {file}? Give its name after a colon" in seqdg("check", file).stderr
+    done = seqdg("check", f"{file}:pull-two")
+    assert "with 1 source domain, which it accepts (`needs = 2` in the class refuses that), is not" in done.stderr
+
+
 def test_what_is_named_twice_is_run_once_and_a_failure_says_where_to_look(tmp_path):
     quick = ["--trials", "1", "--steps", "2", "--held-out", "0,0", "--workers", "0", "--out", tmp_path / "run"]
     done = seqdg("bench", "--algorithms", "agg,agg", *quick)
@@ -69,6 +76,7 @@ def test_what_is_named_twice_is_run_once_and_a_failure_says_where_to_look(tmp_pa
     file = example(tmp_path, "net.losses(params, episode)", "net.lossess(params, episode)", "pull-typo")
     done = seqdg("bench", "--algorithms", f"{file}:pull-typo,agg", *quick)
     assert done.returncode == 1
+    assert "seqdg: 1 trial failed (AttributeError" in done.stderr
     assert f"of pull-typo. `seqdg status {tmp_path / 'run'} --errors` shows where" in done.stderr
 
 

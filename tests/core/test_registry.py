@@ -9,6 +9,7 @@ import pytest
 
 import seqdg
 from seqdg import Algorithm, Chainable, Sequential, UsageError, build, register
+from seqdg.bench.learner import find_learner
 from seqdg.core import register_chain
 from seqdg.core.registry import _factories, _origins
 
@@ -119,8 +120,16 @@ def test_an_algorithm_comes_from_a_file_outside_the_package(tmp_path):
     sequential = build(f"{file}:s-toy-file", weight=2.0)
     assert isinstance(sequential, Sequential)
     assert sequential.base == algorithm, "the file is read once"
-    with pytest.raises(UsageError, match=r"There is no algorithm 'toy-fiel'\. Did you mean 'toy-file'\?"):
+    with pytest.raises(UsageError, match=r"file\.py has no algorithm 'toy-fiel'\. Did you mean 'toy-file'\?"):
         build(f"{file}:toy-fiel")
+
+
+def test_a_file_that_registers_nothing_is_told_how_to(tmp_path):
+    file = tmp_path / "plugin_nameless.py"
+    file.write_text(PLUGIN.format(name="nameless").replace('@register("nameless")', ""))
+    for find in (build, find_learner):
+        with pytest.raises(UsageError, match=r"names no algorithm 'toy': write @register\(\"toy\"\) above its class\."):
+            find(f"{file}:toy")
 
 
 def test_an_algorithm_comes_from_a_module_of_the_working_folder(tmp_path, monkeypatch):
@@ -148,8 +157,9 @@ def test_a_file_that_fails_is_read_anew_when_it_is_repaired(tmp_path):
 
 
 def test_a_file_without_a_name_and_a_class_that_is_no_dataclass_are_sentences(tmp_path):
-    with pytest.raises(UsageError, match=r"Which algorithm of \./mine\.py\? Give its name after a colon"):
-        build("./mine.py")
+    for find in (build, find_learner):
+        with pytest.raises(UsageError, match=r"Which algorithm of \./mine\.py\? Give its name after a colon"):
+            find("./mine.py")
     file = tmp_path / "plugin_bare.py"
     file.write_text("from seqdg import Algorithm, register\n\n@register('bare')\nclass Bare(Algorithm):\n    pass\n")
     with pytest.raises(UsageError, match=r"Bare is no dataclass: write @dataclass\(frozen=True\) below @register"):

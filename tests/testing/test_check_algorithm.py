@@ -101,7 +101,8 @@ class NeverContent(Sound):
 
 
 def test_a_number_of_domains_that_fails_without_saying_what_is_needed_is_caught():
-    assert "with 1 source domains, which `check` accepts, stage 1 raises IndexError" in failure(NeedsThree())
+    said = failure(NeedsThree())
+    assert "with 1 source domain, which it accepts (`needs = 2` in the class refuses that), stage 1 raises" in said
     assert "with 1 source domains it does not say how many are needed, but: No." in failure(Mute())
     assert "'three or more source domains work': it takes no number" in failure(NeverContent())
 

@@ -15,13 +15,13 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from seqdg.base.errors import UsageError, unknown
+from seqdg.base.errors import UsageError
 from seqdg.bench.array_learner import ArrayLearner, Arrays, Packed, Predict, take_logarithm
 from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick
 from seqdg.bench.stack_learner import STACK, StackLearner, build_stack, choose_rate, share_trainings
 from seqdg.bench.trial import Group, Trial
 from seqdg.core.names import split_chain
-from seqdg.core.registry import import_plugin, is_registered, list_algorithms
+from seqdg.core.registry import import_plugin, is_registered, list_algorithms, list_origins, refuse_name
 
 __all__ = [
     "STACK",
@@ -82,7 +82,8 @@ def find_learner(name: str) -> Learner:
         import_plugin(place)
     _load_learner(short)
     if short not in _learners and not is_registered(short):
-        raise unknown("algorithm", short, (*list_algorithms(), *list_learners()))
+        ours = {name: _list_files().get(name, type(_learners.get(name)).__module__) + "." for name in list_learners()}
+        raise refuse_name(first, {**list_origins(), **ours})
     return _learners.get(short, STACK)
 
 

@@ -123,7 +123,7 @@ def _is_algorithm(name: str) -> bool:
     from seqdg.core import list_algorithms, list_wrappers
 
     known = (*list_algorithms(), *list_wrappers())
-    return not name.endswith(".toml") and (":" in name or "+" in name or name in known)
+    return not name.endswith(".toml") and (":" in name or "+" in name or name.endswith(".py") or name in known)
 
 
 def _check_algorithm(name: str) -> None:

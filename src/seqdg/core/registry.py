@@ -14,14 +14,14 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-from seqdg.base.errors import UsageError, unknown
+from seqdg.base.errors import UsageError, find_similar, unknown
 from seqdg.core.algorithm import Algorithm, Chainable
 from seqdg.core.names import FOREIGN, shorten, split_chain
 from seqdg.core.sequential import Sequential
@@ -145,10 +145,29 @@ def _build_base(part: str) -> Algorithm:
     if short in _wrappers:
         raise UsageError(f"'{short}' is a wrapper: write it after an algorithm, as in agg+{short}.")
     if short not in _factories:
-        if short.endswith(".py"):
-            raise UsageError(f"Which algorithm of {short}? Give its name after a colon, as in {short}:NAME.")
-        raise unknown("algorithm", short, sorted(_factories))
+        raise refuse_name(part, list_origins())
     return _factories[short]()
+
+
+def refuse_name(part: str, origins: Mapping[str, str]) -> UsageError:
+    """Return the error for a name that nothing has. origins: the class behind every known name, with its module."""
+    place, _, short = part.rpartition(":")
+    if short.endswith(".py"):
+        return UsageError(f"Which algorithm of {short}? Give its name after a colon, as in {short}:NAME.")
+    if not place:
+        return unknown("algorithm", short, origins)
+    inside = f"{import_plugin(place).__name__}."
+    names = [name for name, origin in origins.items() if origin.startswith(inside)]
+    if not names:
+        return UsageError(f"{place} names no algorithm '{short}': write @register(\"{short}\") above its class.")
+    near = find_similar(short, names)
+    hint = f"Did you mean '{near}'? " if near is not None else ""
+    return UsageError(f"{place} has no algorithm '{short}'. {hint}It has: {', '.join(names)}.")
+
+
+def list_origins() -> dict[str, str]:
+    """Return the class behind the name of every registered algorithm, with its module."""
+    return {name: _origins[name] for name in list_algorithms()}
 
 
 def _find_wrapper(part: str) -> type[Wrapper]:

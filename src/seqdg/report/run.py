@@ -10,6 +10,7 @@ from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.places import DOMAINBED, set_place
+from seqdg.base.words import count_things
 from seqdg.bench.benchmark import Request, load_benchmark
 from seqdg.bench.executors.choice import ExecutorChoice
 from seqdg.bench.run import Where, run_benchmark
@@ -123,8 +124,8 @@ def describe_failures(results: Results) -> str:
     last = failed[-1].error.strip().splitlines()[-1]
     names = ", ".join(dict.fromkeys(record.algorithm for record in failed))
     return (
-        f"{len(failed)} trials failed ({last}), of {names}. `seqdg status {results.path} --errors` shows where; "
-        "running the command again retries them."
+        f"{count_things(len(failed), 'trial')} failed ({last}), of {names}. `seqdg status {results.path} --errors` "
+        "shows where; running the command again retries them."
     )
 
 

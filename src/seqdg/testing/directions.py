@@ -17,6 +17,7 @@ from torch.func import grad_and_value, vmap
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
+from seqdg.base.words import count_things
 from seqdg.core import Algorithm, Wrapper
 from seqdg.nets.net import Net
 from seqdg.testing.case import (
@@ -335,7 +336,8 @@ def check_counts(case: Case) -> None:
             if not set(re.findall(r"\d+", str(error))) - {str(n)}:
                 raise Violation(f"with {n} source domains it does not say how many are needed, but: {error}") from None
             continue
-        these, where = replace(case, sources=n), f"with {n} source domains, which `check` accepts,"
+        hint = f" (`needs = {n + 1}` in the class refuses that)" if n < 3 else ""
+        these, where = replace(case, sources=n), f"with {count_things(n, 'source domain')}, which it accepts{hint},"
         for k in range(count_stages(case.algorithm)):
             try:
                 params = these.draw_weights()
