@@ -14,7 +14,7 @@ from seqdg.bench.plan import Plan
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
 from seqdg.results.record import Record
-from seqdg.training.run_stack import Keep
+from seqdg.training.keep import Keep
 from seqdg.training.stack import Stack
 
 BENCHMARK = load_benchmark("rotated-mnist")

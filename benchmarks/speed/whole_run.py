@@ -37,7 +37,7 @@ import torch  # noqa: E402
 
 import seqdg.bench.run  # noqa: E402
 import seqdg.bench.stack_learner  # noqa: E402
-import seqdg.training.run_stack  # noqa: E402
+import seqdg.training.evaluation  # noqa: E402
 from seqdg.bench.benchmark import Benchmark, Request, load_benchmark  # noqa: E402
 from seqdg.bench.run import _Runner  # noqa: E402
 from seqdg.bench.stack_learner import build_stack  # noqa: E402
@@ -67,8 +67,8 @@ PLACES: dict[str, list[tuple[Any, str]]] = {  # a phase is what these functions 
     "  recording graphs": [(CapturedStep, "__init__")],
     "evaluations": [(_Run, "_evaluate")],
     "  deploying": [(Stack, "deploy")],
-    "  predicting": [(seqdg.training.run_stack, "predict_domains")],
-    "  metrics": [(seqdg.training.run_stack, "measure_predictions")],
+    "  predicting": [(seqdg.training.evaluation, "predict_domains")],
+    "  metrics": [(seqdg.training.evaluation, "measure_predictions")],
     "ends of groups": [(_Run, "finish")],
     "  making records": [(_Run, "_make_record")],
     "storing records": [(Store, "add")],

@@ -21,7 +21,7 @@ from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.run import RunningGroup, RunProgress
 from seqdg.results.store import Store
 from seqdg.training.checkpoint import FOLDER, name_checkpoint
-from seqdg.training.run_stack import Keep
+from seqdg.training.keep import Keep
 
 REQUEST = Request(algorithms=["agg", "fo-s-mldg"], held_out=["0"], trials=2, steps=4)
 

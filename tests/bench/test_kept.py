@@ -25,8 +25,9 @@ from seqdg.report.run import run
 from seqdg.results.predictions import write_predictions
 from seqdg.results.record import Record
 from seqdg.results.select import select_step
+from seqdg.training.evaluation import predict_domains
+from seqdg.training.keep import Keep
 from seqdg.training.measuring import measure_predictions
-from seqdg.training.run_stack import Keep, predict_domains
 
 # So large a rate that the last step is not the best one of every trial.
 REQUEST = Request(

@@ -24,7 +24,8 @@ from seqdg.results.record import Evaluation, Record
 from seqdg.results.store import Store
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
-from seqdg.training.run_stack import Keep, Watch, run_stack
+from seqdg.training.keep import Keep
+from seqdg.training.run_stack import Watch, run_stack
 from seqdg.training.stack import State
 
 REQUEST = Request(algorithms=["fo-s-mldg"], held_out=["0", "75"], trials=1, steps=40)

@@ -26,7 +26,7 @@ from seqdg.bench.rerun import rerun
 from seqdg.bench.trial import Group
 from seqdg.results.record import Record
 from seqdg.results.store import Store
-from seqdg.training.run_stack import Keep
+from seqdg.training.keep import Keep
 
 FOUR = ["agg", "agg+ema", "agg+sma", "agg+swad"]
 SET = ["agg.evaluations=10", "agg.lr=3"]  # so large that the loss soon rises, and SWAD has a valley

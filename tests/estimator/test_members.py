@@ -24,8 +24,8 @@ from seqdg.estimator.onnx import export_onnx
 from seqdg.estimator.recipe import make_recipe
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import make_user_data, read_input
+from seqdg.training.keep import Keep
 from seqdg.training.members import list_seeds, pool_outputs
-from seqdg.training.run_stack import Keep
 
 QUICK = {"steps": 12, "hidden": (8,), "evaluations": 3, "device": "cpu"}
 

@@ -12,7 +12,7 @@ from digits import BENCHMARK, TASK, train
 from seqdg.base.files import Folder
 from seqdg.bench.trial import Group, Trial
 from seqdg.results.record import DIVERGED, DONE, Record
-from seqdg.training.run_stack import Keep
+from seqdg.training.keep import Keep
 
 PROTOCOL = replace(BENCHMARK.protocol, steps=20, evaluations=5, optimizer="sgd", batch=4, precision="float64")
 CALM, WILD = 0.05, 1e200

@@ -24,8 +24,9 @@ from seqdg.nets import Net
 from seqdg.results.record import Record
 from seqdg.training import run_stack as running
 from seqdg.training.inputs import Inputs
+from seqdg.training.keep import Keep
 from seqdg.training.protocol import Protocol, split_rows
-from seqdg.training.run_stack import Keep, run_stack
+from seqdg.training.run_stack import run_stack
 from seqdg.training.stack import Job, Stack, View
 from toys import Remembers
 

@@ -24,11 +24,12 @@ from seqdg.core.wrapper import list_layers
 from seqdg.data import Dataset
 from seqdg.nets import Net, NetSpec
 from seqdg.training.checkpoint import Snapshot, decode_snapshot, encode_snapshot
+from seqdg.training.evaluation import evaluate_stack
 from seqdg.training.inputs import TargetScale, learn_target_scale
 from seqdg.training.loss import NUMBER_LOSSES, find_number_loss
 from seqdg.training.metrics import compute_metrics
 from seqdg.training.protocol import Protocol
-from seqdg.training.run_stack import evaluate_stack, run_stack
+from seqdg.training.run_stack import run_stack
 
 CPU = torch.device("cpu")
 PROTOCOL = Protocol(steps=6, batch=8, evaluations=2, lr=0.01, optimizer="adam", validation=0.25)
@@ -280,8 +281,8 @@ def test_mixup_weighs_the_losses_of_both_numbers():
     assert float(judge_both(net.criterion, net.is_regression)(f, y)) == pytest.approx(want)
 
 
-def test_a_learner_of_arrays_gets_numbers_and_returns_numbers(monkeypatch):
-    monkeypatch.setattr(learners, "_learners", dict(learners._learners))
+def test_a_learner_of_arrays_gets_numbers_and_returns_numbers(request):
+    request.addfinalizer(lambda: learners._learners.pop("least-squares"))  # what is imported meanwhile stays
     seen = {}
 
     @register_learner("least-squares")

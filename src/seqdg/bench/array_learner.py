@@ -29,14 +29,14 @@ from seqdg.nets import Net
 from seqdg.results.criteria import choose_loss
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import average_finite
-from seqdg.training.evaluated import mark_fifth
+from seqdg.training.evaluated_rows import mark_fifth
 from seqdg.training.inputs import Inputs
+from seqdg.training.keep import Keep, keep_step
 from seqdg.training.loss import RowWeighted, WeightedCrossEntropy
-from seqdg.training.measuring import measure_predictions
+from seqdg.training.measuring import is_finite, measure_predictions
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import Split, list_sources, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
-from seqdg.training.run_stack import Keep, keep_step
 from seqdg.training.stack import View
 
 Arrays = NDArray[Any]
@@ -188,15 +188,13 @@ class ArrayLearner(Learner):
         held_out = parts[sources : sources + len(split.test)]
         for trial, history in zip(trials, histories, strict=True):
             keep_step(only, View(trial.key, trial.description()), history, True, dict, lambda: held_out)
-        loss = choose_loss(histories[0][0].source)
-        losses = histories[0][0].list_values(loss)
-        finite = all(np.isfinite(value) for value, rows in zip(losses, split.evaluated, strict=True) if len(rows))
+        source = histories[0][0].source
         record = Record(
             key=first.key,
             description=first.description(),
-            status=DONE if finite else DIVERGED,
+            status=DONE if is_finite(histories[0][0], split) else DIVERGED,
             history=histories[0],
-            losses=[average_finite(histories[0][0].source[loss])],  # it has no steps: on source validation
+            losses=[average_finite(source[choose_loss(source)])],  # it has no steps: on source validation
             seconds=time.perf_counter() - began,
             peak_memory=measure_peak_memory(cpu),
             device=name_device(cpu),

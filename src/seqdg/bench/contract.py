@@ -17,8 +17,8 @@ from seqdg.core.names import shorten
 from seqdg.core.settings import describe_settings
 from seqdg.nets import Net, NetSpec
 from seqdg.results.record import Record
+from seqdg.training.keep import Keep
 from seqdg.training.protocol import Protocol
-from seqdg.training.run_stack import Keep
 
 TRAINING = (
     "steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision",

@@ -16,7 +16,7 @@ from seqdg.bench.trial import Group
 from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.run import RunningGroup, RunProgress
 from seqdg.training.checkpoint import FOLDER, name_checkpoint, read_header
-from seqdg.training.run_stack import Keep
+from seqdg.training.keep import Keep
 
 NOTED = 5.0  # seconds between notes in the sink of how far a run is
 

@@ -34,8 +34,8 @@ from seqdg.results.status import format_duration
 from seqdg.results.store import Store
 from seqdg.results.tracking import Tracker, open_trackers
 from seqdg.results.versions import VERSION, name_release
+from seqdg.training.keep import Keep
 from seqdg.training.predictions import CHOSEN
-from seqdg.training.run_stack import Keep
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,11 @@ from seqdg.results.record import DIVERGED, DONE, Evaluation, Record, make_key
 from seqdg.results.run import find_usual
 from seqdg.results.select import average_finite
 from seqdg.results.store import Store
+from seqdg.training.evaluation import predict_domains
+from seqdg.training.keep import Keep, hash_weights
 from seqdg.training.measuring import measure_predictions
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.provenance import find_commit, list_versions, name_device
-from seqdg.training.run_stack import Keep, hash_weights, predict_domains
 from seqdg.training.stack import Stack
 
 KINDS = {"uniform": "soup", "greedy": "greedy-soup", "ensemble": "ensemble"}  # and what follows an algorithm's name

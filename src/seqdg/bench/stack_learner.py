@@ -24,8 +24,9 @@ from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluatio
 from seqdg.nets import BuiltNet, Net
 from seqdg.results.record import Record
 from seqdg.testing import ContractError, check_memory
+from seqdg.training.keep import Keep
 from seqdg.training.protocol import Split, choose_optimizer, count_steps, end_stages, list_sources, split_rows
-from seqdg.training.run_stack import Keep, Watch, run_stack
+from seqdg.training.run_stack import Watch, run_stack
 from seqdg.training.sampler import make_generator
 from seqdg.training.stack import Job, Stack, View, set_precision
 

@@ -14,7 +14,7 @@ from seqdg.cli.bench import quote_command
 
 if TYPE_CHECKING:
     from seqdg.bench.executors.session import Session
-    from seqdg.training.run_stack import Keep
+    from seqdg.training.keep import Keep
 
 Kind = Annotated[
     str,

@@ -25,8 +25,8 @@ from seqdg.results.record import FAILED, Record
 from seqdg.results.run import RunningGroup, RunProgress
 from seqdg.results.store import FILE, Store
 from seqdg.training.checkpoint import FOLDER
+from seqdg.training.keep import Keep
 from seqdg.training.provenance import list_versions
-from seqdg.training.run_stack import Keep
 
 NAME = "compare"  # of the run, in its store
 IDENTITY = "identity"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+LOSS_POINTS = 200  # of the losses in a record
+
 
 def thin(curve: Sequence[float], points: int) -> list[float]:
     """Return the means over equal stretches; the first ones are longer where they cannot be equal."""

@@ -7,12 +7,12 @@ from seqdg.base.front_door import open_front_door
 if TYPE_CHECKING:
     from seqdg.training.device import choose_device
     from seqdg.training.inputs import Inputs
+    from seqdg.training.keep import Keep
     from seqdg.training.loss import make_loss
     from seqdg.training.metrics import compute_metrics
     from seqdg.training.optimizers import OPTIMIZERS, Rates
     from seqdg.training.protocol import Protocol, Split, list_sources, split_rows
     from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
-    from seqdg.training.run_stack import Keep
     from seqdg.training.sampler import Draws, Sampler, make_generator, make_stream
     from seqdg.training.stack import Job, Stack, State
 
@@ -48,12 +48,12 @@ __getattr__, __dir__ = open_front_door(
     {
         "device": "choose_device",
         "inputs": "Inputs",
+        "keep": "Keep",
         "loss": "make_loss",
         "metrics": "compute_metrics",
         "optimizers": "OPTIMIZERS Rates",
         "protocol": "Protocol Split list_sources split_rows",
         "provenance": "find_commit list_versions measure_peak_memory name_device",
-        "run_stack": "Keep",
         "sampler": "Draws Sampler make_generator make_stream",
         "stack": "Job Stack State",
     },

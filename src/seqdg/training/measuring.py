@@ -8,10 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from seqdg.results.criteria import LOSSES
+from seqdg.results.criteria import LOSSES, choose_loss
 from seqdg.results.record import Evaluation
 from seqdg.training.metrics import Groups, compute_metrics
 from seqdg.training.predictions import DomainPredictions
+from seqdg.training.protocol import Split
 
 
 def measure_predictions(
@@ -57,6 +58,12 @@ def measure_predictions(
         pick(joined) if joined else nothing,
     )
     return [Evaluation(step, *each) for each in zip(*parts, strict=True)]
+
+
+def is_finite(evaluation: Evaluation, split: Split) -> bool:
+    """Whether the loss is finite on every domain that has rows to evaluate."""
+    losses = evaluation.list_values(choose_loss(evaluation.source))
+    return all(math.isfinite(loss) for loss, rows in zip(losses, split.evaluated, strict=True) if len(rows))
 
 
 def _join_rows(domains: Sequence[DomainPredictions]) -> DomainPredictions:

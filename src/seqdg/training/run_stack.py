@@ -2,60 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from seqdg.base import tree
 from seqdg.base.episode import Params
-from seqdg.base.files import Files
-from seqdg.results.criteria import LOSSES, choose_loss, choose_usual
-from seqdg.results.curves import thin
+from seqdg.results.criteria import LOSSES
+from seqdg.results.curves import LOSS_POINTS, thin
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
-from seqdg.results.select import select_step
 from seqdg.training import checkpoint
-from seqdg.training.calibration import fit_temperature
 from seqdg.training.checkpoint import Snapshot
-from seqdg.training.measuring import measure_predictions
-from seqdg.training.members import pool_outputs
-from seqdg.training.predictions import CHOSEN, LAST, DomainPredictions, encode_predictions, name_predictions
+from seqdg.training.evaluation import evaluate_stack, list_losses, predict_domains
+from seqdg.training.keep import Keep as Keep  # an argument of run_stack
+from seqdg.training.keep import hash_weights, keep_step, keep_weights
+from seqdg.training.measuring import is_finite
+from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
-from seqdg.training.stack import DRAWN_AHEAD, Job, Stack, State, View
+from seqdg.training.stack import DRAWN_AHEAD, Stack, State, View
 
-LOSS_POINTS = 200
 MOMENT = 0.5  # seconds that training goes on between looks at the clock
-
-
-@dataclass(frozen=True)
-class Keep:
-    """What a run keeps beside its records."""
-
-    files: Files | None = None  # where to
-    checkpoint: float = 0.0  # seconds between checkpoints of a group; 0: none
-    weights: bool = False  # the deployed weights of every trial
-    chosen: bool = False  # those of the step that source validation chose, too
-    predictions: bool = False  # what every trial says of its held-out rows, at the chosen and at the last step
-    digests: bool = True  # in each record, a hash of the deployed weights
-    criteria: tuple[str, ...] = ()  # the criteria that are measured, the losses always among them; empty: all
-
-    @property
-    def along(self) -> dict[str, str]:
-        """What is kept along the way, in words: a checkpoint of a run that kept less cannot be continued."""
-        names = [name for name in ("chosen", "predictions") if getattr(self, name)]
-        return {"keeps": " ".join(names)} if names else {}
-
-
 Watch = Callable[[int, Params, list[Evaluation], Tensor], None]  # step, deployed weights, evaluations, losses so far
 
 
@@ -245,16 +217,15 @@ class _Run:
     def _make_record(self, k: int, curve: Tensor, weights: Params, digest: str) -> Record:
         view, size, members = self._find_view(k), len(self.stack.jobs), self.stack.members
         job = self.stack.jobs[self.stack.outcomes[k][0] * members]
-        if self.keep.weights and self.keep.files is not None:
-            data = encode_weights(weights, view, self.now.state.step)
-            self.keep.files.write(f"weights/{view.key}.safetensors", data)
         curve, history = cut_after_divergence(curve, self.now.evaluations[k])
+        stayed_finite = bool(torch.isfinite(curve).all()) and is_finite(history[-1], job.split)
+        keep_weights(self.keep, view, weights, self.now.state.step)
         return Record(
             key=view.key,
             description=dict(view.description),
-            status=DONE if _stayed_finite(curve, history, job) else DIVERGED,
+            status=DONE if stayed_finite else DIVERGED,
             history=history,
-            losses=thin_curve(curve),
+            losses=thin(curve.double().tolist(), LOSS_POINTS),
             seconds=self.now.seconds * members / size,
             peak_memory=measure_peak_memory(self.device),
             stacked=size,
@@ -267,97 +238,11 @@ class _Run:
         )
 
 
-def encode_weights(weights: Params, view: View, step: int) -> bytes:
-    """Write the weights of one trial after so many steps as bytes."""
-    about = {"trial": view.key, "step": str(step), "description": json.dumps(view.description)}
-    return save({name: value.contiguous().clone() for name, value in weights.items()}, about)
-
-
-def keep_step(
-    keep: Keep,
-    view: View,
-    history: Sequence[Evaluation],
-    is_last: bool,
-    get_weights: Callable[[], Params],
-    get_held_out: Callable[[], Sequence[DomainPredictions]],
-    i: int = 0,
-) -> None:
-    """Write the weights and predictions of the last evaluation of a history, where source validation chooses it.
-
-    i: the trial's place in the predictions.   is_last: no evaluation follows, so its predictions are kept anyway.
-    """
-    if keep.files is None or not (keep.chosen or keep.predictions):
-        return
-    step, is_best = history[-1].step, is_best_so_far(history)
-    if keep.chosen and is_best:
-        keep.files.write(f"weights/{view.key}.{CHOSEN}.safetensors", encode_weights(get_weights(), view, step))
-    if keep.predictions and (is_best or is_last):
-        data = encode_predictions(get_held_out(), i, step, view.key, view.description)
-        for name in ([CHOSEN] if is_best else []) + ([LAST] if is_last else []):
-            keep.files.write(name_predictions(view.key, name), data)
-
-
-def is_best_so_far(history: Sequence[Evaluation]) -> bool:
-    """Whether source validation chooses the last of these evaluations; without validation rows, any is."""
-    best = select_step(history, choose_usual(history[-1].source))
-    return best is None or best[1] == len(history) - 1
-
-
 def split_trials(stack: Stack, deployed: Params) -> list[Params]:
     """Return the weights of every trial; those of an ensemble have a first axis of members."""
     if stack.members > 1:
         deployed = {name: v.reshape(-1, stack.members, *v.shape[1:]) for name, v in deployed.items()}
     return tree.unstack(deployed)
-
-
-def evaluate_stack(
-    stack: Stack, state: State, deployed: Params, pooled: bool = True, criteria: Collection[str] = ()
-) -> list[Evaluation]:
-    """Measure every trial on its sources' validation rows, its held-out domains and its validation domains.
-
-    pooled: measure a trial as it predicts, members together and calibrated; else every training by itself.
-    criteria: those to measure, beside the losses; none: all.
-    """
-    split = stack.jobs[0].split
-    predictions = predict_domains(stack, deployed, pooled)
-    return measure_predictions(predictions, len(split.validation), state.step, split.held_out_at_once, criteria)
-
-
-def predict_domains(stack: Stack, deployed: Params, pooled: bool = True) -> list[DomainPredictions]:
-    """Predict the validation rows of every source, then the rows of every held-out and of every validation domain.
-
-    Where a trial has fewer rows of a domain than another of the stack, or than whole batches of a transductive
-    algorithm, rows of its own fill it up, which do not count: so each trial predicts as it would alone.
-    pooled: as a trial predicts, the members of an ensemble together and, where the protocol says so, calibrated.
-    """
-    rows, counts, masks, fifths = stack.evaluated_rows
-    if rows.numel():
-        logits, y = stack.predict(deployed, rows)
-    else:  # a net of the user's own may not take 0 rows
-        logits, y = torch.zeros(*rows.shape, 2, device=rows.device), rows.to(stack.inputs.y.dtype)
-    if pooled and stack.members > 1:  # the members of an ensemble are evaluated on the same rows
-        every = stack.members
-        logits, y, rows = pool_outputs(logits, every), y[::every], rows[::every]
-        masks = [mask[::every] for mask in masks]
-        fifths = [None if fifth is None else fifth[::every] for fifth in fifths]
-    if pooled and stack.protocol.calibrate and logits.shape[-1] > 1:
-        validation = len(stack.jobs[0].split.validation)
-        end, mask = sum(counts[:validation]), torch.cat([*masks[:validation], masks[0][:, :0]], 1)
-        temperature = fit_temperature(logits[:, :end], y[:, :end], mask, stack.inputs.find_weights(rows[:, :end]))
-        logits = logits / temperature[:, None, None].to(logits.dtype)
-    split = (torch.split(values, counts, 1) for values in (logits, y, rows))
-    return [
-        DomainPredictions(
-            part,
-            labels,
-            mask,
-            numbers,
-            fifth,
-            groups=stack.inputs.find_groups(numbers),
-            weight=stack.inputs.find_weights(numbers),
-        )
-        for part, labels, numbers, mask, fifth in zip(*split, masks, fifths, strict=True)
-    ]
 
 
 def cut_after_divergence(curve: Tensor, history: list[Evaluation]) -> tuple[Tensor, list[Evaluation]]:
@@ -372,37 +257,9 @@ def cut_after_divergence(curve: Tensor, history: list[Evaluation]) -> tuple[Tens
     return curve[:end], [e for e in history if e.step <= end]
 
 
-def _stayed_finite(curve: Tensor, history: list[Evaluation], job: Job) -> bool:
-    """Say whether training stayed finite to the end, on every domain that has rows to evaluate."""
-    last = history[-1].list_values(choose_loss(history[-1].source))
-    return bool(torch.isfinite(curve).all()) and all(
-        math.isfinite(loss) for loss, rows in zip(last, job.split.evaluated, strict=True) if len(rows)
-    )
-
-
-def list_losses(evaluation: Evaluation) -> list[float]:
-    """Return the loss on each source's validation rows: the log-loss, or the mean squared error of numbers."""
-    name = choose_loss(evaluation.source)
-    return [value if name == "log_loss" else value**2 for value in evaluation.source[name]]
-
-
-def thin_curve(curve: Tensor) -> list[float]:
-    """Take means over equal stretches of the training."""
-    return thin(curve.double().tolist(), LOSS_POINTS)
-
-
 def copy_to_host(params: Params) -> Params:
     """Return weights in the host's memory; all copies from a device run at once, into memory that is used again."""
     copied = {name: value.detach().to("cpu", non_blocking=True) for name, value in params.items()}
     for device in {value.device for value in params.values() if value.is_cuda}:
         torch.cuda.synchronize(device)
     return copied
-
-
-def hash_weights(params: Params) -> str:
-    """Return the sha256 of weights and their names."""
-    digest = hashlib.sha256()
-    for name in sorted(params):
-        digest.update(name.encode())
-        digest.update(params[name].contiguous().numpy().data)
-    return digest.hexdigest()

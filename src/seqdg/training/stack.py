@@ -28,7 +28,7 @@ from seqdg.core.wrapper import SharedTraining
 from seqdg.nets.net import Net
 from seqdg.training.capture import CapturedStep, Carried, StepData, copy_carried
 from seqdg.training.compilation import CompilationError
-from seqdg.training.evaluated import EvaluatedRows, lay_out_rows
+from seqdg.training.evaluated_rows import EvaluatedRows, lay_out_rows
 from seqdg.training.inputs import Inputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.training.protocol import Protocol, Split, choose_optimizer, end_stages

@@ -27,7 +27,7 @@ from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group
 from seqdg.results.record import FAILED, Record
 from seqdg.results.store import Store
-from seqdg.training.run_stack import Keep
+from seqdg.training.keep import Keep
 
 REQUEST = Request(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
 

@@ -30,8 +30,8 @@ from seqdg.interop.domainbed.training import draw_rows
 from seqdg.nets import NetSpec
 from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.store import Store
+from seqdg.training.keep import Keep, hash_weights
 from seqdg.training.protocol import Protocol, split_rows
-from seqdg.training.run_stack import Keep, hash_weights
 
 CPU = torch.device("cpu")
 SMALL = ("mlp_width=8", "evaluations=3")

@@ -15,8 +15,8 @@ from seqdg.bench.learner import find_learner_of
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group
 from seqdg.results.record import FAILED, Record
+from seqdg.training.keep import Keep
 from seqdg.training.provenance import list_versions, name_device
-from seqdg.training.run_stack import Keep
 
 Tell = Callable[[Group, int], None]  # hears of a group and how many steps it has taken; 0: it begins
 FinishedGroups = Generator[tuple[Group, list[Record]], None, None]

@@ -36,8 +36,8 @@ from seqdg.interop.domainbed.randomness import Randomness
 from seqdg.interop.domainbed.training import Training, load_minibatches
 from seqdg.nets import IMAGENET, BuiltNet, Net, NetSpec, Normalization
 from seqdg.results.record import Record
+from seqdg.training.keep import Keep
 from seqdg.training.protocol import Protocol, list_sources, split_rows
-from seqdg.training.run_stack import Keep
 from seqdg.training.stack import set_precision
 
 NET = NetSpec("domainbed")

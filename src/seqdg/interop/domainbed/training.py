@@ -24,20 +24,16 @@ from seqdg.bench.trial import Trial
 from seqdg.core.algorithm import Algorithm
 from seqdg.interop.domainbed.randomness import Randomness
 from seqdg.interop.domainbed.state import Unstorable, restore_state, save_state
+from seqdg.results.curves import LOSS_POINTS, thin
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.training.checkpoint import name_checkpoint, place_tensor, read_header
-from seqdg.training.evaluated import mark_fifth
+from seqdg.training.evaluated_rows import mark_fifth
 from seqdg.training.inputs import Inputs
-from seqdg.training.measuring import measure_predictions
+from seqdg.training.keep import Keep, hash_weights, keep_step, keep_weights
+from seqdg.training.measuring import is_finite, measure_predictions
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import Split, list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
-from seqdg.training.run_stack import (
-    Keep,
-    hash_weights,
-    keep_step,
-    thin_curve,
-)
 from seqdg.training.sampler import Sampler
 from seqdg.training.stack import View
 from seqdg.training.transduction import shuffle_order
@@ -132,15 +128,8 @@ class Training:
     def _evaluate(self) -> None:
         parts, sources = self._predict_domains(), len(self.split.validation)
         history = [*self.history, measure_predictions(parts, sources, self.step, self.split.held_out_at_once)[0]]
-        view = View(self.trial.key, self.trial.description())
-        keep_step(
-            self.keep,
-            view,
-            history,
-            self._ends(),
-            self._read_weights,
-            lambda: parts[sources : sources + len(self.split.test)],
-        )
+        held_out = parts[sources : sources + len(self.split.test)]
+        keep_step(self.keep, self._view, history, self._ends(), self._read_weights, lambda: held_out)
         self.history = history
 
     def _predict_domains(self) -> list[DomainPredictions]:
@@ -238,18 +227,20 @@ class Training:
         self.history = [Evaluation(**e) for e in header["evaluations"]]
         return algorithm
 
+    @property
+    def _view(self) -> View:
+        return View(self.trial.key, self.trial.description())
+
     def _make_record(self) -> Record:
         weights = {name: value.detach().cpu() for name, value in self._read_weights().items()}
-        if self.keep.weights and self.keep.files is not None:
-            about = {"trial": self.trial.key, "description": json.dumps(self.trial.description())}
-            plain = {name: value.contiguous().clone() for name, value in weights.items()}
-            self.keep.files.write(f"weights/{self.trial.key}.safetensors", save(plain, about))
+        keep_weights(self.keep, self._view, weights, self.step)
+        stayed_finite = all(map(math.isfinite, self.losses)) and is_finite(self.history[-1], self.split)
         return Record(
             key=self.trial.key,
             description=self.trial.description(),
-            status=DONE if self._stayed_finite() else DIVERGED,
+            status=DONE if stayed_finite else DIVERGED,
             history=self.history,
-            losses=thin_curve(torch.tensor(self.losses, dtype=torch.float64)),
+            losses=thin(self.losses, LOSS_POINTS),
             seconds=time.perf_counter() - self.began,
             peak_memory=measure_peak_memory(self.device),
             device=name_device(self.device),
@@ -261,12 +252,6 @@ class Training:
 
     def _read_weights(self) -> dict[str, Tensor]:
         return {n: v for n, v in self.algorithm.state_dict().items() if isinstance(v, Tensor)}
-
-    def _stayed_finite(self) -> bool:
-        last = self.history[-1].list_values("log_loss")
-        return all(map(math.isfinite, self.losses)) and all(
-            math.isfinite(loss) for loss, rows in zip(last, self.split.evaluated, strict=True) if len(rows)
-        )
 
     def _describe_optimizers(self) -> str:
         """Say what steps the weights: a reader compares with our optimizers, which differ in how weights decay."""
