@@ -14,7 +14,7 @@ from seqdg.bench.benchmark import Request
 from seqdg.bench.trial import Trial
 from seqdg.nets import build_net
 from seqdg.training.sampler import make_generator
-from seqdg.training.stack import _stack_shared
+from seqdg.training.stacking import stack_shared
 
 REQUEST = Request(algorithms=["undo-bias"], held_out=["0", "75"], trials=2, steps=4, search=2)
 
@@ -115,6 +115,6 @@ def test_tensors_that_repeat_themselves_are_stacked_as_if_they_did_not() -> None
     expanded = [a.expand(4, 2, 3), b.expand(4, 2, 3)]
     values = [expanded[0], expanded[1], expanded[0]]
     for chosen in (values, values[:2], values[:1], [expanded[0], b.repeat(4, 1, 1)]):
-        stacked = _stack_shared(chosen, torch.device("cpu"))
+        stacked = stack_shared(chosen, torch.device("cpu"))
         assert torch.equal(stacked, torch.stack(chosen))
         assert stacked.is_contiguous()

@@ -24,11 +24,12 @@ from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluatio
 from seqdg.nets import BuiltNet, Net
 from seqdg.results.record import Record
 from seqdg.testing import ContractError, check_memory
+from seqdg.training.device import set_precision
 from seqdg.training.keep import Keep
 from seqdg.training.protocol import Split, choose_optimizer, count_steps, end_stages, list_sources, split_rows
 from seqdg.training.run_stack import Watch, run_stack
 from seqdg.training.sampler import make_generator
-from seqdg.training.stack import Job, Stack, View, set_precision
+from seqdg.training.stack import Job, Stack, View
 
 KEPT = 2**28  # bytes of first weights that a process keeps from one group to the next
 _first_weights: dict[Hashable, Params] = {}

@@ -7,6 +7,8 @@ is next, so one graph serves all of them.
 from __future__ import annotations
 
 import gc
+import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -21,6 +23,10 @@ WARM_UP = 3  # steps outside the graph, in which libraries choose their kernels 
 StepData = dict[str, Tensor]  # what steps see: domain, rows, key and progress, each (step, trial, ...)
 Carried = dict[str, Params]  # what a step takes over from the one before: weights, memory and slots
 Step = Callable[[Carried, StepData], Tensor]  # takes the step of these draws in place and returns the loss
+
+
+class CaptureError(RuntimeError):
+    """Why a step could not be recorded."""
 
 
 class CapturedStep:
@@ -70,6 +76,29 @@ class CapturedStep:
         with _pause_garbage_collection(), _restore_stream(), torch.cuda.graph(graph, stream=aside):
             self._take_step()
         return graph
+
+
+def capture_step(step: Step, carried: Carried, draws: StepData, ahead: int) -> CapturedStep:
+    """Record a step for at most `ahead` steps at once; raise a CaptureError where that fails."""
+    before = sys.exc_info()[1]
+    try:
+        return CapturedStep(step, carried, draws, ahead)
+    except RuntimeError as error:
+        cause = _describe_cause(error, before)
+    raise CaptureError(cause)
+
+
+def _describe_cause(error: BaseException, before: BaseException | None) -> str:
+    """Return the first line of the first error in the chain, but not `before`, which was being handled already.
+
+    Frames of the errors are cleared: one of torch's may hold a guard under which every gradient is zero, and it would
+    hold it for as long as somebody keeps the error.
+    """
+    traceback.clear_frames(error.__traceback__)
+    while error.__context__ is not None and error.__context__ is not before and not error.__suppress_context__:
+        error = error.__context__
+        traceback.clear_frames(error.__traceback__)
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def copy_carried(carried: Carried) -> Carried:

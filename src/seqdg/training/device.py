@@ -1,4 +1,4 @@
-"""Which device to train on."""
+"""Which device to train on, and how precisely it multiplies."""
 
 from __future__ import annotations
 
@@ -20,3 +20,11 @@ def choose_device(wanted: str) -> str:
     if kind == "cuda" and number and int(number) >= count:
         raise UsageError(f"There is no device '{wanted}': the last of the {count} CUDA devices is cuda:{count - 1}.")
     return kind if kind == "cpu" else wanted
+
+
+def set_precision(precision: str) -> None:
+    """Set how precisely a GPU multiplies, and choose kernels that give the same bits every time."""
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False

@@ -8,8 +8,6 @@ settings and learning rates are data. What one trial does is written once, for o
 from __future__ import annotations
 
 import logging
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -18,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
@@ -26,13 +23,14 @@ from seqdg.core.algorithm import Algorithm, Number
 from seqdg.core.settings import collect_numbers, with_numbers
 from seqdg.core.wrapper import SharedTraining
 from seqdg.nets.net import Net
-from seqdg.training.capture import CapturedStep, Carried, StepData, copy_carried
+from seqdg.training.capture import CapturedStep, CaptureError, Carried, StepData, capture_step, copy_carried
 from seqdg.training.compilation import CompilationError
 from seqdg.training.evaluated_rows import EvaluatedRows, lay_out_rows
 from seqdg.training.inputs import Inputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
 from seqdg.training.protocol import Protocol, Split, choose_optimizer, end_stages
 from seqdg.training.sampler import Sampler, Upcoming
+from seqdg.training.stacking import map_trials, stack_weights
 from seqdg.training.step import Step, StepWriter, select_slots
 
 DRAWN_AHEAD = 64  # steps
@@ -115,15 +113,10 @@ class Stack:
 
     def start(self) -> State:
         """Return the state before the first step."""
-        names = self.jobs[0].params
-        params = {name: _stack_shared([job.params[name] for job in self.jobs], self.inputs.device) for name in names}
-        if self.alone:
-            params = {name: _to_channels_last(p) for name, p in params.items()}
+        params = stack_weights([job.params for job in self.jobs], self.inputs.device)
         sources = len(self.jobs[0].split.train)
         with self._use_device():
-            memory = self.over_trials(lambda numbers, p: self._with_numbers(numbers).memory(self.net, p, sources))(
-                self.numbers, params
-            )
+            memory = self._apply(lambda algorithm, own: algorithm.memory(self.net, own, sources), params)
         return State(0, -1, params, {}, memory={name: value.contiguous() for name, value in memory.items()})
 
     def advance(self, state: State, stop: int, tick: Callable[[int], None] = lambda steps: None) -> State:
@@ -145,15 +138,13 @@ class Stack:
         """
         chosen = self.outcomes[0][1] if view is None else view
 
-        def one(numbers: Params, params: Params, memory: Params) -> Params:
-            algorithm = self._with_numbers(numbers)
+        def one(algorithm: Algorithm, params: Params, memory: Params) -> Params:
             if isinstance(algorithm, SharedTraining):
                 return algorithm.deploy_as(chosen, params, memory)
             return algorithm.deploy(params, memory)
 
         with self._use_device(), torch.no_grad():
-            deployed: Params = self.over_trials(one)(self.numbers, state.params, state.memory)
-            return self.recalibrate(deployed)
+            return self.recalibrate(self._apply(one, state.params, state.memory))
 
     def recalibrate(self, deployed: Params) -> Params:
         """Return deployed weights with the BatchNorm statistics that belong to them, where the policy says so."""
@@ -176,10 +167,10 @@ class Stack:
 
     def hear_evaluation(self, state: State, losses: Tensor) -> State:
         """Return the state after the algorithm has heard losses (trial, source) of weights that are not averaged."""
-        one = self.over_trials(lambda numbers, memory, seen: self._with_numbers(numbers).evaluated(memory, seen))
         with self._use_device(), torch.no_grad():
             losses = losses.to(self.inputs.device, self.inputs.dtype)
-            return replace(state, memory=one(self.numbers, state.memory, losses))
+            memory = self._apply(lambda algorithm, own, seen: algorithm.evaluated(own, seen), state.memory, losses)
+            return replace(state, memory=memory)
 
     @cached_property
     def evaluated_rows(self) -> EvaluatedRows:
@@ -189,24 +180,23 @@ class Stack:
         """Return logits (trial, row, class) and labels (trial, row) of rows (trial, row), some rows at a time: as many
         as the algorithm wants at once, where it does, from the first row on. Numbers are in the user's units."""
         together = self.algorithm.together or self._count_rows_together(rows.shape[0])
-        one = self.over_trials(lambda numbers, params, x: self._with_numbers(numbers).predict(self.net, params, x))
         logits, labels = [], []
         with self._use_device(), torch.no_grad():
             for chunk in torch.split(rows.to(self.inputs.device), together, dim=1):
                 x, y = self.inputs.serve(chunk)
-                logits.append(self.inputs.restore(one(self.numbers, deployed, x)))
+                outputs = self._apply(lambda algorithm, params, x: algorithm.predict(self.net, params, x), deployed, x)
+                logits.append(self.inputs.restore(outputs))
                 labels.append(y)
         return torch.cat(logits, 1), torch.cat(labels, 1)
 
     def over_trials(self, one: Callable[..., Any]) -> Callable[..., Any]:
         """Make a function of all trials from one of a single trial; tensors in and out have a first axis of trials."""
-        if not self.alone:
-            return vmap(one)
+        return map_trials(one, len(self.jobs))
 
-        def only(*stacked: Any) -> Any:
-            return _add_axis(one(*(_remove_axis(s) for s in stacked)))
-
-        return only
+    def _apply(self, one: Callable[..., Any], *stacked: Any) -> Any:
+        """Apply a function of one trial's algorithm, with its numeric settings, and of its tensors to all trials."""
+        every = self.over_trials(lambda numbers, *own: one(with_numbers(self.algorithm, numbers), *own))
+        return every(self.numbers, *stacked)
 
     def _train(self, state: State, first: int, last: int) -> None:
         draws = self._draw_steps(state.stage, first, last)
@@ -254,14 +244,11 @@ class Stack:
                 x, y = self.inputs.load_step(now["rows"], now["key"])
                 return take(carried, Episode(x, y, now["domain"], now["progress"], now["key"]), now.get("rate"))
 
-            before = sys.exc_info()[1]
             try:
-                self._graphs[state.stage] = CapturedStep(whole, _carry(state), draws, DRAWN_AHEAD)
-            except RuntimeError as error:
+                self._graphs[state.stage] = capture_step(whole, _carry(state), draws, DRAWN_AHEAD)
+            except CaptureError as error:
                 self.captures = False
-                log.warning(
-                    "The step cannot be one CUDA graph and is run kernel by kernel: %s", _describe_cause(error, before)
-                )
+                log.warning("The step cannot be one CUDA graph and is run kernel by kernel: %s", error)
         return self._graphs.get(state.stage)
 
     def _find_step(self, stage: int) -> Step:
@@ -296,22 +283,17 @@ class Stack:
         """Begin the next stage, with a new optimizer."""
         state.stage += 1
         stage = state.stage
-        begin = self.over_trials(
-            lambda numbers, params, memory: (
-                self._with_numbers(numbers).stages()[stage][1].enter(self.net, params, memory)
-            )
-        )
-        state.params, state.memory = begin(self.numbers, state.params, state.memory)
+
+        def enter(algorithm: Algorithm, params: Params, memory: Params) -> tuple[Params, Params]:
+            return algorithm.stages()[stage][1].enter(self.net, params, memory)
+
+        state.params, state.memory = self._apply(enter, state.params, state.memory)
         state.slots = self.over_trials(self.optimizer.init)(state.params)
 
     def _use_device(self) -> Any:
         """Make the stack's device torch's current one: graphs are recorded and kernels are started there."""
         device = self.inputs.device
         return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-    def _with_numbers(self, numbers: Params) -> Algorithm:
-        """Return the algorithm with the numeric settings of one trial."""
-        return with_numbers(self.algorithm, numbers)
 
     def _stack_numbers(self, values: Sequence[Mapping[str, Number]]) -> dict[str, Tensor]:
         """Stack those that differ."""
@@ -334,19 +316,20 @@ class Stack:
         """Return the deployed statistics, from equal parts of the sources' training rows (at most `most` each)."""
         batch = self.protocol.batch
         count = max(1, min(most, *(len(rows) for job in self.jobs for rows in job.split.train)) // batch)
-        one = self.over_trials(lambda numbers, params, x: self._with_numbers(numbers).statistics(self.net, params, x))
         sampler = self.upcoming.sampler
-        parts = (
-            sampler.draw(0, count * sampler.round).rows.transpose(1, 2).flatten(0, 1)
-        )  # (step x source, trial, batch)
-        return self.net.pool_statistics([one(self.numbers, deployed, self.inputs.serve(rows)[0]) for rows in parts])
+        rows = sampler.draw(0, count * sampler.round).rows  # (step, trial, source, batch)
+
+        def one(algorithm: Algorithm, params: Params, x: Tensor) -> Params:
+            return algorithm.statistics(self.net, params, x)
+
+        parts = rows.transpose(1, 2).flatten(0, 1)  # (step x source, trial, batch)
+        return self.net.pool_statistics([self._apply(one, deployed, self.inputs.serve(part)[0]) for part in parts])
 
     def _count_rows_together(self, trials: int) -> int:
         """Say how many rows of each trial are predicted at once."""
         budget = 2**23
-        if (
-            self.inputs.device.type == "cuda"
-        ):  # the features inside a convolutional net are tens of times as large as its images
+        if self.inputs.device.type == "cuda":
+            # The features inside a convolutional net are tens of times as large as its images.
             budget = 2**28 if self.inputs.transform is None else 2**25
         return max(1, budget // (trials * self.inputs.size))
 
@@ -358,58 +341,3 @@ def _carry(state: State) -> Carried:
 
 def _put_back(state: State, carried: Carried) -> None:
     state.params, state.memory, state.slots = carried["params"], carried["memory"], select_slots(carried)
-
-
-def set_precision(precision: str) -> None:
-    """Set how precisely a GPU multiplies, and choose kernels that give the same bits every time."""
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.benchmark = False
-
-
-def _describe_cause(error: BaseException, before: BaseException | None) -> str:
-    """Return the first line of the first error in the chain, but not `before`, which was being handled already.
-
-    Frames of the errors are cleared: one of torch's may hold a guard under which every gradient is zero, and it would
-    hold it for as long as somebody keeps the error.
-    """
-    traceback.clear_frames(error.__traceback__)
-    while error.__context__ is not None and error.__context__ is not before and not error.__suppress_context__:
-        error = error.__context__
-        traceback.clear_frames(error.__traceback__)
-    return next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def _remove_axis(value: Any) -> Any:
-    return torch.utils._pytree.tree_map(lambda t: t.squeeze(0) if isinstance(t, Tensor) else t, value)
-
-
-def _add_axis(value: Any) -> Any:
-    return torch.utils._pytree.tree_map(lambda t: t.unsqueeze(0), value)
-
-
-def _stack_shared(values: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Stack tensors on the device; one that several trials share, or that repeats itself, is copied there once."""
-    shared = {id(v): v for v in values}
-    place = {key: i for i, key in enumerate(shared)}
-    repeated = [axis for axis in range(values[0].dim()) if all(v.stride(axis) == 0 for v in shared.values())]
-    once = torch.stack([_drop_repeats(v, repeated) for v in shared.values()]).to(device)
-    once = once.expand(-1, *values[0].shape)
-    if len(once) == len(values):
-        return once.contiguous()
-    return once.index_select(0, torch.tensor([place[id(v)] for v in values], device=device))
-
-
-def _drop_repeats(value: Tensor, repeated: Sequence[int]) -> Tensor:
-    """Return a tensor with length 1 along the axes along which it is expanded."""
-    for axis in repeated:
-        value = value.narrow(axis, 0, 1) if value.shape[axis] else value
-    return value
-
-
-def _to_channels_last(p: Tensor) -> Tensor:
-    """Return the weights (1, out, in, height, width) of a convolution in the memory order of its inputs."""
-    if p.dim() != 5:
-        return p
-    return p.squeeze(0).contiguous(memory_format=torch.channels_last).unsqueeze(0)

@@ -36,9 +36,9 @@ from seqdg.interop.domainbed.randomness import Randomness
 from seqdg.interop.domainbed.training import Training, load_minibatches
 from seqdg.nets import IMAGENET, BuiltNet, Net, NetSpec, Normalization
 from seqdg.results.record import Record
+from seqdg.training.device import set_precision
 from seqdg.training.keep import Keep
 from seqdg.training.protocol import Protocol, list_sources, split_rows
-from seqdg.training.stack import set_precision
 
 NET = NetSpec("domainbed")
 PROTOCOL = {"lr": "lr", "weight_decay": "weight_decay", "batch": "batch_size"}  # fields of the protocol, as hparams
