@@ -10,7 +10,7 @@ from seqdg.base.errors import UsageError
 from seqdg.data import tables
 from seqdg.data.cells import to_words
 from seqdg.data.table_writer import TableWriter
-from seqdg.data.tables import open_table
+from seqdg.data.tables import TableFormat, open_table
 
 
 def test_a_csv_has_numbers_where_all_cells_are_numbers_or_gaps(tmp_path):
@@ -26,6 +26,16 @@ def test_a_csv_has_numbers_where_all_cells_are_numbers_or_gaps(tmp_path):
     assert np.isnan(by_name["gap"]).all()
     assert by_name["mixed"].tolist() == ["1", "x", None]
     assert by_name["flag"].tolist() == ["true", "false", "true"]
+
+
+@pytest.mark.parametrize("columns", [(), ("f0", "f1")])
+def test_a_table_without_names_is_read_in_its_encoding(tmp_path, columns):
+    path = tmp_path / "t.csv"
+    path.write_text("1,2\n3,é\n", encoding="latin-1")
+    form = TableFormat(columns=columns, encoding="latin-1")
+    numbers, words = open_table(path, may_lack_header=True, form=form).read().columns
+    assert numbers.tolist() == [1, 3]
+    assert words.tolist() == ["2", "é"]
 
 
 def test_parquet_and_csv_of_the_same_table_read_alike(tmp_path, hospitals):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
 from seqdg.base.files import replace_file
-from seqdg.data.tables import require_pyarrow
+from seqdg.data.arrow import require_pyarrow
 
 STANDARD = Path("-")  # standard output
 WRITTEN = (".csv", ".parquet")

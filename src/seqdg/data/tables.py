@@ -9,37 +9,26 @@ first line names the columns, unless `TableFormat` does. pyarrow reads `.csv`, `
 from __future__ import annotations
 
 import csv
-import datetime
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.words import count_things
 from seqdg.data import foreign_tables
-from seqdg.data.cells import Column, parse_column
+from seqdg.data.arrow import join_parts, null_words, require_pyarrow, to_numpy
 from seqdg.data.frame import Frame, make_column
 from seqdg.data.readers import ProgressCallback
-from seqdg.data.text_files import UTF8, TextStyle, as_utf8, find_encoding, guess_style, open_text
+from seqdg.data.text_files import MARKS, UTF8, TextStyle, as_utf8, find_encoding, guess_style, open_text
 
-SEPARATED = {
-    ".csv": ",",
-    ".tsv": "\t",
-    ".tab": "\t",
-    ".data": "",
-}  # what stands between columns; "": told from the file
+SEPARATED = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".data": ""}  # by what, between columns; "": told from the file
 EXCEL = (".xlsx", ".xls", ".ods")
 SUFFIXES = (*SEPARATED, ".parquet", ".arff", *EXCEL)
 BLANKS = " "  # a separator: any number of blanks and tabs
 BLOCK = 2**21  # bytes of a CSV that become one batch; some more are read ahead
 BATCH = 2**16  # rows of a Parquet file that are read at once
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # what some programs write instead of commas
-DATES = (datetime.date, datetime.time, datetime.timedelta)
 Cells = dict[str, Any]  # a batch of rows as pyarrow arrays by column; all cells of a CSV are text, null where empty
 
 
@@ -99,7 +88,8 @@ class TableFile:
         if not names or not any(len(part[names[0]]) for part in parts):
             raise UsageError(f"{self.path} has 0 rows below the names of its columns: there is nothing to learn from.")
         columns = [
-            _join(name, [part[name] for part in parts], name in dates_as_words, name in text, parse) for name in names
+            join_parts(name, [part[name] for part in parts], name in dates_as_words, name in text, parse)
+            for name in names
         ]
         return Frame(tuple(names), tuple(columns), named=True)
 
@@ -118,7 +108,7 @@ class TableFile:
         if not names:
             raise unknown(f"column of {self.path.name}", wanted[0], self.names)
         for part in self._read_cells(list(dict.fromkeys([*names, *raw])), progress):
-            columns = [make_column(name, _to_numpy(part[name], name in numeric)) for name in names]
+            columns = [make_column(name, to_numpy(part[name], name in numeric)) for name in names]
             cells = {name: part[name] for name in raw}
             frame = Frame(tuple(names), tuple(columns), named=True, first=first, raw=cells)
             yield frame
@@ -193,7 +183,7 @@ class TableFile:
         with parquet.ParquetFile(self.path) as file:
             done, total = 0, file.metadata.num_rows
             for batch in file.iter_batches(batch_size=BATCH, columns=list(names)):
-                yield {name: _null_words(batch.column(name), self.na) for name in names}
+                yield {name: null_words(batch.column(name), self.na) for name in names}
                 done += batch.num_rows
                 progress(done, total)
 
@@ -217,33 +207,26 @@ def open_table(
         return TableFile(path, tuple(names), na=form.na)
     style = _find_style(path, form, guess)
     names, separator = _read_header(path, form.separator or style.separator, style.encoding)
+    notes = tuple(style.describe(path, SEPARATED[kind] or separator))
+    opened = TableFile(path, tuple(names), True, separator, form.na, style.encoding, style.decimal, notes)
     if form.columns and tuple(names) != form.columns:
         if len(names) != len(form.columns):
             many = count_things(len(names), "column")
             raise UsageError(f"{path} has {many}, but `columns` names {len(form.columns)}: name every one, in order.")
         _check_names(path, form.columns, TableFormat())
-        return TableFile(path, form.columns, has_header=False, separator=separator, na=form.na)
+        return replace(opened, names=form.columns, has_header=False)
     if may_lack_header and _is_row(names):
-        made_up = tuple(f"f{i}" for i in range(len(names)))
-        return TableFile(path, made_up, has_header=False, separator=separator, na=form.na)
+        return replace(opened, names=tuple(f"f{i}" for i in range(len(names))), has_header=False)
     if len(names) == 1:
-        for mark, word in SEPARATORS.items():
-            if mark in names[0]:
+        for mark, word in MARKS.items():
+            if mark in names[0] and mark != ",":
                 cure = "as many cells in every row" if guess else "points in numbers, or say `separator` in [data]"
                 raise UsageError(
                     f"{path} has one column, '{names[0]}': its columns seem to be separated by {word}. Save it with "
                     f"commas between columns and {cure}."
                 )
     _check_names(path, names, TableFormat())
-    return TableFile(
-        path,
-        tuple(names),
-        separator=separator,
-        na=form.na,
-        encoding=style.encoding,
-        decimal=style.decimal,
-        notes=tuple(style.describe(path, SEPARATED[kind] or separator)),
-    )
+    return opened
 
 
 def _find_style(path: Path, form: TableFormat, guess: bool) -> TextStyle:
@@ -313,57 +296,6 @@ def _is_row(names: Sequence[str]) -> bool:
     return numbers != list(range(len(numbers)))
 
 
-def _null_words(array: Any, na: Sequence[str]) -> Any:
-    """The array with nulls for the words `na`."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    if not na or not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
-        return array
-    return compute.if_else(compute.is_in(array, pa.array(na, array.type)), pa.scalar(None, array.type), array)
-
-
-def _join(name: str, parts: Sequence[Any], dates_as_words: bool, text: bool, parse: bool) -> Column:
-    """One column of all batches: numbers if all its cells are plain numbers, or, with `parse`, numbers or gaps."""
-    import pyarrow as pa
-
-    array = pa.chunked_array(parts)
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        with suppress(pa.ArrowInvalid):  # the quick way, where all cells are plain numbers
-            if not text:
-                return np.asarray(array.cast(pa.float64()).to_numpy())
-        words = np.array(array.to_numpy(), dtype=object)
-        words[words == ""] = None
-        return parse_column(words) if parse and not text else words
-    values = np.concatenate([_to_numpy(part) for part in parts])
-    if dates_as_words and values.dtype == object:
-        values = np.array([str(v) if isinstance(v, DATES) else v for v in values], dtype=object)
-    column = make_column(name, values)
-    return parse_column(column) if parse and not text else column
-
-
-def _to_numpy(array: Any, numeric: bool = False) -> NDArray[Any]:
-    """Numbers as float64, dates and all else as objects."""
-    import pyarrow as pa
-
-    kind = array.type
-    if pa.types.is_string(kind):
-        if numeric:
-            with suppress(pa.ArrowInvalid):  # not all are plain numbers: they are read one by one later
-                array = array.cast(pa.float64())
-    elif pa.types.is_dictionary(kind):
-        words = array.cast(kind.value_type).cast(pa.string())
-        return np.asarray(words.to_numpy(zero_copy_only=False), dtype=object)
-    elif pa.types.is_null(kind):
-        return np.full(len(array), np.nan)
-    elif pa.types.is_temporal(kind):
-        return np.array([*array.to_pylist(), None], dtype=object)[:-1]
-    elif pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
-        array = array.cast(pa.float64())
-    values = np.asarray(array.to_numpy(zero_copy_only=False))
-    return values.astype(np.float64) if values.dtype.kind in "iuf" else values
-
-
 @contextmanager
 def _explain_errors(path: Path) -> Iterator[None]:
     import pyarrow as pa
@@ -373,11 +305,3 @@ def _explain_errors(path: Path) -> Iterator[None]:
     except (pa.ArrowException, OSError) as error:
         first = str(error).splitlines()[0]
         raise UsageError(f"{path} cannot be read as a {get_kind(path)} table ({first}).") from error
-
-
-def require_pyarrow() -> None:
-    """Raise an error that says how to get it, where it is not there."""
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise UsageError("Reading and writing tables needs pyarrow: pip install 'seqdg[tables]'.") from None

@@ -1,0 +1,76 @@
+"""Cells that pyarrow has read, as columns of numpy."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqdg.base.errors import UsageError
+from seqdg.data.cells import Column, parse_column
+from seqdg.data.frame import make_column
+
+DATES = (datetime.date, datetime.time, datetime.timedelta)
+
+
+def require_pyarrow() -> None:
+    """Raise an error that says how to get it, where it is not there."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise UsageError("Reading and writing tables needs pyarrow: pip install 'seqdg[tables]'.") from None
+
+
+def join_parts(name: str, parts: Sequence[Any], dates_as_words: bool, text: bool, parse: bool) -> Column:
+    """One column of all batches: numbers if all its cells are plain numbers, or, with `parse`, numbers or gaps."""
+    import pyarrow as pa
+
+    array = pa.chunked_array(parts)
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        with suppress(pa.ArrowInvalid):  # the quick way, where all cells are plain numbers
+            if not text:
+                return np.asarray(array.cast(pa.float64()).to_numpy())
+        words = np.array(array.to_numpy(), dtype=object)
+        words[words == ""] = None
+        return parse_column(words) if parse and not text else words
+    values = np.concatenate([to_numpy(part) for part in parts])
+    if dates_as_words and values.dtype == object:
+        values = np.array([str(v) if isinstance(v, DATES) else v for v in values], dtype=object)
+    column = make_column(name, values)
+    return parse_column(column) if parse and not text else column
+
+
+def to_numpy(array: Any, numeric: bool = False) -> NDArray[Any]:
+    """Numbers as float64, dates and all else as objects."""
+    import pyarrow as pa
+
+    kind = array.type
+    if pa.types.is_string(kind):
+        if numeric:
+            with suppress(pa.ArrowInvalid):  # not all are plain numbers: they are read one by one later
+                array = array.cast(pa.float64())
+    elif pa.types.is_dictionary(kind):
+        words = array.cast(kind.value_type).cast(pa.string())
+        return np.asarray(words.to_numpy(zero_copy_only=False), dtype=object)
+    elif pa.types.is_null(kind):
+        return np.full(len(array), np.nan)
+    elif pa.types.is_temporal(kind):
+        return np.array([*array.to_pylist(), None], dtype=object)[:-1]
+    elif pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
+        array = array.cast(pa.float64())
+    values = np.asarray(array.to_numpy(zero_copy_only=False))
+    return values.astype(np.float64) if values.dtype.kind in "iuf" else values
+
+
+def null_words(array: Any, na: Sequence[str]) -> Any:
+    """The array with nulls for the words `na`."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if not na or not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return array
+    return compute.if_else(compute.is_in(array, pa.array(na, array.type)), pa.scalar(None, array.type), array)
