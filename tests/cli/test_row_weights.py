@@ -79,3 +79,48 @@ def test_a_column_has_one_part(seqdg, table, tmp_path):
     ):
         done = seqdg("fit", table, *ROLES, "--na", "unread", *more, *QUICK, "--out", tmp_path / "m")
         assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+
+
+def test_the_score_of_predictions_is_weighted_as_that_of_the_card_is(seqdg, table, tmp_path):
+    more = ("--id", "number", "--na", "unread", "--weight", "trust", "--no-estimate")
+    assert seqdg("fit", table, *ROLES, *more, *QUICK, "--out", tmp_path / "m").returncode == 0
+    frame = pd.read_csv(table)
+
+    def predict(**change):
+        frame.assign(**change).to_csv(tmp_path / "new.csv", index=False)
+        done = seqdg("predict", tmp_path / "m", tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--force")
+        assert done.returncode == 0, done.stderr
+        return done
+
+    said = predict()
+    right = (pd.read_csv(tmp_path / "p.csv")["label"] == frame["y"]).to_numpy()
+    assert right.mean() < 0.5, "most rows deny what the heavy ones say"
+    assert said.stdout == f"Accuracy on 150 labelled rows, weighted by 'trust': {scored(right, frame['trust']):.1f} %\n"
+    doubtful = frame["trust"].where(frame.index > 2, -1.0)
+    said = predict(trust=doubtful)
+    assert "note: 'trust' holds no weight of at least 0 in 3 rows: left out of the score." in said.stderr
+    assert said.stdout.endswith(f"147 labelled rows, weighted by 'trust': {scored(right, doubtful.clip(0)):.1f} %\n")
+    said = predict(trust=0)
+    assert (said.stdout, "'trust' is 0 in every row with a label" in said.stderr) == ("", True)
+    frame = frame.drop(columns="trust")
+    said = predict()
+    assert "new.csv has no column 'trust', by which rows counted in training: all count the same." in said.stderr
+    assert said.stdout == f"Accuracy on 150 labelled rows: {100 * right.mean():.1f} %\n"
+    frame = frame.drop(columns="y")
+    assert "trust" not in predict().stderr, "without labels there is no score to weigh"
+
+
+def test_errors_of_predicted_numbers_are_weighted_too(seqdg, table, tmp_path):
+    frame = pd.read_csv(table).drop(columns=["number", "x", "y"]).assign(size=np.random.default_rng(1).normal(size=150))
+    frame.to_csv(table, index=False)
+    roles = ("--label", "size", "--domain", "site", "--weight", "trust")
+    ridge = ("--algorithm", "ridge", "--no-estimate", "--device", "cpu")
+    assert seqdg("fit", table, *roles, *ridge, "--out", tmp_path / "m").returncode == 0
+    done = seqdg("predict", tmp_path / "m", table, "--out", tmp_path / "p.csv")
+    error = (pd.read_csv(tmp_path / "p.csv")["prediction"] - frame["size"]) ** 2
+    rmse = np.sqrt(np.average(error, weights=frame["trust"]))
+    assert done.stdout.startswith(f"On 150 rows with a number, weighted by 'trust': RMSE {rmse:.4g}, ")
+
+
+def scored(right, weight):
+    return 100 * np.average(right, weights=weight)

@@ -61,15 +61,16 @@ def predict(
     to_standard = str(out) == "-"
     for note in tally.notes.values():
         print(f"note: {note}", file=sys.stderr)
-    if tally.labelled and loaded.is_regression:
+    weighted = f", weighted by '{tally.weight}'" if tally.weight else ""
+    if tally.weighed and loaded.is_regression:
         found = tally.measure()
         typer.echo(
-            f"On {tally.labelled} rows with a number: RMSE {found['rmse']:.4g}, MAE {found['mae']:.4g}, "
+            f"On {tally.labelled} rows with a number{weighted}: RMSE {found['rmse']:.4g}, MAE {found['mae']:.4g}, "
             f"R² {100 * found['r2']:.1f}, correlation {100 * found['pearson']:.1f} (points of 100)",
             err=to_standard,
         )
-    elif tally.labelled:
-        right = 100 * tally.right / tally.labelled
-        typer.echo(f"Accuracy on {tally.labelled} labelled rows: {right:.1f} %", err=to_standard)
+    elif tally.weighed:
+        right = 100 * tally.right / tally.weighed
+        typer.echo(f"Accuracy on {tally.labelled} labelled rows{weighted}: {right:.1f} %", err=to_standard)
     if not to_standard:
         print(f"{tally.rows} predictions are in {out}.", file=sys.stderr)

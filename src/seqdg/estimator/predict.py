@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.base.words import list_some
+from seqdg.base.words import count_things, list_some
 from seqdg.data import ProgressCallback
-from seqdg.data.cells import Column, count_present, parse_number, to_word, to_words
+from seqdg.data.cells import Column, count_present, parse_column, parse_number, to_word, to_words
 from seqdg.data.column_types import drop_gap_words
 from seqdg.data.container import Container, File, open_container
 from seqdg.data.decode import decode, require_pillow
+from seqdg.data.frame import Frame
 from seqdg.data.image_folder import SUFFIXES
 from seqdg.data.table_writer import STANDARD, TableWriter
 from seqdg.data.tables import TableFile, TableFormat, is_table, open_table
@@ -40,6 +41,7 @@ class Part(NamedTuple):
 
     rows: Tensor  # as the input reads them
     truth: NDArray[Any] | None  # their labels, where they are known
+    weight: NDArray[np.float64]  # how much each counts in a score; nan where that is not known
     ids: Mapping[str, Any]  # columns to write beside the predictions
 
 
@@ -49,8 +51,11 @@ class Tally:
 
     rows: int = 0
     labelled: int = 0  # rows that came with a label
-    right: int = 0  # of these, how many were predicted right
-    numbers: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = field(default_factory=list)  # truth, prediction
+    weighed: float = 0.0  # what these weigh; by default 1 each
+    right: float = 0.0  # what those weigh that were predicted right
+    weight: str = ""  # the column of weights
+    unweighed: int = 0  # rows without a weight
+    numbers: list[tuple[NDArray[np.float64], ...]] = field(default_factory=list)  # truth, prediction, weight
     unknown: Counter[str] = field(default_factory=Counter)  # labels that are no class of the model
     present: Counter[str] = field(default_factory=Counter)  # cells that hold a value, by column
     notes: dict[str, str] = field(default_factory=dict)  # the first of each kind
@@ -59,16 +64,24 @@ class Tally:
         for sentence in sentences:
             self.notes.setdefault(sentence.partition(":")[0], sentence)
 
-    def count_labels(self, truth: Column, predicted: NDArray[Any], classes: NDArray[Any]) -> None:
+    def count_labels(
+        self, truth: Column, predicted: NDArray[Any], classes: NDArray[Any], weight: NDArray[np.float64]
+    ) -> None:
         """Count the rows whose label is a class of the model, and the labels that are none."""
         names = {to_word(c) for c in classes.tolist()}
         words = [None if word is None else _spell_like(word, classes) for word in truth.tolist()]
-        known = np.array([word in names for word in words], dtype=bool)
+        known = np.array([word in names for word in words], dtype=bool) & np.isfinite(weight)
         self.unknown.update(word for word in words if word is not None and word not in names)
-        self.labelled += int(known.sum())
-        self.right += int((np.array(words, dtype=object)[known] == predicted.astype(str)[known]).sum())
+        right = np.array(words, dtype=object)[known] == predicted.astype(str)[known]
+        self.right += float(weight[known][right].sum())
+        self._count(known, weight)
 
-    def count_numbers(self, truth: Column, predicted: NDArray[np.float64]) -> None:
+    def _count(self, known: NDArray[np.bool_], weight: NDArray[np.float64]) -> None:
+        self.labelled += int(known.sum())
+        self.weighed += float(weight[known].sum())
+        self.unweighed += int((~np.isfinite(weight)).sum())
+
+    def count_numbers(self, truth: Column, predicted: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
         """Keep the rows that come with a number, and count what is none."""
         numbers = np.full(len(truth), np.nan)
         for i, word in enumerate(truth.tolist()):
@@ -76,14 +89,15 @@ class Tally:
                 numbers[i] = np.nan if word is None else parse_number(word)
             except ValueError:
                 self.unknown[word] += 1
-        known = np.isfinite(numbers)
-        self.labelled += int(known.sum())
-        self.numbers.append((numbers[known], predicted[known]))
+        known = np.isfinite(numbers) & np.isfinite(weight)
+        self.numbers.append((numbers[known], predicted[known], weight[known]))
+        self._count(known, weight)
 
     def measure(self) -> dict[str, float]:
         """Return rmse, mae, r2 and pearson over the rows that came with a number."""
-        y, guess = (torch.from_numpy(np.concatenate(values))[None] for values in zip(*self.numbers, strict=True))
-        found = compute_metrics(guess.unsqueeze(-1), y, torch.ones_like(y, dtype=torch.bool))
+        y, guess, weight = (torch.from_numpy(np.concatenate(v))[None] for v in zip(*self.numbers, strict=True))
+        weights = weight if self.weight else None
+        found = compute_metrics(guess.unsqueeze(-1), y, torch.ones_like(y, dtype=torch.bool), weight=weights)
         return {name: float(value) for name, value in found.items()}
 
     def conclude(self, model: Model) -> None:
@@ -100,6 +114,11 @@ class Tally:
             left = "they are left out of the accuracy" if self.labelled else "no accuracy can be told"
             knows = f"The model knows: {list_some(model.classes.tolist())}."
             self.note([f"{have} a label that the model does not know ({what}): {left}. {knows}"])
+        if self.unweighed:
+            lost = count_things(self.unweighed, "row")
+            self.note([f"'{self.weight}' holds no weight of at least 0 in {lost}: left out of the score."])
+        if self.labelled and not self.weighed:
+            self.note([f"'{self.weight}' is 0 in every row with a label: no score can be told."])
         if not isinstance(model.input, TableInput):
             return
         empty = [name for name, count in self.present.items() if not count]
@@ -180,28 +199,51 @@ def _predict_table(
     if lacking and len(lacking) < len(wanted):
         raise make_missing_error(lacking, [name for name in table.names if name not in (label, *kept)])
     labels = [label] if label else []
+    tally.weight = _choose_weight(model, table, tally) if label in table.names else ""
     numeric = [
         *preprocessing.numeric,
         *(labels if model.classes.dtype.kind in "iuf" and not model.is_regression else []),
+        tally.weight,
     ]
 
     def read_parts() -> Iterator[Part]:
-        for frame in table.read_batches([*wanted, *labels], numeric, progress, raw=kept):
+        for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, progress, raw=kept):
             truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
             features = frame.without(name for name in frame.names if name not in wanted)
             rows, notes = model.input.read(features)
             tally.note(notes)
             tally.present.update({n: count_present(c) for n, c in zip(features.names, features.columns, strict=True)})
-            yield Part(rows, None if truth is None else drop_gap_words(truth, preprocessing.na), frame.raw)
+            weight = _read_weights(frame, tally.weight)
+            yield Part(rows, None if truth is None else drop_gap_words(truth, preprocessing.na), weight, frame.raw)
 
-    for rows, truth, names in _join_parts(read_parts()) if model.together else read_parts():
+    for rows, truth, weight, names in _join_parts(read_parts()) if model.together else read_parts():
         columns = _make_columns(model, model.predict_rows(rows))
         if truth is not None and model.is_regression:
-            tally.count_numbers(truth, columns[PREDICTION])
+            tally.count_numbers(truth, columns[PREDICTION], weight)
         elif truth is not None:
-            tally.count_labels(truth, columns["label"], model.classes)
+            tally.count_labels(truth, columns["label"], model.classes, weight)
         tally.rows += len(rows)
         yield {**names, **columns}
+
+
+def _choose_weight(model: Model, table: TableFile, tally: Tally) -> str:
+    """Find the column by which rows counted in training; empty: there was none, or this table does not have it."""
+    name: str = model.facts.get("weight") or ""
+    if name and name not in table.names:
+        tally.note(
+            [f"{table.path.name} has no column '{name}', by which rows counted in training: all count the same."]
+        )
+    return name if name in table.names else ""
+
+
+def _read_weights(frame: Frame, name: str) -> NDArray[np.float64]:
+    """Read how much each row counts, 1 where there is no such column; nan where a cell says nothing of it."""
+    if not name:
+        return np.ones(len(frame))
+    column = parse_column(frame.columns[frame.names.index(name)])
+    if column.dtype.kind != "f":
+        return np.full(len(frame), np.nan)
+    return np.where(np.isfinite(column) & (column >= 0), column, np.nan)
 
 
 def _choose_ids(model: Model, table: TableFile, ids: Sequence[str] | None, tally: Tally) -> list[str]:
@@ -227,7 +269,8 @@ def _join_parts(parts: Iterable[Part]) -> Iterator[Part]:
     if whole:
         known = [part.truth for part in whole if part.truth is not None]
         ids = {name: np.concatenate([np.asarray(part.ids[name]) for part in whole]) for name in whole[0].ids}
-        yield Part(torch.cat([part.rows for part in whole]), np.concatenate(known) if known else None, ids)
+        weight = np.concatenate([part.weight for part in whole])
+        yield Part(torch.cat([part.rows for part in whole]), np.concatenate(known) if known else None, weight, ids)
 
 
 def _make_columns(model: Model, logits: NDArray[np.float64]) -> Columns:
