@@ -88,7 +88,7 @@ def test_what_is_slower_than_expected_is_stopped_and_left_out(hospitals, monkeyp
 
 
 def test_many_rows_are_compared_on_some_and_the_winner_is_fitted_on_all(hospitals, monkeypatch):
-    monkeypatch.setattr("seqdg.estimator.choose.MOST_ROWS", 120)
+    monkeypatch.setattr("seqdg.estimator.budget.MOST_ROWS", 120)
     found = compared(hospitals, ("logistic", "agg"), minutes=60)
     assert any("made on 120 of 240 rows" in note or "made on 121 of 240" in note for note in found.notes)
     rows = sum(domain["rows"] for domain in found.estimator.model_.facts["domains"].values())
@@ -96,7 +96,7 @@ def test_many_rows_are_compared_on_some_and_the_winner_is_fitted_on_all(hospital
 
 
 def test_what_takes_too_long_on_all_rows_is_left_out(hospitals, monkeypatch):
-    monkeypatch.setattr("seqdg.estimator.choose.MOST_ROWS", 120)
+    monkeypatch.setattr("seqdg.estimator.budget.MOST_ROWS", 120)
     monkeypatch.setattr(module, "POWER", {"knn": 60.0})
     found = compared(hospitals, ("logistic", "knn"), minutes=1)
     assert any(note.startswith("knn was left out: fitting it to all 240 rows takes") for note in found.notes)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from seqdg.base.errors import UsageError
+from seqdg.estimator import DomainClassifier, DomainRegressor
 from seqdg.estimator.rules import (
     DEFAULT,
     RULES,
@@ -93,6 +94,12 @@ def test_the_command_line_follows_the_default_rule():
     from seqdg.cli.fit import SELECT
 
     assert SELECT == DEFAULT
+
+
+def test_the_command_line_names_the_algorithms_of_the_estimators():
+    from seqdg.cli.options import USUAL
+
+    assert (DomainClassifier().algorithm, DomainRegressor().algorithm) == USUAL
 
 
 def test_near_is_within_an_error_and_a_point():

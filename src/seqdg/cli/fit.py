@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from seqdg.data import LabeledRows
     from seqdg.estimator import Comparison, DomainEstimator
 
-DEFAULT, DEFAULT_OF_NUMBERS = "fo-s-mldg+ema", "agg+ema"
 SELECT = "both-near"
 
 
@@ -29,10 +28,7 @@ def fit(
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Directory to save the model in.")],
     choose: Annotated[bool, typer.Option("--choose", help="Compare candidates and use the best.")] = False,
     algorithm: Annotated[
-        str | None,
-        typer.Option(
-            help=f"The algorithm to train, without --choose.  [default: {DEFAULT}; of numbers {DEFAULT_OF_NUMBERS}]"
-        ),
+        str | None, typer.Option(help=f"The algorithm to train, without --choose.  {options.USUAL_ALGORITHM}")
     ] = None,
     candidates: Annotated[
         str | None,
@@ -81,7 +77,7 @@ def fit(
     domains_per_step: Annotated[
         str, typer.Option(metavar="N|auto", help="Domains that a step meets; 0 is all. auto: 8, of more.")
     ] = "auto",
-    lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
+    lr: options.LearningRate = 0.003,
     schedule: Annotated[
         str, typer.Option(metavar="constant|cosine|steps", help="What becomes of the learning rate.")
     ] = "constant",
@@ -147,11 +143,10 @@ def fit(
     if minutes is not None and not choose:
         raise UsageError("--minutes is how long --choose may take: add --choose.")
     check_place(out, force)
-    check_saving(options.split_names(candidates) or _list_saved(asked.data, choose, algorithm or DEFAULT))
+    check_saving(options.split_names(candidates) or _list_saved(asked.data, choose, algorithm or options.USUAL[0]))
     rows = asked.read()
     announcement = Announcement(rows, minutes)
     note_task(rows, asked.task, str(asked.label))
-    usual = DEFAULT_OF_NUMBERS if rows.is_regression else DEFAULT
     parameters = {
         "net": net, "hidden": _parse_widths(hidden), "steps": _parse_count("--steps", steps), "lr": lr,
         "domains_per_step": _parse_count("--domains-per-step", domains_per_step), "schedule": schedule,
@@ -174,8 +169,8 @@ def fit(
             model, said = comparison.estimator, comparison.notes
         else:
             model = _fit_one(
-                announcement, rows, template, algorithm or usual, settings or (), estimate, seeds=seeds,
-                workers=workers or 0, **where,
+                announcement, rows, template, algorithm or str(template.algorithm), settings or (), estimate,
+                seeds=seeds, workers=workers or 0, **where,
             )  # fmt: skip
             if "estimate" in model.model_.facts:
                 typer.echo(model.model_.facts["estimate"]["sentence"])

@@ -9,22 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from seqdg.cli import options
-from seqdg.cli.fit import DEFAULT, DEFAULT_OF_NUMBERS
 from seqdg.cli.rows import AskedRows, takes_rows
 
 
 @takes_rows
 def learning_curve(
     asked: AskedRows,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(help=f"The algorithm to train.  [default: {DEFAULT}; of numbers {DEFAULT_OF_NUMBERS}]"),
-    ] = None,
+    algorithm: Annotated[str | None, typer.Option(help=f"The algorithm to train.  {options.USUAL_ALGORITHM}")] = None,
     criterion: Annotated[
         str | None, typer.Option(metavar=options.CRITERION_NAMES, help="The metric on unseen domains.")
     ] = None,
     steps: Annotated[int, typer.Option(help="Training steps.")] = 500,
-    lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
+    lr: options.LearningRate = 0.003,
     seeds: Annotated[int, typer.Option(help="Trainings of every choice of domains.")] = 1,
     subsets: Annotated[int, typer.Option(help="Choices of every number of domains, at most.")] = 12,
     workers: Annotated[int | None, typer.Option(help="Processes to train in. Default: one per core.")] = None,
@@ -52,10 +48,10 @@ def learning_curve(
     Announcement(rows).say()
     if rows.domains is None:
         raise UsageError("A learning curve over domains needs to know them: give --domain.")
-    given: dict[str, Any] = {} if criterion is None else {"criterion": criterion}
+    asked_for = {"algorithm": algorithm, "criterion": criterion}
+    given: dict[str, Any] = {name: value for name, value in asked_for.items() if value is not None}
     kind = DomainRegressor if rows.is_regression else DomainClassifier
-    usual = DEFAULT_OF_NUMBERS if rows.is_regression else DEFAULT
-    model = kind(algorithm or usual, steps=steps, lr=lr, random_state=seed, device=device, **given)
+    model = kind(steps=steps, lr=lr, random_state=seed, device=device, **given)
     with show_progress("training") as show:
         curve = trace(
             model, rows.x, rows.y, rows.domains, seeds=seeds, subsets=subsets, show=show,

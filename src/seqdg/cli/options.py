@@ -111,6 +111,9 @@ Out = Annotated[
 Data = Annotated[
     Path | None, typer.Option(help="Root folder of the data; the benchmark's file names the folders and files in it.")
 ]
+USUAL = "fo-s-mldg+ema", "agg+ema"  # algorithms of the estimators of classes and of numbers: help imports neither
+USUAL_ALGORITHM = f"[default: {USUAL[0]}; of numbers {USUAL[1]}]"
+LearningRate = Annotated[float, typer.Option(help="Learning rate.")]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to train. auto uses a GPU if there is one.")]
 Select = Annotated[
     str,

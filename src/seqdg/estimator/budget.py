@@ -23,6 +23,7 @@ from seqdg.bench.search import Search, Target
 from seqdg.core.names import shorten, split_chain
 from seqdg.data import Frame
 from seqdg.estimator.sweep import Contender, Sweep
+from seqdg.estimator.user_data import decide_types, read_domains
 from seqdg.results.status import format_duration
 from seqdg.training.sampler import make_stream
 
@@ -67,6 +68,21 @@ class Budget:
     def reserve(self) -> float:
         """Seconds that are kept for fitting the winner on all rows."""
         return (1 - COMPARING) * 60 * self.minutes
+
+    def take_some(
+        self, x: Any, y: NDArray[Any], domains: Any, sample_weight: Any, seed: int
+    ) -> tuple[tuple[Any, NDArray[Any], Any, Any], list[str]]:
+        """Return the rows, labels, domains and weights to compare on: all, or some of many, and a note on that."""
+        x = decide_types(x)  # by all rows
+        rows = draw_rows(y, read_domains(domains, len(y))[1], MOST_ROWS, seed) if len(x) == len(y) else None
+        if rows is None:
+            return (x, y, domains, sample_weight), []
+        some = [None if v is None or np.ndim(v) == 0 else take_rows(v, rows) for v in (domains, sample_weight)]
+        note = (
+            f"The comparison was made on {len(rows)} of {len(y)} rows, drawn from every domain in proportion, to end "
+            f"in {self.minutes:g} min; the winner is fitted on all."
+        )
+        return (take_rows(x, rows), y[rows], some[0], some[1]), [note]
 
 
 def draw_rows(y: NDArray[Any], domain: Rows, most: int, seed: int) -> Rows | None:

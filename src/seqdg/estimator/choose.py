@@ -25,7 +25,7 @@ from seqdg.bench.search import Search, Target
 from seqdg.core.settings import flatten_settings
 from seqdg.data import Dataset, checks
 from seqdg.estimator.auto import adapt_recipe
-from seqdg.estimator.budget import MOST_ROWS, Budget, draw_rows, note_left_out, run_within, take_rows
+from seqdg.estimator.budget import Budget, note_left_out, run_within
 from seqdg.estimator.candidates import choose_learners
 from seqdg.estimator.classifier import DomainClassifier
 from seqdg.estimator.comparison import Comparison
@@ -47,7 +47,7 @@ from seqdg.estimator.rules import (
 from seqdg.estimator.runs import KeptRecords, identify_comparison
 from seqdg.estimator.searches import SAMPLERS, make_searches
 from seqdg.estimator.sweep import Contender, Sweep
-from seqdg.estimator.user_data import UserData, decide_types, join_domains, make_user_data, read_domains, read_input
+from seqdg.estimator.user_data import UserData, join_domains, make_user_data, read_input
 from seqdg.estimator.weights import count_effective
 from seqdg.results.criteria import CRITERIA
 from seqdg.training.device import choose_device
@@ -129,7 +129,10 @@ def compare(
     if domains is None:
         raise UsageError("compare holds out every domain in turn: give domains, a name or number for each row.")
     x, labels = read_input(X), template.read_targets(y)
-    user_data, few = _make_data(x, labels, domains, recipe, sample_weight, budget)
+    rows, few = (x, labels, domains, sample_weight), list[str]()
+    if budget is not None:
+        rows, few = budget.take_some(*rows, recipe.seed)
+    user_data = make_user_data(*rows[:3], recipe, gaps=True, sample_weight=rows[3])
     _check_data(user_data, recipe)
     where, device = _choose_executor(executor, workers, address, recipe.device)
     recipe = adapt_recipe(replace(recipe, device=device), user_data.dataset)
@@ -145,19 +148,8 @@ def compare(
     reported = tuple(rule for rule in (*RULES, ORACLE) if rule in rules or rule == select)
     targets: list[Target] = [(), *((d,) for d in user_data.dataset.domains)]
     if runs is not None:
-        how = [
-            names,
-            settings,
-            search,
-            sampler,
-            seeds,
-            select,
-            criterion,
-            tuple(rules),
-            baseline,
-            sweep.nested,
-            minutes,
-        ]
+        choosing = select, criterion, tuple(rules), baseline, sweep.nested, minutes
+        how = [names, settings, search, sampler, seeds, *choosing]
         sweep.memory = KeptRecords(Path(runs), identify_comparison(user_data, recipe, how), say)
     left_out: dict[str, str] = {}
     try:
@@ -177,25 +169,6 @@ def compare(
     for sentence in comparison.warnings:
         warnings.warn(sentence, UserWarning, stacklevel=2)
     return _refit_winner(comparison, learners, template, x, labels, domains, sample_weight) if refit else comparison
-
-
-def _make_data(
-    x: Any, y: Any, domains: Any, recipe: Recipe, sample_weight: Any, budget: Budget | None
-) -> tuple[UserData, list[str]]:
-    """Make the data set to compare on: all rows, or some of many where the time is limited, with a note."""
-    x = decide_types(x)
-    domain = read_domains(domains, len(y))[1]
-    rows = draw_rows(y, domain, MOST_ROWS, recipe.seed) if budget is not None and len(x) == len(y) else None
-    if rows is None:
-        return make_user_data(x, y, domains, recipe, gaps=True, sample_weight=sample_weight), []
-    some = [None if v is None or np.ndim(v) == 0 else take_rows(v, rows) for v in (sample_weight, domains)]
-    data = make_user_data(take_rows(x, rows), y[rows], some[1], recipe, gaps=True, sample_weight=some[0])
-    return data, [
-        f"The comparison was made on {len(rows)} of {len(y)} rows, drawn from every domain in proportion, to end in "
-        f"{budget.minutes:g} min; the winner is fitted on all."
-        if budget
-        else ""
-    ]
 
 
 def _choose_estimator(y: Any) -> DomainEstimator:
