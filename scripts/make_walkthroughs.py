@@ -16,18 +16,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from pages import BLOCK, WALKTHROUGHS  # noqa: E402
-from test_walkthroughs import run  # noqa: E402
+from following import follow  # noqa: E402
+from pages import BLOCK, WALKTHROUGHS, Block  # noqa: E402
 
 
 def remake(page: Path, folder: Path) -> None:
+    here, tools = folder / "here", folder / "tools"
+    here.mkdir()
     text, printed, parts, end = page.read_text(encoding="utf-8"), "", [], 0
     for match in BLOCK.finditer(text):
         language, title, block = match.groups()
         if language == "text":
             block = printed
         else:
-            printed = run(language, block, folder)
+            printed = follow(Block(language, title, block, ""), here, tools)
         parts += [text[end : match.start()], f"```{language}{title}\n{block}```"]
         end = match.end()
     page.write_text("".join(parts) + text[end:], encoding="utf-8")

@@ -165,7 +165,7 @@ def test_what_is_taken_though_nothing_tells_it_from_the_simplest_is_warned_of():
     assert sure.paired[0].verdict == "better than agg"
     unsure = replace(sure, reason=replace(sure.reason, gap=0.01, error=0.02, is_told=False))
     (warning,) = unsure.warnings
-    assert "fo-s-mldg was chosen, but it is not told from agg, which is simpler (ahead by 1.0 points" in warning
+    assert "fo-s-mldg was chosen, but it is not told from agg, which is simpler (ahead by 1.00 points" in warning
     assert "the rule source-val-1se takes the simpler one" in warning
     leaning = replace(unsure, select="source-val-1se", winner=replace(sure.winner, algorithm="agg"))
     leaning = replace(leaning, chosen={"source-val-1se": sure.chosen["source-val"]})

@@ -22,7 +22,10 @@ from seqdg.bench.executors.workers import Workers
 from seqdg.bench.learner import Learner
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import Search, Target
+from seqdg.core import Algorithm, Sequential
+from seqdg.core.algorithm import Settings
 from seqdg.core.settings import flatten_settings
+from seqdg.core.wrapper import list_layers
 from seqdg.data import Dataset, checks
 from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.budget import Budget, note_left_out, run_within
@@ -304,7 +307,7 @@ def _make_comparison(
         seeds=len(sweep.seeds),
         winner=Winner(
             best.name,
-            flatten_settings(best.algorithm),
+            _list_settings(best.algorithm),
             best.lr if best.lr != sweep.recipe.protocol.lr else None,
             sweep.find_stop((), best, select, criterion) if learners[best.name].takes_steps else None,
         ),
@@ -351,3 +354,10 @@ def _refit_winner(
     estimator.fit(x, y, domains=domains, sample_weight=sample_weight)
     estimator.add_facts(estimate=comparison.describe())
     return replace(comparison, estimator=estimator)
+
+
+def _list_settings(algorithm: Settings) -> dict[str, Any]:
+    """Return the settings of an algorithm, without those of a base that mean nothing along a path."""
+    layers = list_layers(algorithm) if isinstance(algorithm, Algorithm) else ()
+    lost = {name for layer in layers if isinstance(layer, Sequential) for name in layer.base.alone}
+    return {name: value for name, value in flatten_settings(algorithm).items() if name not in lost}

@@ -166,11 +166,12 @@ def _explain_choice(comparison: HeldOutScores) -> list[str]:
 def _format_gap(comparison: HeldOutScores) -> str:
     unit, why = CRITERIA[comparison.criterion], comparison.reason
     assert why is not None
-    gap = f"{unit.factor * why.gap + 0.0:.{unit.digits}f} {unit.points}".rstrip()
+    digits = unit.digits + 1  # so that a gap that is just above its error does not look the same
+    gap = f"{unit.factor * why.gap + 0.0:.{digits}f} {unit.points}".rstrip()
     over = f"over {count_things(why.domains, 'domain')}"
     if not math.isfinite(why.error):
         return f"ahead by {gap} {over}, too few for a standard error"
-    return f"ahead by {gap} with a standard error of {unit.factor * why.error:.{unit.digits}f} {over}"
+    return f"ahead by {gap} with a standard error of {unit.factor * why.error:.{digits}f} {over}"
 
 
 def _format_width(comparison: HeldOutScores, value: float) -> str:
