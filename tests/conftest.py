@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import random
 import signal
 import threading
 import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -90,6 +92,24 @@ def triton() -> ModuleType:
                 if "int(self.handle.data)" in inspect.getsource(interpreter):
                     pytest.skip("This Triton's interpreter does not run with this NumPy, and there is no GPU here.")
     return module
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """What a module of tests draws as it is imported is the same whatever was imported before."""
+    seed_everything(collector.nodeid)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a test draws, and has drawn for it, is the same whatever ran before."""
+    seed_everything(f"run {item.nodeid}")
+
+
+def seed_everything(name: str) -> None:
+    seed = zlib.crc32(name.encode())
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
