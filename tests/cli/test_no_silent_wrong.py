@@ -96,6 +96,13 @@ def test_labels_of_which_none_is_known_give_no_accuracy(model, tmp_path):
     assert len(pd.read_csv(tmp_path / "p.csv")) == 60
 
 
+def test_a_column_without_a_value_is_noted_in_training_too(tmp_path):
+    done = fit(make_patients().assign(pulse=np.nan), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "note: Column 'pulse' is empty, in all 60 rows: the model learns nothing of it." in done.stderr
+    assert "'age' is empty" not in done.stderr
+
+
 def test_a_column_without_a_value_is_noted_and_a_table_without_any_is_refused(model, tmp_path):
     done = predict(model, make_patients().assign(marker=np.nan), tmp_path)
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ from torch import Tensor
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.words import count_things, list_some
 from seqdg.data import Frame
-from seqdg.data.cells import Column, expect_dates, expect_numbers, to_words
+from seqdg.data.cells import Column, count_present, expect_dates, expect_numbers, to_words
 from seqdg.data.column_types import drop_gap_words, find_counters
 from seqdg.data.dates import PARTS, take_parts
 from seqdg.data.scaling import STANDARD, Scaling, join_columns, learn_scaling
@@ -132,6 +132,15 @@ def note_counters(frame: Frame) -> list[str]:
     return [
         f"Column '{name}' numbers the rows: is it an identifier? Then leave it out, on the command line by --id {name}."
         for name in find_counters(dict(zip(frame.names, frame.columns, strict=True)))
+    ]
+
+
+def note_empty(frame: Frame) -> list[str]:
+    """Return notes on columns without any value."""
+    return [
+        f"Column '{name}' is empty, in all {len(frame)} rows: the model learns nothing of it."
+        for name, column in zip(frame.names, frame.columns, strict=True)
+        if not count_present(column)
     ]
 
 
