@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import load, save
-from torch import Tensor
 
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError, unknown
@@ -39,6 +38,7 @@ from seqdg.results.store import Store
 from seqdg.training.evaluation import predict_domains
 from seqdg.training.keep import Keep, hash_weights
 from seqdg.training.measuring import measure_predictions
+from seqdg.training.members import pool_outputs
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.provenance import find_commit, list_versions, name_device
 from seqdg.training.stack import Stack
@@ -167,14 +167,13 @@ class Mixer:
             about = {"trial": mixture.key, "description": json.dumps(mixture.description), "kept": json.dumps(kept)}
             self._files.write(f"weights/{mixture.key}.safetensors", save(soup, about))
             digest = hash_weights(soup)
+        losses = evaluation.source[choose_loss(evaluation.source)]
         return Record(
             key=mixture.key,
             description=mixture.description,
             status=DONE if is_finite(evaluation, first.history[-1]) else DIVERGED,
             history=[evaluation],
-            losses=[
-                average_finite(evaluation.source[choose_loss(evaluation.source)])
-            ],  # it has no steps of its own: on source validation
+            losses=[average_finite(losses)],  # it has no steps of its own: on source validation
             seconds=sum(m.seconds for m in mixture.members) + time.perf_counter() - began,
             peak_memory=max(m.peak_memory for m in mixture.members),
             device=name_device(torch.device(self.session.device)),
@@ -257,7 +256,8 @@ class Mixer:
             test = Stack(stack.net, stack.inputs, [replace(stack.jobs[0], split=split)])
             each.append(predict_domains(test, {n: w[None].to(stack.inputs.device) for n, w in its.items()}))
         mean = [
-            parts[0]._replace(logits=mean_probabilities([p.logits for p in parts])) for parts in zip(*each, strict=True)
+            parts[0]._replace(logits=pool_outputs(torch.cat([p.logits for p in parts]), len(parts)))
+            for parts in zip(*each, strict=True)
         ]
         last = [m.history[-1] for m in mixture.members]
         source = {
@@ -278,13 +278,6 @@ def mean_weights(members: Sequence[Params]) -> Params:
     """Return the mean of weights, without the BatchNorm statistics, which belong to each member alone."""
     names = [name for name in members[0] if not name.endswith(STATISTICS)]
     return {name: torch.stack([m[name] for m in members]).mean(0) for name in names}
-
-
-def mean_probabilities(logits: Sequence[Tensor]) -> Tensor:
-    """Return the logarithm of the mean of the members' probabilities, or the mean of their numbers."""
-    if logits[0].shape[-1] == 1:
-        return torch.stack([one.double() for one in logits]).mean(0)
-    return torch.stack([one.double().log_softmax(-1) for one in logits]).logsumexp(0) - math.log(len(logits))
 
 
 @dataclass(frozen=True)
