@@ -1,8 +1,8 @@
 """Triton kernels: the same numbers in fewer passes over memory.
 
-`convolution` covers a convolution and what follows it (BatchNorm, a shortcut, an activation), and `nested` gradients of
-their gradients; `triton_pixels` covers the augmentation of images. They fall back to plain torch where the kernels
-cannot run.
+`convolution` covers a convolution and what follows it (BatchNorm, a shortcut, an activation, max pooling), and `nested`
+gradients of their gradients; `triton_pixels` covers the augmentation of images. They fall back to plain torch where the
+kernels cannot run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from seqdg.kernels.convolution import (
     can_nest,
     can_run_kernels,
     convolve,
+    convolve_activate_and_pool,
     convolve_and_activate,
     nest,
     normalize_and_activate,
@@ -34,6 +35,7 @@ __all__ = [
     "can_nest",
     "can_run_kernels",
     "convolve",
+    "convolve_activate_and_pool",
     "convolve_and_activate",
     "nest",
     "normalize_and_activate",

@@ -1,4 +1,4 @@
-"""A convolution and what follows it (BatchNorm, a shortcut, an activation), in as few passes over memory as possible.
+"""A convolution and what follows it (BatchNorm, a shortcut, an activation, max pooling), in few passes over memory.
 
 On a GPU, under a single gradient, these functions run Triton kernels, and under several they differentiate by `nested`.
 Everywhere else (a CPU, a stack of trials, no Triton) they compute the same formulas in torch.
@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import conv2d, max_pool2d, relu, relu6
 
 from seqdg.kernels import nested
+from seqdg.kernels.window import Window, make_window
 
 Geometry = tuple[Any, Any, Any, int]  # stride, padding, dilation, groups
 ACTIVATIONS = ("none", "relu", "relu6")
@@ -150,15 +151,9 @@ def convolve_and_activate(
         launches = x.is_cuda and x.dtype in _DTYPES and x.numel() < 2**31 and has_triton()
         how = (ACTIVATIONS.index(act), geometry, launches)
         return nested.convolve_and_activate(x, prepared.used, prepared.shift, rest, *how)
-    if prepared.used is not None:
-        prepared.side.wait_for(prepared.event)
-        x = x.to(_choose_dtype(x))
-        if _can_run_on(x) and all(t.dtype == prepared.used.dtype for t in (x, rest) if t is not None):
-            from seqdg.kernels.differentiable import ConvAct
-
-            how = (ACTIVATIONS.index(act), geometry, prepared.side)
-            out: Tensor = ConvAct.apply(x, weight, *norm, prepared.used, prepared.shift, rest, *how)
-            return out
+    out = _convolve_by_kernels(x, prepared, rest, act, geometry)
+    if out is not None:
+        return out
     scale = norm.gain * torch.rsqrt(norm.var + norm.eps)
     shift = norm.offset - norm.mean * scale
     if bias is not None:
@@ -166,6 +161,31 @@ def convolve_and_activate(
     y = conv2d(x, weight * scale.reshape(-1, 1, 1, 1), None, *geometry)
     y = y + shift.to(y.dtype).reshape(-1, 1, 1)  # autocast under vmap would leave a bias in single precision
     return add_and_activate(y, rest, act)
+
+
+def convolve_activate_and_pool(x: Tensor, prepared: PreparedLayer, act: str, geometry: Geometry, *sizes: Any) -> Tensor:
+    """The largest number in every window of act(frozen BatchNorm of a convolution). sizes: those of `pool_largest`."""
+    window = make_window(*sizes)
+    out = None if window is None else _convolve_by_kernels(x, prepared, None, act, geometry, window)
+    return pool_largest(convolve_and_activate(x, prepared, None, act, geometry), *sizes) if out is None else out
+
+
+def _convolve_by_kernels(
+    x: Tensor, prepared: PreparedLayer, rest: Tensor | None, act: str, geometry: Geometry, window: Window | None = None
+) -> Tensor | None:
+    """Return act(frozen BatchNorm of a convolution + rest), pooled if there is a window; None if no kernel can run."""
+    weight, _, norm = prepared.layer
+    if prepared.side is None or prepared.used is None or norm is None:
+        return None
+    prepared.side.wait_for(prepared.event)
+    x = x.to(_choose_dtype(x))
+    if not _can_run_on(x) or any(t.dtype != prepared.used.dtype for t in (x, rest) if t is not None):
+        return None
+    from seqdg.kernels.differentiable import ConvAct
+
+    how = (ACTIVATIONS.index(act), geometry, prepared.side, window)
+    out: Tensor = ConvAct.apply(x, weight, *norm, prepared.used, prepared.shift, rest, *how)[0]
+    return out
 
 
 def normalize_and_activate(
@@ -194,6 +214,12 @@ def pool_largest(x: Tensor, size: Any, stride: Any, padding: Any, dilation: Any,
     """The largest number in every window."""
     if _nests_on(x):
         return nested.pool_largest(x, size, stride, padding, dilation, ceil)
+    window = make_window(size, stride, padding, dilation, ceil)
+    if window is not None and _can_run_on(x):
+        from seqdg.kernels.differentiable import Pool
+
+        out: Tensor = Pool.apply(x, window)[0]
+        return out
     return max_pool2d(x, size, stride, padding, dilation, ceil)
 
 

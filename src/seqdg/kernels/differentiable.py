@@ -14,6 +14,7 @@ from torch.autograd import Function
 
 from seqdg.kernels import launch
 from seqdg.kernels.side_stream import SideStream
+from seqdg.kernels.window import Window
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]  # stride, padding, dilation, groups
 
@@ -147,44 +148,66 @@ class ConvBack(Function):
         """Keep nothing: a gradient is not differentiated again."""
 
 
+def _measure_output(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[int, int]:
+    """Return height and width of what a convolution gives."""
+    sides = zip(x.shape[2:], weight.shape[2:], *geometry[:3], strict=True)
+    height, width = (
+        (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for n, k, stride, padding, dilation in sides
+    )
+    return height, width
+
+
 class ConvAct(Function):
-    """act(frozen BatchNorm of a convolution + rest), with the BatchNorm folded into the weights and a shift."""
+    """act(frozen BatchNorm of a convolution + rest), with the BatchNorm folded into the weights and a shift.
+
+    With a window, the largest of that in every window, and where it is. It is pooled before the shift is added: neither
+    the shift nor the activation changes the order of two numbers, so the outputs are the same, and of all that follows
+    the convolution only the pooling passes over whole images. (Numbers that the shift rounds to equal ones are still in
+    order: the gradient goes to the larger, not to the first.) `rest` is None.
+    """
 
     @staticmethod
     def forward(
         x: Tensor, weight: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float, folded: Tensor,
-        shift: Tensor, rest: Tensor | None, act: int, geometry: Geometry, side: SideStream,
-    ) -> Tensor:  # fmt: skip
+        shift: Tensor, rest: Tensor | None, act: int, geometry: Geometry, side: SideStream, window: Window | None,
+    ) -> Any:  # fmt: skip
         y = _to_channels_last(_convolve(x, folded, geometry))
-        return launch.shift_act(y, shift, None if rest is None else _to_channels_last(rest), act)
+        y, *places = (y,) if window is None else launch.pool(y, window)
+        return launch.shift_act(y, shift, None if rest is None else _to_channels_last(rest), act), *places
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, weight, gain, _, mean, var, ctx.eps, folded, _, rest, ctx.act, ctx.geometry, ctx.side = inputs
+        x, weight, gain, _, mean, var, ctx.eps, folded, _, rest, ctx.act, ctx.geometry, ctx.side, ctx.window = inputs
+        out, *places = output
         ctx.adds = rest is not None
-        kept = [output] if ctx.act != launch.NONE else []
-        ctx.save_for_backward(x, weight, gain, mean, var, folded, *kept)
+        ctx.mark_non_differentiable(*places)
+        ctx.set_materialize_grads(False)
+        kept = [out] if ctx.act != launch.NONE else []
+        ctx.save_for_backward(x, weight, gain, mean, var, folded, *places, *kept)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
+    def backward(ctx: Any, g: Tensor, *_: Any) -> Any:
         of_x, of_weight = bool(ctx.needs_input_grad[0]), any(ctx.needs_input_grad[1:4])
-        d_x, d_weight, d_gain, d_offset, *masked = ConvActBack.apply(
-            g, ctx.eps, ctx.act, ctx.geometry, (of_x, of_weight), ctx.side, *ctx.saved_tensors
-        )
+        how = (ctx.eps, ctx.act, ctx.geometry, (of_x, of_weight), ctx.side, ctx.window)
+        d_x, d_weight, d_gain, d_offset, *masked = ConvActBack.apply(g, *how, *ctx.saved_tensors)
         d_rest = (masked[0] if masked else g) if ctx.adds else None
-        return d_x, d_weight, d_gain, d_offset, *(None,) * 5, d_rest, *(None,) * 3
+        return d_x, d_weight, d_gain, d_offset, *(None,) * 5, d_rest, *(None,) * 4
 
 
 class ConvActBack(Function):
     @staticmethod
     def forward(
-        g: Tensor, eps: float, act: int, geometry: Geometry, wanted: tuple[bool, bool], side: SideStream, x: Tensor,
-        weight: Tensor, gain: Tensor, mean: Tensor, var: Tensor, folded: Tensor, *kept: Tensor,
+        g: Tensor, eps: float, act: int, geometry: Geometry, wanted: tuple[bool, bool], side: SideStream,
+        window: Window | None, x: Tensor, weight: Tensor, gain: Tensor, mean: Tensor, var: Tensor, folded: Tensor,
+        *kept: Tensor,
     ) -> Any:  # fmt: skip
         g, weight = _to_channels_last(g), _to_channels_last(weight)
-        masked, pieces = launch.shift_act_back(g, kept[0] if kept else g, act)
+        masked, pieces = launch.shift_act_back(g, kept[-1] if act != launch.NONE else g, act)
+        d_y = masked
+        if window is not None:
+            d_y = launch.pool_back(masked, kept[0], _measure_output(x, folded, geometry), window)
         d_x, d_weights = _convolve_back_beside(
-            masked, x, folded, geometry, wanted, side,
+            d_y, x, folded, geometry, wanted, side,
             lambda d: launch.fold_back(_to_channels_last(d), pieces, weight, gain, mean, var, eps),
         )  # fmt: skip
         return d_x, *(d_weights or (None,) * 3), *((masked,) if act != launch.NONE else ())
@@ -229,6 +252,36 @@ class NormActBack(Function):
             _to_channels_last(g), _to_channels_last(x), _to_channels_last(out), mean, rstd, gain, act, masks
         )
         return gradients if masks else gradients[:3]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing: a gradient is not differentiated again."""
+
+
+class Pool(Function):
+    """The largest number in every window, and where it is."""
+
+    @staticmethod
+    def forward(x: Tensor, window: Window) -> Any:
+        return launch.pool(_to_channels_last(x), window)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, ctx.window = inputs
+        ctx.size = tuple(x.shape[2:])
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, *_: Any) -> Any:
+        return PoolBack.apply(g, *ctx.saved_tensors, ctx.size, ctx.window), None
+
+
+class PoolBack(Function):
+    @staticmethod
+    def forward(g: Tensor, places: Tensor, size: tuple[int, int], window: Window) -> Tensor:
+        return launch.pool_back(_to_channels_last(g), places, size, window)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

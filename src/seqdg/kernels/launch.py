@@ -9,9 +9,12 @@ import triton
 from torch import Tensor
 
 from seqdg.kernels import triton_convolution as kernels
+from seqdg.kernels import triton_pooling as pooling
+from seqdg.kernels.window import Window
 
 NONE, RELU, RELU6 = range(3)
 TILE = 4096  # entries that a program handles at a time
+POOLED = 2048  # of max pooling, which reads several entries for each
 WARPS = 8  # per program
 PROGRAMS = 264  # at most, of a kernel that sums: two for each processor of a large GPU
 MERGED = 32  # most channels of a program that may have to merge; half as many channels leave a quarter as much to read
@@ -74,6 +77,27 @@ def shift_act_back(g: Tensor, out: Tensor, act: int) -> Pair:
     return m, pieces
 
 
+def pool(x: Tensor, window: Window) -> Pair:
+    """Return the largest number of every window, and its place in the window (a byte)."""
+    images, channels, height, width = x.shape
+    down, along = window.count(height), window.count(width)
+    out, places = (_make_images((images, channels, down, along), dtype, x) for dtype in (x.dtype, torch.uint8))
+    sizes = (images * down * along, height, width, down, along, channels)
+    tile, grid = _choose_tiles(sizes[0], channels, entries=POOLED)
+    pooling.pool[grid](x, out, places, *sizes, *window[:3], *tile, num_warps=WARPS)
+    return out, places
+
+
+def pool_back(g: Tensor, places: Tensor, size: tuple[int, int], window: Window) -> Tensor:
+    """Return the gradient of the images, of this height and width, whose windows were pooled."""
+    images, channels, down, along = g.shape
+    d_x = _make_images((images, channels, *size), g.dtype, g)
+    sizes = (images * size[0] * size[1], *size, down, along, channels)
+    tile, grid = _choose_tiles(sizes[0], channels, entries=POOLED)
+    pooling.pool_back[grid](g, places, d_x, *sizes, *window[:3], *tile, num_warps=WARPS)
+    return d_x
+
+
 def norm_act(
     x: Tensor, gain: Tensor, offset: Tensor, rest: Tensor | None, parts: int, eps: float, act: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -124,6 +148,10 @@ def norm_act_back(
     return d_x, d_gain, d_offset, m
 
 
+def _make_images(shape: tuple[int, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device=like.device, memory_format=torch.channels_last)
+
+
 def _get_counters(x: Tensor) -> Tensor:
     """Return the counters of finished programs. They are zero between kernels: each kernel resets those it uses.
 
@@ -161,10 +189,12 @@ def _choose_width(channels: int) -> int:
     return next((w for w in (128, 64) if triton.cdiv(channels, w) * w <= 1.2 * channels), 32)
 
 
-def _choose_tiles(rows: int, channels: int, widest: int = 128) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Choose the shape of a tile, and count the tiles over rows and channels."""
+def _choose_tiles(
+    rows: int, channels: int, widest: int = 128, entries: int | None = None
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Choose the shape of a tile of so many entries (TILE), and count the tiles over rows and channels."""
     width = min(widest, _choose_width(channels))
-    tall = TILE // width
+    tall = (entries or TILE) // width
     return (tall, width), (triton.cdiv(rows, tall), triton.cdiv(channels, width))
 
 

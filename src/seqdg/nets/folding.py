@@ -5,7 +5,8 @@ A frozen BatchNorm is folded into the convolution before it,
     scale * (w * x - mean) + shift  =  (scale w) * x + (shift - scale mean)
 
 and a BatchNorm, frozen or not, is computed together with the shortcut that is added to its output and the ReLU after
-that. The weights keep their names and are all trained; only the order of operations changes.
+that; a frozen one also with the max pooling after the ReLU. The weights keep their names and are all trained; only the
+order of operations changes.
 """
 
 from __future__ import annotations
@@ -123,9 +124,22 @@ def _rewrite_pool(graph: fx.Graph, node: fx.Node, layers: dict[str, nn.Module]) 
     pool = _get_layer(node, layers)
     assert isinstance(pool, nn.MaxPool2d)
     window = (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode)
+    before = node.args[0]
+    assert isinstance(before, fx.Node)
     with graph.inserting_before(node):
-        node.replace_all_uses_with(graph.call_function(kernels.pool_largest, (node.args[0], *window)))
+        if _can_pool_at_once(before):
+            new = graph.call_function(_convolve_activate_and_pool, (*before.args[:4], before.args[5], *window))
+        else:
+            new = graph.call_function(kernels.pool_largest, (before, *window))
+    node.replace_all_uses_with(new)
     graph.erase_node(node)
+    if not before.users:
+        graph.erase_node(before)
+
+
+def _can_pool_at_once(node: fx.Node) -> bool:
+    """Whether this is a convolution and an activation, of nothing else, whose output is only pooled."""
+    return node.target is _convolve_and_activate and node.args[4] is None and len(node.users) == 1
 
 
 def _find_rest_and_activation(node: fx.Node, layers: dict[str, nn.Module]) -> tuple[fx.Node | None, str, list[fx.Node]]:
@@ -185,6 +199,13 @@ def _convolve_and_activate(
 ) -> Tensor:
     x, geometry = _pad(x, prepared[i].layer.weight, geometry)
     return kernels.convolve_and_activate(x, prepared[i], rest, act, geometry)
+
+
+def _convolve_activate_and_pool(
+    prepared: list[kernels.PreparedLayer], i: int, x: Tensor, geometry: kernels.Geometry, act: str, *window: Any
+) -> Tensor:
+    x, geometry = _pad(x, prepared[i].layer.weight, geometry)
+    return kernels.convolve_activate_and_pool(x, prepared[i], act, geometry, *window)
 
 
 def _pad(x: Tensor, weight: Tensor, geometry: kernels.Geometry) -> tuple[Tensor, kernels.Geometry]:
