@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -162,11 +162,13 @@ def second_order(algorithm: LookAhead, net: Net, params: Params, episode: Episod
     n = episode.domains
     of_domain: list[Loss] = [lambda w, i=i: net.loss(w, episode.minibatch(i)) for i in range(n)]  # type: ignore[misc]
     past, total = tree.scale(params, 0.0), episode.x.new_zeros(())
-    points, gradients = [], []
+    bends, gradients = [], []
+    bend = _bend_back if can_nest(net, episode) else _bend_forward
     for i, loss in enumerate(of_domain):
         alpha, beta = algorithm.coefficients(i, n)
-        points.append(tree.add(params, past, -alpha))
-        g, value = grad_and_value(loss)(points[-1])
+        with kernels.nest():
+            g, value, product = (bend if i < n - 1 else _bend_forward)(loss, tree.add(params, past, -alpha))
+        bends.append(product)
         gradients.append(g)
         past, total = tree.add(past, g, beta), total + beta * value
     alpha, beta = algorithm.coefficients(n - 1, n)
@@ -174,10 +176,25 @@ def second_order(algorithm: LookAhead, net: Net, params: Params, episode: Episod
     s = tree.scale(direction, -alpha)
     for i in reversed(range(n - 1)):
         alpha, beta = algorithm.coefficients(i, n)
-        bent = jvp(grad(of_domain[i]), (points[i],), (s,))[1]
-        u = tree.scale(tree.add(gradients[i], bent), beta)
+        u = tree.scale(tree.add(gradients[i], bends[i](s)), beta)
         direction, s = tree.add(direction, u), tree.add(s, u, -alpha)
     return direction, total
+
+
+Bent = tuple[Params, Tensor, Callable[[Params], Params]]  # gradient, value, and the Hessian's product with a vector
+
+
+def _bend_forward(loss: Loss, weights: Params) -> Bent:
+    """Take a product with the Hessian forward through another gradient."""
+    g, value = grad_and_value(loss)(weights)
+    return g, value, lambda s: jvp(grad(loss), (weights,), (s,))[1]
+
+
+def _bend_back(loss: Loss, weights: Params) -> Bent:
+    """Take a product with the Hessian back through the gradient, whose arithmetic it shares."""
+    taken: Any = vjp(grad_and_value(loss), weights, has_aux=True)
+    g, pull, value = taken
+    return g, value, lambda s: pull(s)[0]
 
 
 def can_nest(net: Net, episode: Episode) -> bool:
