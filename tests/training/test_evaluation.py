@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from seqdg.algorithms.agg import AGG
 from seqdg.data import Dataset
 from seqdg.nets import Net
+from seqdg.training.device import use_serving_precision
 from seqdg.training.evaluation import evaluate_stack
 from seqdg.training.inputs import Inputs
 from seqdg.training.measuring import measure_predictions
@@ -76,3 +78,37 @@ def test_an_evaluation_takes_as_many_operations_for_many_trials_as_for_two():
             evaluate_stack(stack, state, stack.deploy(state))
         counts.append(counted.count)
     assert counts[0] == counts[1] > 0
+
+
+class Watched(nn.Module):
+    """Returns its inputs, and notes whether tf32 is allowed."""
+
+    seen: ClassVar[list[bool]] = []
+
+    def forward(self, x):
+        self.seen.append(torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32)
+        return x
+
+
+@pytest.mark.parametrize(("precision", "expected"), [("bf16", True), ("float32", False)])
+def test_a_net_that_trains_in_half_precision_predicts_in_tf32_and_leaves_the_settings_as_they_were(precision, expected):
+    with use_serving_precision("float32"):  # which puts back what was
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        _check_serving_precision(precision, expected)
+
+
+def _check_serving_precision(precision, expected):
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 3, generator=generator), torch.randint(0, 3, (60,), generator=generator)
+    dataset = Dataset("toy", tuple("abc"), tuple("xyz"), x, y, torch.arange(3).repeat_interleave(20), "f")
+    layer = nn.Linear(3, 3, device="meta").to_empty(device="cpu")
+    nn.init.eye_(layer.weight)
+    nn.init.constant_(layer.bias, 0.0)
+    net, protocol = Net(nn.Sequential(Watched(), layer), "none"), Protocol(steps=2, batch=4, precision=precision)
+    job = Job(AGG(), protocol, split_rows(dataset, protocol, ("a",), 0), 0, net.params())
+    stack = Stack(net, Inputs(x, y, torch.device("cpu")), [job])
+    logits, _ = stack.predict(stack.deploy(stack.start()), torch.arange(5)[None])
+    assert torch.equal(logits[0], x[:5])
+    assert Watched.seen[-1] is expected
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cudnn.allow_tf32

@@ -113,7 +113,7 @@ class Inputs:
         x = self._gather(rows)
         if self.transform is not None:
             x = self.transform.serve(self._widen(x))
-        return x, self._gather_labels(rows)
+        return _to_channels_last(x) if len(x) == 1 else x, self._gather_labels(rows)
 
     def find_groups(self, rows: Tensor) -> Groups | None:
         """Return the groups of rows, where the data have them."""
@@ -170,7 +170,7 @@ class Inputs:
 
 
 def _to_channels_last(x: Tensor) -> Tensor:
-    """Return images (domain, batch, channel, height, width) in the memory order in which convolutions are fastest."""
+    """Return images (..., batch, channel, height, width), of 5 axes, in the order in which convolutions are fastest."""
     if x.dim() != 5:
         return x
     return x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(x.shape)

@@ -46,7 +46,8 @@ class Protocol:
     lr: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 5e-5
-    # tf32: of matrix products on a GPU; bf16: of gradients, weights stay float32; float64: the same on every machine
+    # tf32: of matrix products on a GPU; bf16: of gradients, weights stay float32 and predict in tf32; float64: the same
+    # on every machine
     precision: str = "float32"
     # Of the learning rate. cosine: falls to 0; steps: falls by the factor `drop` after every share `drop_every`.
     schedule: str = added_field("constant")

@@ -25,6 +25,7 @@ from seqdg.core.wrapper import SharedTraining
 from seqdg.nets.net import Net
 from seqdg.training.capture import CapturedStep, CaptureError, Carried, StepData, capture_step, copy_carried
 from seqdg.training.compilation import CompilationError
+from seqdg.training.device import use_serving_precision
 from seqdg.training.evaluated_rows import EvaluatedRows, lay_out_rows
 from seqdg.training.inputs import Inputs
 from seqdg.training.optimizers import OPTIMIZERS, Rates, Slots
@@ -181,7 +182,7 @@ class Stack:
         as the algorithm wants at once, where it does, from the first row on. Numbers are in the user's units."""
         together = self.algorithm.together or self._count_rows_together(rows.shape[0])
         logits, labels = [], []
-        with self._use_device(), torch.no_grad():
+        with self._use_device(), use_serving_precision(self.protocol.precision), torch.no_grad():
             for chunk in torch.split(rows.to(self.inputs.device), together, dim=1):
                 x, y = self.inputs.serve(chunk)
                 outputs = self._apply(lambda algorithm, params, x: algorithm.predict(self.net, params, x), deployed, x)
