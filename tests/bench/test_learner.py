@@ -22,8 +22,8 @@ from seqdg.bench.trial import Group, Trial
 from seqdg.core import Range, registry
 from seqdg.results.record import DONE
 from seqdg.results.store import Store
+from seqdg.training.keep import Keep
 from seqdg.training.protocol import split_rows
-from seqdg.training.run_stack import Keep
 
 NEAREST = '''
 """Assign each row to the class with the nearest mean."""

@@ -38,7 +38,7 @@ from seqdg.results.run import CLASSES, DOMAINS, RecordSource, RunningGroup, RunP
 from seqdg.results.store import Store
 from seqdg.results.study.file import SEARCH, Part, Study
 from seqdg.results.study.outcomes import CRITERION, make_lean
-from seqdg.training.run_stack import Keep
+from seqdg.training.keep import Keep
 
 TOGETHER = 512  # trials of small nets in a stack, at most
 CHECKPOINT = 60.0  # seconds between checkpoints of a group; workers that are sent away write one, too

@@ -19,8 +19,7 @@ from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
 from seqdg.training.evaluation import evaluate_stack, list_losses, predict_domains
-from seqdg.training.keep import Keep as Keep  # an argument of run_stack
-from seqdg.training.keep import hash_weights, keep_step, keep_weights
+from seqdg.training.keep import Keep, hash_weights, keep_step, keep_weights
 from seqdg.training.measuring import is_finite
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import list_evaluation_steps
