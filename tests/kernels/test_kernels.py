@@ -80,6 +80,18 @@ def test_a_folded_convolution(kernels, inputs, outputs, added, act):
     alike(kernels, results)
 
 
+@pytest.mark.parametrize("act", convolution.ACTIVATIONS)
+def test_a_number_that_is_none_passes_an_activation(kernels, act):
+    kernels(True)
+    weight, x = draws(8, 4, 3, 3), draws(2, 4, 5, 5)
+    weight[3] = float("nan")
+    norm = convolution.FrozenBatchNorm(*(torch.ones(8, device=weight.device) for _ in range(4)), 1e-3)
+    ready = convolution.prepare_layers([convolution.ConvLayer(weight, None, norm)])
+    y = convolution.convolve_and_activate(x, ready[0], None, act, ((1, 1), (1, 1), (1, 1), 1))
+    assert bool(y[:, 3].isnan().all())
+    assert bool(y[:, :3].isfinite().all())
+
+
 @pytest.mark.parametrize(("stride", "padding", "groups"), [(1, 1, 1), (2, 0, 2), (1, 1, 8)])
 def test_a_convolution_alone(kernels, stride, padding, groups):
     weight, x = draws(8, 8 // groups, 3, 3), draws(4, 8, 7, 7)

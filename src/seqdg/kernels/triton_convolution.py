@@ -12,10 +12,11 @@ import triton.language as tl
 
 @triton.jit
 def _activate(x, ACT: tl.constexpr):
+    """Written by comparisons, which a NaN passes: a maximum would make it 0, and hide that a training has diverged."""
     if ACT > 0:
-        x = tl.maximum(x, 0.0)
+        x = tl.where(x < 0.0, 0.0, x)
     if ACT == 2:
-        x = tl.minimum(x, 6.0)
+        x = tl.where(x > 6.0, 6.0, x)
     return x
 
 
