@@ -97,38 +97,40 @@ class LearnRegularizer(Algorithm):
     of: MetaReg
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        def tasks(weights: Params) -> Tensor:
-            body, heads = tree.under_prefix(weights, "task."), branches.order_copies(weights, episode.domain)
-            return vmap(lambda head, batch: net.loss({**body, **head}, batch))(heads, episode.minibatches).sum()
+        def tasks(weights: Params) -> tuple[Tensor, Tensor]:
+            heads = branches.order_copies(weights, episode.domain)
+            z = net.domain_features(tree.under_prefix(weights, "task."), episode)
+            logits = vmap(net.head)(heads, z)
+            return net.losses_from_logits(logits, episode.y).sum(), z
 
         trained = {name: w for name, w in params.items() if name.startswith(("task.", branches.PREFIX))}
-        direction, value = grad_and_value(tasks)(trained)
+        direction, (value, z) = grad_and_value(tasks, has_aux=True)(trained)
         direction = {name: d / episode.domains if name.startswith("task.") else d for name, d in direction.items()}
         phi = tree.under_prefix(params, "phi.")
-        learned = grad(lambda p: self.judge(net, params, episode, p))(phi)
+        learned = grad(lambda p: self.judge(net, params, episode, z, p))(phi)
         phi_direction = tree.with_prefix(tree.scale(learned, self.of.meta_rate), "phi.")
         return {**direction, **phi_direction}, value / episode.domains
 
-    def judge(self, net: Net, params: Params, episode: Episode, phi: Params) -> Tensor:
-        """Return the loss on the second domain of the path after the head of the first has made its steps with phi."""
-        (x, y, key), (x_next, y_next, key_next) = episode.minibatch(0), episode.minibatch(1)
-        count = self.of.inner_steps
+    def judge(self, net: Net, params: Params, episode: Episode, z: Tensor, phi: Params) -> Tensor:
+        """Return the loss on the second domain of the path after the head of the first has made its steps with phi.
+
+        z: (domain, batch, feature) the features of the episode.
+        """
+        y, count = episode.y[0], self.of.inner_steps
         if len(y) < count:
             raise UsageError(
                 f"MetaReg makes inner_steps = {count} steps, each on rows of its own, but a minibatch has {len(y)}: "
                 "raise batch or lower inner_steps."
             )
-        body = tree.under_prefix(params, "task.")
-        z, z_next = net.features(body, x, key), net.features(body, x_next, key_next)
         used = {name: p + (torch.relu(p) - p).detach() for name, p in phi.items()}
         head = branches.average_copies(params, episode.domain.narrow(0, 0, 1))
-        for rows, labels in zip(z.tensor_split(count), y.tensor_split(count), strict=True):
+        for rows, labels in zip(z[0].tensor_split(count), y.tensor_split(count), strict=True):
 
             def penalized(h: Params, rows: Tensor = rows, labels: Tensor = labels) -> Tensor:
                 return net.criterion(net.head(h, rows), labels) + weighted_l1(used, h)
 
             head = tree.add(head, grad(penalized)(head), -self.of.alpha)
-        return net.criterion(net.head(head, z_next), y_next)
+        return net.criterion(net.head(head, z[1]), episode.y[1])
 
 
 def weighted_l1(phi: Params, weights: Params) -> Tensor:
