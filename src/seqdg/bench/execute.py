@@ -8,6 +8,7 @@ from typing import Protocol
 
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
+from seqdg.base.interrupts import heed_interrupts_once
 from seqdg.bench.cost import Schedule
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.plan import Plan
@@ -97,7 +98,8 @@ def execute(
 
     failed = []
     schedule = None if costs is None else Schedule(plan.missing, costs)
-    with closing(executor(plan.missing if schedule is None else schedule, session, tell)) as results:
+    groups = plan.missing if schedule is None else schedule
+    with heed_interrupts_once(), closing(executor(groups, session, tell)) as results:
         for group, records in results:
             sink.add(records, group.key)
             if schedule is not None and any(record.status == DONE for record in records):  # all steps were taken

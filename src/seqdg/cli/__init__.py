@@ -102,11 +102,13 @@ def check_repeated(words: list[str]) -> None:
 def main() -> None:
     """Run a command. Bad input gives one sentence on stderr and exit code 2."""
     from seqdg.base.errors import UsageError
+    from seqdg.base.interrupts import heed_interrupts_once
     from seqdg.base.words import make_printable
 
     try:
         check_repeated(sys.argv[1:])
-        app(args=complete_words(sys.argv[1:]))
+        with heed_interrupts_once():
+            app(args=complete_words(sys.argv[1:]))
     except UsageError as error:
         print(f"seqdg: {make_printable(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from types import FrameType
 from typing import Any
 
 import torch
@@ -20,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from seqdg.base.interrupts import hold_interrupts
 from seqdg.bench.trial import Trial
 from seqdg.core.algorithm import Algorithm
 from seqdg.interop.domainbed.randomness import Randomness
@@ -70,7 +67,7 @@ class Training:
     def finish(self) -> Record:
         reset_peak_memory(self.device)
         self.began = self.written = time.perf_counter()
-        with Randomness(self.trial.seed, self.device) as self.randomness, _hold_interrupts() as self.interrupted:
+        with Randomness(self.trial.seed, self.device) as self.randomness, hold_interrupts() as self.interrupted:
             self.algorithm = self._start()
             self.began -= self.seconds
             try:
@@ -116,7 +113,7 @@ class Training:
                 if now - told > MOMENT or self.step == stop:
                     self.tick(self.step)
                     told = now
-                if self.interrupted:
+                if self.interrupted:  # it waited until here: half an update is no state to go on from
                     raise KeyboardInterrupt
                 if self.keep.checkpoint and now - self.written >= self.keep.checkpoint:
                     self._write_checkpoint()
@@ -286,30 +283,3 @@ def read_loss(values: Mapping[str, Any]) -> float:
     """Return the loss of what `update` returned: `loss`, or the first that is named like one."""
     names = [name for name in values if name == "loss"] + [name for name in values if "loss" in name]
     return float(values[names[0]]) if names else 0.0
-
-
-@contextmanager
-def _hold_interrupts() -> Iterator[list[int]]:
-    """Let Ctrl-C wait until the step is done: half an update is no state to go on from. A second one does not wait.
-
-    The list is filled when it comes.
-    """
-    came: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield came
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if came and callable(before):
-            before(number, frame)
-        came.append(number)
-
-    if before is not signal.default_int_handler:
-        yield came
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGINT, before)
