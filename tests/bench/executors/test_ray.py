@@ -121,6 +121,48 @@ def test_interrupted_on_ray_a_run_keeps_what_is_under_way_and_goes_on(tmp_path: 
     assert again.stdout == expected[1]
 
 
+FINISHED = """
+from pathlib import Path
+import ray
+from digits import make_plan, make_session
+from seqdg.bench.benchmark import Request
+from seqdg.bench.execute import execute
+from seqdg.bench.executors import ray as executors
+from seqdg.results.store import Store
+
+drivers = []
+
+class Driver(executors._Driver):
+    def __init__(self, *words):
+        super().__init__(*words)
+        drivers.append(self)
+
+def interrupt(progress):
+    if drivers:
+        under_way = list(drivers.pop().under_way)
+        ray.wait(under_way, num_returns=len(under_way))  # all finish, and none is collected
+        raise KeyboardInterrupt
+
+executors._Driver = Driver
+plan = make_plan(Request(algorithms=["agg", "fo-s-mldg", "mldg"], held_out=["0"], trials=1, steps=5))
+store = Store.create(Path(sys.argv[1]), "rotated-mnist")
+executor, _ = executors.connect(3, None, None, "cpu")
+try:
+    execute(plan, make_session(), executor, store, show=interrupt)
+except KeyboardInterrupt:
+    print(f"{len(store.finished())} of {len(plan.trials)}, Ray is there: {ray.is_initialized()}")
+"""
+
+
+@pytest.mark.ray
+@needs_ray
+def test_interrupted_on_ray_a_run_stores_what_is_finished_and_not_yet_collected(tmp_path: Path) -> None:
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n{FINISHED}"
+    code, out, err = finished(started(tmp_path, code=code))
+    assert code == 0, err
+    assert out == "3 of 3, Ray is there: False\n"
+
+
 CLUSTER = """
 import logging, sys
 from ray.cluster_utils import Cluster

@@ -61,6 +61,9 @@ class OnRay:
                         waiting.appendleft((group, attempt + 1))
                     else:
                         yield group, record_failure(group, session, f"{ATTEMPTS} workers died over this group. {error}")
+        except KeyboardInterrupt:
+            yield from driver.stop()
+            raise
         finally:
             driver.stop()
 
@@ -140,6 +143,7 @@ class _Driver:
         self.work = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, max_calls=0)(_train_remotely)
         self.under_way: dict[Any, tuple[Group, int]] = {}
         self.groups: dict[str, Group] = {}
+        self.mail: deque[tuple[str, int | bytes]] = deque()  # taken from the mailbox, and not read yet
 
     def submit(self, group: Group, attempt: int) -> None:
         name = name_checkpoint(group.key)
@@ -155,35 +159,50 @@ class _Driver:
     def collect(self) -> list[tuple[Group, int, list[Record] | None, str]]:
         """Collect groups that end in the next moment, with their records or with what killed their worker."""
         done, _ = self.ray.wait(list(self.under_way), num_returns=1, timeout=MOMENT)
+        self.open_mail()  # first: a group whose records are stored writes no checkpoint afterwards
         ended: list[tuple[Group, int, list[Record] | None, str]] = []
         for ref in done:
-            group, attempt = self.under_way.pop(ref)
-            try:
-                ended.append((group, attempt, self.ray.get(ref), ""))
-            except self.ray.exceptions.RayError as error:
-                ended.append((group, attempt, None, str(error).strip()))
-        self.open_mail()
+            records, error = self.receive(ref)
+            ended.append((*self.under_way.pop(ref), records, error))
         return ended
 
+    def receive(self, ref: Any, timeout: float | None = None) -> tuple[list[Record] | None, str]:
+        """Return the records of a group that has ended, or None and what ended its worker."""
+        try:
+            return self.ray.get(ref, timeout=timeout), ""
+        except self.ray.exceptions.RayError as error:
+            return None, str(error).strip()
+
     def open_mail(self) -> None:
-        for name, content in self.ray.get(self.mailbox.take.remote()):
+        self.mail.extend(self.ray.get(self.mailbox.take.remote()))
+        while self.mail:
+            name, content = self.mail[0]
             if isinstance(content, int):
                 self.tell(self.groups[name], content)
             elif self.session.keep.files is not None:
                 self.session.keep.files.write(name, content)
+            self.mail.popleft()  # now: where Ctrl-C comes before, it is read again
 
-    def stop(self) -> None:
-        """Interrupt busy workers, which have a moment to send a checkpoint, and leave Ray."""
+    def stop(self) -> list[tuple[Group, list[Record]]]:
+        """Interrupt busy workers, which have a moment to send a checkpoint, and leave Ray. Return the groups that have
+        finished by then and were not collected."""
+        finished = []
         try:
             for ref in self.under_way:
                 self.ray.cancel(ref)
             until = time.monotonic() + PATIENCE
             left = list(self.under_way)
             while left and time.monotonic() < until:
-                _, left = self.ray.wait(left, num_returns=len(left), timeout=MOMENT)
+                done, left = self.ray.wait(left, num_returns=len(left), timeout=MOMENT)
+                for ref in done:
+                    records, _ = self.receive(ref, timeout=max(0.0, until - time.monotonic()))
+                    if records is not None:
+                        finished.append((self.under_way[ref][0], records))
                 self.open_mail()
         finally:
+            self.under_way.clear()
             self.ray.shutdown()
+        return finished
 
 
 class _Mailbox:
