@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from seqdg.cli import main
 from seqdg.report.study import render_answers
 from seqdg.report.study_figure import make_answers_figure
 from seqdg.results.archive.reading import open_run
+from seqdg.results.record import DIVERGED, DONE
 from seqdg.results.select import InnerTrials, score_candidate
 from seqdg.results.store import Store
 from seqdg.results.study.answers import answer_study
@@ -218,6 +220,35 @@ def test_the_plan_counts_trainings_and_records(whole):
     # search: 2 draws, 2 folds, 2 algorithms, 2 schedules; trials: 2 algorithms, 2 folds, 2 seeds, at most 3 trainings
     assert lines["digits/momentum"] == ["40", "0.00", "56", "56", "none"]
     assert lines["more/momentum"] == ["8", "0.00", "16", "16", "none"]
+
+
+def test_the_time_left_is_that_of_trainings_which_reached_their_end(whole, tmp_path):
+    _, out = whole
+    file = tmp_path / "study.toml"
+    file.write_text(TEXT.replace("trials = 2", "trials = 4"))
+    study = load_study(file)
+
+    def copy(part, change):
+        (tmp_path / "runs" / part).mkdir(parents=True)
+        store = Store.create(tmp_path / "runs" / part, "rotated-mnist")
+        store.add(map(change, read(out, part)))
+        store.close()
+
+    def diverge(record):  # at once, but for AGG
+        if record.algorithm.startswith("agg"):
+            return replace(record, seconds=10.0, status=DONE)
+        return replace(record, seconds=1.0, status=DIVERGED)
+
+    def prolong(record):  # two records of a training, plain and averaged, take 10 s; the one of another takes 40 s
+        return replace(record, seconds=40.0 if record.description["protocol"].get("schedule") == "cosine" else 10.0)
+
+    copy("more/momentum", diverge)
+    copy("digits/momentum/search", prolong)
+    lines = describe_plan(study, study.parts, tmp_path / "runs", None).splitlines()
+    left = {line.split()[0]: " ".join(line.split()[5:]) for line in lines}
+    assert left["more/momentum"] == "about 80 s", "2 seeds of 2 algorithms with 2 folds, 10 s each"
+    assert left["digits/momentum"] == "about 20 min", "4 seeds, of at most 3 trainings, 25 s each; the search is done"
+    assert left["digits/fixed"] == "unknown"
 
 
 @pytest.mark.parametrize(

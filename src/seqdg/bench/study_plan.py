@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from seqdg.bench.study_trials import make_benchmark
+from seqdg.results.record import DONE, Record
 from seqdg.results.status import format_duration
 from seqdg.results.study.answers import count_wanted
 from seqdg.results.study.file import Part, Study
@@ -22,17 +24,16 @@ def describe_plan(study: Study, parts: Sequence[Part], out: Path | None, data: P
     rows, sums = [head], [0, 0.0, 0, 0]
     for part in parts:
         benchmark = make_benchmark(part, data or Path())
-        folds = len(part.held_out or benchmark.held_out or benchmark.data.get("domains") or _count_domains(part))
+        folds = len(part.held_out or benchmark.held_out or benchmark.data.get("domains") or _list_domains(part))
         wanted = count_wanted(part, folds)
         found = {f: collect_records(find_runs(study, part, f, out), "accuracy") for f in part.folders}
         trainings, records = (sum(counts[i] for counts in wanted.values()) for i in (0, 1))
         steps = trainings * (part.steps or benchmark.protocol.steps) / 1e6
         done = sum(len(some) for some in found.values())
-        seconds = [r.seconds for some in found.values() for r in some.values()]
-        share = max(0.0, 1 - done / records)
-        left = format_duration(share * trainings * sum(seconds) / len(seconds)) if seconds and share else ""
-        left = "none" if not share else left or "unknown"
-        rows.append((part.name, str(trainings), f"{steps:.2f}", str(done), str(records), left))
+        missing = {f: max(0.0, 1 - len(found[f]) / wanted[f][1]) for f in part.folders}  # the share of its records
+        left = sum(wanted[f][0] * missing[f] for f in part.folders)  # trainings
+        time = _estimate_time(left, part, [r for some in found.values() for r in some.values()])
+        rows.append((part.name, str(trainings), f"{steps:.2f}", str(done), str(records), time))
         sums = [sums[0] + trainings, sums[1] + steps, sums[2] + done, sums[3] + records]
     rows.append(("all", str(sums[0]), f"{sums[1]:.2f}", str(sums[2]), str(sums[3]), ""))
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
@@ -40,16 +41,23 @@ def describe_plan(study: Study, parts: Sequence[Part], out: Path | None, data: P
         "  ".join(x.ljust(w) if i in (0, 5) else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True)))
         for row in rows
     ]
-    return "\n".join(
-        [
-            study.title,
-            *(line.rstrip() for line in lines),
-            SHARED,
-        ]
-    )
+    return "\n".join([study.title, *(line.rstrip() for line in lines), SHARED])
 
 
-def _count_domains(part: Part) -> Sequence[Any]:
+def _estimate_time(left: float, part: Part, records: Sequence[Record]) -> str:
+    """Say how long the trainings that are left take, by the mean of those that are done.
+
+    A training that diverged ended early. One that gives plain and averaged weights has a record of each, with the
+    same seconds: the plain one counts, where there are plain ones.
+    """
+    if not left:
+        return "none"
+    done = [r for r in records if r.status == DONE]
+    plain = [r for r in done if r.algorithm.rpartition("+")[2] not in part.averages]
+    return format_duration(left * fmean(r.seconds for r in plain or done)) if done else "unknown"
+
+
+def _list_domains(part: Part) -> Sequence[Any]:
     """List the domains of a data set whose benchmark does not name them: from the names of its counts, or its rows."""
     benchmark = make_benchmark(part, Path())
     counts = benchmark.data.get("counts")
