@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.func import grad, grad_and_value, vmap
-from torch.nn.functional import batch_norm
+from torch.nn.functional import batch_norm, conv2d
 
 from seqdg.base import tree
 from seqdg.kernels import convolution
@@ -54,6 +57,37 @@ def alike(kernels, function):
         kernels(on)
         found.append(function())
     close(*found)
+
+
+@pytest.mark.parametrize("geometry", [((1, 1), (0, 0), (1, 1), 1), ((2, 1), (3, 1), (1, 2), 2)])
+@pytest.mark.parametrize("size", [(7, 9), (8, 8)])
+def test_outputs_are_counted_before_there_are_any(geometry, size):
+    x, weight = torch.zeros(3, 4, *size), torch.zeros(6, 4 // geometry[3], 3, 2)
+    assert convolution._count_outputs(x, weight, geometry) == conv2d(x, weight, None, *geometry).numel()
+
+
+@pytest.mark.parametrize("nests", [False, True])
+def test_where_outputs_are_too_many_to_be_numbered_no_kernel_runs(nests, monkeypatch):
+    x, weight = torch.zeros(64, 3, 1024, 1024, device="meta"), torch.zeros(32, 3, 1, 1, device="meta")  # 2^31 outputs
+    norm = convolution.FrozenBatchNorm(*torch.zeros(4, 32, device="meta"), 1e-5)
+    layer = convolution.PreparedLayer(
+        convolution.ConvLayer(weight, None, norm), SimpleNamespace(wait_for=id), weight, norm.mean, None, nests
+    )
+    launches = []
+
+    def note(*words):
+        launches.append(words[-1] if nests else True)
+        return [x]
+
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(convolution, "has_triton", lambda: True)
+    monkeypatch.setattr(convolution, "_choose_dtype", lambda x: x.dtype)
+    monkeypatch.setattr(convolution.nested, "convolve_and_activate", note)
+    stand_in = SimpleNamespace(ConvAct=SimpleNamespace(apply=note))
+    monkeypatch.setitem(sys.modules, "seqdg.kernels.differentiable", stand_in)
+    for images in (63, 64):
+        convolution.convolve_and_activate(x[:images], layer, None, "relu", ((1, 1), (0, 0), (1, 1), 1))
+    assert launches == ([True, False] if nests else [True])
 
 
 @pytest.mark.parametrize("act", convolution.ACTIVATIONS)

@@ -7,6 +7,7 @@ Everywhere else (a CPU, a stack of trials, no Triton) they compute the same form
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -148,7 +149,8 @@ def convolve_and_activate(
     if prepared.nests and prepared.used is not None and prepared.shift is not None:
         x = x.to(prepared.used.dtype)
         rest = rest if rest is None else rest.to(x.dtype)
-        launches = x.is_cuda and x.dtype in _DTYPES and x.numel() < 2**31 and has_triton()
+        entries = max(x.numel(), _count_outputs(x, weight, geometry))
+        launches = x.is_cuda and x.dtype in _DTYPES and entries < 2**31 and has_triton()
         how = (ACTIVATIONS.index(act), geometry, launches)
         return nested.convolve_and_activate(x, prepared.used, prepared.shift, rest, *how)
     out = _convolve_by_kernels(x, prepared, rest, act, geometry)
@@ -183,9 +185,19 @@ def _convolve_by_kernels(
         return None
     from seqdg.kernels.differentiable import ConvAct
 
+    if _count_outputs(x, weight, geometry) >= 2**31:
+        return None
     how = (ACTIVATIONS.index(act), geometry, prepared.side, window)
     out: Tensor = ConvAct.apply(x, weight, *norm, prepared.used, prepared.shift, rest, *how)[0]
     return out
+
+
+def _count_outputs(x: Tensor, weight: Tensor, geometry: Geometry) -> int:
+    """Count the entries of what a convolution gives: the kernels number places in 32 bits."""
+    sides = zip(x.shape[2:], weight.shape[2:], *geometry[:3], strict=True)
+    lengths = [(n + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for n, k, stride, padding, dilation in sides]
+    count: int = x.shape[0] * weight.shape[0] * math.prod(lengths)
+    return count
 
 
 def normalize_and_activate(
