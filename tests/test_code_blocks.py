@@ -16,7 +16,7 @@ import typer.main
 
 import seqdg as package
 from command import seqdg
-from pages import COMMANDS, EXAMPLES, GUIDES, PAGES, PYTHON, ROOT, WALKTHROUGHS, Block, list_blocks
+from pages import BLOCK, COMMANDS, EXAMPLES, GUIDES, PAGES, PYTHON, ROOT, WALKTHROUGHS, Block, list_blocks
 from seqdg.cli import app, complete_words
 
 NEEDS = {
@@ -68,6 +68,17 @@ def test_every_command_and_option_exists(page: Path) -> None:
     for words in (w for b in list_blocks(page) if b.language == "sh" for w in list_commands(b.text)):
         command = commands[words[0]]
         command.make_parser(command.context_class(command)).parse_args(complete_words(words[1:]))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_that_a_sentence_names_exists(page: Path) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    sentences = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for text in re.findall(r"(?<!`)`(seqdg [a-z][^`]*)`(?!`)", sentences):
+        words = shlex.split(text)[1:]
+        parser = commands[words[0]].make_parser(commands[words[0]].context_class(commands[words[0]]))
+        values = ["VALUE"] if words[-1].startswith("--") else []  # of an option that is only named
+        parser.parse_args([*complete_words(words[1:]), *values])
 
 
 def shorten(words: list[str]) -> list[str]:

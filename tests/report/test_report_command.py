@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
+from pathlib import Path
 
 import pytest
+import typer.main
 
 from command import seqdg
+from seqdg.cli import app
+from seqdg.report.analyses import propose_analysis
+from seqdg.report.contents import RunContents
+from seqdg.report.results import Results
 from seqdg.results.store import Store
 
 
@@ -28,6 +35,49 @@ def test_the_report_is_written_beside_the_results_and_its_path_is_printed(direct
     store = Store.open(directory)
     assert store.records()[0].description["data"] in html
     store.close()
+
+
+def test_the_command_that_the_report_prints_makes_an_analysis_that_the_next_report_shows(directory, tmp_path):
+    copy = tmp_path / "my runs"
+    shutil.copytree(directory, copy)
+    said = dict(Results.open(copy).page().answers)["What did it learn?"]
+    words = shlex.split(said.split("`")[1])
+    assert words == ["seqdg", "analyze", "invariance", "rotated-mnist", "--out", str(copy)]
+    short = ("--algorithms", "agg", "--steps", "5", "--trials", "1", "--device", "cpu")
+    done = seqdg(*words[1:], *short)
+    assert done.returncode == 0, done.stderr
+    sections = Results.open(copy).page().sections
+    assert "invariance" in [section.name for section in sections]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("seqdg bench", ["vlcs"]),
+        ("seqdg bench vlcs --data 'my data' --trials 2", ["vlcs", "--data", "my data"]),
+        ("seqdg bench --data=here --settings-from best.toml my/vlcs.toml", ["my/vlcs.toml", "--data", "here"]),
+    ],
+)
+def test_the_analysis_that_a_report_proposes_is_of_the_same_benchmark_and_data(command, words):
+    about = {"command": command, "algorithms": [], "held_out": [], "seeds": []}
+    run = RunContents("vlcs", [], commands=[about], directory=Path("runs/a b"))
+    proposed = propose_analysis(run)
+    assert shlex.split(proposed) == ["seqdg", "analyze", "invariance", *words, "--out", "runs/a b"]
+    analyze = typer.main.get_command(app).commands["analyze"]
+    analyze.make_parser(analyze.context_class(analyze)).parse_args(shlex.split(proposed)[2:])
+
+
+@pytest.mark.parametrize("command", ["seqdg bench 'vlcs", "seqdg import-domainbed sweep --out run", ""])
+def test_no_analysis_is_proposed_where_it_could_not_run(command):
+    about = {"command": command, "algorithms": [], "held_out": [], "seeds": []}
+    assert propose_analysis(RunContents("vlcs", [], commands=[about], directory=Path("run"))) == ""
+
+
+def test_no_analysis_is_proposed_for_a_packed_run_which_could_not_keep_it(directory, tmp_path):
+    pytest.importorskip("pyarrow", reason="Packed runs need pyarrow.")
+    assert seqdg("pack", directory, "--out", tmp_path / "packed").returncode == 0
+    answers = dict(Results.open(tmp_path / "packed").page().answers)
+    assert answers["What did it learn?"] == "No analysis has been run."
 
 
 def test_figures_are_written_as_files_where_asked_for(directory, tmp_path):

@@ -12,11 +12,15 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError
+from seqdg.report.contents import RunContents
 from seqdg.report.section import Section, Table
 from seqdg.report.theme import Looks, make_styles
 from seqdg.results.run import Analysis
@@ -100,13 +104,31 @@ def show_analysis(name: str, payload: Payload, looks: Looks | None = None) -> Se
     )
 
 
-def summarize_learning(sections: Sequence[Section]) -> str:
-    """Say in a few sentences what the analyses show of what was learned."""
+def summarize_learning(sections: Sequence[Section], run: RunContents) -> str:
+    """Say in a few sentences what the analyses of a run show of what was learned, or how to analyze it."""
     ranked = sorted((kind.headline, kind.name) for kind in _kinds.values() if kind.headline)
     sentences = [s.findings[which] for (_, which), name in ranked for s in sections if s.name == name and s.findings]
     if not sentences:
-        return "No analysis has been run. `seqdg analyze invariance`, `tsne` and others look into it, and show here."
+        command = propose_analysis(run)
+        hint = f" `{command}` makes one, for the next report; there are others in place of invariance, such as tsne."
+        return "No analysis has been run." + (hint if command else "")
     return " ".join([*sentences[:3], "Of how many seeds that is stands below, with each."])
+
+
+def propose_analysis(run: RunContents) -> str:
+    """Return the command of an analysis on the benchmark and data of a run, kept in its directory; "" where the run is
+    packed, or where no `seqdg bench` made it."""
+    made_by = str(run.commands[-1]["command"]) if run.commands else ""
+    if run.directory is None or not made_by.startswith("seqdg bench"):
+        return ""
+    try:
+        words = [part for word in shlex.split(made_by) for part in word.split("=", 1)]  # --data=DIR is --data DIR
+    except ValueError:  # a command that somebody wrote by hand, with a quote that does not end
+        return ""
+    files = [word for word in words if word.endswith(".toml") and Path(word).stem == run.benchmark]
+    data = [option for option in pairwise(words) if option[0] == "--data"]
+    found = [*(files or [run.benchmark])[:1], *(data[-1] if data else ())]
+    return shlex.join(["seqdg", "analyze", "invariance", *found, "--out", str(run.directory)])
 
 
 def _list_settings(payload: Payload) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from seqdg.base.words import list_numbers, list_some
@@ -21,6 +22,7 @@ class RunContents:
     records: Sequence[Record]
     analyses: Sequence[Analysis] = ()
     commands: Sequence[Mapping[str, Any]] = ()  # that made the run, each with command, algorithms, held_out and seeds
+    directory: Path | None = None  # of the run, where it can be added to: a packed one cannot
 
     @property
     def single(self) -> list[Record]:
@@ -28,7 +30,7 @@ class RunContents:
         return [r for r in self.records if r.is_tabled]
 
 
-def read_contents(source: RecordSource) -> RunContents:
+def read_contents(source: RecordSource, directory: Path | None = None) -> RunContents:
     """Read a run. Algorithms and domains come in the order in which the commands named them."""
     commands = read_commands(source)
     names = list(dict.fromkeys(name for c in commands for name in c["algorithms"]))
@@ -39,7 +41,7 @@ def read_contents(source: RecordSource) -> RunContents:
         source.records(),
         key=lambda r: (place.get(r.algorithm, len(place)), domain_place.get(r.held_out[0], len(domain_place)), r.seed),
     )
-    return RunContents(source.benchmark, records, source.analyses(), commands)
+    return RunContents(source.benchmark, records, source.analyses(), commands, directory)
 
 
 def list_wanted(run: RunContents) -> list[tuple[str, str, int]]:

@@ -62,7 +62,7 @@ def build_page(
     looks = make_styles([*names, *list_analyzed_algorithms(run.analyses)])
     warnings = [*lacking, *(f"Diverged: {text}." for text in describe_diverged(run))]
     looked_into = show_analyses(run.analyses, looks)
-    learned = ("What did it learn?", summarize_learning(looked_into))
+    learned = ("What did it learn?", summarize_learning(looked_into, run))
     first = select, criterion, baseline or choose_baseline(names)
     parts = _show_choices(selections, select, criterion, [first[2]], looks, learned)
     if every_choice:

@@ -22,6 +22,7 @@ from seqdg.results.record import FAILED, Evaluation, Record
 from seqdg.results.run import RecordSource, find_usual_criterion
 from seqdg.results.select import average_finite, select_outcomes
 from seqdg.results.statistics import compare_pairs
+from seqdg.results.store import FILE as STORE
 from seqdg.results.store import pause_garbage_collection
 
 
@@ -178,7 +179,8 @@ class Results:
         """Return the contents of the report: its sections, tables and figures; with those of every other choice."""
         from seqdg.report.page import build_page
 
-        return build_page(read_contents(self._source), select, self._choose(criterion), baseline, every_choice)
+        contents = read_contents(self._source, self.path if (self.path / STORE).is_file() else None)
+        return build_page(contents, select, self._choose(criterion), baseline, every_choice)
 
     def describe_progress(self) -> str:
         """`12 done, 1 failed`"""
