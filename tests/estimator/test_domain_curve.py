@@ -8,7 +8,9 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.dummy import DummyClassifier
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
 
 import seqdg
 from command import seqdg as command
@@ -119,6 +121,18 @@ def test_an_estimator_of_the_users_own_is_traced(hospitals):
     assert curve.name == "DummyClassifier"
     for m in curve.measured:
         assert m.value == pytest.approx((y[domains == m.held_out] == "ill").mean())
+
+
+@pytest.mark.parametrize("candidate", [DummyClassifier(strategy="prior"), make_pipeline(GaussianNB()), "logistic"])
+def test_what_compare_takes_as_a_candidate_needs_no_estimator_around_it(hospitals, candidate):
+    curve = seqdg.learning_curve(candidate, *hospitals)
+    assert curve.measured == seqdg.learning_curve(seqdg.DomainClassifier(candidate), *hospitals).measured
+
+
+def test_a_candidate_that_predicts_numbers_is_judged_by_their_error(hospitals):
+    x, _, domains = hospitals
+    curve = seqdg.learning_curve(DummyRegressor(), x, np.linspace(0, 1, len(x)), domains)
+    assert (curve.name, curve.criterion) == ("DummyRegressor", "rmse")
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def compare(
     """
     budget = None if minutes is None else Budget(minutes)
     domains = join_domains(domains, groups)
-    template: DomainEstimator = clone(estimator) if estimator is not None else _choose_estimator(y)
+    template: DomainEstimator = clone(estimator) if estimator is not None else choose_estimator(y)
     if members is not None:
         template.set_params(members=members)
     criterion = template.criterion if criterion is None else criterion
@@ -174,7 +174,7 @@ def compare(
     return _refit_winner(comparison, learners, template, x, labels, domains, sample_weight) if refit else comparison
 
 
-def _choose_estimator(y: Any) -> DomainEstimator:
+def choose_estimator(y: Any) -> DomainEstimator:
     """Choose a regressor for numbers with fractions, and a classifier for all else."""
     values = np.asarray(y)
     fractions = values.dtype.kind == "f" and bool((values[np.isfinite(values)] % 1 != 0).any())

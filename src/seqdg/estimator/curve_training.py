@@ -28,7 +28,9 @@ from seqdg.core.names import shorten, split_chain
 from seqdg.core.registry import is_registered
 from seqdg.core.settings import adapt_to_path, describe_settings
 from seqdg.estimator.auto import adapt_recipe
+from seqdg.estimator.choose import choose_estimator
 from seqdg.estimator.domain_curve import LearningCurve, Measured, Subset
+from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import make_user_data, read_input
@@ -56,15 +58,17 @@ def learning_curve(
 ) -> LearningCurve:
     """Train on k = 1, 2, ..., N - 1 of the N domains, and see how each model does on the domains it was not trained on.
 
-    model: a `DomainClassifier` or `DomainRegressor`, which says the algorithm, its training and the criterion. What can
-        be fitted can be traced: names, what `seqdg.build` gives, an `Algorithm` of yours, estimators of scikit-learn.
+    model: a `DomainClassifier` or `DomainRegressor`, which says the algorithm, its training and the criterion. Or the
+        algorithm alone, as `compare` takes a candidate: a name, what `seqdg.build` gives, an `Algorithm` of yours, an
+        estimator of scikit-learn. It is trained as usual, as a `DomainRegressor` where y holds numbers with fractions.
     seeds: trainings of each choice of domains.   subsets: choices of k domains, at most; drawn by the model's
         random_state so that each domain is in about as many. Of more than nine domains only eight numbers k are tried.
     workers: processes to train in; 0 is this one.   say: hears beforehand how many trainings there are and how long
         they take.   show: hears how far they are.
     sample_weight: (row,) how much each row counts, in training and in every score.
     """
-    template = clone(model)
+    is_whole = isinstance(model, DomainEstimator)
+    template = clone(model) if is_whole else choose_estimator(y).set_params(algorithm=model)
     recipe = template.make_recipe()
     if recipe.stop is not None:
         raise UsageError("The step is chosen by source validation in every training: leave stop out.")
