@@ -141,7 +141,7 @@ class _Driver:
         self.away = self.ray.put(replace(session, keep=replace(session.keep, files=None)))
         # max_calls=0: a worker lives on after a group, with torch imported and the data on its GPU.
         self.work = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, max_calls=0)(_train_remotely)
-        self.under_way: dict[Any, tuple[Group, int]] = {}
+        self.under_way: dict[Any, tuple[Group, int]] = {}  # by what Ray calls the result: a group, which attempt
         self.groups: dict[str, Group] = {}
         self.mail: deque[tuple[str, int | bytes]] = deque()  # taken from the mailbox, and not read yet
 
@@ -151,10 +151,8 @@ class _Driver:
         left = files.read(name) if files is not None else None
         checkpoint = {} if left is None else {name: left}
         self.groups[group.key] = group
-        self.under_way[self.work.remote(group, self.away, self.data.hex(), self.data, self.mailbox, checkpoint)] = (
-            group,
-            attempt,
-        )
+        ref = self.work.remote(group, self.away, self.data.hex(), self.data, self.mailbox, checkpoint)
+        self.under_way[ref] = group, attempt
 
     def collect(self) -> list[tuple[Group, int, list[Record] | None, str]]:
         """Collect groups that end in the next moment, with their records or with what killed their worker."""
@@ -174,14 +172,15 @@ class _Driver:
             return None, str(error).strip()
 
     def open_mail(self) -> None:
+        """Write the files that workers have sent, and tell of their steps."""
         self.mail.extend(self.ray.get(self.mailbox.take.remote()))
         while self.mail:
             name, content = self.mail[0]
+            if isinstance(content, bytes) and self.session.keep.files is not None:
+                self.session.keep.files.write(name, content)
+            self.mail.popleft()  # not before: a file that Ctrl-C keeps from being written is written by `stop`
             if isinstance(content, int):
                 self.tell(self.groups[name], content)
-            elif self.session.keep.files is not None:
-                self.session.keep.files.write(name, content)
-            self.mail.popleft()  # now: where Ctrl-C comes before, it is read again
 
     def stop(self) -> list[tuple[Group, list[Record]]]:
         """Interrupt busy workers, which have a moment to send a checkpoint, and leave Ray. Return the groups that have
