@@ -92,7 +92,7 @@ def test_where_outputs_are_too_many_to_be_numbered_no_kernel_runs(nests, monkeyp
 
 @pytest.mark.parametrize("act", convolution.ACTIVATIONS)
 @pytest.mark.parametrize("added", [False, True])
-@pytest.mark.parametrize(("inputs", "outputs"), [(3, 24), (24, 40), (8, 144)])
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 24), (3, 24), (24, 40), (8, 144)])
 def test_a_folded_convolution(kernels, inputs, outputs, added, act):
     weight, x, probe = draws(outputs, inputs, 3, 3), draws(4, inputs, 5, 5), 3 * draws(4, outputs, 5, 5)
     gain, offset, mean, var = 1 + draws(outputs) / 4, draws(outputs), draws(outputs), draws(outputs) ** 2 + 0.1
@@ -126,7 +126,7 @@ def test_a_number_that_is_none_passes_an_activation(kernels, act):
     assert bool(y[:, :3].isfinite().all())
 
 
-@pytest.mark.parametrize(("stride", "padding", "groups"), [(1, 1, 1), (2, 0, 2), (1, 1, 8)])
+@pytest.mark.parametrize(("stride", "padding", "groups"), [(1, 1, 1), (2, 0, 2), (1, 1, 8), (3, 1, 8)])
 def test_a_convolution_alone(kernels, stride, padding, groups):
     weight, x = draws(8, 8 // groups, 3, 3), draws(4, 8, 7, 7)
     shape = ((stride, stride), (padding, padding), (1, 1), groups)

@@ -11,7 +11,6 @@ from seqdg.kernels.convolution import (
     ACTIVATIONS,
     ConvLayer,
     FrozenBatchNorm,
-    Geometry,
     PreparedLayer,
     add_and_activate,
     can_nest,
@@ -24,6 +23,7 @@ from seqdg.kernels.convolution import (
     pool_largest,
     prepare_layers,
 )
+from seqdg.kernels.geometry import Geometry, pad_same
 
 __all__ = [
     "ACTIVATIONS",
@@ -39,6 +39,7 @@ __all__ = [
     "convolve_and_activate",
     "nest",
     "normalize_and_activate",
+    "pad_same",
     "pool_largest",
     "prepare_layers",
 ]

@@ -22,9 +22,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import conv2d, max_pool2d, relu, relu6
 
 from seqdg.kernels import nested
+from seqdg.kernels.geometry import Depthwise, Geometry, find_depthwise, has_depthwise_shape, lay_out_by_place, pad_same
 from seqdg.kernels.window import Window, make_window
 
-Geometry = tuple[Any, Any, Any, int]  # stride, padding, dilation, groups
 ACTIVATIONS = ("none", "relu", "relu6")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _nesting = ContextVar("_nesting", default=False)
@@ -98,10 +98,13 @@ def _prepare(layer: ConvLayer, side: Any) -> PreparedLayer:
     if layer.norm is not None:
         (used, shift), event = side.run(lambda: Fold.apply(layer.weight, *layer.norm, dtype))
         return PreparedLayer(layer, side, used, shift, event)
-    if layer.weight.dtype == dtype:
-        return PreparedLayer(layer, side)
     weight = layer.weight.detach()
-    used, event = side.run(lambda: weight.contiguous(memory_format=torch.channels_last).to(dtype))
+    if has_depthwise_shape(weight):
+        used, event = side.run(lambda: lay_out_by_place(weight).to(dtype))
+    elif weight.dtype == dtype:
+        return PreparedLayer(layer, side)
+    else:
+        used, event = side.run(lambda: weight.contiguous(memory_format=torch.channels_last).to(dtype))
     return PreparedLayer(layer, side, used, None, event)
 
 
@@ -127,6 +130,7 @@ def _fold_to_nest(layer: ConvLayer, scale: Tensor | None = None, shift: Tensor |
 def convolve(x: Tensor, prepared: PreparedLayer, geometry: Geometry) -> Tensor:
     layer = prepared.layer
     if prepared.nests and prepared.used is not None:
+        x, geometry = pad_same(x, layer.weight, geometry)
         y = nested.convolve(x.to(prepared.used.dtype), prepared.used, geometry)
         return y if layer.bias is None else y + layer.bias.to(y.dtype).reshape(-1, 1, 1)
     if prepared.side is not None:
@@ -135,8 +139,10 @@ def convolve(x: Tensor, prepared: PreparedLayer, geometry: Geometry) -> Tensor:
         if _can_run_on(x) and x.dtype == (layer.weight if prepared.used is None else prepared.used).dtype:
             from seqdg.kernels.differentiable import Conv
 
-            out: Tensor = Conv.apply(x, layer.weight, prepared.used, geometry, prepared.side)
+            x, place = _place(x, layer.weight, geometry)
+            out: Tensor = Conv.apply(x, layer.weight, prepared.used, place, prepared.side)
             return out
+    x, geometry = pad_same(x, layer.weight, geometry)
     return conv2d(x, layer.weight, layer.bias, *geometry)
 
 
@@ -147,7 +153,7 @@ def convolve_and_activate(
     weight, bias, norm = prepared.layer
     assert norm is not None
     if prepared.nests and prepared.used is not None and prepared.shift is not None:
-        x = x.to(prepared.used.dtype)
+        x, geometry = pad_same(x.to(prepared.used.dtype), weight, geometry)
         rest = rest if rest is None else rest.to(x.dtype)
         entries = max(x.numel(), _count_outputs(x, weight, geometry))
         launches = x.is_cuda and x.dtype in _DTYPES and entries < 2**31 and has_triton()
@@ -160,6 +166,7 @@ def convolve_and_activate(
     shift = norm.offset - norm.mean * scale
     if bias is not None:
         shift = shift + bias * scale
+    x, geometry = pad_same(x, weight, geometry)
     y = conv2d(x, weight * scale.reshape(-1, 1, 1, 1), None, *geometry)
     y = y + shift.to(y.dtype).reshape(-1, 1, 1)  # autocast under vmap would leave a bias in single precision
     return add_and_activate(y, rest, act)
@@ -185,11 +192,18 @@ def _convolve_by_kernels(
         return None
     from seqdg.kernels.differentiable import ConvAct
 
-    if _count_outputs(x, weight, geometry) >= 2**31:
+    x, place = _place(x, weight, geometry) if window is None else pad_same(x, weight, geometry)
+    if not isinstance(place, Depthwise) and _count_outputs(x, weight, place) >= 2**31:
         return None
-    how = (ACTIVATIONS.index(act), geometry, prepared.side, window)
+    how = (ACTIVATIONS.index(act), place, prepared.side, window)
     out: Tensor = ConvAct.apply(x, weight, *norm, prepared.used, prepared.shift, rest, *how)[0]
     return out
+
+
+def _place(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Geometry | Depthwise]:
+    """Return the input and the geometry for a depthwise kernel, or else for torch, which pads by a copy."""
+    shape = find_depthwise(x, weight, geometry)
+    return (x, shape) if shape is not None else pad_same(x, weight, geometry)
 
 
 def _count_outputs(x: Tensor, weight: Tensor, geometry: Geometry) -> int:

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from seqdg.kernels import launch
+from seqdg.kernels import launch, launch_depthwise
+from seqdg.kernels.geometry import Depthwise
 from seqdg.kernels.side_stream import SideStream
 from seqdg.kernels.window import Window
 
-Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]  # stride, padding, dilation, groups
+Plain = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]  # stride, padding, dilation, groups
+Geometry = Plain | Depthwise  # torch convolves the first, a kernel the second
 
 
 def _to_channels_last(x: Tensor) -> Tensor:
@@ -34,20 +36,33 @@ def _lay_out_like(x: Tensor, like: Tensor) -> Tensor:
 
 
 def _convolve(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    if isinstance(geometry, Depthwise):
+        return launch_depthwise.convolve(_to_channels_last(x), weight, geometry)
     stride, padding, dilation, groups = geometry
     y: Tensor = torch.ops.aten.convolution(x, weight, None, stride, padding, dilation, False, (0, 0), groups)
     return y
 
 
-def _convolve_back(
-    g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, wanted: tuple[bool, bool]
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of a convolution's input and of its weights, as far as they are wanted."""
+def _differentiate_input(g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """Return the gradient of a convolution's input."""
+    if isinstance(geometry, Depthwise):
+        return launch_depthwise.differentiate_input(g, weight, (x.shape[2], x.shape[3]), geometry)
+    return _convolve_back(g, x, weight, geometry, (True, False, False))[0]
+
+
+def _differentiate_weights(g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """Return the gradient of a convolution's weights."""
+    if isinstance(geometry, Depthwise):
+        return launch_depthwise.differentiate_weights(g, _to_channels_last(x), geometry)
+    return _convolve_back(g, x, weight, geometry, (False, True, False))[1]
+
+
+def _convolve_back(g: Tensor, x: Tensor, weight: Tensor, geometry: Plain, wanted: tuple[bool, ...]) -> list[Tensor]:
     stride, padding, dilation, groups = geometry
-    d_x, d_weight, _ = torch.ops.aten.convolution_backward(
-        g, x, weight, None, stride, padding, dilation, False, (0, 0), groups, (*wanted, False)
+    gradients: list[Tensor] = torch.ops.aten.convolution_backward(
+        g, x, weight, None, stride, padding, dilation, False, (0, 0), groups, wanted
     )
-    return d_x, d_weight
+    return gradients
 
 
 def _convolve_back_beside(
@@ -59,10 +74,8 @@ def _convolve_back_beside(
     What is not wanted is None.
     """
     of_x, of_weight = wanted
-    d_weights = (
-        side.queue(lambda: finish(_convolve_back(g, x, weight, geometry, (False, True))[1])) if of_weight else None
-    )
-    return _convolve_back(g, x, weight, geometry, (True, False))[0] if of_x else None, d_weights
+    d_weights = side.queue(lambda: finish(_differentiate_weights(g, x, weight, geometry))) if of_weight else None
+    return _differentiate_input(g, x, weight, geometry) if of_x else None, d_weights
 
 
 class Enter(Function):
@@ -148,7 +161,7 @@ class ConvBack(Function):
         """Keep nothing: a gradient is not differentiated again."""
 
 
-def _measure_output(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[int, int]:
+def _measure_output(x: Tensor, weight: Tensor, geometry: Plain) -> tuple[int, int]:
     """Return height and width of what a convolution gives."""
     sides = zip(x.shape[2:], weight.shape[2:], *geometry[:3], strict=True)
     height, width = (
@@ -163,7 +176,7 @@ class ConvAct(Function):
     With a window, the largest of that in every window, and where it is. It is pooled before the shift is added: neither
     the shift nor the activation changes the order of two numbers, so the outputs are the same, and of all that follows
     the convolution only the pooling passes over whole images. (Numbers that the shift rounds to equal ones are still in
-    order: the gradient goes to the larger, not to the first.) `rest` is None.
+    order: the gradient goes to the larger, not to the first.) `rest` is None, and the convolution not depthwise.
     """
 
     @staticmethod
@@ -171,9 +184,12 @@ class ConvAct(Function):
         x: Tensor, weight: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float, folded: Tensor,
         shift: Tensor, rest: Tensor | None, act: int, geometry: Geometry, side: SideStream, window: Window | None,
     ) -> Any:  # fmt: skip
+        rest = None if rest is None else _to_channels_last(rest)
+        if isinstance(geometry, Depthwise):
+            return (launch_depthwise.convolve(_to_channels_last(x), folded, geometry, shift, rest, act),)
         y = _to_channels_last(_convolve(x, folded, geometry))
         y, *places = (y,) if window is None else launch.pool(y, window)
-        return launch.shift_act(y, shift, None if rest is None else _to_channels_last(rest), act), *places
+        return launch.shift_act(y, shift, rest, act), *places
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -204,7 +220,7 @@ class ConvActBack(Function):
         g, weight = _to_channels_last(g), _to_channels_last(weight)
         masked, pieces = launch.shift_act_back(g, kept[-1] if act != launch.NONE else g, act)
         d_y = masked
-        if window is not None:
+        if window is not None and not isinstance(geometry, Depthwise):
             d_y = launch.pool_back(masked, kept[0], _measure_output(x, folded, geometry), window)
         d_x, d_weights = _convolve_back_beside(
             d_y, x, folded, geometry, wanted, side,

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from seqdg.kernels import triton_convolution as kernels
 from seqdg.kernels import triton_pooling as pooling
+from seqdg.kernels.geometry import has_depthwise_shape, make_laid_out_by_place
 from seqdg.kernels.window import Window
 
 NONE, RELU, RELU6 = range(3)
@@ -25,10 +26,17 @@ _counters: dict[tuple[torch.device, int | None], Tensor] = {}  # by device and s
 def fold(
     w: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Return the weights times gain / sqrt(var + eps) by output channel, in `dtype`, and the shift left to add."""
-    out, shift = torch.empty_like(w, dtype=dtype), torch.empty_like(gain)
-    length = w.numel() // w.shape[0]
-    kernels.fold[(w.shape[0],)](w, gain, offset, mean, var, out, shift, length, eps, _choose_line(length))
+    """Return the weights times gain / sqrt(var + eps) by output channel, in `dtype`, and the shift left to add.
+
+    Weights of a depthwise convolution are laid out as its kernels read them.
+    """
+    shift, length = torch.empty_like(gain), w.numel() // w.shape[0]
+    if has_depthwise_shape(w):
+        out, across, apart = make_laid_out_by_place(w, dtype), 1, w.shape[0]
+    else:
+        out, across, apart = torch.empty_like(w, dtype=dtype), length, 1
+    line = _choose_line(length)
+    kernels.fold[(w.shape[0],)](w, gain, offset, mean, var, out, shift, length, across, apart, eps, line)
     return out, shift
 
 

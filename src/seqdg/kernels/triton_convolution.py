@@ -76,15 +76,16 @@ def shift_act_back(g, out, m, sums, rows, channels, per, ACT: tl.constexpr, ROWS
 
 
 @triton.jit
-def fold(w, gain, offset, mean, var, out, shift, length, eps, LINE: tl.constexpr):
+def fold(w, gain, offset, mean, var, out, shift, length, across, apart, eps, LINE: tl.constexpr):
+    """Store the folded weights, those of one channel `apart`, and channels `across` from each other; and the shift."""
     o = tl.program_id(0)
     scale = tl.load(gain + o) / tl.sqrt(tl.load(var + o) + eps)
     tl.store(shift + o, tl.load(offset + o) - tl.load(mean + o) * scale)
     for step in range(0, length, LINE):
         at = step + tl.arange(0, LINE)
         inside = at < length
-        here = o.to(tl.int64) * length + at
-        tl.store(out + here, tl.load(w + here, inside) * scale, inside)
+        value = tl.load(w + o.to(tl.int64) * length + at, inside) * scale
+        tl.store(out + o.to(tl.int64) * across + at * apart, value, inside)
 
 
 @triton.jit(do_not_specialize=["count"])

@@ -13,9 +13,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.functional import conv2d, pad
+from torch.nn.functional import conv2d
 
 from seqdg.base.errors import UsageError
+from seqdg.kernels import pad_same
 from seqdg.nets.points import Point
 
 # kernel, stride of the first block, expansion, output channels, blocks
@@ -35,24 +36,8 @@ class SameConv2d(nn.Conv2d):
     """A convolution with TensorFlow's "SAME" padding: an odd pixel of padding goes below and to the right."""
 
     def forward(self, x: Tensor) -> Tensor:
-        x, padding = pad_same(x, self.weight, self.stride)
-        return conv2d(x, self.weight, self.bias, self.stride, padding, groups=self.groups)
-
-
-def pad_same(x: Tensor, weight: Tensor, stride: tuple[int, ...]) -> tuple[Tensor, tuple[int, int]]:
-    """Return the input and the padding of both sides; where one side needs more, pad the input instead."""
-    top, bottom = _split_padding(x.shape[-2], weight.shape[-2], stride[0])
-    left, right = _split_padding(x.shape[-1], weight.shape[-1], stride[1])
-    if top == bottom and left == right:
-        return x, (top, left)
-    return pad(x, (left, right, top, bottom)), (0, 0)
-
-
-def _split_padding(length: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Return the padding before and after, such that the output has ceil(length / stride) values."""
-    outputs = -(-length // stride)
-    total = max((outputs - 1) * stride + kernel - length, 0)
-    return total // 2, total - total // 2
+        x, geometry = pad_same(x, self.weight, (self.stride, "same", self.dilation, self.groups))
+        return conv2d(x, self.weight, self.bias, *geometry)
 
 
 class Block(nn.Module):

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from seqdg import kernels
 from seqdg.nets.batchnorm import PureBatchNorm
 from seqdg.nets.dropout import PureDropout
-from seqdg.nets.efficientnet_lite import SameConv2d, pad_same
+from seqdg.nets.efficientnet_lite import SameConv2d
 from seqdg.nets.points import Point
 
 _ADDITIONS = (operator.add, torch.add)
@@ -190,26 +190,16 @@ def _prepare(weights: list[tuple[Any, Any]]) -> list[kernels.PreparedLayer]:
 
 
 def _convolve(prepared: list[kernels.PreparedLayer], i: int, x: Tensor, geometry: kernels.Geometry) -> Tensor:
-    x, geometry = _pad(x, prepared[i].layer.weight, geometry)
     return kernels.convolve(x, prepared[i], geometry)
 
 
 def _convolve_and_activate(
     prepared: list[kernels.PreparedLayer], i: int, x: Tensor, geometry: kernels.Geometry, rest: Tensor | None, act: str
 ) -> Tensor:
-    x, geometry = _pad(x, prepared[i].layer.weight, geometry)
     return kernels.convolve_and_activate(x, prepared[i], rest, act, geometry)
 
 
 def _convolve_activate_and_pool(
     prepared: list[kernels.PreparedLayer], i: int, x: Tensor, geometry: kernels.Geometry, act: str, *window: Any
 ) -> Tensor:
-    x, geometry = _pad(x, prepared[i].layer.weight, geometry)
     return kernels.convolve_activate_and_pool(x, prepared[i], act, geometry, *window)
-
-
-def _pad(x: Tensor, weight: Tensor, geometry: kernels.Geometry) -> tuple[Tensor, kernels.Geometry]:
-    stride, padding, dilation, groups = geometry
-    if padding == "same":
-        x, padding = pad_same(x, weight, stride)
-    return x, (stride, padding, dilation, groups)

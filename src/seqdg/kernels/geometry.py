@@ -1,0 +1,81 @@
+"""How a convolution moves over images: TensorFlow's padding, and the depthwise convolutions that have kernels."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+Geometry = tuple[Any, Any, Any, int]  # stride, padding (or "same", TensorFlow's), dilation, groups
+SIZES, STRIDES = (3, 5, 7), (1, 2)  # of depthwise convolutions that have kernels
+MOST_COLUMNS = 500_000  # of all images together: a grid of programs has a limit
+
+
+class Depthwise(NamedTuple):
+    """A convolution of each channel by itself, with a square kernel, and the size of its output.
+
+    There is as much padding below and to the right as that size asks for.
+    """
+
+    size: int
+    stride: int
+    top: int
+    left: int
+    down: int
+    along: int
+
+
+def pad_same(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Geometry]:
+    """Return the input and a geometry with numbers for a padding; where one side needs more, pad the input instead."""
+    stride, padding, dilation, groups = geometry
+    if padding != "same":
+        return x, geometry
+    top, bottom = split_padding(x.shape[-2], weight.shape[-2], stride[0])
+    left, right = split_padding(x.shape[-1], weight.shape[-1], stride[1])
+    if top == bottom and left == right:
+        return x, (stride, (top, left), dilation, groups)
+    return pad(x, (left, right, top, bottom)), (stride, (0, 0), dilation, groups)
+
+
+def split_padding(length: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Return the padding before and after, such that the output has ceil(length / stride) values."""
+    outputs = -(-length // stride)
+    total = max((outputs - 1) * stride + kernel - length, 0)
+    return total // 2, total - total // 2
+
+
+def find_depthwise(x: Tensor, weight: Tensor, geometry: Geometry) -> Depthwise | None:
+    """Return the convolution as the depthwise kernels take it, or None where they do not."""
+    stride, padding, dilation, groups = geometry
+    if not (has_depthwise_shape(weight) and groups == x.shape[1] == weight.shape[0] and set(dilation) == {1}):
+        return None
+    size, step, lengths = weight.shape[-1], stride[0], x.shape[2:]
+    if set(stride) != {step} or step not in STRIDES:
+        return None
+    if padding == "same":
+        (top, _), (left, _) = (split_padding(n, size, step) for n in lengths)
+        down, along = (-(-n // step) for n in lengths)
+    else:
+        top, left = padding
+        down, along = ((n + 2 * p - size) // step + 1 for n, p in zip(lengths, padding, strict=True))
+    if min(down, along) < 1 or max(top, left) >= size:
+        return None
+    if len(x) * max(along, lengths[1]) > MOST_COLUMNS or len(x) * groups * down * along >= 2**31:
+        return None
+    return Depthwise(size, step, top, left, down, along)
+
+
+def has_depthwise_shape(weight: Tensor) -> bool:
+    return weight.shape[1] == 1 and weight.shape[2] == weight.shape[3] and weight.shape[2] in SIZES
+
+
+def lay_out_by_place(weight: Tensor) -> Tensor:
+    """Lay depthwise weights out in memory as (row, column, channel), the shape unchanged."""
+    return weight.permute(2, 3, 1, 0).contiguous().permute(3, 2, 0, 1)
+
+
+def make_laid_out_by_place(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    channels, _, height, width = weight.shape
+    return weight.new_empty((height, width, 1, channels), dtype=dtype).permute(3, 2, 0, 1)
