@@ -124,6 +124,28 @@ def test_an_algorithm_comes_from_a_file_outside_the_package(tmp_path):
         build(f"{file}:toy-fiel")
 
 
+def test_a_file_that_changes_while_python_runs_is_refused(tmp_path):
+    file = tmp_path / "plugin_edited.py"
+    file.write_text(PLUGIN.format(name="toy-edited"))
+    build(f"{file}:toy-edited")
+    file.write_text(PLUGIN.format(name="toy-edited").replace("past(w) +", "2 * past(w) +"))
+    with pytest.raises(UsageError, match=r"edited\.py has changed since this process imported it\. Start Python again"):
+        build(f"{file}:toy-edited")
+
+
+def test_a_sequential_form_that_is_not_there_is_explained(tmp_path):
+    file = tmp_path / "plugin_plain.py"
+    text = PLUGIN.format(name="toy-plain").replace("Chainable", "Algorithm").replace("def extend", "def other")
+    file.write_text(text)
+    for find in (build, find_learner):
+        with pytest.raises(
+            UsageError, match=r"toy-plain has no sequential form\. Subclass Chainable and write `extend`"
+        ):
+            find(f"{file}:s-toy-plain")
+        with pytest.raises(UsageError, match=r"vrex treats all domains alike, so its sequential form is vrex itself"):
+            find("s-vrex")
+
+
 def test_a_file_that_registers_nothing_is_told_how_to(tmp_path):
     file = tmp_path / "plugin_nameless.py"
     file.write_text(PLUGIN.format(name="nameless").replace('@register("nameless")', ""))

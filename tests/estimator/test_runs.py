@@ -70,8 +70,8 @@ def test_an_interrupted_comparison_goes_on_to_the_same_choice_and_bits(hospitals
     assert seconds[0] == seconds[1]
 
 
-@pytest.mark.parametrize("change", ["rows", "labels", "options", "names"])
-def test_other_data_or_options_start_anew_with_a_word(hospitals, tmp_path, change):
+@pytest.mark.parametrize("change", ["rows", "labels", "options", "names", "code"])
+def test_other_data_options_or_code_start_anew_with_a_word(hospitals, tmp_path, change, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         compared(hospitals, tmp_path, stop_after=1)
     x, y, domains = hospitals
@@ -80,10 +80,12 @@ def test_other_data_or_options_start_anew_with_a_word(hospitals, tmp_path, chang
     if change == "labels":
         y = y.copy()
         y[[0, 1]] = y[[1, 0]] if y[0] != y[1] else np.array(["healthy", "ill"])
+    if change == "code":
+        monkeypatch.setattr("seqdg.estimator.choose.read_code", lambda name, learner: f"class {learner}: ...")
     says = []
     with pytest.raises(KeyboardInterrupt):
         compared((x, y, domains), tmp_path, stop_after=1, says=says, **how)
-    assert says == [f"What was trained in {tmp_path} was of other data or options: starting anew."]
+    assert says == [f"What was trained in {tmp_path} was of other data, options or code: starting anew."]
 
 
 def test_two_comparisons_cannot_share_a_directory_at_once(hospitals, tmp_path):

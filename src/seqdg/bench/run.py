@@ -23,6 +23,7 @@ from seqdg.bench.executors.process import begins_early
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.executors.workers import Workers
 from seqdg.bench.learner import find_learner
+from seqdg.bench.own_code import check_code
 from seqdg.bench.plan import Plan, choose_compiled, plan_further
 from seqdg.bench.reuse import list_reused
 from seqdg.bench.tracked import TrackedStore
@@ -118,6 +119,7 @@ class _Runner:
         seeds = self.benchmark.list_seeds(request)
         first = request if request.reuse is None else replace(request, trials=1)
         planned = self.benchmark.plan(task, first, session.device, store.finished())
+        check_code(store, self.directory, planned.trials)
         for note in dict.fromkeys(note for t in planned.trials for note in find_learner(t.algorithm).caution(t)):
             self._say(f"note: {note}")
         if command:

@@ -33,6 +33,7 @@ NAME = re.compile(r"[\w.\-]+")
 _factories: dict[str, Callable[[], Algorithm]] = {}
 _wrappers: dict[str, type[Wrapper]] = {}
 _origins: dict[str, str] = {}
+_imported: dict[str, bytes] = {}  # the files of users' modules, as they were imported
 _loaded = False
 Kind = TypeVar("Kind", bound=type[Algorithm])
 Chain = TypeVar("Chain", bound=Chainable)
@@ -154,6 +155,9 @@ def refuse_name(part: str, origins: Mapping[str, str]) -> UsageError:
     place, _, short = part.rpartition(":")
     if short.endswith(".py"):
         return UsageError(f"Which algorithm of {short}? Give its name after a colon, as in {short}:NAME.")
+    base = short.removeprefix("s-")
+    if base != short and base in _factories and isinstance(kind := _factories[base], type):
+        return UsageError(f"There is no '{short}': {_explain_no_sequential(base, kind)}")
     if not place:
         return unknown("algorithm", short, origins)
     inside = f"{import_plugin(place).__name__}."
@@ -163,6 +167,12 @@ def refuse_name(part: str, origins: Mapping[str, str]) -> UsageError:
     near = find_similar(short, names)
     hint = f"Did you mean '{near}'? " if near is not None else ""
     return UsageError(f"{place} has no algorithm '{short}'. {hint}It has: {', '.join(names)}.")
+
+
+def _explain_no_sequential(name: str, kind: type) -> str:
+    if issubclass(kind, Chainable) and kind.symmetric:
+        return f"{name} treats all domains alike, so its sequential form is {name} itself."
+    return f"{name} has no sequential form. Subclass Chainable and write `extend` to give it one."
 
 
 def list_origins() -> dict[str, str]:
@@ -247,7 +257,12 @@ def import_plugin(place: str, what: str = "algorithms") -> ModuleType:
     tag = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
     name = f"seqdg_plugin_{path.stem}_{tag}"
     if name in sys.modules:
+        if _imported[name] != path.read_bytes():
+            raise UsageError(
+                f"{place} has changed since this process imported it. Start Python again (in a notebook, its kernel)."
+            )
         return sys.modules[name]
+    _imported[name] = path.read_bytes()
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -20,6 +20,7 @@ from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
 from seqdg.bench.learner import Learner
+from seqdg.bench.own_code import read_code
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import Search, Target
 from seqdg.core import Algorithm, Sequential
@@ -152,7 +153,8 @@ def compare(
     targets: list[Target] = [(), *((d,) for d in user_data.dataset.domains)]
     if runs is not None:
         choosing = select, criterion, tuple(rules), baseline, sweep.nested, minutes
-        how = [names, settings, search, sampler, seeds, *choosing]
+        codes = [read_code(name, learner) for name, learner in learners.items()]
+        how = [names, settings, search, sampler, seeds, *choosing, *filter(None, codes)]
         sweep.memory = KeptRecords(Path(runs), identify_comparison(user_data, recipe, how), say)
     left_out: dict[str, str] = {}
     try:

@@ -43,7 +43,7 @@ class KeptRecords(Memory):
         self._open = ExitStack()
         self._open.enter_context(lock_directory(directory))
         if (directory / FILE).exists() and _read_identity(directory) != identity:
-            say(f"What was trained in {directory} was of other data or options: starting anew.")
+            say(f"What was trained in {directory} was of other data, options or code: starting anew.")
             for path in (*directory.glob(f"{FILE}*"), directory / FOLDER):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         self.store = Store.create(directory, NAME)

@@ -33,9 +33,10 @@ def salvage(directory: Path, new: Path, benchmark: str | None = None) -> int:
         records = list(_read_records(damaged, (directory / FILE).stat().st_size // _LEAST))
         store = Store.create(new, name)
         store.add(records)
-        commands = _read_meta(damaged, "commands")
-        if commands is not None:
-            store.set_meta("commands", commands)
+        for fact in ("commands", "own_code"):
+            value = _read_meta(damaged, fact)
+            if value is not None:
+                store.set_meta(fact, value)
         for name, payload in _query(damaged, "SELECT name, payload FROM analyses ORDER BY id"):
             with suppress(ValueError):
                 store.add_analysis(name, json.loads(payload))

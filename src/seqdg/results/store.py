@@ -116,6 +116,11 @@ class Store:
         """Return the keys of the trials that need not run again."""
         return {key for key, status in self.statuses().items() if status != FAILED}
 
+    def count_by_algorithm(self) -> dict[str, int]:
+        """Count the finished trials of every algorithm."""
+        rows = self._query("SELECT algorithm, COUNT(*) FROM trials WHERE status <> ? GROUP BY algorithm", (FAILED,))
+        return {row[0]: row[1] for row in rows}
+
     def versions(self) -> list[int]:
         """Return the versions of the descriptions of finished trials, the oldest first."""
         rows = self._query("SELECT description FROM trials WHERE status <> ?", (FAILED,))
