@@ -123,7 +123,7 @@ def test_a_description_of_a_fixed_split_is_rebuilt_and_one_of_none_stays_as_it_w
 WRONG = [
     (
         LISTS.replace("kiev", "cairo"),
-        "There is no domain of cities, for validation_domains, 'cairo'. Choose from: bonn",
+        "validation_domains: cities has no domain 'cairo'. Choose from: bonn",
     ),
     (
         LISTS.replace("kiev", "rome"),

@@ -134,7 +134,7 @@ def test_its_settings_are_checked_and_described(folder: Path) -> None:
     for text, words in (
         ("temperature=warm", "temperature is 'warm', but it must be a number"),
         ("by_domain=perhaps", "by_domain is 'perhaps', but it must be true or false"),
-        ("warmth=2", "There is no setting of nearest-mean 'warmth'"),
+        ("warmth=2", "nearest-mean has no setting 'warmth'"),
     ):
         refused = bench(folder, "--set", f"nearest-mean.{text}", out="refused")
         assert refused.returncode == 2
@@ -336,7 +336,7 @@ def test_a_setting_outside_of_its_rules_is_refused():
     for name, text, words in (("width", "0", "width is 0"), ("count", "1.5", "whole number"), ("kind", "odd", "odd")):
         with pytest.raises(UsageError, match=words):
             Tunable().propose(Draft("tunable", BENCHMARK.protocol, settings={name: text}))
-    with pytest.raises(UsageError, match="There is no setting of tunable 'breadth'"):
+    with pytest.raises(UsageError, match="tunable has no setting 'breadth'"):
         Tunable().propose(Draft("tunable", BENCHMARK.protocol, settings={"breadth": "1"}))
 
 

@@ -74,7 +74,7 @@ def test_a_grid_has_every_combination():
     assert make_grid(seqdg.build("agg"), {}) == (seqdg.build("agg"),)
     with pytest.raises(UsageError, match="The grid gives no value for alpha"):
         make_grid(seqdg.build("fo-s-mldg"), {"alpha": []})
-    with pytest.raises(UsageError, match="There is no setting of Sequential 'gamma'"):
+    with pytest.raises(UsageError, match="Sequential has no setting 'gamma'"):
         make_grid(seqdg.build("fo-s-mldg"), {"gamma": 1})
 
 

@@ -196,7 +196,7 @@ def test_what_is_mixed_is_not_trained_again(run):
 def test_bad_input_is_a_sentence(run):
     for choice, sentence in (
         ({"kind": "stew"}, "There is no kind of soup 'stew'"),
-        ({"kind": "uniform", "algorithms": ["mldg"]}, "There is no algorithm of this run 'mldg'"),
+        ({"kind": "uniform", "algorithms": ["mldg"]}, "This run has no algorithm 'mldg'"),
         ({"kind": "greedy", "criterion": "taste"}, "There is no criterion 'taste'"),
         ({"kind": "ensemble", "size": 1}, "An ensemble of 1 is none: give --members 2 or more"),
     ):

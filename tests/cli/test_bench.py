@@ -62,8 +62,8 @@ def test_selection_within_the_sources_trains_what_it_needs(seqdg, tmp_path):
     [
         (["bench", "--algorithms", "mlgd"], "There is no algorithm 'mlgd'. Did you mean 'mldg'?"),
         (["bench", "rotated-mnst"], "There is no benchmark 'rotated-mnst'. Did you mean 'rotated-mnist'?"),
-        (["bench", "--held-out", "thirty"], "There is no domain of rotated-mnist 'thirty'."),
-        (["bench", "--set", "mldg.gamma=1"], "There is no setting of mldg 'gamma'."),
+        (["bench", "--held-out", "thirty"], "rotated-mnist has no domain 'thirty'."),
+        (["bench", "--set", "mldg.gamma=1"], "mldg has no setting 'gamma'."),
         (["bench", "--set", "s-mldg.alpha=1,2"], "alpha has 2 values, but a path of 5 domains takes 4"),
         (["bench", "--set", "s-mldg.beta=1,2,3,4,5,6"], "beta has 6 values, but a path of 5 domains takes"),
         (["bench", "--set", "s-mldg.alpha=nan"], "alpha is nan, but it must be finite."),

@@ -68,6 +68,22 @@ def test_a_file_without_a_name_asks_for_it_and_too_few_domains_are_told_where_to
     assert "with 1 source domain, which it accepts (`needs = 2` in the class refuses that), is not" in done.stderr
 
 
+def test_an_error_in_a_file_of_ones_own_names_its_line(tmp_path):
+    file = example(tmp_path, "net.losses(params, episode)", "net.lossess(params, episode)", "pull-line")
+    number = next(i for i, line in enumerate(file.read_text().splitlines(), 1) if "lossess" in line)
+    said = seqdg("check", f"{file}:pull-line").stderr
+    assert f"'Net' object has no attribute 'lossess' (line {number} of {file.name})" in said
+
+
+def test_a_name_that_is_nothing_says_what_a_check_takes():
+    done = seqdg("check", "fo-s-mlgd")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "seqdg: There is no table, benchmark or algorithm 'fo-s-mlgd'. Did you mean 'fo-s-mldg'?"
+    )
+    assert "an algorithm of your own is FILE.py:fo-s-mlgd." in done.stderr
+
+
 def test_what_is_named_twice_is_run_once_and_a_failure_says_where_to_look(tmp_path):
     quick = ["--trials", "1", "--steps", "2", "--held-out", "0,0", "--workers", "0", "--out", tmp_path / "run"]
     done = seqdg("bench", "--algorithms", "agg,agg", *quick)
@@ -120,7 +136,7 @@ def test_the_wrapper_of_the_page_is_run_tabled_and_trained_again(shake, tmp_path
         ("agg+swad", (), "agg+swad needs at least 9 evaluations on source validation, but there are 6"),
         ("agg+swad", ("agg.steps=5",), "5, one for each step: raise them (--steps 9), or choose +ema or +sma"),
         ("agg+ema", ("agg+ema.dacey=1",), "Did you mean 'decay'"),
-        ("agg+ema", ("agg+sma.since=0.1",), "There is no algorithm in this run 'agg+sma'"),
+        ("agg+ema", ("agg+sma.since=0.1",), "This run has no algorithm 'agg+sma'"),
         ("rsc+mixup", (), "drop +mixup"),
         ("agg", ("agg.schedule=cosin",), "Did you mean 'cosine'"),
         ("agg", ("agg.warmup=2",), "warmup is 2.0, but it must be a share of the steps"),

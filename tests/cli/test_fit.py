@@ -130,12 +130,12 @@ SMALL = pd.DataFrame({"a": np.arange(12.0), "y": ["u", "v"] * 6, "d": ["n", "n",
         (lambda t: t.assign(y="u"), (), "There is only one class, u"),
         (lambda t: t.iloc[:0], (), "has 0 rows"),
         (lambda t: t[["y", "d"]], (), "has no column beside those of label and domain"),
-        (lambda t: t.drop(columns="d"), (), "There is no column of t.csv 'd'"),
-        (lambda t: t, ("--label", "Y"), "There is no column of t.csv 'Y'. Did you mean 'y'? Choose from: a, y, d."),
-        (lambda t: t, ("--ignore", "b"), "There is no column of t.csv 'b'"),
+        (lambda t: t.drop(columns="d"), (), "t.csv has no column 'd'"),
+        (lambda t: t, ("--label", "Y"), "t.csv has no column 'Y'. Did you mean 'y'? Choose from: a, y, d."),
+        (lambda t: t, ("--ignore", "b"), "t.csv has no column 'b'"),
         (lambda t: t, ("--algorithm", "mlgd"), "There is no algorithm 'mlgd'"),
         (lambda t: t, ("--algorithm", "svr"), "There is no algorithm 'svr'. Did you mean 'svc'?"),
-        (lambda t: t, ("--set", "dann.lam=1"), "There is no algorithm in this run 'dann'"),
+        (lambda t: t, ("--set", "dann.lam=1"), "This run has no algorithm 'dann'"),
         (lambda t: t, ("--hidden", "wide"), "--hidden is 'wide'"),
         (lambda t: t, ("--choose", "--select", "oracle"), "oracle chooses by the held-out domain"),
         (lambda t: t, ("--choose", "--algorithms", "mlgd"), "There is no algorithm 'mlgd'"),
@@ -185,11 +185,11 @@ def test_predicting_tables_that_differ_from_the_training_data(fitted_model, hosp
     assert len(pd.read_csv(tmp_path / "p.csv")) == len(x)
     (tmp_path / "p.csv").unlink()
     for frame, sentence in [
-        (x.drop(columns="visits"), "There is no column of the input 'visits'"),
+        (x.drop(columns="visits"), "The input has no column 'visits'"),
         (x.assign(visits="often"), "Column 'visits' held numbers when the model was fitted, but now row 0"),
         (x.iloc[:0], "has 0 rows: there is nothing to predict"),
         (x.assign(age=np.inf), "Input X contains infinity"),
-        (x[["age"]].rename(columns={"age": "Age"}), "There is no column of new.csv"),
+        (x[["age"]].rename(columns={"age": "Age"}), "new.csv has no column"),
     ]:
         done = predicted(frame)
         assert done.returncode == 2, frame

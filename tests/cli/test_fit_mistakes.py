@@ -61,7 +61,7 @@ def test_predictions_do_not_overwrite_the_table_that_they_are_made_of(model, tab
         (["--search", "5"], "--search makes candidates to choose from: add --choose"),
         (["--select", "leave-one-out"], "--select says how to choose: add --choose"),
         (["--class-weight", "even"], "There is no class weight 'even'. Choose from: balanced"),
-        (["--set", "fo-s-mldg.alfa=1"], "There is no setting of fo-s-mldg+ema 'alfa'. Did you mean 'alpha'?"),
+        (["--set", "fo-s-mldg.alfa=1"], "fo-s-mldg+ema has no setting 'alfa'. Did you mean 'alpha'?"),
         (["--set", "fo-s-mldg.lr=quick"], "lr of fo-s-mldg+ema is 'quick', but it must be a number"),
         (["--domain", "ill"], "'ill' is the column of labels and of domains"),
         (["--label", "marker", "--task", "price"], "There is no task 'price'. Choose from: class, number"),

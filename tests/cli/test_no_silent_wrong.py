@@ -119,10 +119,10 @@ def test_a_column_without_a_value_is_noted_and_a_table_without_any_is_refused(mo
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--label", "Ill"), "There is no column of t.csv 'Ill'. Did you mean 'ill'?"),
-        (("--label", " ill "), "There is no column of t.csv ' ill '. Did you mean 'ill'?"),
-        (("--domain", "SITE"), "There is no column of t.csv 'SITE'. Did you mean 'site'?"),
-        (("--ignore", "Marker"), "There is no column of t.csv 'Marker'. Did you mean 'marker'?"),
+        (("--label", "Ill"), "t.csv has no column 'Ill'. Did you mean 'ill'?"),
+        (("--label", " ill "), "t.csv has no column ' ill '. Did you mean 'ill'?"),
+        (("--domain", "SITE"), "t.csv has no column 'SITE'. Did you mean 'site'?"),
+        (("--ignore", "Marker"), "t.csv has no column 'Marker'. Did you mean 'marker'?"),
     ],
 )
 def test_a_column_that_differs_by_case_or_spaces_is_suggested(tmp_path, words, sentence):
@@ -131,7 +131,7 @@ def test_a_column_that_differs_by_case_or_spaces_is_suggested(tmp_path, words, s
 
 def test_a_column_to_predict_from_that_differs_by_case_is_suggested(model, tmp_path):
     said = refused(predict(model, make_patients().rename(columns={"age": "AGE"}), tmp_path))
-    assert "There is no column of the input 'age'. Did you mean 'AGE'?" in said
+    assert "The input has no column 'age'. Did you mean 'AGE'?" in said
 
 
 def test_a_table_without_a_column_of_domains_is_refused(tmp_path):
@@ -204,9 +204,7 @@ def test_a_stray_word_is_refused_until_the_user_decides(tmp_path):
     assert done.returncode == 0, done.stderr  # the model remembers
     assert "words" in fit(frame, tmp_path, "--types", "age=words").stderr
     assert "age" not in fit(frame, tmp_path, "--types", "age=ignore").stderr
-    assert "There is no column of t.csv 'Age'. Did you mean 'age'?" in refused(
-        fit(frame, tmp_path, "--types", "Age=words")
-    )
+    assert "t.csv has no column 'Age'. Did you mean 'age'?" in refused(fit(frame, tmp_path, "--types", "Age=words"))
 
 
 def test_numbers_that_mean_a_gap_are_named(tmp_path):
@@ -249,7 +247,7 @@ def test_identifiers_are_no_features_and_stand_beside_the_predictions(tmp_path):
     assert list(pd.read_csv(tmp_path / "p.csv").columns) == ["visit", "patient", "site", "label", "p_no", "p_yes"]
     done = predict(tmp_path / "m", frame.drop(columns="patient"), tmp_path)
     assert "note: new.csv has no column 'patient', which named the rows in training." in done.stderr
-    assert "There is no column of new.csv 'Patient'. Did you mean" in refused(
+    assert "new.csv has no column 'Patient'. Did you mean" in refused(
         predict(tmp_path / "m", frame, tmp_path, "--id", "Patient")
     )
     said = refused(predict(tmp_path / "m", frame.assign(label=1), tmp_path, "--id", "label"))
@@ -309,3 +307,20 @@ def test_what_a_file_holds_cannot_act_on_the_terminal(tmp_path):
     write(tmp_path / "t.csv", "a\x1b[31m,b\n1,2\n")
     said = refused(seqdg("fit", tmp_path / "t.csv", "--label", "y", "--domain", "b", *QUICK, "--out", tmp_path / "m"))
     assert "Choose from: a\\x1b[31m, b." in said
+
+
+def test_a_check_of_a_table_notes_columns_that_are_no_features(tmp_path):
+    table = make_patients().assign(patient=[f"P{i}" for i in range(60)], row=range(60))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    words = ["check", tmp_path / "t.csv", "--label", "ill", "--domain", "site"]
+    said = seqdg(*words).stdout
+    assert "note: Column 'patient' has 60 different words in 60 rows: is it an identifier?" in said
+    assert "note: Column 'row' numbers the rows: is it an identifier?" in said
+    assert "note:" not in seqdg(*words, "--id", "patient", "--ignore", "row").stdout
+
+
+def test_many_classes_that_some_domains_lack_are_one_note(tmp_path):
+    kinds = [f"k{i % 30 // 3}" if i % 3 else f"only{i % 9}" for i in range(60)]
+    said = fit(make_patients().assign(ill=kinds), tmp_path).stderr
+    assert "classes are missing from some domains: " in said
+    assert "The class " not in said

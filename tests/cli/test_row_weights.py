@@ -74,7 +74,7 @@ def test_a_column_has_one_part(seqdg, table, tmp_path):
     for more, words in (
         (("--weight", "y"), "'y' is the column of weights, and has another part too"),
         (("--weight", "trust", "--ignore", "trust"), "'trust' is the column of weights, and has another part too"),
-        (("--weight", "Trust"), "There is no column of t.csv 'Trust'. Did you mean 'trust'?"),
+        (("--weight", "Trust"), "t.csv has no column 'Trust'. Did you mean 'trust'?"),
         (("--weight", "trust", "--types", "trust=words"), "'trust' is given as --weight"),
     ):
         done = seqdg("fit", table, *ROLES, "--na", "unread", *more, *QUICK, "--out", tmp_path / "m")

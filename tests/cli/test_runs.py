@@ -49,6 +49,7 @@ def test_status_counts_and_speaks_to_programs(tmp_path, seqdg):
     assert found["running"] == found["left"] == found["failed"] == found["diverged"] == 0
     assert found["active"] is False
     refused(seqdg("status", tmp_path / "elsewhere"), "There are no results in")
+    refused(seqdg("status", tmp_path.parent), f"Give a run in it: {tmp_path}")
 
 
 def test_status_says_how_far_a_single_trial_is_through_all_of_its_stages():

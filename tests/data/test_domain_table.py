@@ -90,7 +90,7 @@ def test_dictionary_columns_are_read_as_text(tmp_path):
 
 def test_an_unknown_column_is_named_with_the_nearest_one(tmp_path):
     write(tmp_path / "t.csv", columns())
-    assert "There is no column of t.csv 'citi'. Did you mean 'city'?" in problems(tmp_path, domain_column="citi")
+    assert "t.csv has no column 'citi'. Did you mean 'city'?" in problems(tmp_path, domain_column="citi")
 
 
 def test_text_among_the_features_is_wrong(tmp_path):

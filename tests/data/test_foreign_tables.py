@@ -121,7 +121,7 @@ def test_a_real_sheet_of_excel_gives_the_same_data_set(tmp_path):
     [
         ("t.data", "a,1,yes\n", {"columns": ("site", "dose")}, "has 3 columns, but `columns` names 2"),
         ("t.csv", "site;dose;ill\na;1;yes\n", {}, "or say `separator`"),
-        ("t.csv", "site,dose\na,1\n", {}, "There is no column of t.csv 'ill'"),
+        ("t.csv", "site,dose\na,1\n", {}, "t.csv has no column 'ill'"),
         ("t.arff", "@relation x\n@attribute s string\n@data\n'a'\n", {}, "that scipy does not read"),
         ("t.arff", "nothing", {}, "cannot be read as a .arff table"),
         ("t.arff", ARFF, {"separator": ";"}, "leave separator out"),

@@ -131,8 +131,8 @@ def test_missing_files_are_named_and_may_be_left_out(root):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"label_column": "kind"}, "There is no column of list.csv 'kind'"),
-        ({"file": "{folder}/{file}"}, "There is no column of list.csv 'folder'"),
+        ({"label_column": "kind"}, "list.csv has no column 'kind'"),
+        ({"file": "{folder}/{file}"}, "list.csv has no column 'folder'"),
         ({"file": "{file"}, "no text with columns in braces"),
         ({"images": ("elsewhere",)}, "where the pictures of list.csv should be"),
         ({"classes": ("cat",)}, "has labels that are none of the classes: dog"),

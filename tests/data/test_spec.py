@@ -21,7 +21,7 @@ def test_a_table_becomes_a_spec_and_one_name_a_list_of_one():
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ({"pth": "x"}, r"There is no key in the \[data\] table of b 'pth'. Did you mean 'path'\?"),
+        ({"pth": "x"}, r"The \[data\] table of b has no key 'pth'. Did you mean 'path'\?"),
         ({"format": "image"}, "There is no data format 'image'. Did you mean 'images'?"),
         ({"normalize": "l3"}, "There is no normalization 'l3'"),
         ({"label_base": 2}, "label_base is 2. Give 0 or 1"),
@@ -32,7 +32,7 @@ def test_a_table_becomes_a_spec_and_one_name_a_list_of_one():
         ({"drop_other_labels": 1}, "it must be true or false."),
         ({"files": "{view}.mat"}, r"files has '{view}.mat', in which only {domain} may stand for something else"),
         ({"domains": ["a", "a"]}, "domains names one of them twice: a, a."),
-        ({"domains": ["a"], "counts": {"b": 1}}, "There is no domain of b 'b'"),
+        ({"domains": ["a"], "counts": {"b": 1}}, "b has no domain 'b'"),
     ],
 )
 def test_a_mistake_in_the_table_is_named(table, said):

@@ -92,7 +92,7 @@ def test_columns_that_the_model_does_not_read_may_hold_anything(fitted, hospital
 def test_columns_in_another_order_are_mended_by_name(fitted, hospitals):
     x, _, _ = hospitals
     np.testing.assert_array_equal(fitted.predict_proba(x[x.columns[::-1]]), fitted.predict_proba(x))
-    with pytest.raises(UsageError, match="There is no column of the input 'visits'"):
+    with pytest.raises(UsageError, match="The input has no column 'visits'"):
         fitted.predict(x.drop(columns="visits"))
     with pytest.warns(UserWarning, match="X does not have valid feature names"):
         positions = fitted.predict_proba(x.to_numpy(dtype=object))
@@ -246,7 +246,7 @@ X4, Y4 = np.arange(16.0).reshape(8, 2), np.arange(8) % 2
     [
         ({"algorithm": "mlgd"}, "There is no algorithm 'mlgd'. Did you mean 'mldg'?"),
         ({"algorithm": 3}, "algorithm is 3, but it must be a name"),
-        ({"settings": {"gamma": 1}}, "There is no setting of fo-s-mldg+ema 'gamma'"),
+        ({"settings": {"gamma": 1}}, "fo-s-mldg+ema has no setting 'gamma'"),
         ({"settings": 3}, "settings are names with values"),
         ({"steps": 0}, "steps is 0, but at least 1 is needed"),
         ({"steps": "many"}, "steps is 'many', but it must be a number"),

@@ -162,7 +162,7 @@ def test_a_search_draws_its_settings_and_no_learning_rate() -> None:
     assert grid.algorithms == {"neighbours": 2}
     with pytest.raises(UsageError, match="neighbours has no learning rate: leave lr out"):
         compare("neighbours", settings={"neighbours": {"lr": 0.1}})
-    with pytest.raises(UsageError, match="There is no setting of neighbours 'breadth'"):
+    with pytest.raises(UsageError, match="neighbours has no setting 'breadth'"):
         compare("neighbours", settings={"neighbours": {"breadth": 0.1}})
 
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_is_refused_before_any_work(tmp_path: Path) -> None:
     for parameters, words in (
         ({"stop": 3}, "stop is 3, but dica takes no steps: leave it out"),
         ({"class_weight": "balanced"}, "dica weighs no classes: leave class_weight out"),
-        ({"settings": {"breadth": 2}}, "There is no setting of dica 'breadth'"),
+        ({"settings": {"breadth": 2}}, "dica has no setting 'breadth'"),
         ({"domains": ["one"] * 200}, "dica needs at least 2 source domains to learn from, and there is 1"),
         ({"x": np.zeros((200, 1, 8, 8)), "net": "convnet"}, "dica reads rows of numbers, and the data holds images"),
     ):

@@ -38,7 +38,7 @@ def test_an_analysis_that_an_algorithm_cannot_have_is_a_sentence(tmp_path):
     [
         (("tsnee",), "There is no analysis 'tsnee'. Did you mean 'tsne'?"),
         (("ranks", "--domain", "75"), "The domain of interest is '75', but it must be one that is learned from"),
-        (("cost", "--held-out", "90"), "There is no domain of rotated-mnist '90'."),
+        (("cost", "--held-out", "90"), "rotated-mnist has no domain '90'."),
         (("cost", "--algorithms", "aggg"), "There is no algorithm 'aggg'."),
         (("cost", "--first-steps", "5"), "cost has one phase. Give its length with --steps, without --first-steps."),
         (("invariance", "--first-steps", "0"), "first_steps is 0, but at least 1 is needed."),

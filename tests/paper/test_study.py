@@ -46,7 +46,7 @@ def test_the_embedding_of_an_ensemble_has_those_of_all_its_nets_side_by_side(dat
 def test_what_cannot_run_is_refused_before_anything_is_trained(dataset, study):
     with pytest.raises(UsageError, match="There is no algorithm 'nothing'"):
         study(dataset(), ["nothing"]).plan  # noqa: B018
-    with pytest.raises(UsageError, match="There is no algorithm in this run 'mldg'"):
+    with pytest.raises(UsageError, match="This run has no algorithm 'mldg'"):
         study(dataset(), ["agg"], settings=["mldg.alpha=1"]).plan  # noqa: B018
 
 

@@ -91,3 +91,10 @@ def test_a_bad_request_is_a_sentence_before_anything_runs(tmp_path):
 
 def test_every_option_of_the_command_is_an_argument():
     assert set(inspect.signature(bench).parameters) <= set(inspect.signature(run).parameters)
+
+
+def test_settings_that_name_no_algorithm_are_told_how_to(tmp_path):
+    with pytest.raises(
+        seqdg.UsageError, match=r"settings has 0\.1 for 'agg\.lr', but .*such as \{'agg': \{'lr': 0\.1\}\}"
+    ):
+        seqdg.run("rotated-mnist", ["agg"], settings={"agg.lr": 0.1}, out=tmp_path)

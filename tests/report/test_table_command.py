@@ -47,7 +47,7 @@ def test_both_together_as_json_stay_a_list_of_cells(directory):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--baseline", "mldg"), "There is no algorithm in this run to take as the baseline 'mldg'."),
+        (("--baseline", "mldg"), "This run has no algorithm 'mldg'."),
         (("--against", "papers"), "There is no source of numbers to set beside ours 'papers'. Did you mean 'paper'?"),
         (("--format", "html"), "There is no table format 'html'."),
         (("--select", "test"), "There is no selection rule 'test'."),

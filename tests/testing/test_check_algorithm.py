@@ -126,7 +126,9 @@ class WithoutSetting(Sound):
 def test_a_docstring_that_says_too_little_is_caught():
     assert "Undocumented has no docstring." in failure(Undocumented())
     assert "the docstring of WithoutPaper does not name the paper, with its year." in failure(WithoutPaper())
-    assert "the docstring of WithoutSetting does not explain the setting 'power:'." in failure(WithoutSetting())
+    assert "the docstring of WithoutSetting does not explain the setting 'power'. Add a line `power: " in failure(
+        WithoutSetting()
+    )
 
 
 def returns(change: Any) -> Algorithm:

@@ -14,12 +14,16 @@ class UsageError(ValueError):
     """A mistake in the input. The command line prints the message alone and exits with code 2."""
 
 
-def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
-    """Return the error for a name that is not allowed: `There is no algorithm 'mlgd'. Did you mean 'mldg'? ...`"""
+def unknown(kind: str, name: str, allowed: Iterable[str], owner: str = "") -> UsageError:
+    """Return the error for a name that is not allowed: `There is no algorithm 'mlgd'. Did you mean 'mldg'? ...`
+
+    owner: what has the names, at the start of a sentence: `agg has no setting 'rate'. Choose from: lr, steps.`
+    """
     names = list(allowed)
     near = find_similar(name, names)
-    hint = f"Did you mean '{near}'? " if near is not None else ""
-    return UsageError(f"There is no {kind} '{name}'. {hint}Choose from: {list_some(names, MOST_NAMES)}.")
+    start = f"{owner} has no {kind} '{name}'." if owner else f"There is no {kind} '{name}'."
+    hint = f" Did you mean '{near}'?" if near is not None else ""
+    return UsageError(f"{start}{hint} {f'Choose from: {list_some(names, MOST_NAMES)}' if names else 'It has none'}.")
 
 
 def find_similar(name: str, names: Sequence[str]) -> str | None:

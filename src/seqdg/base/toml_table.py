@@ -35,7 +35,7 @@ def read_fields(kind: type, table: Any, place: str, but: tuple[str, ...] = (), a
     values: dict[str, Any] = {}
     for key, value in read_value(table, "table", place).items():
         if key not in allowed:
-            raise unknown(f"key in {place}", key, (*allowed, *also))
+            raise unknown("key", key, (*allowed, *also), owner=place[0].upper() + place[1:])
         values[key] = read_value(value, allowed[key], f"'{key}' in {place}")
     return values
 

@@ -262,7 +262,7 @@ def _read(name: str, text: str) -> Benchmark:
     known = ("title", "source", "data", "net", "protocol", "algorithms")
     for part in content:
         if part not in known:
-            raise unknown(f"part of the benchmark file '{name}'", part, known)
+            raise unknown("part", part, known, owner=f"The benchmark file '{name}'")
     for part in ("data", "net", "protocol"):
         if part not in content:
             raise UsageError(f"The benchmark file of '{name}' has no [{part}] table.")
@@ -338,7 +338,7 @@ def split_settings(texts: Sequence[str], algorithms: Sequence[str]) -> dict[str,
         if not equals or not dot:
             raise UsageError(f"A setting is written algorithm.setting=value, not '{text}'.")
         if algorithm not in known:
-            raise unknown("algorithm in this run", algorithm, known)
+            raise unknown("algorithm", algorithm, known, owner="This run")
         given.setdefault(algorithm, {})[name] = value
     return {
         short: {name: value for part in parts for name, value in given.get(part, {}).items()}

@@ -100,4 +100,4 @@ def check_names(draft: Draft, known: Mapping[str, Any]) -> None:
     """Refuse a setting that the learner does not have."""
     for name in (*draft.table, *draft.settings):
         if name not in known and name not in TRAINING:
-            raise unknown(f"setting of {shorten(draft.name)}", name, (*known, *TRAINING))
+            raise unknown("setting", name, (*known, *TRAINING), owner=shorten(draft.name))

@@ -106,7 +106,7 @@ def list_mixtures(
     known = list(dict.fromkeys(r.algorithm for r in finished))
     for name in algorithms or ():
         if name not in known:
-            raise unknown("algorithm of this run", name, known)
+            raise unknown("algorithm", name, known, owner="This run")
     chosen = [r for r in finished if r.algorithm in (algorithms or known)]
     if several := [r for r in chosen if r.description["protocol"].get("members", 1) > 1]:
         raise UsageError(f"{_name(several[0])} is an ensemble already, and only single trainings are mixed.")

@@ -10,6 +10,7 @@ import typer
 from seqdg.cli import options
 
 if TYPE_CHECKING:
+    from seqdg.base.errors import UsageError
     from seqdg.bench.benchmark import Benchmark
 
 WRAPPED = ("agg", "fo-s-mldg", "metareg")  # what a wrapper is checked around: plain, sequential, of two stages
@@ -29,6 +30,7 @@ def check(
     label: options.Label = None,
     domain: options.Domain = None,
     ignore: options.Ignore = None,
+    identifier: options.Identifier = None,
     types: options.Types = None,
     na: options.Gaps = None,
     weight: options.Weight = None,
@@ -50,7 +52,7 @@ def check(
         seqdg check fo-s-mldg+./mine.py:mine
     """
     from seqdg.base.errors import UsageError
-    from seqdg.bench.benchmark import load_benchmark
+    from seqdg.bench.benchmark import list_benchmarks, load_benchmark
     from seqdg.bench.console import count_files
     from seqdg.data import BUNDLED, DataSpec, check_dataset
     from seqdg.data.column_types import parse_types
@@ -58,21 +60,24 @@ def check(
     from seqdg.data.tables import is_table
 
     if is_table(Path(benchmark)):
+        dropped = [*(options.split_names(ignore) or ()), *(options.split_names(identifier) or ())]
         typer.echo(
             check_table(
-                Path(benchmark), label, domain, options.split_names(ignore) or (),
+                Path(benchmark), label, domain, dropped,
                 parse_types(options.split_names(types) or ()), options.split_words(na), encoding, task, weight,
             )
         )  # fmt: skip
         return
-    of_tables = {"label": label, "domain": domain, "ignore": ignore, "types": types, "na": na, "weight": weight,
-                 "task": task}  # fmt: skip
+    of_tables = {"label": label, "domain": domain, "ignore": ignore, "id": identifier, "types": types, "na": na,
+                 "weight": weight, "task": task}  # fmt: skip
     for option, value in of_tables.items():
         if value is not None:
             raise UsageError(f"--{option} is of a table, and {benchmark} is none: leave it out.")
     if _is_algorithm(benchmark):
         _check_algorithm(benchmark)
         return
+    if not benchmark.endswith(".toml") and benchmark not in list_benchmarks():
+        raise _refuse(benchmark)
     chosen = load_benchmark(benchmark)
     if chosen.data.get("format") in BUNDLED:
         dataset = BUNDLED[chosen.data["format"]]()
@@ -91,6 +96,20 @@ def check(
     typer.echo(split + outcome.format())
     if not outcome.ok:
         raise typer.Exit(2)
+
+
+def _refuse(name: str) -> UsageError:
+    """Return the error for a name that is neither a table, nor a benchmark, nor an algorithm."""
+    from seqdg.base.errors import UsageError, find_similar
+    from seqdg.bench.benchmark import list_benchmarks
+    from seqdg.core import list_algorithms
+
+    near = find_similar(name, (*list_benchmarks(), *list_algorithms()))
+    hint = f"Did you mean '{near}'? " if near is not None else ""
+    return UsageError(
+        f"There is no table, benchmark or algorithm '{name}'. {hint}`seqdg list benchmarks` and `seqdg list "
+        f"algorithms` show what there is; an algorithm of your own is FILE.py:{name}."
+    )
 
 
 def _describe_split(benchmark: Benchmark, data: Path, allow_partial: bool) -> str:

@@ -137,7 +137,7 @@ def build(name: str, /, **settings: Any) -> Algorithm:
     _check_names(algorithm, shorten(name))
     for setting in settings:
         if setting not in collect_rules(algorithm):
-            raise unknown(f"setting of {shorten(name)}", setting, sorted(collect_rules(algorithm)) or ["(it has none)"])
+            raise unknown("setting", setting, sorted(collect_rules(algorithm)), owner=shorten(name))
     return with_settings(algorithm, settings)
 
 

@@ -31,7 +31,7 @@ def with_settings(algorithm: Kind, settings: Mapping[str, Any]) -> Kind:
     known = flatten_settings(algorithm)
     for name in settings:
         if name not in known:
-            raise unknown(f"setting of {type(algorithm).__name__}", name, known or ["(it has none)"])
+            raise unknown("setting", name, known, owner=type(algorithm).__name__)
     return _replace_settings(algorithm, settings)
 
 
@@ -93,7 +93,7 @@ def parse_settings(algorithm: Kind, texts: Mapping[str, str], label: str | None 
     values = {}
     for name, text in texts.items():
         if name not in known:
-            raise unknown(f"setting of {label or type(algorithm).__name__}", name, known or ["(it has none)"])
+            raise unknown("setting", name, known, owner=label or type(algorithm).__name__)
         default, rule = known[name]
         values[name] = parse_value(name, default, text, rule)
     return with_settings(algorithm, values)

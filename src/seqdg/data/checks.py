@@ -13,6 +13,7 @@ from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things, list_some
 from seqdg.data.cells import is_missing
 
+MOST_NOTES = 8  # on single classes; of more there is one note for all
 MANY_DOMAINS = 10  # from which on most of them may not have a single row
 
 Labels = NDArray[np.int64]  # (row,) index into the classes
@@ -55,7 +56,8 @@ def check_class_coverage(
 ) -> tuple[list[Problem], list[str]]:
     """Problems: classes that nothing can be learned about. Notes: classes that only some domains have."""
     filled = {d: np.bincount(y[y >= 0], minlength=len(classes)) > 0 for d, y in labels.items() if len(y)}
-    problems, notes = [], []
+    problems: list[Problem] = []
+    notes: list[tuple[str, str]] = []
     for c, name in enumerate(classes):
         having = [d for d, has in filled.items() if has[c]]
         lacking = [d for d in filled if d not in having]
@@ -66,8 +68,11 @@ def check_class_coverage(
             text = f"Only {alone[0]} has the class '{name}': with {alone[0]} held out, no source domain has it."
             problems.append(Problem(text))
         elif lacking:
-            notes.append(f"The class '{name}' is missing from {list_some(lacking)}.")
-    return problems, notes
+            notes.append((name, f"The class '{name}' is missing from {list_some(lacking)}."))
+    if len(notes) > MOST_NOTES:
+        some = list_some(name for name, _ in notes)
+        return problems, [f"{len(notes)} of {len(classes)} classes are missing from some domains: {some}."]
+    return problems, [note for _, note in notes]
 
 
 def check_counts(labels: Mapping[str, NDArray[Any]], published: Mapping[str, int], what: str = "row") -> list[Problem]:

@@ -67,7 +67,7 @@ class Dataset:
 
     def index(self, domain: str) -> int:
         if domain not in self.domains:
-            raise unknown(f"domain of {self.name}", domain, self.domains)
+            raise unknown("domain", domain, self.domains, owner=self.name)
         return self.domains.index(domain)
 
     def rows(self, domain: str) -> Tensor:

@@ -88,7 +88,7 @@ def read_columns(
     table = open_table(path, may_lack_header=True, form=form)
     for name in (*roles, *ignore):
         if name not in table.names:
-            raise unknown(f"column of {path.name}", name, table.names)
+            raise unknown("column", name, table.names, owner=path.name)
     frame = table.read(but=set(ignore) - set(roles), dates_as_words=roles)
     by_name = dict(zip(frame.names, frame.columns, strict=True))
     return {

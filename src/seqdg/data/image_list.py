@@ -225,7 +225,7 @@ def fill_template(frame: Any, template: str, path: Path) -> Words:
         raise UsageError(f"'{template}' is no column and no text with columns in braces ({error}).") from None
     for name in names or [template]:
         if name != "row" and name not in frame.columns:
-            raise unknown(f"column of {path.name}", name, [str(column) for column in frame.columns])
+            raise unknown("column", name, [str(column) for column in frame.columns], owner=path.name)
     columns = {name: range(len(frame)) if name == "row" else frame[name] for name in names}
     rows = zip(*columns.values(), strict=True)
     return np.array([template.format(**dict(zip(names, row, strict=True))) for row in rows], dtype=object)

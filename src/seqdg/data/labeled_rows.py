@@ -13,6 +13,7 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.base.words import count_things, list_some
 from seqdg.data.cells import Column, parse_column, rank_word, to_words
 from seqdg.data.checks import check_domain_sizes, check_domains, check_labels
+from seqdg.data.column_notes import note_columns
 from seqdg.data.column_types import drop_gap_words
 from seqdg.data.frame import Frame
 from seqdg.data.load import load_dataset
@@ -106,7 +107,7 @@ def _read_table(
     roles = [label, domain, *([] if weight is None else [weight])]
     for name in (*roles, *dropped, *types):
         if name not in table.names:
-            raise unknown(f"column of {table.path.name}", name, table.names)
+            raise unknown("column", name, table.names, owner=table.path.name)
     if weight in (label, domain, *dropped):
         raise UsageError(f"'{weight}' is the column of weights, and has another part too: give it one of them.")
     if label == domain:
@@ -164,7 +165,7 @@ def check_table(
         roles = {name for name in (label, domain, weight) if name is not None}
         for name in (*roles, *ignore, *types):
             if name not in table.names:
-                raise unknown(f"column of {path.name}", name, table.names)
+                raise unknown("column", name, table.names, owner=path.name)
         frame, counts = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True), []
     width = max(len(name) for name in frame.names)
     lines = [
@@ -172,7 +173,7 @@ def check_table(
         *table.notes,
     ]
     lines += [f"  {t.name:<{width}}  {t.describe()}" for t in frame.types or ()]
-    return "\n".join([*lines, *counts])
+    return "\n".join([*lines, *counts, *(f"note: {note}" for note in note_columns(frame))])
 
 
 def _count_rows(rows: LabeledRows) -> list[str]:

@@ -120,7 +120,7 @@ class DataSpec:
                 raise UsageError(f"{self.name}: {key} names one of them twice: {', '.join(names)}.")
         for domain in (*self.counts, *self.validation_counts):
             if self.domains and domain not in self.domains:
-                raise unknown(f"domain of {self.name}", domain, self.domains)
+                raise unknown("domain", domain, self.domains, owner=self.name)
 
     @property
     def is_regression(self) -> bool:

@@ -106,7 +106,7 @@ class TableFile:
         """
         names, first = [name for name in self.names if name in set(wanted)], 0
         if not names:
-            raise unknown(f"column of {self.path.name}", wanted[0], self.names)
+            raise unknown("column", wanted[0], self.names, owner=self.path.name)
         for part in self._read_cells(list(dict.fromkeys([*names, *raw])), progress):
             columns = [make_column(name, to_numpy(part[name], name in numeric)) for name in names]
             cells = {name: part[name] for name in raw}

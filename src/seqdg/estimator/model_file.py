@@ -82,7 +82,7 @@ def write_model(model: Model, path: Path) -> None:
 def read_description(path: Path) -> dict[str, Any]:
     """Read and check model.json."""
     if not path.is_dir():
-        raise UsageError(f"There is no model directory {path}.")
+        raise UsageError(f"There is no model directory {path}. Give the one that `seqdg fit --out` or `save` wrote.")
     for name in (TEXT, WEIGHTS):
         if not (path / name).is_file():
             raise UsageError(f"{path} has no {name}: it is no model, or not all of it. Copy it again.")

@@ -228,7 +228,7 @@ def _find_columns(table: Any, columns: Sequence[str] | None) -> tuple[tuple[str,
         names = [str(n) for n in table.columns] if is_dataframe(table) else [f"x{i}" for i in range(table.shape[1])]
     for name in columns or ():
         if name not in names:
-            raise unknown("column of the table", str(name), names)
+            raise unknown("column", str(name), names, owner="The table")
     chosen = [n for n in names if columns is None or n in columns]
     if not chosen:
         raise UsageError(f"No column was named. The table has {list_some(names)}.")

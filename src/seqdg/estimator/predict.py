@@ -251,7 +251,7 @@ def _choose_ids(model: Model, table: TableFile, ids: Sequence[str] | None, tally
     remembered = list(model.facts.get("id", ()))
     lacking = [name for name in (remembered if ids is None else ids) if name not in table.names]
     if ids is not None and lacking:
-        raise unknown(f"column of {table.path.name}", lacking[0], table.names)
+        raise unknown("column", lacking[0], table.names, owner=table.path.name)
     tally.note([f"{table.path.name} has no column '{name}', which named the rows in training." for name in lacking])
     kept = list(dict.fromkeys(name for name in (remembered if ids is None else ids) if name not in lacking))
     taken = {PREDICTION} if model.is_regression else {"label", *(f"p_{c}" for c in model.classes.tolist())}

@@ -18,15 +18,14 @@ from torch import Tensor
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.words import count_things, list_some
 from seqdg.data import Frame
-from seqdg.data.cells import Column, count_present, expect_dates, expect_numbers, to_words
-from seqdg.data.column_types import drop_gap_words, find_counters
+from seqdg.data.cells import Column, expect_dates, expect_numbers, to_words
+from seqdg.data.column_types import drop_gap_words
 from seqdg.data.dates import PARTS, take_parts
 from seqdg.data.scaling import STANDARD, Scaling, join_columns, learn_scaling
 
 Matrix = NDArray[np.float64]  # (row, input)
 
 MOST_WORDS = 1000  # of one column; more is an identifier
-MANY_WORDS = 20  # above which a column may be one where most rows have a word of their own
 
 
 @dataclass(frozen=True)
@@ -127,33 +126,6 @@ def learn_preprocessing(frame: Frame, scaling: str = STANDARD) -> Preprocessing:
     )
 
 
-def note_counters(frame: Frame) -> list[str]:
-    """Return notes on columns that number the rows."""
-    return [
-        f"Column '{name}' numbers the rows: is it an identifier? Then leave it out, on the command line by --id {name}."
-        for name in find_counters(dict(zip(frame.names, frame.columns, strict=True)))
-    ]
-
-
-def note_empty(frame: Frame) -> list[str]:
-    """Return notes on columns without any value."""
-    return [
-        f"Column '{name}' is empty, in all {len(frame)} rows: the model learns nothing of it."
-        for name, column in zip(frame.names, frame.columns, strict=True)
-        if not count_present(column)
-    ]
-
-
-def note_identifiers(preprocessing: Preprocessing, rows: int) -> list[str]:
-    """Return notes on columns whose words differ in most rows: a new row will hardly hold a known one."""
-    return [
-        f"Column '{name}' has {len(known)} different words in {rows} rows: is it an identifier? Then leave it out, on "
-        f"the command line by --id {name}, which writes it beside the predictions."
-        for name, known in preprocessing.vocabulary.items()
-        if len(known) > max(MANY_WORDS, rows // 2)
-    ]
-
-
 def _list_words(name: str, values: Column) -> tuple[str, ...]:
     known = sorted({v for v in values.tolist() if v is not None})
     if len(known) > MOST_WORDS:
@@ -188,7 +160,7 @@ def check_finite(name: str, values: Column) -> Column:
 def make_missing_error(missing: Sequence[str], columns: Collection[str]) -> UsageError:
     """Say which columns that the model reads are missing, and which there are."""
     if len(missing) == 1:
-        return unknown("column of the input", missing[0], columns)
+        return unknown("column", missing[0], columns, owner="The input")
     return UsageError(
         f"The input lacks {len(missing)} columns that the model was fitted on: {list_some(missing)}. "
         f"It has: {list_some(columns)}."

@@ -18,11 +18,12 @@ from seqdg.base.words import count_things, list_some
 from seqdg.data import Dataset
 from seqdg.data.cells import count_present, rank_word, to_word
 from seqdg.data.checks import check_class_coverage, check_domain_sizes, check_domains, check_labels
+from seqdg.data.column_notes import note_columns
 from seqdg.data.column_types import list_types
 from seqdg.data.frame import Frame, is_dataframe, make_frame
 from seqdg.data.scaling import STANDARD
 from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
-from seqdg.estimator.preprocessing import learn_preprocessing, note_counters, note_empty, note_identifiers
+from seqdg.estimator.preprocessing import learn_preprocessing
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.sparse import is_sparse, make_dense
 from seqdg.estimator.weights import read_weights
@@ -122,7 +123,7 @@ def make_user_data(
     labels = {name: codes[domain == i] for i, name in enumerate(names)}
     _, notes = check_class_coverage(labels, [str(c) for c in classes], held_out=())
     if isinstance(read, TableInput):
-        notes = [*notes, *note_identifiers(read.preprocessing, len(rows)), *note_counters(x), *note_empty(x)]
+        notes = [*notes, *note_columns(x)]
     weight = read_weights(sample_weight, names, domain)
     if weight is not None:
         notes = [*notes, "Rows count by their weights, in training and in every score."]

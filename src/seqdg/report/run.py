@@ -133,6 +133,12 @@ def _write_settings(settings: Mapping[str, Mapping[str, Any]] | Sequence[str]) -
     """Write settings as the command line has them: `fo-s-mldg.alpha=0.05,0.6`."""
     if not isinstance(settings, Mapping):
         return list(settings)
+    for name, values in settings.items():
+        if not isinstance(values, Mapping):
+            raise UsageError(
+                f"settings has {values!r} for {name!r}, but it must have settings by name, such as "
+                "{'agg': {'lr': 0.1}}."
+            )
     return [
         f"{name}.{setting}={format_value(tuple(value) if isinstance(value, list) else value)}"
         for name, values in settings.items()

@@ -72,7 +72,7 @@ def compare_with_each(
     """Compare with every one of the baselines, as `compare_pairs` does with one; all are tested at once."""
     names = list(dict.fromkeys(o.algorithm for o in outcomes))
     if lacking := [name for name in baselines if name not in names]:
-        raise unknown("algorithm in this run to take as the baseline", lacking[0], names)
+        raise unknown("algorithm", lacking[0], names, owner="This run")
     values = {name: {(o.held_out, o.seed): o.value for o in outcomes if o.algorithm == name} for name in names}
     places = list(dict.fromkeys((o.held_out, o.seed) for o in outcomes))
     pairs = [(name, baseline) for baseline in baselines for name in names if name != baseline]

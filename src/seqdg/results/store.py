@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError
+from seqdg.base.words import list_some
 from seqdg.results.directory import make_directory
 from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.rows import COLUMNS, make_record, make_row
@@ -78,7 +79,9 @@ class Store:
 
     @classmethod
     def open(cls, directory: Path) -> Store:
-        nothing = UsageError(f"There are no results in {directory}. `seqdg bench --out {directory}` makes some.")
+        runs = sorted(str(path.parent) for path in directory.glob(f"*/{FILE}"))
+        hint = f"Give a run in it: {list_some(runs)}." if runs else f"`seqdg bench --out {directory}` makes some."
+        nothing = UsageError(f"There are no results in {directory}. {hint}")
         if not (directory / FILE).is_file():
             raise nothing
         store = cls(directory / FILE, readonly=not os.access(directory, os.W_OK))

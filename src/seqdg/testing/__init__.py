@@ -7,17 +7,20 @@ check_algorithm(MyAlgorithm(strength=0.3))
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from seqdg.core import Algorithm
+from seqdg.core.wrapper import list_layers
 from seqdg.testing import directions, variations
 from seqdg.testing.case import Case, Violation, build_nets, find_source_count, format_algorithm
 
 __all__ = ["ContractError", "check_algorithm", "check_memory"]
 
 CHECKS: dict[str, Callable[[Case], None]] = {
-    "the docstring names the paper and every setting": variations.check_documented,
     "deterministic": directions.check_deterministic,
     "inputs and buffers untouched": directions.check_untouched,
     "stages, directions, losses and predictions have the right form": directions.check_form,
@@ -33,6 +36,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
     "1, 2, 3 and 5 domains work or fail with a sentence": directions.check_counts,
     "a step may meet some of the source domains": directions.check_some_domains,
     "settings survive a round trip through their printed form": variations.check_round_trip,
+    "the docstring names the paper and every setting": variations.check_documented,
 }
 
 
@@ -47,7 +51,6 @@ def check_algorithm(algorithm: Algorithm) -> None:
     takes), at weights away from the start, in every stage (on a small convolutional net with points between its layers,
     where the algorithm acts there):
 
-    - the docstring cites the paper and explains every setting;
     - the direction equals the gradient of the loss where a loss is defined, and has the weights' shapes and types;
     - the same input gives the same bits; nothing is drawn from a global generator, and no input or buffer changes;
     - a row's prediction, with BatchNorm fixed, does not depend on the rows beside it, unless `together` says so;
@@ -59,7 +62,8 @@ def check_algorithm(algorithm: Algorithm) -> None:
     - settings given as 0-d tensors, one per trial in a stack, act as numbers do, and print and read back the same;
     - float32 gives float32, and nearly the direction of float64;
     - 1, 2, 3 and 5 source domains work, or `check` raises a UsageError that says how many are needed;
-    - a step may meet some of the source domains, alone and in a stack, unless `needs_all` says otherwise.
+    - a step may meet some of the source domains, alone and in a stack, unless `needs_all` says otherwise;
+    - the docstring cites the paper and explains every setting.
 
     A setting that acts only beside another (a width under one kernel) is checked by calling this with both set.
     """
@@ -97,4 +101,13 @@ def _failing(algorithm: Algorithm, net: str, title: str) -> Iterator[None]:
         raise ContractError(f"{start} {violation}") from violation.__cause__
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
-        raise ContractError(f"{start} it raises {type(error).__name__}: {reason}") from error
+        raise ContractError(
+            f"{start} it raises {type(error).__name__}: {reason}{_find_line(algorithm, error)}"
+        ) from error
+
+
+def _find_line(algorithm: Algorithm, error: Exception) -> str:
+    """Say where an error was raised: `(line 12 of mine.py)`, of the file that the algorithm is in."""
+    files = {getattr(sys.modules.get(type(layer).__module__), "__file__", None) for layer in list_layers(algorithm)}
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
+    return f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""

@@ -228,7 +228,13 @@ def check_documented(case: Case) -> None:
         if not doc or doc.startswith(f"{kind.__name__}("):
             raise Violation(f"{kind.__name__} has no docstring.")
         if not re.search(r"\b(19|20)\d\d\b", doc):
-            raise Violation(f"the docstring of {kind.__name__} does not name the paper, with its year.")
+            raise Violation(
+                f"the docstring of {kind.__name__} does not name the paper, with its year. Cite it, as in "
+                "(Name, 2026), or yourself where it is your own idea."
+            )
         for f in fields(who):
             if not re.search(rf"\b{re.escape(f.name)}:", doc):
-                raise Violation(f"the docstring of {kind.__name__} does not explain the setting '{f.name}:'.")
+                raise Violation(
+                    f"the docstring of {kind.__name__} does not explain the setting '{f.name}'. Add a line "
+                    f"`{f.name}: what it means`."
+                )

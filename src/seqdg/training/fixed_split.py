@@ -59,7 +59,7 @@ def _complete(dataset: Dataset, named: FixedSplit) -> FixedSplit:
     for part, names in zip(FixedSplit._fields, named, strict=True):
         for name in names:
             if name not in dataset.domains:
-                raise unknown(f"domain of {dataset.name}, for {part}_domains,", name, dataset.domains)
+                raise unknown("domain", name, dataset.domains, owner=f"{part}_domains: {dataset.name}")
             if name in seen:
                 twice = (
                     f"twice in {part}_domains" if seen[name] == part else f"in {seen[name]}_domains and {part}_domains"

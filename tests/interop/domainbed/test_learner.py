@@ -301,7 +301,7 @@ def test_its_classes_are_listed(stand_in: Path) -> None:
         ("TRM", [], "domainbed:TRM asks for CUDA in its code"),
         ("Fishr", [], "domainbed:Fishr cannot be built .*Install backpack .*BackPACK 1.3"),
         ("ERM+ema", [], "domainbed:ERM takes no wrapper, and 'domainbed:ERM\\+ema' has 'ema'"),
-        ("ERM", ["ERM.gama=1"], "There is no setting of domainbed:ERM 'gama'"),
+        ("ERM", ["ERM.gama=1"], "domainbed:ERM has no setting 'gama'"),
         ("ERM", ["ERM.batch_size=8"], "set domainbed:ERM.batch in place of batch_size"),
         ("ERM", ["ERM.momentum=0.5"], "steps its own optimizer, so its momentum cannot be set"),
         ("ERM", ["ERM.mlp_width=wide"], "mlp_width is 'wide', but it must be a number"),

@@ -114,7 +114,7 @@ def find_class(name: str) -> type:
     module = _import_file(place)
     kind = getattr(module, short, None)
     if not _is_class(kind):
-        raise unknown(f"class with update and predict in {place}", short, _list_own(module) or ["(it has none)"])
+        raise unknown("class with update and predict", short, _list_own(module), owner=place)
     assert isinstance(kind, type)
     _claim(short, str(Path(place).resolve()), algorithms)
     return kind

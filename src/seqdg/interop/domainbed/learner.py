@@ -110,7 +110,7 @@ class DomainBedClass(Learner):
                     f"{', '.join(TRAINING)}."
                 )
             if name not in (*known, *TRAINING) and not self.is_own:
-                raise unknown(f"setting of {self.short}", name, (*known, *TRAINING))
+                raise unknown("setting", name, (*known, *TRAINING), owner=self.short)
 
     def check_device(self, trial: Trial, device: str) -> None:
         if not device.startswith("cuda") and checkout.asks_for_cuda(self.kind):

@@ -64,7 +64,7 @@ class Part:
     def __post_init__(self) -> None:
         for name in self.variants:
             if name not in VARIANTS:
-                raise unknown(f"variant of {self.name}", name, VARIANTS)
+                raise unknown("variant", name, VARIANTS, owner=self.name)
         if len(self.name.split("/")) != 2:
             raise UsageError(f"The part '{self.name}' must have a name of the form SET/KIND, such as digits/momentum.")
         if self.search_seed < self.trials:
@@ -152,7 +152,7 @@ class Study:
             return self.parts
         for pattern in patterns:
             if not any(_fits(part, pattern) for part in self.parts):
-                raise unknown(f"part of {self.path}", pattern, [part.name for part in self.parts])
+                raise unknown("part", pattern, [part.name for part in self.parts], owner=str(self.path))
         return tuple(part for part in self.parts if any(_fits(part, pattern) for pattern in patterns))
 
     @property
@@ -178,7 +178,7 @@ def load_study(path: Path) -> Study:
     known = ("title", "published", "sequential", "defaults", "parts", "hypotheses")
     for name in content:
         if name not in known:
-            raise unknown(f"part of {path}", name, known)
+            raise unknown("part", name, known, owner=str(path))
     defaults = read_value(content.get("defaults", {}), "table", f"[defaults] of {path}")
     parts = tuple(_read_part({**defaults, **table}, path) for table in _read_list(content, "parts", path))
     names = [part.name for part in parts]
@@ -220,7 +220,7 @@ def _read_hypothesis(table: Any, path: Path) -> Hypothesis:
     known = ("name", "says", "better", "worse", "margin", "beside")
     for name in values:
         if name not in known:
-            raise unknown(f"key in {place}", name, known)
+            raise unknown("key", name, known, owner=f"A hypothesis of {path}")
     beside = values.get("beside", [])
     if not isinstance(beside, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in beside):
         raise UsageError(f"beside in {place} must be a list of pairs: [['KIND: ALGORITHM', 'KIND: ALGORITHM'], ...].")
