@@ -21,7 +21,7 @@ from seqdg.report.page import build_page, render_page
 from seqdg.report.results import Results
 from seqdg.results.archive.reading import Archive
 from seqdg.results.archive.writing import pack
-from seqdg.results.rows import pack_history, unpack_history
+from seqdg.results.record_rows import pack_history, unpack_history
 from seqdg.results.select import select_outcomes
 from seqdg.results.store import Store
 from seqdg.training.protocol import split_rows

@@ -12,7 +12,7 @@ from seqdg.base.errors import UsageError
 from seqdg.report.results import Results
 from seqdg.results.archive.writing import pack
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record, make_key
-from seqdg.results.rows import pack_history, unpack_history
+from seqdg.results.record_rows import pack_history, unpack_history
 from seqdg.results.select import select_outcomes
 from seqdg.results.store import Store
 from seqdg.results.summary import mean_and_error

@@ -13,7 +13,7 @@ from torch.func import grad
 
 from digits import TASK, make_plan
 from seqdg.algorithms.ema import EMA
-from seqdg.base.added import describe_fields
+from seqdg.base.added_fields import describe_fields
 from seqdg.base.episode import Episode
 from seqdg.base.errors import UsageError
 from seqdg.bench.benchmark import Request

@@ -23,7 +23,7 @@ from seqdg.core.registry import list_algorithms, list_wrappers
 from seqdg.data import Dataset
 from seqdg.nets.factory import FOREIGN
 from seqdg.results.criteria import CRITERIA
-from seqdg.results.imports import is_imported
+from seqdg.results.imported_trials import is_imported
 from seqdg.results.record import DIVERGED, FAILED, Record
 from seqdg.results.run import find_usual
 from seqdg.results.select import has_validation, select_outcomes

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from seqdg.base.added import restore_fields
+from seqdg.base.added_fields import restore_fields
 from seqdg.base.errors import UsageError
 from seqdg.base.files import replace_file
 from seqdg.bench.learner import TRAINING
@@ -23,7 +23,7 @@ from seqdg.bench.trial import Trial
 from seqdg.core.registry import build
 from seqdg.core.settings import flatten_settings, restore_settings
 from seqdg.results.directory import make_directory
-from seqdg.results.imports import is_imported
+from seqdg.results.imported_trials import is_imported
 from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.run import find_usual
 from seqdg.results.select import InnerTrials, name_candidate, score_candidate, select_outcomes

@@ -26,7 +26,7 @@ from seqdg.bench.learner import find_learner
 from seqdg.bench.own_code import check_code
 from seqdg.bench.plan import Plan, choose_compiled, plan_further
 from seqdg.bench.reuse import list_reused
-from seqdg.bench.tracked import TrackedStore
+from seqdg.bench.tracked_store import TrackedStore
 from seqdg.results.commands import add_command
 from seqdg.results.directory import lock_directory, make_directory
 from seqdg.results.record import Record

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from seqdg.base.added import describe_fields, restore_fields
+from seqdg.base.added_fields import describe_fields, restore_fields
 from seqdg.base.errors import UsageError
 from seqdg.core.algorithm import Algorithm
 from seqdg.core.names import shorten, split_chain

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.base.added import ADDED
+from seqdg.base.added_fields import ADDED
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError, unknown
 from seqdg.nets.net import Net

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from seqdg.estimator.domain_curve import LearningCurve
     from seqdg.estimator.estimator import DomainEstimator
     from seqdg.estimator.held_out_scores import Winner
+    from seqdg.estimator.kept_records import count_kept, remove_kept
     from seqdg.estimator.model import Model
     from seqdg.estimator.model_file import check_place, check_saving, read_description, read_model, write_model
     from seqdg.estimator.onnx import describe_signature, export_onnx, list_outputs
     from seqdg.estimator.permutation import Importance, importance
     from seqdg.estimator.predict import predict_file
     from seqdg.estimator.regressor import DomainRegressor
-    from seqdg.estimator.runs import count_kept, remove_kept
     from seqdg.estimator.searches import parse_settings_texts
 
 __all__ = [
@@ -77,7 +77,7 @@ __getattr__, __dir__ = open_front_door(
         "onnx": "describe_signature export_onnx list_outputs",
         "predict": "predict_file",
         "regressor": "DomainRegressor",
-        "runs": "count_kept remove_kept",
+        "kept_records": "count_kept remove_kept",
         "searches": "parse_settings_texts",
     },
 )

@@ -35,6 +35,7 @@ from seqdg.estimator.classifier import DomainClassifier
 from seqdg.estimator.comparison import Comparison
 from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.held_out_scores import CHOSEN, Reason, Winner
+from seqdg.estimator.kept_records import KeptRecords, identify_comparison
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.regressor import DomainRegressor
 from seqdg.estimator.rules import (
@@ -48,7 +49,6 @@ from seqdg.estimator.rules import (
     check_rules,
     looks_at_held_out,
 )
-from seqdg.estimator.runs import KeptRecords, identify_comparison
 from seqdg.estimator.searches import SAMPLERS, make_searches
 from seqdg.estimator.sweep import Contender, Sweep
 from seqdg.estimator.user_data import UserData, join_domains, make_user_data, read_input

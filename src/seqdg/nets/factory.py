@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from seqdg.base.added import added_field
+from seqdg.base.added_fields import added_field
 from seqdg.base.errors import UsageError, unknown
 from seqdg.nets import efficientnet_lite, timm_models
 from seqdg.nets.alexnet import alexnet

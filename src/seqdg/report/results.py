@@ -17,7 +17,7 @@ from seqdg.report.section import Page
 from seqdg.report.sheet import build_sheet, choose_baseline
 from seqdg.report.table import PairedTests, ResultTable
 from seqdg.results.criteria import CRITERIA
-from seqdg.results.joined import open_runs
+from seqdg.results.joined_runs import open_runs
 from seqdg.results.record import FAILED, Evaluation, Record
 from seqdg.results.run import RecordSource, find_usual_criterion
 from seqdg.results.select import average_finite, select_outcomes

@@ -11,7 +11,7 @@ from seqdg.base.errors import UsageError, unknown
 from seqdg.report.domainbed import set_beside_suite
 from seqdg.report.published import PaperColumns, set_beside
 from seqdg.results.criteria import CRITERIA, Unit
-from seqdg.results.imports import describe_imports
+from seqdg.results.imported_trials import describe_imports
 from seqdg.results.record import FAILED, Record
 from seqdg.results.select import Outcome, count_candidates, find_mixtures, find_reuse, select_outcomes
 from seqdg.results.statistics import PairedDifference, compare_pairs, describe_difference

@@ -1,4 +1,4 @@
-"""Curves of few points."""
+"""Thin out a curve, such as the losses of a training, to a few points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LOSS_POINTS = 200  # of the losses in a record
 
 
 def thin(curve: Sequence[float], points: int) -> list[float]:
-    """Return the means over equal stretches; the first ones are longer where they cannot be equal."""
+    """Divide a curve into stretches and return their means. Where they cannot be equally long, the first are longer."""
     if len(curve) <= points:
         return list(curve)
     return [_mean(curve[start:stop]) for start, stop in pairwise([0, *list_ends(len(curve), points)])]

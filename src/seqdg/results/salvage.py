@@ -11,7 +11,7 @@ from pathlib import Path
 from seqdg.base.errors import UsageError
 from seqdg.results.directory import is_locked
 from seqdg.results.record import Record
-from seqdg.results.rows import COLUMNS, is_whole, make_record
+from seqdg.results.record_rows import COLUMNS, is_whole, make_record
 from seqdg.results.store import FILE, Store
 
 _LEAST = 500  # bytes of the smallest record: bounds how many there can be

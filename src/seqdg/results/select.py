@@ -10,7 +10,7 @@ from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.results.criteria import CRITERIA, choose_usual, score
-from seqdg.results.imports import is_imported
+from seqdg.results.imported_trials import is_imported
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 
 RULES = ("source-val", "last", "leave-one-out", "domain-val", "oracle", "oracle-split")

@@ -17,7 +17,7 @@ from seqdg.base.errors import UsageError
 from seqdg.base.words import list_some
 from seqdg.results.directory import make_directory
 from seqdg.results.record import DONE, FAILED, Record
-from seqdg.results.rows import COLUMNS, make_record, make_row
+from seqdg.results.record_rows import COLUMNS, make_record, make_row
 from seqdg.results.run import Analysis, RunningGroup, RunProgress
 from seqdg.results.versions import VERSION
 

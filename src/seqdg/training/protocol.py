@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqdg.base.added import added_field
+from seqdg.base.added_fields import added_field
 from seqdg.base.errors import UsageError, unknown
 from seqdg.core.algorithm import Algorithm
 from seqdg.data import Dataset

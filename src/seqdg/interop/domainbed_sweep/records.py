@@ -20,7 +20,7 @@ from typing import Any
 from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things
 from seqdg.interop.domainbed_sweep.reading import ENVIRONMENT, FILE, LOG, Line, Training
-from seqdg.results.imports import IMPORTED, UNPAIRED
+from seqdg.results.imported_trials import IMPORTED, UNPAIRED
 from seqdg.results.record import DONE, Evaluation, Record, make_key
 from seqdg.results.versions import VERSION
 

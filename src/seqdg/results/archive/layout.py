@@ -16,7 +16,7 @@ from typing import Any
 from seqdg.base.errors import UsageError
 from seqdg.results.criteria import CRITERIA
 from seqdg.results.record import Evaluation, Record
-from seqdg.results.rows import pack_history, pack_numbers
+from seqdg.results.record_rows import pack_history, pack_numbers
 
 TRIALS, EVALUATIONS = "trials.parquet", "evaluations.parquet"
 FORMAT, VERSION = "seqdg records", 2

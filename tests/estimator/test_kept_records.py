@@ -20,7 +20,7 @@ from command import seqdg as command
 from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things
 from seqdg.estimator import count_kept, remove_kept
-from seqdg.estimator.runs import identify
+from seqdg.estimator.kept_records import identify
 
 ROOT = Path(seqdg.__file__).parents[1]
 

@@ -1,4 +1,4 @@
-"""What tables say of trials that another program trained."""
+"""Trials that another program trained: how they are recognized, and what tables say of them."""
 
 from __future__ import annotations
 

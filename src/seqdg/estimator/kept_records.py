@@ -1,4 +1,4 @@
-"""What a comparison has trained, in a directory: after an interruption the same comparison goes on from there."""
+"""Records of a comparison, kept in a directory: after an interruption the same comparison goes on from there."""
 
 from __future__ import annotations
 
