@@ -171,5 +171,5 @@ def test_with_no_pair_in_common_nothing_is_claimed(run):
 
 
 def test_a_baseline_that_did_not_run_is_named_with_those_that_did(run):
-    with pytest.raises(UsageError, match=r"no algorithm in this run to take as the baseline 'ag'.*agg, a\."):
+    with pytest.raises(UsageError, match=r"This run has no algorithm 'ag'.*agg, a\."):
         compare_pairs(select_outcomes(run({"agg": {"V": [0.5]}, "a": {"V": [0.6]}})), "ag")

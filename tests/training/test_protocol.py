@@ -115,7 +115,7 @@ def test_stages_that_leave_steps_over_are_refused():
 
 
 def test_an_unknown_domain_is_named_with_the_nearest(dataset):
-    with pytest.raises(UsageError, match="no domain of toy 'd'"):
+    with pytest.raises(UsageError, match="toy has no domain 'd'"):
         list_sources(dataset, ("d",))
 
 
