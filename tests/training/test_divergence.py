@@ -81,7 +81,7 @@ def test_one_that_was_interrupted_after_its_last_evaluation_takes_no_more_steps(
 
     with monkeypatch.context() as patched:
         patched.setattr("seqdg.training.run_stack._Run._keep_step", lambda *about: None)
-        patched.setattr("seqdg.training.run_stack._Run._ends_with", interrupt)
+        patched.setattr("seqdg.training.run_stack._Run._is_final", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(group, keep=keep)
     taken: list[int] = []

@@ -48,11 +48,11 @@ def test_one_trial_alone_is_recorded_too():
 
 def test_few_steps_are_not_recorded():
     _, stack = _train("agg", 10**9)
-    assert not stack._records(0)
+    assert not stack._is_recorded(0)
     stack.recorded_from = 300
-    assert stack._records(0)
+    assert stack._is_recorded(0)
     stack.recorded_from = 301
-    assert not stack._records(0)
+    assert not stack._is_recorded(0)
 
 
 def _count(function):

@@ -67,7 +67,7 @@ def _measure_stack(stack: Stack, weights: Params) -> tuple[Tensor, Tensor, Tenso
         inner, cosine = measure_alignment(stack.net, weights, xs, ys)
         return inner.mean(), cosine.mean(), vmap(lambda a, b: _compute_loss(stack.net, weights, a, b))(xs, ys).mean()
 
-    inner, cosine, loss = stack.over_trials(measure)(weights, x, y)
+    inner, cosine, loss = stack.map_over_trials(measure)(weights, x, y)
     return inner.detach(), cosine.detach(), loss.detach()
 
 

@@ -169,7 +169,7 @@ def _measure_on_training_rows(stack: Stack, weights: Params, classifier: Params)
             labels = torch.full((len(features),), truth, device=features.device)
             return cross_entropy(linear(features, layer[WEIGHT], layer[BIAS]), labels)
 
-        losses.append(stack.over_trials(compute_loss)(z, {name: classifier[name] for name in (WEIGHT, BIAS)}))
+        losses.append(stack.map_over_trials(compute_loss)(z, {name: classifier[name] for name in (WEIGHT, BIAS)}))
     return torch.stack(losses).mean(0)
 
 

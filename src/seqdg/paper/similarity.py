@@ -34,7 +34,9 @@ def _trace_curves(study: Study, name: str, stack: Stack) -> Numbers:
     steps, values = [], []
     for state in walk(stack, name, study.points, study.tick):
         steps.append(state.step)
-        values.append(stack.over_trials(lambda params: compute_cosines(branches.select_copies(params)))(state.params))
+        values.append(
+            stack.map_over_trials(lambda params: compute_cosines(branches.select_copies(params)))(state.params)
+        )
     layers = {}
     for layer in values[0]:
         mean, spread = mean_and_spread(torch.stack([v[layer].mean(-1) for v in values], 1))

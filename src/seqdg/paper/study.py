@@ -169,7 +169,7 @@ def embed(stack: Stack, weights: Params, rows: Tensor, together: int | None = No
     with torch.no_grad():
         for part in torch.split(rows.to(stack.inputs.device), together or 256, dim=1):
             x, _ = stack.inputs.serve(part)
-            features.append(stack.over_trials(embed_trial)(weights, x))
+            features.append(stack.map_over_trials(embed_trial)(weights, x))
     return torch.cat(features, 1)
 
 

@@ -50,8 +50,8 @@ class CapturedStep:
         return copy_carried(self._carried), self._losses[:steps].clone()
 
     def _load(self, carried: Carried, draws: StepData) -> int:
-        for kind, of in carried.items():
-            for name, t in of.items():
+        for kind, tensors in carried.items():
+            for name, t in tensors.items():
                 self._carried[kind][name].copy_(t)
         for name, d in draws.items():
             self._draws[name][: len(d)].copy_(d)
@@ -102,7 +102,7 @@ def _describe_cause(error: BaseException, before: BaseException | None) -> str:
 
 
 def copy_carried(carried: Carried) -> Carried:
-    return {kind: {name: t.clone() for name, t in of.items()} for kind, of in carried.items()}
+    return {kind: {name: t.clone() for name, t in tensors.items()} for kind, tensors in carried.items()}
 
 
 @cache

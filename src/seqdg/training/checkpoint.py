@@ -1,4 +1,4 @@
-"""A stack in the middle of its training, as bytes that continue to the same weights, bit for bit."""
+"""Checkpoints: the state of a stack in training as bytes, from which it continues to the same weights, bit for bit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOLDER = "checkpoints"
 
 @dataclass
 class Snapshot:
-    """All that a group of trials has reached."""
+    """Everything that a group of trials needs to go on."""
 
     state: State
     evaluations: list[list[Evaluation]]  # of every trial

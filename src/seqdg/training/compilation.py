@@ -49,8 +49,8 @@ def _compile(function: Callable[..., tuple[Tensor]], flat: list[Any], backend: s
     tensors: list[Any] = [value for value in flat if isinstance(value, Tensor)]
 
     def of_tensors(*values: Tensor) -> tuple[Tensor]:
-        given = iter(values)
-        return function(*(next(given) if isinstance(value, Tensor) else value for value in flat))
+        inputs = iter(values)
+        return function(*(next(inputs) if isinstance(value, Tensor) else value for value in flat))
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a compiler warns of is not the user's to change

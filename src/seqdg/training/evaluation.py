@@ -1,4 +1,4 @@
-"""Evaluation of a stack in training: what every trial predicts of every domain, and how good that is."""
+"""Evaluate a stack in training: predict the rows of every domain, and measure the predictions."""
 
 from __future__ import annotations
 

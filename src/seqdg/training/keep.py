@@ -1,4 +1,4 @@
-"""What a run keeps of its trials beside their records: weights, predictions, checkpoints."""
+"""Save what a run keeps of its trials beside their records: weights and predictions."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from seqdg.training.stack import View
 
 @dataclass(frozen=True)
 class Keep:
-    """What a run keeps beside its records."""
+    """Which files a run writes beside its records, where, and what its records hold."""
 
-    files: Files | None = None  # where to
+    files: Files | None = None  # where files are written; None: nowhere
     checkpoint: float = 0.0  # seconds between checkpoints of a group; 0: none
-    weights: bool = False  # the deployed weights of every trial
-    chosen: bool = False  # those of the step that source validation chose, too
-    predictions: bool = False  # what every trial says of its held-out rows, at the chosen and at the last step
-    digests: bool = True  # in each record, a hash of the deployed weights
-    criteria: tuple[str, ...] = ()  # the criteria that are measured, the losses always among them; empty: all
+    weights: bool = False  # save the deployed weights of every trial after its last step
+    chosen: bool = False  # also save those of the step that source validation chose
+    predictions: bool = False  # save the predictions for held-out rows, at the chosen step and at the last
+    digests: bool = True  # put a hash of the deployed weights into each record
+    criteria: tuple[str, ...] = ()  # the criteria to measure, beside the losses; empty: all
 
     @property
-    def along(self) -> dict[str, str]:
-        """What is kept along the way, in words: a checkpoint of a run that kept less cannot be continued."""
+    def checkpoint_facts(self) -> dict[str, str]:
+        """What a checkpoint says of files that are saved during training: a run that saves more of them cannot go on
+        from it."""
         names = [name for name in ("chosen", "predictions") if getattr(self, name)]
         return {"keeps": " ".join(names)} if names else {}
 
 
 def keep_weights(keep: Keep, view: View, weights: Params, step: int) -> None:
-    """Write the weights that a trial deploys after its last step, where they are kept."""
+    """Save the weights that a trial deploys after its last step, if weights are saved."""
     if keep.weights and keep.files is not None:
         keep.files.write(f"weights/{view.key}.safetensors", _encode_weights(weights, view, step))
 
@@ -52,9 +53,9 @@ def keep_step(
     get_held_out: Callable[[], Sequence[DomainPredictions]],
     i: int = 0,
 ) -> None:
-    """Write the weights and predictions of the last evaluation of a history, where source validation chooses it.
+    """Save the weights and predictions of the latest evaluation if source validation chooses it.
 
-    i: the trial's place in the predictions.   is_last: no evaluation follows, so its predictions are kept anyway.
+    i: the trial's place in the predictions.   is_last: no evaluation follows, so its predictions are saved anyway.
     """
     if keep.files is None or not (keep.chosen or keep.predictions):
         return
@@ -68,13 +69,13 @@ def keep_step(
 
 
 def _encode_weights(weights: Params, view: View, step: int) -> bytes:
-    """Write the weights of one trial after so many steps as bytes."""
+    """Encode the weights of one trial after so many steps as bytes."""
     about = {"trial": view.key, "step": str(step), "description": json.dumps(view.description)}
     return save({name: value.contiguous().clone() for name, value in weights.items()}, about)
 
 
 def is_best_so_far(history: Sequence[Evaluation]) -> bool:
-    """Whether source validation chooses the last of these evaluations; without validation rows, any is."""
+    """Say whether source validation chooses the latest evaluation. Without validation rows, each is the best so far."""
     best = select_step(history, choose_usual(history[-1].source))
     return best is None or best[1] == len(history) - 1
 

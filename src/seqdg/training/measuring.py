@@ -1,4 +1,4 @@
-"""From what the trials of a stack say of every domain to their evaluations: all criteria of all domains at once."""
+"""Measure the predictions of a stack: all criteria of all domains at once, as an evaluation of every trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the trials of a stack say of the rows of a domain, and how it is kept for later."""
+"""Predictions of the trials of a stack for the rows of a domain, and how they are saved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHOSEN, LAST = "chosen", "last"  # the step that source validation chose, and th
 
 
 class DomainPredictions(NamedTuple):
-    """What the trials of a stack say of one domain each, and what is true. Only the rows that the mask keeps count."""
+    """Predictions of a stack for one domain of each trial, with the labels. Only rows that the mask keeps count."""
 
     logits: Tensor  # (trial, row, class); (trial, row, 1) of numbers, in the user's units
     y: Tensor  # (trial, row)
@@ -36,10 +36,10 @@ def name_predictions(trial: str, step: str) -> str:
 def encode_predictions(
     held_out: Sequence[DomainPredictions], i: int, step: int, key: str, description: Mapping[str, Any]
 ) -> bytes:
-    """Write what the i-th trial of a stack says of its held-out rows as bytes, in the order of the data set."""
+    """Encode the predictions of the i-th trial for its held-out rows as bytes, in the order of the data set."""
     is_regression = any(domain.y.is_floating_point() for domain in held_out)
-    said = "prediction" if is_regression else "probability"
-    parts: dict[str, list[Tensor]] = {"domain": [], "row": [], "label": [], said: []}
+    kind = "prediction" if is_regression else "probability"
+    parts: dict[str, list[Tensor]] = {"domain": [], "row": [], "label": [], kind: []}
     for place, domain in enumerate(held_out):
         assert domain.rows is not None
         keep = domain.mask[i].cpu()
@@ -50,6 +50,6 @@ def encode_predictions(
         parts["label"].append(domain.y[i].cpu()[keep][order])
         outputs = domain.logits[i].double()
         outputs = outputs.squeeze(-1) if is_regression else outputs.softmax(-1).float()
-        parts[said].append(outputs.cpu()[keep][order])
+        parts[kind].append(outputs.cpu()[keep][order])
     about = {"trial": key, "step": str(step), "description": json.dumps(description)}
     return save({name: torch.cat(values).contiguous() for name, values in parts.items()}, about)

@@ -1,4 +1,4 @@
-"""A function of tensors as the list of operations that it takes, without the Python and the transforms around them.
+"""Record a function of tensors as the list of its operations, without the Python and the transforms around them.
 
 A step is written with `torch.func`: gradients of gradients of one trial, mapped over all of them. On a CPU every
 operation of a small net then costs more on its way through these transforms than in itself. They decide nothing that
@@ -114,13 +114,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def finish(self, results: list[Any]) -> Program:
         """Return the program from the inputs to these results."""
-        found = [self._find_all(value, []) for value in results]
-        needed = {value for value in found if isinstance(value, Node)}
+        outputs = [self._find_all(value, []) for value in results]
+        needed = {value for value in outputs if isinstance(value, Node)}
         for node in reversed(self.operations):
             if node in needed:
                 needed.update(node.inputs)
         operations = [node for node in self.operations if node in needed]
-        return Program(self.inputs, {n: t for n, t in self.constants.items() if n in needed}, operations, found)
+        return Program(self.inputs, {n: t for n, t in self.constants.items() if n in needed}, operations, outputs)
 
     def _write(self, function: Any, args: Any, kwargs: Any, inputs: list[Node]) -> Node:
         """Return the operation's node, which is an older one where the same was computed before."""

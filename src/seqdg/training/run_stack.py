@@ -1,4 +1,4 @@
-"""Train a stack to the end and write what came of every trial into a record."""
+"""Train a stack to the end, and make a record of every trial."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ class _Run:
         ]
 
     def _has_ended(self) -> bool:
-        """Whether the last evaluation has been."""
+        """Say whether the final evaluation is done."""
         state, history = self.now.state, self.now.evaluations[0]
-        return bool(history) and history[-1].step == state.step and self._ends_with(state)
+        return bool(history) and history[-1].step == state.step and self._is_final(state)
 
-    def _ends_with(self, state: State) -> bool:
-        """Whether no evaluation follows one of this state. That is so, too, where every trial has had a loss that is
-        not finite, as nothing that follows changes its record."""
+    def _is_final(self, state: State) -> bool:
+        """Say whether no evaluation follows that of this state: all steps are taken, or every trial has diverged, and
+        nothing changes its record any more."""
         if state.step == self.stops[-1]:
             return True
         is_sound = torch.isfinite(torch.cat(state.losses)).all(0)
@@ -114,8 +114,8 @@ class _Run:
         outcomes = self.stack.outcomes
         if not self.keep.digests and not self.keep.weights:
             return {}, [""] * len(outcomes)
-        each = {view: split_trials(self.stack, copy_to_host(params)) for view, params in deployed.items()}
-        weights = {(i, view): each[view][i] for i, view in outcomes}
+        by_view = {view: split_trials(self.stack, copy_to_host(params)) for view, params in deployed.items()}
+        weights = {(i, view): by_view[view][i] for i, view in outcomes}
         with ThreadPoolExecutor(1 if self.device.type == "cpu" else None) as threads:
             return weights, list(threads.map(hash_weights, (weights[place] for place in outcomes)))
 
@@ -127,8 +127,8 @@ class _Run:
             state = self.stack.hear_evaluation(state, torch.tensor([list_losses(e) for e in plain]))
         deployed = {view: self.stack.deploy(state, view) for view in views}
         before = time.perf_counter()
-        kept = self.keep.criteria
-        by_view = {view: evaluate_stack(self.stack, state, params, criteria=kept) for view, params in deployed.items()}
+        wanted = self.keep.criteria
+        by_view = {v: evaluate_stack(self.stack, state, params, criteria=wanted) for v, params in deployed.items()}
         rows = self.stack.evaluated_rows[0].numel() * len(by_view) / self.stack.members
         self.serving = 1000 * (time.perf_counter() - before) / max(1, rows)
         new = [by_view[view][i] for i, view in self.stack.outcomes]
@@ -152,10 +152,17 @@ class _Run:
         def take(view: int, i: int) -> Params:
             return {name: value.detach().cpu() for name, value in split_trials(self.stack, deployed[view])[i].items()}
 
-        is_last = self._ends_with(state)
+        is_last = self._is_final(state)
         for k, (i, view) in enumerate(self.stack.outcomes):
-            its = self._find_view(k)
-            keep_step(self.keep, its, evaluations[k], is_last, partial(take, view, i), partial(predict, view), i)
+            keep_step(
+                self.keep,
+                self._find_view(k),
+                evaluations[k],
+                is_last,
+                partial(take, view, i),
+                partial(predict, view),
+                i,
+            )
 
     def _train(self, stop: int) -> None:
         while self.now.state.step < stop:
@@ -175,7 +182,7 @@ class _Run:
     @cached_property
     def _origin(self) -> dict[str, str]:
         where = {"device": name_device(self.device), "commit": find_commit()}
-        return {**where, **list_versions(), **self._compiler, **self.keep.along}
+        return {**where, **list_versions(), **self._compiler, **self.keep.checkpoint_facts}
 
     @cached_property
     def _compiler(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Training of any number of trials at once, or of one large one.
+"""Train any number of trials at once, or one large one.
 
 A stack holds trials that share a net and the shape of their algorithm; their seeds, splits, held-out domains, numeric
 settings and learning rates are data. What one trial does is written once, for one trial; a stack of several is its
@@ -41,7 +41,7 @@ log = logging.getLogger("seqdg")
 
 @dataclass(frozen=True)
 class View:
-    """One way to deploy a training, which has a record of its own."""
+    """One way to deploy the weights of a training: as they are, or averaged. Each view has its own record."""
 
     key: str = ""
     description: Mapping[str, Any] = field(default_factory=dict)
@@ -56,8 +56,8 @@ class Job:
     split: Split
     seed: int
     params: Params  # all that is trained, at the start
-    # One record as it is. Of a `SharedTraining`: one as it is and one for each of its averages, where they are wanted.
-    # An average is trained as a `SharedTraining`, so that what is heard of evaluations is of weights as they are.
+    # The first view deploys the weights as they are. A `SharedTraining` has one more for each of its averages. None: a
+    # view that nobody asked for. An average alone is a `SharedTraining` too: algorithms hear losses of plain weights.
     views: tuple[View | None, ...] = (View(),)
 
 
@@ -106,7 +106,7 @@ class Stack:
         self.captures = capture and inputs.device.type == "cuda" and inputs.is_resident
         self.compiles = compiles and not self.alone  # one large net has kernels of its own
         self._writer = StepWriter(
-            net, self.algorithm, self.optimizer, self.numbers, self.rates, self.over_trials, self.protocol.precision
+            net, self.algorithm, self.optimizer, self.numbers, self.rates, self.map_over_trials, self.protocol.precision
         )
         self.recorded_from = recorded_from  # steps of a stage
         self._steps: dict[int, Step] = {}  # by stage
@@ -117,7 +117,7 @@ class Stack:
         params = stack_weights([job.params for job in self.jobs], self.inputs.device)
         sources = len(self.jobs[0].split.train)
         with self._use_device():
-            memory = self._apply(lambda algorithm, own: algorithm.memory(self.net, own, sources), params)
+            memory = self._apply(lambda algorithm, weights: algorithm.memory(self.net, weights, sources), params)
         return State(0, -1, params, {}, memory={name: value.contiguous() for name, value in memory.items()})
 
     def advance(self, state: State, stop: int, tick: Callable[[int], None] = lambda steps: None) -> State:
@@ -139,13 +139,13 @@ class Stack:
         """
         chosen = self.outcomes[0][1] if view is None else view
 
-        def one(algorithm: Algorithm, params: Params, memory: Params) -> Params:
+        def deploy_one(algorithm: Algorithm, params: Params, memory: Params) -> Params:
             if isinstance(algorithm, SharedTraining):
                 return algorithm.deploy_as(chosen, params, memory)
             return algorithm.deploy(params, memory)
 
         with self._use_device(), torch.no_grad():
-            return self.recalibrate(self._apply(one, state.params, state.memory))
+            return self.recalibrate(self._apply(deploy_one, state.params, state.memory))
 
     def recalibrate(self, deployed: Params) -> Params:
         """Return deployed weights with the BatchNorm statistics that belong to them, where the policy says so."""
@@ -170,7 +170,7 @@ class Stack:
         """Return the state after the algorithm has heard losses (trial, source) of weights that are not averaged."""
         with self._use_device(), torch.no_grad():
             losses = losses.to(self.inputs.device, self.inputs.dtype)
-            memory = self._apply(lambda algorithm, own, seen: algorithm.evaluated(own, seen), state.memory, losses)
+            memory = self._apply(lambda algorithm, *both: algorithm.evaluated(*both), state.memory, losses)
             return replace(state, memory=memory)
 
     @cached_property
@@ -190,14 +190,14 @@ class Stack:
                 labels.append(y)
         return torch.cat(logits, 1), torch.cat(labels, 1)
 
-    def over_trials(self, one: Callable[..., Any]) -> Callable[..., Any]:
+    def map_over_trials(self, one: Callable[..., Any]) -> Callable[..., Any]:
         """Make a function of all trials from one of a single trial; tensors in and out have a first axis of trials."""
         return map_trials(one, len(self.jobs))
 
     def _apply(self, one: Callable[..., Any], *stacked: Any) -> Any:
         """Apply a function of one trial's algorithm, with its numeric settings, and of its tensors to all trials."""
-        every = self.over_trials(lambda numbers, *own: one(with_numbers(self.algorithm, numbers), *own))
-        return every(self.numbers, *stacked)
+        apply = self.map_over_trials(lambda numbers, *parts: one(with_numbers(self.algorithm, numbers), *parts))
+        return apply(self.numbers, *stacked)
 
     def _train(self, state: State, first: int, last: int) -> None:
         draws = self._draw_steps(state.stage, first, last)
@@ -241,12 +241,12 @@ class Stack:
         if self.captures and state.stage not in self._graphs:
             take = self._find_step(state.stage)
 
-            def whole(carried: Carried, now: StepData) -> Tensor:
+            def load_and_take(carried: Carried, now: StepData) -> Tensor:
                 x, y = self.inputs.load_step(now["rows"], now["key"])
                 return take(carried, Episode(x, y, now["domain"], now["progress"], now["key"]), now.get("rate"))
 
             try:
-                self._graphs[state.stage] = capture_step(whole, _carry(state), draws, DRAWN_AHEAD)
+                self._graphs[state.stage] = capture_step(load_and_take, _carry(state), draws, DRAWN_AHEAD)
             except CaptureError as error:
                 self.captures = False
                 log.warning("The step cannot be one CUDA graph and is run kernel by kernel: %s", error)
@@ -255,13 +255,13 @@ class Stack:
     def _find_step(self, stage: int) -> Step:
         """Return the step of a stage, which is made at its first use."""
         if stage not in self._steps:
-            written = self._writer.write(stage, self._records(stage))
+            written = self._writer.write(stage, self._is_recorded(stage))
             self._steps[stage] = self._try_compiled(self._writer.compile(stage), written) if self.compiles else written
         return self._steps[stage]
 
-    def _records(self, stage: int) -> bool:
-        """Whether a step's operations are recorded: on a CPU, where a small net spends more time on the way to an
-        operation than in it, for as many steps as make up for recording."""
+    def _is_recorded(self, stage: int) -> bool:
+        """Say whether the operations of a stage's step are recorded: on a CPU, for a small net, which spends more time
+        on the way to an operation than in it, and for enough steps to make up for recording."""
         steps = self.bounds[stage] - (self.bounds[stage - 1] if stage else 0)
         is_linear = all(p.dim() <= 2 for p in self.net.params().values())
         return self.inputs.device.type == "cpu" and is_linear and steps >= self.recorded_from
@@ -289,7 +289,7 @@ class Stack:
             return algorithm.stages()[stage][1].enter(self.net, params, memory)
 
         state.params, state.memory = self._apply(enter, state.params, state.memory)
-        state.slots = self.over_trials(self.optimizer.init)(state.params)
+        state.slots = self.map_over_trials(self.optimizer.init)(state.params)
 
     def _use_device(self) -> Any:
         """Make the stack's device torch's current one: graphs are recorded and kernels are started there."""
@@ -297,20 +297,20 @@ class Stack:
         return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
     def _stack_numbers(self, values: Sequence[Mapping[str, Number]]) -> dict[str, Tensor]:
-        """Stack those that differ."""
+        """Stack the numeric settings in which the trials differ. values: the settings of each trial."""
         different = [name for name, first in values[0].items() if any(v[name] != first for v in values)]
-        exact = [{name: torch.as_tensor(one[name], dtype=torch.float64) for name in different} for one in values]
+        exact = [{name: torch.as_tensor(v[name], dtype=torch.float64) for name in different} for v in values]
         return {name: v.to(self.inputs.device, self.inputs.dtype) for name, v in tree.stack(exact).items()}
 
     def _stack_rates(self) -> Rates:
         protocols = [job.protocol for job in self.jobs]
-        each = [Rates(p.lr, p.momentum, p.weight_decay) for p in protocols]
+        rates = [Rates(p.lr, p.momentum, p.weight_decay) for p in protocols]
         schedules = {p.schedule_fields for p in protocols}
         # torch's fused updates read a rate that changes as a float32.
-        rounds = protocols[0].has_schedule and self.inputs.dtype == torch.float64
-        if len(set(each)) == 1 and len(schedules) == 1 and not rounds:
-            return each[0]
-        columns = torch.tensor(each, dtype=torch.float64).T.contiguous()
+        loses_digits = protocols[0].has_schedule and self.inputs.dtype == torch.float64
+        if len(set(rates)) == 1 and len(schedules) == 1 and not loses_digits:
+            return rates[0]
+        columns = torch.tensor(rates, dtype=torch.float64).T.contiguous()
         return Rates(*columns.to(self.inputs.device, self.inputs.dtype))
 
     def _compute_statistics(self, deployed: Params, most: int = 512) -> Params:
@@ -320,11 +320,13 @@ class Stack:
         sampler = self.upcoming.sampler
         rows = sampler.draw(0, count * sampler.round).rows  # (step, trial, source, batch)
 
-        def one(algorithm: Algorithm, params: Params, x: Tensor) -> Params:
+        def compute_one(algorithm: Algorithm, params: Params, x: Tensor) -> Params:
             return algorithm.statistics(self.net, params, x)
 
         parts = rows.transpose(1, 2).flatten(0, 1)  # (step x source, trial, batch)
-        return self.net.pool_statistics([self._apply(one, deployed, self.inputs.serve(part)[0]) for part in parts])
+        return self.net.pool_statistics(
+            [self._apply(compute_one, deployed, self.inputs.serve(part)[0]) for part in parts]
+        )
 
     def _count_rows_together(self, trials: int) -> int:
         """Say how many rows of each trial are predicted at once."""

@@ -1,4 +1,4 @@
-"""The axis of trials: weights of several trials as one tensor each, and functions of one trial as functions of all."""
+"""The axis of trials: stack the weights of several trials, and map a function of one trial over all of them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def map_trials(one: Callable[..., Any], trials: int) -> Callable[..., Any]:
     if trials > 1:
         return vmap(one)
 
-    def only(*stacked: Any) -> Any:
+    def map_single(*stacked: Any) -> Any:
         return _add_axis(one(*(_remove_axis(s) for s in stacked)))
 
-    return only
+    return map_single
 
 
 def _remove_axis(value: Any) -> Any:
@@ -31,10 +31,10 @@ def _add_axis(value: Any) -> Any:
     return torch.utils._pytree.tree_map(lambda t: t.unsqueeze(0), value)
 
 
-def stack_weights(each: Sequence[Params], device: torch.device) -> Params:
+def stack_weights(trials: Sequence[Params], device: torch.device) -> Params:
     """Stack the weights of trials on the device; those of a single trial in the memory order of its inputs."""
-    params = {name: stack_shared([own[name] for own in each], device) for name in each[0]}
-    return params if len(each) > 1 else {name: _to_channels_last(p) for name, p in params.items()}
+    stacked = {name: stack_shared([params[name] for params in trials], device) for name in trials[0]}
+    return stacked if len(trials) > 1 else {name: _to_channels_last(p) for name, p in stacked.items()}
 
 
 def stack_shared(values: Sequence[Tensor], device: torch.device) -> Tensor:

@@ -33,12 +33,12 @@ class StepWriter:
     optimizer: Optimizer
     numbers: Params  # (trial,) the settings in which trials differ
     rates: Rates
-    over_trials: Callable[[Callable[..., Any]], Callable[..., Any]]  # makes a function of all trials from one of one
+    map_over_trials: Callable[[Callable[..., Any]], Callable[..., Any]]  # makes a function of all trials
     precision: str
 
     def write(self, stage: int, records: bool = False) -> Step:
         """Make the step as it is written. records: run the operations of its first call from then on."""
-        direct = self._watch(self.over_trials(self._make_direction(stage)))
+        direct = self._watch(self.map_over_trials(self._make_direction(stage)))
         direct = record_at_first_call(direct) if records else direct
 
         def take(carried: Carried, episode: Episode, factor: Tensor | None) -> Tensor:
@@ -62,23 +62,25 @@ class StepWriter:
         """
         direct, vary = self._make_direction(stage), self.rates.vary
 
-        def one(carried: Carried, numbers: Params, rates: Any, factor: Any, episode: Episode) -> tuple[Carried, Tensor]:
+        def step_one(
+            carried: Carried, numbers: Params, rates: Any, factor: Any, episode: Episode
+        ) -> tuple[Carried, Tensor]:
             params, slots = carried["params"], select_slots(carried)
             direction, loss, memory = direct(params, carried["memory"], numbers, episode)
-            own = Rates(*rates) if vary else self.rates
-            lr = own.lr * factor[0] if factor else own.lr
+            trial_rates = Rates(*rates) if vary else self.rates
+            lr = trial_rates.lr * factor[0] if factor else trial_rates.lr
             for pace, part in split_by_pace(self._find_stage(numbers, stage), direction):
-                params, slots = self.optimizer.update(params, part, slots, own._replace(lr=lr * pace))
+                params, slots = self.optimizer.update(params, part, slots, trial_rates._replace(lr=lr * pace))
             return {"params": params, "memory": memory, **slots}, loss
 
-        stacked = self.over_trials(one)
+        stacked = self.map_over_trials(step_one)
 
         def take(carried: Carried, episode: Episode, factor: Tensor | None) -> Tensor:
             rates, factors = tuple(self.rates) if vary else (), () if factor is None else (factor,)
             loss: Tensor
             new, loss = stacked(carried, self.numbers, rates, factors, episode)
-            for kind, of in carried.items():
-                for name, old in of.items():
+            for kind, tensors in carried.items():
+                for name, old in tensors.items():
                     old.copy_(new[kind][name])
             return loss
 
@@ -123,7 +125,7 @@ class StepWriter:
 
         def watched(params: Params, memory: Params, *others: Any) -> Any:
             parts = {"weights": params, "memory": memory}
-            held = [(part, name, t, t._version) for part, of in parts.items() for name, t in of.items()]
+            held = [(part, name, t, t._version) for part, tensors in parts.items() for name, t in tensors.items()]
             direction, loss, remembered = direct(params, memory, *others)
             for part, name, t, version in held:
                 if t._version != version:
@@ -166,12 +168,12 @@ def _keep_apart(new: Params, memory: Params, params: Params) -> Params:
 
 def _compare(compiled: Step, written: Step, carried: Carried, episode: Episode, factor: Tensor | None) -> None:
     """Take one step both ways and raise a CompilationError where they differ by more than rounding."""
-    one, other = copy_carried(carried), copy_carried(carried)
-    compiled(one, episode, factor)
-    written(other, episode, factor)
+    by_compiled, by_written = copy_carried(carried), copy_carried(carried)
+    compiled(by_compiled, episode, factor)
+    written(by_written, episode, factor)
     for name, before in carried["params"].items():
         share = 1e-6 if before.dtype == torch.float64 else 0.05
-        got, expected = one["params"][name], other["params"][name]
+        got, expected = by_compiled["params"][name], by_written["params"][name]
         allowed = share * (expected - before).abs().max() + 1e-6 * before.abs().max()
         if not bool((got - expected).abs().max() <= allowed):
             raise CompilationError(f"compiled, it changes '{name}' in another way")

@@ -1,4 +1,4 @@
-"""Whole batches of one domain's rows, for algorithms that predict many rows of a domain at once."""
+"""Fill up whole batches with one domain's rows, for algorithms that predict many rows of a domain at once."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class Training:
             "commit": find_commit(),
             **list_versions(),
             **self.made_by,
-            **self.keep.along,
+            **self.keep.checkpoint_facts,
         }
 
     def _write_checkpoint(self) -> None:
