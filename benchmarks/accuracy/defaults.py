@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdg.bench.execute import Memory, execute
+from seqdg.bench.execute import MemorySink, execute
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Session
 from seqdg.bench.executors.workers import Workers
@@ -151,7 +151,7 @@ class Wanted:
     trial: Trial
 
 
-class Lines(Memory):
+class Lines(MemorySink):
     """Keeps the scores of every trial as a line of JSON."""
 
     def __init__(self, path: Path, wanted: Mapping[str, list[Wanted]], criterion: str, deviation: float) -> None:

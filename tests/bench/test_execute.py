@@ -13,7 +13,7 @@ from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Request
 from seqdg.bench.cost import Schedule
-from seqdg.bench.execute import Memory, TrainingFailed, execute, remove_checkpoints
+from seqdg.bench.execute import MemorySink, TrainingFailed, execute, remove_checkpoints
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import record_failure
 from seqdg.bench.plan import Plan
@@ -32,10 +32,10 @@ def wanted() -> Plan:
 
 
 def test_memory_holds_every_record_by_the_key_of_its_trial(wanted: Plan) -> None:
-    memory = Memory()
-    assert execute(wanted, make_session(), InProcess(), memory) == []
-    assert set(memory.records) == {t.key for t in wanted.trials}
-    assert all(r.status == DONE and r.key == key for key, r in memory.records.items())
+    sink = MemorySink()
+    assert execute(wanted, make_session(), InProcess(), sink) == []
+    assert set(sink.records) == {t.key for t in wanted.trials}
+    assert all(r.status == DONE and r.key == key for key, r in sink.records.items())
 
 
 def test_memory_raises_with_the_reason_where_a_trial_fails(wanted: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_memory_raises_with_the_reason_where_a_trial_fails(wanted: Plan, monkeyp
 
     monkeypatch.setattr(type(TASK), "build_net", fail)
     with pytest.raises(TrainingFailed, match=r"Training \S+ failed") as caught:
-        execute(wanted, make_session(), InProcess(), Memory())
+        execute(wanted, make_session(), InProcess(), MemorySink())
     assert caught.value.reason == "ValueError: the cat sat on the cable"
     assert caught.value.record.status == FAILED
     assert "Traceback" in str(caught.value)
@@ -71,7 +71,7 @@ def test_a_store_keeps_failures_and_the_other_groups_are_run(
     assert store.finished() == {t.key for t in wanted.trials if t.algorithm == "fo-s-mldg"}
 
 
-class FullStore(Memory):
+class FullStore(MemorySink):
     """Cannot write notes at all, nor records after the first group."""
 
     def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
@@ -95,8 +95,8 @@ def test_a_full_store_ends_the_run_at_the_next_records_and_not_at_a_note(wanted:
 
 def test_checkpoints_of_finished_groups_are_removed_and_others_stay(wanted: Plan, tmp_path: Path) -> None:
     files = Folder(tmp_path)
-    memory = Memory()
-    execute(wanted, make_session(Keep(files, 1e-9)), InProcess(), memory)
+    sink = MemorySink()
+    execute(wanted, make_session(Keep(files, 1e-9)), InProcess(), sink)
     assert list(files.names(FOLDER)) == []
 
     def stop(step: int) -> None:

@@ -17,7 +17,7 @@ from digits import build_stack, make_plan, make_session, train
 from seqdg.base.files import Folder
 from seqdg.bench import cost
 from seqdg.bench.benchmark import Request
-from seqdg.bench.execute import Memory, execute
+from seqdg.bench.execute import MemorySink, execute
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.learner import share_trainings
 from seqdg.bench.plan import Plan
@@ -39,7 +39,7 @@ def told(record: Record) -> tuple[object, ...]:
 
 
 def run(plan: Plan) -> dict[str, Record]:
-    memory = Memory()
+    memory = MemorySink()
     execute(plan, make_session(), InProcess(), memory)
     return memory.records
 

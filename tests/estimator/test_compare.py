@@ -194,7 +194,7 @@ def test_an_almost_nested_choice_trains_no_pairs_and_scores_by_each_source_held_
     candidate = Contender("agg", seqdg.build("agg"), sweep.recipe.protocol.lr)
     targets = [(), *((d,) for d in sweep.domains)]
     sweep.run({"agg": Fixed([Proposal(candidate.algorithm, candidate.lr)])}, targets, "leave-one-out", "accuracy")
-    assert {len(r.held_out) for r in sweep.memory.records.values()} == {0, 1}
+    assert {len(r.held_out) for r in sweep.sink.records.values()} == {0, 1}
     scores = sweep.score_sources(("east",), candidate, "leave-one-out", "accuracy")
     for value, source in zip(scores, ("north", "south", "west"), strict=True):
         (record,) = sweep.list_records((source,), candidate)
@@ -262,7 +262,7 @@ def test_a_trial_is_the_same_in_a_stack_and_alone(hospitals):
     candidate = Contender("agg", seqdg.build("agg"), lr)
     (trial,) = alone._make_trials(("west",), candidate)
     alone.run_trials([trial])
-    ours, theirs = together.memory.records[trial.key], alone.memory.records[trial.key]
+    ours, theirs = together.sink.records[trial.key], alone.sink.records[trial.key]
     for one, other in zip(ours.history, theirs.history, strict=True):
         np.testing.assert_allclose(one.held_out["log_loss"], other.held_out["log_loss"], rtol=1e-4)
         np.testing.assert_allclose(one.source["log_loss"], other.source["log_loss"], rtol=1e-4)

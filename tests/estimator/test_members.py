@@ -15,7 +15,7 @@ from digits import make_plan, make_session, train
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Request
-from seqdg.bench.execute import Memory, execute
+from seqdg.bench.execute import MemorySink, execute
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.learner import build_stack
 from seqdg.bench.soup import list_mixtures
@@ -129,15 +129,15 @@ def told(record):
 
 def test_a_record_is_of_an_ensemble_and_the_same_stacked_or_alone():
     plan = make_plan(REQUEST)
-    memory = Memory()
-    execute(plan, make_session(), InProcess(), memory)
-    assert len(memory.records) == 12
-    assert {r.stacked for r in memory.records.values()} == {8}
-    assert all(r.description["protocol"]["members"] == 2 for r in memory.records.values())
+    sink = MemorySink()
+    execute(plan, make_session(), InProcess(), sink)
+    assert len(sink.records) == 12
+    assert {r.stacked for r in sink.records.values()} == {8}
+    assert all(r.description["protocol"]["members"] == 2 for r in sink.records.values())
     (group,) = plan.groups
     trial = group.trials[-1]
     alone = train(replace(group, trials=(trial,)))[0]
-    stacked = memory.records[trial.key]
+    stacked = sink.records[trial.key]
     assert alone.key == stacked.key
     assert alone.losses == pytest.approx(stacked.losses, rel=1e-4)
     assert alone.history[-1].held_out["log_loss"] == pytest.approx(stacked.history[-1].held_out["log_loss"], rel=1e-3)

@@ -6,7 +6,7 @@ from seqdg.base.front_door import open_front_door
 
 if TYPE_CHECKING:
     from seqdg.bench.benchmark import Benchmark, Request, list_benchmarks, load_benchmark
-    from seqdg.bench.execute import Memory, Sink, TrainingFailed
+    from seqdg.bench.execute import MemorySink, Sink, TrainingFailed
     from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
     from seqdg.bench.executors.local import InProcess
     from seqdg.bench.executors.session import Executor, Session
@@ -39,7 +39,7 @@ __all__ = [
     "Group",
     "InProcess",
     "Learner",
-    "Memory",
+    "MemorySink",
     "Plan",
     "Proposal",
     "Repeat",
@@ -73,7 +73,7 @@ __getattr__, __dir__ = open_front_door(
     __name__,
     {
         "benchmark": "Benchmark Request list_benchmarks load_benchmark",
-        "execute": "Memory Sink TrainingFailed",
+        "execute": "MemorySink Sink TrainingFailed",
         "executors.choice": "ExecutorChoice choose_executor",
         "executors.local": "InProcess",
         "executors.session": "Executor Session",

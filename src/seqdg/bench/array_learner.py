@@ -1,4 +1,4 @@
-"""The learner of what is fitted once to arrays and then predicts, such as an estimator of scikit-learn."""
+"""Learners that are fitted once to arrays and then predict, such as estimators of scikit-learn."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ Predict = Callable[[Arrays], Arrays]  # rows (row, input) to probabilities (row,
 
 @dataclass(frozen=True)
 class Packed:
-    """What is kept of a fitted model: arrays by name, and values that JSON can hold."""
+    """A fitted model as it is saved: arrays by name, and values that JSON can hold."""
 
     arrays: Mapping[str, Arrays]
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ArrayLearner(Learner):
-    """What is fitted once to arrays and then predicts probabilities, or numbers. A subclass has `settings` and `fit`.
+    """A learner that is fitted once to arrays and then predicts probabilities, or numbers. A subclass has `settings`
+    and `fit`.
 
     `fit` may return any function. Where models are to be saved, it returns an instance of `fitted`, or the subclass
     says how with `pack` and `unpack`.
@@ -86,7 +87,7 @@ class ArrayLearner(Learner):
         return []
 
     def pack(self, predict: Predict) -> Packed:
-        """Return all of what `fit` returned that must be kept in a file: nothing in it is code."""
+        """Return what a file must hold of a fitted model. Nothing in it is code."""
         if self.fitted is None or not isinstance(predict, self.fitted):
             raise UsageError(_refuse_saving(type(self)))
         values = {f.name: getattr(predict, f.name) for f in fields(self.fitted)}
@@ -94,7 +95,7 @@ class ArrayLearner(Learner):
         return Packed(arrays, {name: value for name, value in values.items() if name not in arrays})
 
     def unpack(self, packed: Packed) -> Predict:
-        """Return what predicts as the one that was packed."""
+        """Return the model that was packed."""
         if self.fitted is None:
             raise UsageError(_refuse_saving(type(self)))
         predict: Predict = self.fitted(**packed.arrays, **packed.values)

@@ -42,7 +42,7 @@ FIELDS = {  # what the tables [net] and [protocol] say beside the fields of NetS
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks of a benchmark; None leaves it as the benchmark has it."""
+    """What the user asks of a benchmark. None: as the benchmark says."""
 
     algorithms: Sequence[str] | None = None
     held_out: Sequence[str] | None = None
@@ -66,7 +66,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What a benchmark's file says."""
+    """A benchmark, as its file describes it."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""The contract of learners: what turns a group of trials into records. Everything above treats them alike."""
+"""The contract of learners. A learner turns a group of trials into records; everything above treats all alike."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Draft:
-    """What candidates of an algorithm are made from."""
+    """What a learner makes the candidates of an algorithm from."""
 
     name: str
     protocol: Protocol
@@ -74,7 +74,7 @@ class Learner(ABC):
         """Raise a UsageError where the trial cannot be trained on this kind of device."""
 
     def caution(self, trial: Trial) -> list[str]:
-        """Say in sentences what in the trial will hardly do what it is meant for."""
+        """Return sentences that warn of settings which will hardly work, such as an average over too few steps."""
         return []
 
     def share(self, trial: Trial, task: Task) -> Hashable:

@@ -1,4 +1,4 @@
-"""How long groups will take: from records of the same kind, or from a few steps taken now."""
+"""Estimate how long groups will take, from records of the same kind or from a few steps taken now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an unfitted estimator is, in a text: the same for the same, in every process, and another for any other.
+"""Describe an unfitted estimator as text: equal estimators have equal texts in every process, others differ.
 
 It names the class by its full path, and every parameter of `get_params`, those of parts inside included. An estimator's
 own `repr` will not do: it leaves defaults and the module out, shortens arrays, and may hold an address in memory.

@@ -63,7 +63,7 @@ class FittedEstimator:
 
 
 class EstimatorLearner(ArrayLearner):
-    """What scikit-learn fits, to the rows of all sources together. A subclass has `settings` and `make`.
+    """A learner that scikit-learn fits to the rows of all sources together. A subclass has `settings` and `make`.
 
     A setting `balance` weighs rows so that every domain counts the same.
     """
@@ -169,11 +169,11 @@ class OwnEstimator:
     estimator: Any
 
     def __str__(self) -> str:
-        """What it is, for records."""
+        """Describe the estimator exactly, for records."""
         return describe_estimator(self.estimator)
 
     def __repr__(self) -> str:
-        """What it is, for people."""
+        """Describe the estimator briefly, for people."""
         return " ".join(repr(self.estimator).split())
 
     def __eq__(self, other: object) -> bool:
@@ -185,16 +185,16 @@ class OwnEstimator:
 
 @dataclass(frozen=True)
 class OwnSettings(Settings):
-    """What a trial of a user's own estimator is described by."""
+    """The settings of a trial with the user's own estimator: the estimator itself."""
 
     estimator: OwnEstimator | None = None
 
     def __post_init__(self) -> None:
-        """It is as its owner made it: nothing is checked."""
+        """Check nothing: the estimator is as the user made it."""
 
 
 def is_estimator(candidate: Any) -> bool:
-    """Whether it is an object of scikit-learn's kind that is fitted and predicts."""
+    """Say whether an object has the methods of a scikit-learn estimator."""
     parts = ("fit", "predict", "get_params")
     return not isinstance(candidate, type) and all(hasattr(candidate, name) for name in parts)
 

@@ -1,4 +1,4 @@
-"""Run what a plan lacks, and put a group's records where they are wanted as soon as it ends."""
+"""Run the missing groups of a plan, and hand the records of each to a sink as soon as it ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTED = 5.0  # seconds between notes in the sink of how far a run is
 
 
 class Sink(Protocol):
-    """Where records go: a store on disk, or memory."""
+    """Where records go: to a store on disk, or to memory."""
 
     def begin(self, planned: Mapping[str, str]) -> None:
         """Begin a run of these trials, each with its group."""
@@ -35,8 +35,8 @@ class Sink(Protocol):
         """Take the records of a group: all or none."""
 
 
-class Memory:
-    """A sink that only remembers; a trial that failed ends the run with its error."""
+class MemorySink:
+    """A sink that keeps records in memory. A trial that fails ends the run with its error."""
 
     keep = Keep()  # nothing but records
 
@@ -44,10 +44,10 @@ class Memory:
         self.records: dict[str, Record] = {}  # by key of the trial
 
     def begin(self, planned: Mapping[str, str]) -> None:
-        """Nothing is kept of a plan."""
+        """Ignore the plan."""
 
     def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
-        """Nothing is kept of the way."""
+        """Ignore how far the run is."""
 
     def add(self, records: Iterable[Record], group: str = "") -> None:
         for record in records:
@@ -56,7 +56,7 @@ class Memory:
             self.records[record.key] = record
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 class TrainingFailed(RuntimeError):

@@ -1,4 +1,4 @@
-"""From a task and a choice to trials, and from trials to groups that train together."""
+"""Plan trials from a task and a choice, and pack them into groups that train together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORTH_COMPILING = 5_000_000_000_000  # steps of weights
 
 @dataclass(frozen=True)
 class Choice:
-    """Which trials are wanted: every candidate with every choice of held-out domains and every seed."""
+    """Which trials to run: every candidate with every choice of held-out domains and every seed."""
 
     candidates: tuple[Candidate, ...]
     held_out: tuple[tuple[str, ...], ...]
@@ -32,7 +32,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that is wanted, and what of it is missing."""
+    """All trials that are asked for, in groups, and the groups that are missing."""
 
     trials: tuple[Trial, ...]
     groups: tuple[Group, ...]

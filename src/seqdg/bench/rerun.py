@@ -12,7 +12,7 @@ from statistics import fmean
 import torch
 
 from seqdg.base.errors import UsageError
-from seqdg.bench.execute import Memory, TrainingFailed, execute
+from seqdg.bench.execute import MemorySink, TrainingFailed, execute
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import list_learners
@@ -25,7 +25,7 @@ from seqdg.nets.factory import FOREIGN
 from seqdg.results.criteria import CRITERIA
 from seqdg.results.imported_trials import is_imported
 from seqdg.results.record import DIVERGED, FAILED, Record
-from seqdg.results.run import find_usual
+from seqdg.results.run import find_usual_criterion_in
 from seqdg.results.select import has_validation, select_outcomes
 from seqdg.results.versions import VERSION, find_versions, name_commit, name_release, read_version
 from seqdg.training.protocol import split_rows
@@ -56,7 +56,7 @@ class Repeat:
     @property
     def criterion(self) -> str:
         """What is compared: accuracy, or the RMSE of numbers."""
-        return find_usual([self.recorded])
+        return find_usual_criterion_in([self.recorded])
 
     def accuracy(self, record: Record, step: int) -> float | None:
         """Return the accuracy on the held-out domain in percent, or the mean of several; None where it diverged. Of
@@ -211,25 +211,25 @@ def rerun(
     for trial in islice(ours, 1):
         _check_weights(trial, session)
     device = name_device(torch.device(session.device))
-    memory = Memory()
+    sink = MemorySink()
     for record in wanted:
         alike = (record.device, record.versions.get("torch")) == (device, list_versions()["torch"])
         together = alike and (record.stacked == 1 or not alone)
         group, trial = find_group(record, records, groups or {}, rebuild) if together else None, rebuild(record)
         if group is None and alike and record.stacked == 1:
             group = Group((trial,))
-        if record.key not in memory.records or group is None:
-            _train(group or Group((trial,)), session, memory)
+        if record.key not in sink.records or group is None:
+            _train(group or Group((trial,)), session, sink)
         test = split_rows(dataset, trial.protocol, trial.held_out, trial.seed).test
         rows = min(map(len, test)) if trial.protocol.is_fixed else len(test[0])
         allowed = 0.0 if group is not None else max(within, 100 / rows)
-        yield Repeat(record, memory.records[record.key], group is not None, alike, allowed)
+        yield Repeat(record, sink.records[record.key], group is not None, alike, allowed)
 
 
-def _train(group: Group, session: Session, memory: Memory) -> None:
+def _train(group: Group, session: Session, sink: MemorySink) -> None:
     plan = Plan(group.trials, (group,), (group,), 0)
     try:
-        execute(plan, session, InProcess(), memory)
+        execute(plan, session, InProcess(), sink)
     except TrainingFailed as error:
         raise UsageError(f"Training trial {error.record.key} again failed: {error.reason}") from None
 

@@ -25,7 +25,7 @@ from seqdg.core.settings import flatten_settings, restore_settings
 from seqdg.results.directory import make_directory
 from seqdg.results.imported_trials import is_imported
 from seqdg.results.record import DONE, FAILED, Record
-from seqdg.results.run import find_usual
+from seqdg.results.run import find_usual_criterion_in
 from seqdg.results.select import InnerTrials, name_candidate, score_candidate, select_outcomes
 from seqdg.training.protocol import Protocol
 
@@ -62,7 +62,7 @@ def choose_settings(records: Sequence[Record], rule: str, criterion: str | None 
     Return a record of it, by held-out domain and algorithm. Only candidates with the most seeds are compared; where
     seeds reuse what was chosen on the first, that is the chosen one.
     """
-    criterion = criterion or find_usual(records)
+    criterion = criterion or find_usual_criterion_in(records)
     parts: dict[tuple[str, str], dict[str, list[Record]]] = {}
     for r in records:
         if r.is_tabled and r.status != FAILED and not r.members:

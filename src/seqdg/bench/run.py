@@ -41,7 +41,7 @@ from seqdg.training.predictions import CHOSEN
 
 @dataclass(frozen=True)
 class BenchmarkRun:
-    """Where a run's records are, what it planned, and what of it failed."""
+    """A finished run: its directory, its plan, and the records that failed."""
 
     directory: Path
     plan: Plan

@@ -32,7 +32,7 @@ from seqdg.results.commands import add_command
 from seqdg.results.criteria import CRITERIA, choose_loss, score
 from seqdg.results.directory import lock_directory
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record, make_key
-from seqdg.results.run import find_usual
+from seqdg.results.run import find_usual_criterion_in
 from seqdg.results.select import average_finite
 from seqdg.results.store import Store
 from seqdg.training.evaluation import predict_domains
@@ -49,7 +49,7 @@ STATISTICS = ("running_mean", "running_var")
 
 @dataclass(frozen=True)
 class Mixture:
-    """What is mixed: records of one algorithm and held-out domain, and by which kind."""
+    """A soup or ensemble to make: its kind, and the records of its members, of one algorithm and held-out domain."""
 
     kind: str
     members: tuple[Record, ...]
@@ -57,7 +57,7 @@ class Mixture:
 
     @property
     def description(self) -> dict[str, Any]:
-        """That of its first member, with another name and with its members."""
+        """The description of its first member, with the name of the mixture and the keys of its members."""
         about = self.members[0].description
         soup: dict[str, Any] = {"kind": self.kind, "members": [m.key for m in self.members]}
         if self.kind == "greedy":
@@ -75,7 +75,7 @@ class Mixture:
 
     @property
     def cautions(self) -> list[str]:
-        """What to know of its numbers on validation rows."""
+        """Sentences that say where its source validation is too good."""
         splits = {(m.description["protocol"]["split"], m.description["protocol"]["validation"]) for m in self.members}
         if len(splits) == 1 or self.kind == "ensemble":  # whose members are each validated on rows of their own
             return []
@@ -97,7 +97,7 @@ def list_mixtures(
     first. An ensemble is of the best candidate of each seed, `size` seeds at a time; 0: of all."""
     if kind not in KINDS:
         raise unknown("kind of soup", kind, KINDS)
-    criterion = criterion or find_usual(records)
+    criterion = criterion or find_usual_criterion_in(records)
     if criterion not in CRITERIA:
         raise unknown("criterion", criterion, CRITERIA)
     if size < 0 or size == 1:
@@ -282,7 +282,7 @@ def mean_weights(members: Sequence[Params]) -> Params:
 
 @dataclass(frozen=True)
 class MixtureChoice:
-    """Which mixtures of a run are wanted."""
+    """Which mixtures of a run to make."""
 
     kind: str = "uniform"
     algorithms: Sequence[str] | None = None  # None: all
@@ -336,8 +336,8 @@ def _list_trained(records: Sequence[Record], names: Mapping[str, str]) -> list[R
 
 
 def _is_of_stack(name: str) -> bool:
-    """Whether it is an algorithm, and no other learner; what is not registered here is, and `_leave_out_foreign` says
-    so."""
+    """Say whether a name is that of an algorithm. A name that is not known here counts as one: `_leave_out_foreign`
+    reports it."""
     try:
         return find_learner(name) is STACK
     except UsageError:

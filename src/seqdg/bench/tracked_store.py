@@ -11,7 +11,7 @@ from seqdg.results.record import FAILED, Record
 from seqdg.results.run import RunningGroup, RunProgress
 from seqdg.results.store import Store
 from seqdg.results.tracking import TOOLS, Tracker
-from seqdg.results.tracking.contract import describe_trial, make_table
+from seqdg.results.tracking.tracker import describe_trial, make_table
 
 
 class TrackedStore:

@@ -203,7 +203,7 @@ def _estimate(
     sweep.show = lambda progress: None  # one fit says nothing of how far the others are
     sweep.run_trials(trials)
     sweep.show = show
-    seconds = sweep.memory.records[trials[0].key].seconds
+    seconds = sweep.sink.records[trials[0].key].seconds
     return [seconds] * (repeats * len(plan.missing) - 1)
 
 

@@ -155,7 +155,7 @@ def compare(
         choosing = select, criterion, tuple(rules), baseline, sweep.nested, minutes
         codes = [read_code(name, learner) for name, learner in learners.items()]
         how = [names, settings, search, sampler, seeds, *choosing, *filter(None, codes)]
-        sweep.memory = KeptRecords(Path(runs), identify_comparison(user_data, recipe, how), say)
+        sweep.sink = KeptRecords(Path(runs), identify_comparison(user_data, recipe, how), say)
     left_out: dict[str, str] = {}
     try:
         if budget is None:
@@ -167,7 +167,7 @@ def compare(
             searches = {name: searches[name] for name in learners}
             baseline = None if baseline in left_out else baseline
     finally:
-        sweep.memory.close()
+        sweep.sink.close()
     notes = [*user_data.dataset.notes, *few, *notes]
     comparison = _make_comparison(sweep, learners, searches, reported, select, criterion, baseline, notes)
     comparison = replace(comparison, left_out=tuple(left_out))

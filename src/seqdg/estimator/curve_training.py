@@ -14,7 +14,7 @@ from seqdg.base.errors import UsageError
 from seqdg.base.words import count_things
 from seqdg.bench.cost import estimate_makespan, time_groups
 from seqdg.bench.estimator_learner import OwnSettings
-from seqdg.bench.execute import Memory, execute
+from seqdg.bench.execute import MemorySink, execute
 from seqdg.bench.executors.choice import is_short
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor, Session
@@ -101,22 +101,22 @@ def learning_curve(
         planned += trials
     if not planned:
         raise UsageError(notes[-1])
-    memory, session = Memory(), Session(task, recipe.device)
+    sink, session = MemorySink(), Session(task, recipe.device)
     if not find_learner_of(planned[-1]).takes_steps:  # then one fit says how long the others take
-        execute(plan_trials(task, planned[-1:], net, recipe.device), session, InProcess(), memory)
-    plan = plan_trials(task, planned, net, recipe.device, memory.records)
+        execute(plan_trials(task, planned[-1:], net, recipe.device), session, InProcess(), sink)
+    plan = plan_trials(task, planned, net, recipe.device, sink.records)
     costs = time_groups(plan.missing, session)
-    if memory.records:
-        costs = dict.fromkeys((g.key for g in plan.missing), memory.records[planned[-1].key].seconds)
+    if sink.records:
+        costs = dict.fromkeys((g.key for g in plan.missing), sink.records[planned[-1].key].seconds)
     known = [costs.get(group.key) for group in plan.missing]
     executor: Executor = Workers(workers) if workers and not is_short(known) else InProcess()
     seconds = [cost for cost in known if cost is not None]
     took = "" if None in known else f", {format_duration(estimate_makespan(seconds, executor.slots))}"
     say(f"{count_things(len(plan.trials), 'training')} of {recipe.name} on {min(map(_count, planned))} to "
         f"{max(map(_count, planned))} of {len(names)} domains{took}.")  # fmt: skip
-    execute(plan, session, executor, memory, costs, show)
-    measured = [m for trial in plan.trials for m in _measure(memory.records[trial.key], names, recipe.criterion)]
-    lost = sum(memory.records[trial.key].status != DONE for trial in plan.trials)
+    execute(plan, session, executor, sink, costs, show)
+    measured = [m for trial in plan.trials for m in _measure(sink.records[trial.key], names, recipe.criterion)]
+    lost = sum(sink.records[trial.key].status != DONE for trial in plan.trials)
     if lost:
         notes.append(f"{count_things(lost, 'training')} diverged and are left out.")
     if not measured:

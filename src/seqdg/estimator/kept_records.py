@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
 from seqdg.base.words import count_things
-from seqdg.bench.execute import Memory, remove_checkpoints
+from seqdg.bench.execute import MemorySink, remove_checkpoints
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.user_data import UserData
 from seqdg.results.directory import lock_directory
@@ -34,8 +34,8 @@ SERVING = "serving"  # seconds to predict 1,000 rows, by trial, which the record
 CHECKPOINT = 30.0  # seconds between checkpoints of a group that takes longer
 
 
-class KeptRecords(Memory):
-    """A memory whose records also go to a store, group by group; it begins with those that are there."""
+class KeptRecords(MemorySink):
+    """A sink in memory whose records also go to a store, group by group. It begins with those that the store has."""
 
     def __init__(self, directory: Path, identity: str, say: Callable[[str], None] = lambda sentence: None) -> None:
         """Open the directory, or make it. identity: what the records depend on; those of another are removed."""

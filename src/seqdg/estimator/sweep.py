@@ -18,7 +18,7 @@ from statistics import fmean
 
 from seqdg.base.errors import UsageError
 from seqdg.bench.estimator_learner import OwnSettings
-from seqdg.bench.execute import Memory, execute
+from seqdg.bench.execute import MemorySink, execute
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.learner import find_learner_of
 from seqdg.bench.plan import Plan, plan_trials
@@ -66,9 +66,9 @@ class Sweep:
     within: bool  # whether to run what leave-one-out within the sources needs
     show: Callable[[Progress], None] = lambda progress: None
     nested: bool = True  # whether that holds out the target too, in pairs
-    memory: Memory = field(default_factory=Memory)
+    sink: MemorySink = field(default_factory=MemorySink)
     tried: dict[Target, list[Contender]] = field(default_factory=dict)
-    planned: set[str] = field(default_factory=set)  # keys of trials; what the memory holds of them is not run again
+    planned: set[str] = field(default_factory=set)  # keys of trials; those that the sink has are not run again
 
     def __post_init__(self) -> None:
         self._trials: dict[tuple[Target, Contender], list[Trial]] = {}
@@ -186,7 +186,7 @@ class Sweep:
 
     def list_records(self, held_out: Target, candidate: Contender) -> list[Record]:
         """List the records of a candidate, one per seed."""
-        return [self.memory.records[t.key] for t in self._make_trials(held_out, candidate)]
+        return [self.sink.records[t.key] for t in self._make_trials(held_out, candidate)]
 
     def select_outcomes(
         self, target: Target, names: Sequence[str], rule: str, criterion: str, label: str = ""
@@ -260,7 +260,7 @@ class Sweep:
     def plan(self, asked: Sequence[tuple[Target, Contender]]) -> Plan:
         """Plan what candidates take for targets; nothing runs."""
         trials = [t for target, c in asked for t in self._list_trials(target, c)]
-        return plan_trials(self.task, trials, self.net, self.recipe.device, self.memory.records)
+        return plan_trials(self.task, trials, self.net, self.recipe.device, self.sink.records)
 
     def forget(self, names: Sequence[str]) -> None:
         """Forget candidates of these names, of which not all was trained."""
@@ -277,9 +277,9 @@ class Sweep:
         # In an order that does not depend on which rules are reported, so that the stacks do not either.
         new.sort(key=lambda t: (len(t.held_out), [place[name] for name in t.held_out]))
         # Also those that are known from before an interruption are planned, so that the stacks are the same.
-        plan = plan_trials(self.task, new, self.net, self.recipe.device, self.memory.records)
-        session = Session(self.task, self.recipe.device, self.memory.keep)
-        execute(plan, session, self.executor, self.memory, show=self.show)
+        plan = plan_trials(self.task, new, self.net, self.recipe.device, self.sink.records)
+        session = Session(self.task, self.recipe.device, self.sink.keep)
+        execute(plan, session, self.executor, self.sink, show=self.show)
 
 
 def _relabel(record: Record, label: str) -> Record:

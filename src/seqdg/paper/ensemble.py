@@ -22,12 +22,12 @@ if TYPE_CHECKING:  # only to compute, not to show
 def compute(study: Study) -> Numbers:
     """Compute the accuracy on each held-out domain, selected by source validation, of every algorithm."""
     from seqdg.bench.benchmark import Request
-    from seqdg.bench.execute import Memory, TrainingFailed, execute
+    from seqdg.bench.execute import MemorySink, TrainingFailed, execute
 
     chosen = study.dataset.domains if study.everywhere else [study.held_out]
     request = Request(study.algorithms, chosen, study.trials, study.steps, study.seed, study.settings)
     planned = study.benchmark.plan(study.session.task, request, study.session.device)
-    memory, taken = Memory(), 0
+    sink, taken = MemorySink(), 0
 
     def tell(progress: Progress) -> None:
         nonlocal taken
@@ -36,10 +36,10 @@ def compute(study: Study) -> Numbers:
         taken = now
 
     try:
-        execute(planned, study.session, study.executor, memory, show=tell)
+        execute(planned, study.session, study.executor, sink, show=tell)
     except TrainingFailed as error:
         raise UsageError(f"A trial of {error.record.algorithm} failed: {error.reason}") from None
-    cells = summarize(select_outcomes([memory.records[trial.key] for trial in planned.trials]))
+    cells = summarize(select_outcomes([sink.records[trial.key] for trial in planned.trials]))
     return {
         "cells": [
             {

@@ -21,7 +21,7 @@ class Unit:
 
     @property
     def sign(self) -> str:
-        """What follows a value in a sentence."""
+        """The unit that follows a value in a sentence: `" %"` or nothing."""
         return " %" if self.factor == 100.0 and not self.is_of_numbers else ""
 
     @property
@@ -30,7 +30,7 @@ class Unit:
         return self.most_classes == 0
 
     def is_defined(self, classes: int, groups: int = 0) -> bool:
-        """Whether there is a value for this number of classes, 0 where numbers are predicted, and of groups of rows."""
+        """Say whether there is a value for so many classes and groups of rows. 0 classes: numbers are predicted."""
         if self.by_group and not groups:
             return False
         return self.least_classes <= classes and (self.most_classes is None or classes <= self.most_classes)

@@ -21,7 +21,7 @@ ABOUT = ("trial", "algorithm", "seed", "domain", "row", "step", "label", "predic
 
 @dataclass(frozen=True)
 class Written:
-    """How many rows of how many trials are in a file, and of how many trials nothing was kept."""
+    """How much was written: rows, trials, and trials that kept no predictions."""
 
     rows: int
     trials: int
@@ -29,7 +29,7 @@ class Written:
 
 
 def write_predictions(directory: Path, out: Path, step: str = "chosen") -> Written:
-    """Write what every trial says of every row that it held out: CSV, or Parquet where the name ends so.
+    """Write the predictions of every trial for every row that it held out: as CSV, or as Parquet by the file's name.
 
     A line has the trial, its algorithm and seed, the row's domain and number in the data set, the step, the label, the
     most probable class and the probability of each class; or the number that is predicted.

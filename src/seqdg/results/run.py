@@ -1,4 +1,4 @@
-"""What can be read of a run, in a run directory or in a packed file."""
+"""Read a run: what a run directory and a packed run both offer, as `RecordSource`."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ class RecordSource(Protocol):
 
 
 def find_usual_criterion(run: RecordSource) -> str:
-    """Say what tables of a run show where nothing else is asked for: accuracy, or the RMSE of numbers."""
+    """Return the criterion that tables of a run show by default: accuracy, or the RMSE where numbers are predicted."""
     classes = run.meta(CLASSES)
     if classes is not None:
         return USUAL[0] if json.loads(classes) else USUAL[1]
-    return find_usual(run.records(USUAL[1]))
+    return find_usual_criterion_in(run.records(USUAL[1]))
 
 
-def find_usual(records: Sequence[Record]) -> str:
-    """The same of records that hold at least the criterion of numbers."""
+def find_usual_criterion_in(records: Sequence[Record]) -> str:
+    """Choose the usual criterion from records: the RMSE if they hold it, else accuracy."""
     return choose_usual({name for r in records for e in r.history[-1:] for name in e.held_out})

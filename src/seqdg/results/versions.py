@@ -15,7 +15,7 @@ VERSION = 2
 
 
 class Release(NamedTuple):
-    """What wrote the descriptions of a version, and what gives other numbers since."""
+    """The release that wrote descriptions of a version, and what has given other numbers since."""
 
     name: str
     draws: bool  # whether a seed draws other episodes since, so that all trials give other numbers

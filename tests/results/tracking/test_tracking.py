@@ -15,7 +15,7 @@ import seqdg
 from command import seqdg as command
 from seqdg.results.curves import list_ends, thin
 from seqdg.results.store import Store
-from seqdg.results.tracking import TOOLS, contract, open_trackers
+from seqdg.results.tracking import TOOLS, open_trackers, tracker
 
 TRAINED = {"held_out": ["0"], "steps": 12, "device": "cpu", "workers": 0, "progress": False}
 
@@ -133,7 +133,7 @@ def test_the_same_run_again_writes_no_trial_twice(tracked):
 
 def test_the_table_is_that_of_the_run(tracked):
     tool, out, records = tracked
-    table = contract.make_table(records, "source-val")
+    table = tracker.make_table(records, "source-val")
     assert set(table.averages) == {"agg", "fo-s-mldg"}
     assert table.write_csv().splitlines()[0] == "algorithm,held_out,mean,stderr,trials"
     shown = command("table", out, "--format", "markdown").stdout
@@ -153,7 +153,7 @@ def test_tensorboard_has_the_table_as_text_and_settings_as_hyperparameters(tmp_p
     events = accumulator.EventAccumulator(str(tmp_path / "tensorboard" / "table")).Reload()
     text = events.Tensors("table")[0].tensor_proto.string_val[0].decode()
     assert text.startswith("| held out | agg | fo-s-mldg |")
-    folder = tmp_path / "tensorboard" / contract.describe_trial(record).path
+    folder = tmp_path / "tensorboard" / tracker.describe_trial(record).path
     events = accumulator.EventAccumulator(str(folder)).Reload()
     assert b"momentum" in events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
 
@@ -181,14 +181,14 @@ def test_what_a_crash_kept_from_a_tool_is_written_when_the_run_goes_on(tool, tmp
     def fail(self, trial):
         calls.append(trial.key)
         if len(calls) == 2:
-            monkeypatch.setattr(contract.Trial, "find_time", None)  # in the middle of the second trial
+            monkeypatch.setattr(tracker.TrackedTrial, "find_time", None)  # in the middle of the second trial
         whole(self, trial)
 
     with monkeypatch.context() as patch:
         patch.setattr(getattr(module, kind), "add", fail)
-        find_time = contract.Trial.find_time
+        find_time = tracker.TrackedTrial.find_time
         seqdg.run("rotated-mnist", ["agg"], trials=3, out=tmp_path, log=[tool], **{**TRAINED, "progress": True}).close()
-        monkeypatch.setattr(contract.Trial, "find_time", find_time)
+        monkeypatch.setattr(tracker.TrackedTrial, "find_time", find_time)
     assert f"nothing more is logged to {TOOLS[tool]} (TypeError" in capsys.readouterr().err
     assert len(Store.open(tmp_path).finished()) == 3
     seqdg.run("rotated-mnist", ["agg"], trials=3, out=tmp_path, log=[tool], **TRAINED).close()

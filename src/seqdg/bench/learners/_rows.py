@@ -1,4 +1,4 @@
-"""How many rows a method holds at once that compares every row with every other, and which."""
+"""Limit and draw the rows of a method that compares every row with every other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be said of a packed run, whatever its files look like."""
+"""The part of reading a packed run that does not depend on its file format."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.results.tracking.contract import Tracker
+from seqdg.results.tracking.tracker import Tracker
 
 TOOLS = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "Weights & Biases"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from mlflow.entities import Metric, Param, ViewType
 from mlflow.tracking import MlflowClient
 
-from seqdg.results.tracking.contract import Table, Trial
+from seqdg.results.tracking.tracker import Table, TrackedTrial
 
 FOLDER, KEY, PLACE, TABLE = "mlflow", "seqdg.key", "seqdg.run", "table"
 MOST = 1000  # metrics that MLflow takes at once
@@ -57,7 +57,7 @@ class MLflowTracker:
         run = self._client.create_run(self._experiment, at, {KEY: key, PLACE: self._place, **tags}, name)
         return str(run.info.run_id)
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: TrackedTrial) -> None:
         about = {"algorithm": trial.algorithm, "held_out": trial.held_out, "seed": str(trial.seed)}
         run = self._create(trial.key, trial.path, trial.find_time(0), status=trial.status, **about)
         params = [Param(name, str(value)) for name, value in {**about, **trial.settings}.items()]

@@ -13,7 +13,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from seqdg.base.files import replace_folder
-from seqdg.results.tracking.contract import Table, Trial
+from seqdg.results.tracking.tracker import Table, TrackedTrial
 
 FOLDER, TABLE = "tensorboard", "table"
 
@@ -33,7 +33,7 @@ class TensorBoardTracker:
     def list_known(self) -> set[str]:
         return {path.read_text() for path in self._folder.glob("*/*/*/key.txt") if not path.parent.name.startswith(".")}
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: TrackedTrial) -> None:
         settings = {name: value if isinstance(value, (bool, int, float, str)) else str(value)
                     for name, value in trial.settings.items()}  # fmt: skip
         about = {"algorithm": trial.algorithm, "held_out": trial.held_out, "seed": trial.seed, **settings}

@@ -13,7 +13,7 @@ from typing import Any
 
 import wandb
 
-from seqdg.results.tracking.contract import Table, Trial
+from seqdg.results.tracking.tracker import Table, TrackedTrial
 
 FOLDER, LIST, TABLE = "wandb", "seqdg-trials.txt", "table"
 
@@ -54,7 +54,7 @@ class WandbTracker:
             settings=settings,
         )
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: TrackedTrial) -> None:
         about = {"algorithm": trial.algorithm, "held_out": trial.held_out, "seed": trial.seed, "status": trial.status}
         run = self._begin(trial.key, trial.path, {**about, **trial.settings}, trial.algorithm)
         for step, values in trial.list_points():

@@ -1,4 +1,4 @@
-"""What is tracked of a trial and of a table, and what a tracker does with it."""
+"""Trackers: what they are handed of a trial and of the table, and what they do with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tracker(Protocol):
     def list_known(self) -> set[str]:
         """Return the keys of the trials that the tool has whole."""
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: TrackedTrial) -> None:
         """Write a trial. What an interrupted call left of it is replaced."""
 
     def show(self, table: Table) -> None:
@@ -33,8 +33,8 @@ class Tracker(Protocol):
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What is tracked of a trial: its names, what it was trained with, and its curves."""
+class TrackedTrial:
+    """A trial as trackers see it: its names, its settings and its curves."""
 
     key: str
     algorithm: str
@@ -66,10 +66,10 @@ class Trial:
         return self.finished - self.seconds * (1 - step / last if last else 0.0)
 
 
-def describe_trial(record: Record) -> Trial:
+def describe_trial(record: Record) -> TrackedTrial:
     """Return what is tracked of a record."""
     about = record.description
-    return Trial(
+    return TrackedTrial(
         key=record.key,
         algorithm=record.algorithm,
         held_out="+".join(record.held_out),
