@@ -114,15 +114,22 @@ Data = Annotated[
 USUAL = "fo-s-mldg+ema", "agg+ema"  # algorithms of the estimators of classes and of numbers: help imports neither
 USUAL_ALGORITHM = f"[default: {USUAL[0]}; of numbers {USUAL[1]}]"
 LearningRate = Annotated[float, typer.Option(help="Learning rate.")]
-Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to train. auto uses a GPU if there is one.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|cpu|cuda",
+        help="Where to train. auto uses a GPU if there is one; cuda:1 is the second of several.",
+    ),
+]
 Select = Annotated[
     str,
     typer.Option(
         metavar="source-val|last|leave-one-out|domain-val|oracle|oracle-split",
-        help="How to choose the evaluation of a trial that counts. domain-val: by the validation domains of a fixed "
-        "split. Only the last two look at the held-out domain: "
-        "oracle at all of it, an upper bound; oracle-split at a fifth of its rows, and it reports the others, as "
-        "DomainBed's test-domain validation does.",
+        help="How the settings and the step that count are chosen. source-val: by validation rows of the sources. "
+        "last: by the same rows, at the last step. leave-one-out: by training without each source and testing on it. "
+        "domain-val: by the validation domains of a fixed split. Only the last two look at the held-out domain: oracle "
+        "at all of it, an upper bound; oracle-split at a fifth of its rows, and it reports the others, as DomainBed's "
+        "test-domain validation does.",
     ),
 ]
 Weights = Annotated[
@@ -222,14 +229,15 @@ Weight = Annotated[
     ),
 ]
 Encoding = Annotated[
-    str, typer.Option(metavar="NAME", help="Of a table of text, such as cp1252. Default: told from the file.")
+    str, typer.Option(metavar="NAME", help="Encoding of a text table, such as cp1252. Default: guessed from the file.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what lies at --out already.")]
 Task = Annotated[
     str | None,
     typer.Option(
         metavar="class|number",
-        help="What the column of labels is: classes, or numbers to predict. Told from the column where it is clear.",
+        help="What the column of labels holds: classes, or numbers to predict. Default: decided by the column, where "
+        "it is clear.",
     ),
 ]
 CRITERION_NAMES = "|".join(CRITERIA)
