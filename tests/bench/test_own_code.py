@@ -89,3 +89,11 @@ def test_what_changes_no_number_is_no_change(bench):
 def test_the_code_of_trials_that_failed_may_be_mended(bench):
     assert bench(MINE.replace("net.losses", "net.loses")).returncode == 1
     assert bench(MINE).returncode == 0
+
+
+def test_code_that_cannot_be_read_is_not_taken_for_a_change(bench, monkeypatch):
+    assert bench(MINE).returncode == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("seqdg.bench.own_code.read_code", lambda name, learner: "")
+        assert bench(MINE).returncode == 0
+    assert bench(MINE.replace("TWO = 2.0", "TWO = 3.0")).returncode == 2, "what was noted before stays"

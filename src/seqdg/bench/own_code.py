@@ -31,6 +31,8 @@ def check_code(store: Store, directory: Path, trials: Sequence[Trial]) -> None:
     counts = store.count_by_algorithm()
     for name, place in {trial.short_name: trial.algorithm for trial in trials}.items():
         code = read_code(place, find_learner(place))
+        if not code:  # an algorithm of this package, or one whose code cannot be read, as in a plain Python prompt
+            continue
         if counts.get(name) and name in noted and not is_same(code, noted[name]):
             stored = f"{count_things(counts[name], 'trial')} of it {'was' if counts[name] == 1 else 'were'} stored"
             raise UsageError(
@@ -38,6 +40,5 @@ def check_code(store: Store, directory: Path, trials: Sequence[Trial]) -> None:
                 "belong in one table. Give the new code another name in @register, to compare the two, or give --out "
                 "another directory."
             )
-        if code:
-            noted[name] = code
+        noted[name] = code
     store.set_meta(META, json.dumps(noted))
