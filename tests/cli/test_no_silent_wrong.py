@@ -324,3 +324,9 @@ def test_many_classes_that_some_domains_lack_are_one_note(tmp_path):
     said = fit(make_patients().assign(ill=kinds), tmp_path).stderr
     assert "classes are missing from some domains: " in said
     assert "The class " not in said
+
+
+def test_a_fit_notes_identifiers_once_and_before_it_trains(tmp_path):
+    said = fit(make_patients().assign(patient=[f"P{i}" for i in range(60)]), tmp_path).stderr
+    assert said.count("note: Column 'patient' has 60 different words in 60 rows: is it an identifier?") == 1
+    assert said.index("note: Column 'patient'") < said.index("The model is in")

@@ -21,7 +21,8 @@ class Announcement:
 
     def __init__(self, rows: LabeledRows, minutes: float | None = None) -> None:
         """minutes: how long it may take; what it tries is then known only as it goes on."""
-        self.sentences = [*rows.notes, *_describe(rows)]
+        self.notes = _note_columns(rows)
+        self.sentences = [*rows.notes, *_describe(rows), *(f"note: {note}" for note in self.notes)]
         self.counted = self.timed = minutes is not None
         if minutes is not None:
             self.sentences.append(f"The most promising candidates are tried first, for {minutes:g} min in all.")
@@ -69,6 +70,13 @@ def note_task(rows: LabeledRows, task: str | None, label: str) -> None:
             "apart.",
             file=sys.stderr,
         )
+
+
+def _note_columns(rows: LabeledRows) -> list[str]:
+    from seqdg.data import Frame
+    from seqdg.data.column_notes import note_columns
+
+    return note_columns(rows.x) if isinstance(rows.x, Frame) else []
 
 
 def _describe(rows: LabeledRows) -> list[str]:

@@ -158,7 +158,7 @@ def fit(
     template = _make_template(rows, parameters, loss, calibrate, class_weight)
     partial = runs or out.with_name(f"{out.name}.partial")
     where: dict[str, Any] = {"executor": executor, "address": address, "runs": partial}
-    said: Sequence[str] = ()  # notes that were printed with the comparison
+    said: Sequence[str] = announcement.notes
     with _explain_interruption(partial):
         if choose:
             comparison = _compare(
@@ -166,7 +166,7 @@ def fit(
                 sampler=sampler, select=select, seeds=seeds, workers=workers, nested=nested, minutes=minutes, **where,
             )  # fmt: skip
             typer.echo(str(comparison), nl=False)
-            model, said = comparison.estimator, comparison.notes
+            model, said = comparison.estimator, [*said, *comparison.notes]
         else:
             model = _fit_one(
                 announcement, rows, template, algorithm or str(template.algorithm), settings or (), estimate,
