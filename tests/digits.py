@@ -14,15 +14,15 @@ from seqdg.bench.plan import Plan
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
 from seqdg.results.record import Record
-from seqdg.training.keep import Keep
+from seqdg.training.saving import Saving
 from seqdg.training.stack import Stack
 
 BENCHMARK = load_benchmark("rotated-mnist")
 TASK = BENCHMARK.make_task()
 
 
-def make_session(keep: Keep | None = None, device: str = "cpu") -> Session:
-    return Session(TASK, device, keep or Keep())
+def make_session(saving: Saving | None = None, device: str = "cpu") -> Session:
+    return Session(TASK, device, saving or Saving())
 
 
 def make_plan(
@@ -32,9 +32,9 @@ def make_plan(
 
 
 def train(
-    group: Group, tick: Callable[[int], None] = lambda step: None, keep: Keep | None = None, device: str = "cpu"
+    group: Group, tick: Callable[[int], None] = lambda step: None, saving: Saving | None = None, device: str = "cpu"
 ) -> list[Record]:
-    return STACK.train(group, TASK, torch.device(device), tick, keep)
+    return STACK.train(group, TASK, torch.device(device), tick, saving)
 
 
 def build_stack(trials: Iterable[Trial], device: str = "cpu", task: Task = TASK) -> Stack:

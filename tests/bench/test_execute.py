@@ -21,7 +21,7 @@ from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.run import RunningGroup, RunProgress
 from seqdg.results.store import Store
 from seqdg.training.checkpoint import FOLDER, name_checkpoint
-from seqdg.training.keep import Keep
+from seqdg.training.saving import Saving
 
 REQUEST = Request(algorithms=["agg", "fo-s-mldg"], held_out=["0"], trials=2, steps=4)
 
@@ -85,7 +85,7 @@ class FullStore(MemorySink):
 
 def test_a_full_store_ends_the_run_at_the_next_records_and_not_at_a_note(wanted: Plan, tmp_path: Path) -> None:
     store, files = FullStore(), Folder(tmp_path)
-    kept = replace(make_session(), keep=Keep(files, 1e-9))
+    kept = replace(make_session(), saving=Saving(files, 1e-9))
     with pytest.raises(UsageError, match="Nothing more can be written"):
         execute(wanted, kept, InProcess(), store)
     assert len(store.records) == 2, "the first group is stored whole"
@@ -96,7 +96,7 @@ def test_a_full_store_ends_the_run_at_the_next_records_and_not_at_a_note(wanted:
 def test_checkpoints_of_finished_groups_are_removed_and_others_stay(wanted: Plan, tmp_path: Path) -> None:
     files = Folder(tmp_path)
     sink = MemorySink()
-    execute(wanted, make_session(Keep(files, 1e-9)), InProcess(), sink)
+    execute(wanted, make_session(Saving(files, 1e-9)), InProcess(), sink)
     assert list(files.names(FOLDER)) == []
 
     def stop(step: int) -> None:
@@ -104,7 +104,7 @@ def test_checkpoints_of_finished_groups_are_removed_and_others_stay(wanted: Plan
 
     for group in wanted.groups:
         with pytest.raises(KeyboardInterrupt):
-            train(group, stop, Keep(files, 1e9))
+            train(group, stop, Saving(files, 1e9))
     assert len(list(files.names(FOLDER))) == 2
     files.write(f"{FOLDER}/stray.safetensors", b"no checkpoint")
     first, second = wanted.groups

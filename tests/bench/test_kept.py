@@ -26,8 +26,8 @@ from seqdg.results.predictions import write_predictions
 from seqdg.results.record import Record
 from seqdg.results.select import select_step
 from seqdg.training.evaluation import predict_domains
-from seqdg.training.keep import Keep
 from seqdg.training.measuring import measure_predictions
+from seqdg.training.saving import Saving
 
 # So large a rate that the last step is not the best one of every trial.
 REQUEST = Request(
@@ -35,8 +35,8 @@ REQUEST = Request(
 )
 
 
-def keep_all(folder: Path, checkpoint: float = 0.0) -> Keep:
-    return Keep(Folder(folder), checkpoint, weights=True, chosen=True, predictions=True)
+def keep_all(folder: Path, checkpoint: float = 0.0) -> Saving:
+    return Saving(Folder(folder), checkpoint, weights=True, chosen=True, predictions=True)
 
 
 def read_step(path: Path) -> int:
@@ -62,7 +62,7 @@ def find_chosen(record: Record) -> int:
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Group, list[Record]]:
     folder = tmp_path_factory.mktemp("kept")
     (group,) = make_plan(REQUEST).groups
-    return folder, group, train(group, keep=keep_all(folder))
+    return folder, group, train(group, saving=keep_all(folder))
 
 
 def test_the_chosen_weights_are_those_of_the_step_that_source_validation_chose(
@@ -85,7 +85,7 @@ def test_the_chosen_weights_are_those_of_the_step_that_source_validation_chose(
 
 def test_the_last_weights_are_kept_as_before(kept: tuple[Path, Group, list[Record]], tmp_path: Path) -> None:
     folder, group, records = kept
-    train(group, keep=Keep(Folder(tmp_path), weights=True))
+    train(group, saving=Saving(Folder(tmp_path), weights=True))
     for record in records:
         before, now = (load_file(f / "weights" / f"{record.key}.safetensors") for f in (tmp_path, folder))
         assert all(torch.equal(before[name], now[name]) for name in before)
@@ -120,7 +120,7 @@ def test_what_is_interrupted_ends_with_the_same_files(kept: tuple[Path, Group, l
 
         with pytest.raises(KeyboardInterrupt):
             train(group, interrupt, keep_all(tmp_path, 3600.0))
-    train(group, keep=keep_all(tmp_path, 3600.0))
+    train(group, saving=keep_all(tmp_path, 3600.0))
     names = sorted(p.relative_to(folder) for p in folder.rglob("*.safetensors"))
     assert len(names) == 4 * len(group.trials)
     for name in names:
@@ -137,8 +137,8 @@ def test_a_checkpoint_of_a_run_that_kept_less_is_not_continued(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(group, interrupt, Keep(Folder(tmp_path), 3600.0))
-    train(group, keep=keep_all(tmp_path, 3600.0))
+        train(group, interrupt, Saving(Folder(tmp_path), 3600.0))
+    train(group, saving=keep_all(tmp_path, 3600.0))
     for record in records:
         name = f"weights/{record.key}.chosen.safetensors"
         assert_same_file(folder / name, tmp_path / name)
@@ -208,7 +208,7 @@ class Guess(ArrayLearner):
 
 def test_a_learner_of_arrays_keeps_predictions(tmp_path: Path) -> None:
     (trial,) = make_plan(replace(REQUEST, algorithms=["agg"], held_out=["0"], trials=1)).trials
-    record = Guess().train(Group((trial,)), TASK, torch.device("cpu"), keep=keep_all(tmp_path))[0]
+    record = Guess().train(Group((trial,)), TASK, torch.device("cpu"), saving=keep_all(tmp_path))[0]
     tensors = load_file(tmp_path / "predictions" / f"{record.key}.chosen.safetensors")
     assert len(tensors["row"]) == len(TASK.dataset().rows("0"))
     assert not (tmp_path / "weights").exists()

@@ -22,8 +22,8 @@ from seqdg.bench.trial import Group, Trial
 from seqdg.core import Range, registry
 from seqdg.results.record import DONE
 from seqdg.results.store import Store
-from seqdg.training.keep import Keep
 from seqdg.training.protocol import split_rows
+from seqdg.training.saving import Saving
 
 NEAREST = '''
 """Assign each row to the class with the nearest mean."""
@@ -241,7 +241,7 @@ def test_trials_that_share_a_fit_have_the_numbers_that_they_have_alone(official:
 
 def test_trials_that_share_a_fit_each_keep_predictions(official: Task, tmp_path: Path) -> None:
     group, learner = make_seeds(), Same()
-    learner.train(group, official, torch.device("cpu"), keep=Keep(Folder(tmp_path), predictions=True))
+    learner.train(group, official, torch.device("cpu"), saving=Saving(Folder(tmp_path), predictions=True))
     assert learner.fits == 1
     kept = {path.name for path in (tmp_path / "predictions").iterdir()}
     assert kept == {f"{t.key}.{step}.safetensors" for t in group.trials for step in ("chosen", "last")}

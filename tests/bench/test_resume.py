@@ -24,8 +24,8 @@ from seqdg.results.record import Evaluation, Record
 from seqdg.results.store import Store
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
-from seqdg.training.keep import Keep
 from seqdg.training.run_stack import Watch, run_stack
+from seqdg.training.saving import Saving
 from seqdg.training.stack import State
 
 REQUEST = Request(algorithms=["fo-s-mldg"], held_out=["0", "75"], trials=1, steps=40)
@@ -92,13 +92,13 @@ def test_a_snapshot_comes_back_to_the_last_bit_in_the_same_order_and_layout() ->
 def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Path, optimizer: str, step: int) -> None:
     group = the_group(replace(REQUEST, settings=[f"fo-s-mldg.optimizer={optimizer}"]))
     whole = train(group)
-    keep = Keep(Folder(tmp_path), 3600.0)
+    saving = Saving(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
-        train(group, partial(interrupt, step), keep)
+        train(group, partial(interrupt, step), saving)
     left = checkpoint.read_header(Folder(tmp_path).read(checkpoint.name_checkpoint(group.key)) or b"")
     assert left["step"] >= step
     steps: list[int] = []
-    resumed = train(group, partial(noted, steps), keep)
+    resumed = train(group, partial(noted, steps), saving)
     assert not steps or steps[0] > left["step"]
     assert [told(r) for r in resumed] == [told(r) for r in whole]
     assert resumed[0].weights
@@ -107,19 +107,19 @@ def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fish", "fishr", "selfreg", "fishr+ema"])
 def test_what_an_algorithm_remembers_survives_an_interruption(tmp_path: Path, algorithm: str) -> None:
-    group, keep = the_group(replace(REQUEST, algorithms=[algorithm])), Keep(Folder(tmp_path), 3600.0)
+    group, saving = the_group(replace(REQUEST, algorithms=[algorithm])), Saving(Folder(tmp_path), 3600.0)
     whole = train(group)
     with pytest.raises(KeyboardInterrupt):
-        train(group, partial(interrupt, 20), keep)
-    assert [told(r) for r in train(group, keep=keep)] == [told(r) for r in whole]
+        train(group, partial(interrupt, 20), saving)
+    assert [told(r) for r in train(group, saving=saving)] == [told(r) for r in whole]
 
 
 @pytest.mark.slow
 def test_a_trial_interrupted_after_its_last_evaluation_ends_with_the_same_record(tmp_path: Path) -> None:
-    group, keep = the_group(), Keep(Folder(tmp_path), 3600.0)
+    group, saving = the_group(), Saving(Folder(tmp_path), 3600.0)
 
     def run(watch: Watch | None = None) -> list[Record]:
-        return run_stack(lambda: build_stack(group.trials), group.key, torch.device("cpu"), keep=keep, watch=watch)
+        return run_stack(lambda: build_stack(group.trials), group.key, torch.device("cpu"), saving=saving, watch=watch)
 
     def stop(step: int, weights: object, reached: object, losses: object) -> None:
         if step == REQUEST.steps:
@@ -135,10 +135,10 @@ def test_a_trial_interrupted_after_its_last_evaluation_ends_with_the_same_record
 def test_on_a_gpu_an_interrupted_trial_ends_with_the_same_record(tmp_path: Path, algorithm: str) -> None:
     (group,) = make_plan(replace(REQUEST, algorithms=[algorithm]), device="cuda").groups
     whole = train(group, device="cuda")
-    keep = Keep(Folder(tmp_path), 3600.0)
+    saving = Saving(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
-        train(group, partial(interrupt, 20), keep, "cuda")
-    resumed = train(group, keep=keep, device="cuda")
+        train(group, partial(interrupt, 20), saving, "cuda")
+    resumed = train(group, saving=saving, device="cuda")
     for ours, theirs in zip(resumed, whole, strict=True):
         assert ours.losses == theirs.losses
         assert ours.weights == theirs.weights
@@ -147,20 +147,20 @@ def test_on_a_gpu_an_interrupted_trial_ends_with_the_same_record(tmp_path: Path,
 
 @pytest.mark.slow
 def test_the_time_of_a_resumed_trial_is_that_of_all_its_parts(tmp_path: Path) -> None:
-    group, keep = the_group(), Keep(Folder(tmp_path), 3600.0)
+    group, saving = the_group(), Saving(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
-        train(group, partial(interrupt, 20), keep)
+        train(group, partial(interrupt, 20), saving)
     before = checkpoint.read_header(Folder(tmp_path).read(checkpoint.name_checkpoint(group.key)) or b"")["seconds"]
     assert before > 0
-    assert train(group, keep=keep)[0].seconds * len(group.trials) > before
+    assert train(group, saving=saving)[0].seconds * len(group.trials) > before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "other", "foreign"])
 def test_a_checkpoint_that_cannot_be_used_is_not(tmp_path: Path, damage: str) -> None:
-    group, keep = the_group(), Keep(Folder(tmp_path), 3600.0)
+    group, saving = the_group(), Saving(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
-        train(group, partial(interrupt, 20), keep)
+        train(group, partial(interrupt, 20), saving)
     name = checkpoint.name_checkpoint(group.key)
     data = Folder(tmp_path).read(name) or b""
     made_by = checkpoint.read_header(data)["made_by"]
@@ -169,7 +169,7 @@ def test_a_checkpoint_that_cannot_be_used_is_not(tmp_path: Path, damage: str) ->
     )
     Folder(tmp_path).write(name, {"cut": data[:-10], "other": other, "foreign": b"text"}[damage])
     steps: list[int] = []
-    records = train(group, partial(noted, steps), keep)
+    records = train(group, partial(noted, steps), saving)
     assert steps[0] <= 4, "it starts from the beginning"
     assert [told(r) for r in records] == [told(r) for r in train(group)]
 
@@ -177,7 +177,7 @@ def test_a_checkpoint_that_cannot_be_used_is_not(tmp_path: Path, damage: str) ->
 @pytest.mark.slow
 def test_checkpoints_go_when_their_group_is_stored_and_stay_while_it_is_not(tmp_path: Path) -> None:
     files = Folder(tmp_path)
-    here, plan = make_session(Keep(files, 1e-9)), make_plan(REQUEST)
+    here, plan = make_session(Saving(files, 1e-9)), make_plan(REQUEST)
     store = Store.create(tmp_path, "rotated-mnist")
     seen: list[bool] = []
     name = checkpoint.name_checkpoint(plan.groups[0].key)
@@ -201,7 +201,7 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_trial(
 ) -> None:
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     group = the_group()
-    records = train(group, keep=Keep(Folder(tmp_path), 1e-9))
+    records = train(group, saving=Saving(Folder(tmp_path), 1e-9))
     assert "no checkpoint could be written" in capsys.readouterr().err
     assert [told(r) for r in records] == [told(r) for r in train(group)]
 
@@ -219,7 +219,7 @@ def test_killed_between_checkpoints_a_trial_ends_with_the_same_weights(tmp_path:
     run.communicate()
     left = checkpoint.read_header(path.read_bytes())["step"]
     assert 10 < left < 600, "it was killed in the middle"
-    here = make_session(Keep(Folder(tmp_path), 60.0))
+    here = make_session(Saving(Folder(tmp_path), 60.0))
     steps: list[int] = []
     store = Store.create(tmp_path, "rotated-mnist")
     plan = make_plan(request, store.finished())

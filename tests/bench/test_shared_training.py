@@ -26,7 +26,7 @@ from seqdg.bench.rerun import rerun
 from seqdg.bench.trial import Group
 from seqdg.results.record import Record
 from seqdg.results.store import Store
-from seqdg.training.keep import Keep
+from seqdg.training.saving import Saving
 
 FOUR = ["agg", "agg+ema", "agg+sma", "agg+swad"]
 SET = ["agg.evaluations=10", "agg.lr=3"]  # so large that the loss soon rises, and SWAD has a valley
@@ -133,21 +133,21 @@ def test_progress_and_cost_count_a_training_once(tmp_path: Path) -> None:
 
 def test_checkpoints_of_a_shared_training_resume_all_its_records(tmp_path: Path, records: dict[str, Record]) -> None:
     (group,) = make_plan(REQUEST).groups
-    keep = Keep(Folder(tmp_path), 3600.0)
+    saving = Saving(Folder(tmp_path), 3600.0)
 
     def interrupt(step: int) -> None:
         if step >= 12:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(group, interrupt, keep)
-    resumed = train(group, keep=keep)
+        train(group, interrupt, saving)
+    resumed = train(group, saving=saving)
     assert [told(r) for r in resumed] == [told(records[t.key]) for t in group.trials]
 
 
 def test_saved_weights_are_those_that_each_deploys(tmp_path: Path) -> None:
     (group,) = make_plan(replace(REQUEST, held_out=["0"], trials=1)).groups
-    train(group, keep=Keep(Folder(tmp_path), weights=True))
+    train(group, saving=Saving(Folder(tmp_path), weights=True))
     saved = [load_file(tmp_path / "weights" / f"{t.key}.safetensors") for t in group.trials]
     assert len(saved) == 4
     for other in saved[1:]:

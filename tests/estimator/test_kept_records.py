@@ -18,7 +18,7 @@ import torch
 import seqdg
 from command import seqdg as command
 from seqdg.base.errors import UsageError
-from seqdg.base.words import count_things
+from seqdg.base.phrases import count_things
 from seqdg.estimator import count_kept, remove_kept
 from seqdg.estimator.kept_records import identify
 

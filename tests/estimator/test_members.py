@@ -24,8 +24,8 @@ from seqdg.estimator.onnx import export_onnx
 from seqdg.estimator.recipe import make_recipe
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import make_user_data, read_input
-from seqdg.training.keep import Keep
 from seqdg.training.members import list_seeds, pool_outputs
+from seqdg.training.saving import Saving
 
 QUICK = {"steps": 12, "hidden": (8,), "evaluations": 3, "device": "cpu"}
 
@@ -153,15 +153,15 @@ def test_one_member_has_the_key_of_a_trial_without_the_field():
 def test_an_interrupted_ensemble_resumes_to_the_same_bits(tmp_path: Path):
     (group,) = make_plan(REQUEST).groups
     whole = train(group)
-    keep = Keep(Folder(tmp_path), checkpoint=1e-9)
+    saving = Saving(Folder(tmp_path), checkpoint=1e-9)
 
     def stop(step: int) -> None:
         if step >= 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(group, stop, keep)
-    assert [told(r) for r in train(group, keep=keep)] == [told(r) for r in whole]
+        train(group, stop, saving)
+    assert [told(r) for r in train(group, saving=saving)] == [told(r) for r in whole]
 
 
 def test_the_ensemble_s_own_metrics_are_of_the_mean_probabilities():

@@ -12,7 +12,7 @@ from digits import BENCHMARK, TASK, train
 from seqdg.base.files import Folder
 from seqdg.bench.trial import Group, Trial
 from seqdg.results.record import DIVERGED, DONE, Record
-from seqdg.training.keep import Keep
+from seqdg.training.saving import Saving
 
 PROTOCOL = replace(BENCHMARK.protocol, steps=20, evaluations=5, optimizer="sgd", batch=4, precision="float64")
 CALM, WILD = 0.05, 1e200
@@ -58,7 +58,7 @@ def test_a_group_goes_on_while_one_of_its_trials_is_sound_and_each_says_what_it_
 
 @pytest.mark.parametrize("at", [1, 4])
 def test_it_ends_at_the_same_evaluation_after_an_interruption(tmp_path: Path, at: int) -> None:
-    group, keep = Group((make_trial(WILD),)), Keep(Folder(tmp_path), 3600.0)
+    group, saving = Group((make_trial(WILD),)), Saving(Folder(tmp_path), 3600.0)
     whole = train(group)
 
     def interrupt(step: int) -> None:
@@ -66,14 +66,14 @@ def test_it_ends_at_the_same_evaluation_after_an_interruption(tmp_path: Path, at
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(group, interrupt, keep)
-    assert [read_numbers(r) for r in train(group, keep=keep)] == [read_numbers(r) for r in whole]
+        train(group, interrupt, saving)
+    assert [read_numbers(r) for r in train(group, saving=saving)] == [read_numbers(r) for r in whole]
 
 
 def test_one_that_was_interrupted_after_its_last_evaluation_takes_no_more_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group, keep = Group((make_trial(WILD),)), Keep(Folder(tmp_path), 3600.0)
+    group, saving = Group((make_trial(WILD),)), Saving(Folder(tmp_path), 3600.0)
     whole = train(group)
 
     def interrupt(*about: object) -> bool:
@@ -83,13 +83,13 @@ def test_one_that_was_interrupted_after_its_last_evaluation_takes_no_more_steps(
         patched.setattr("seqdg.training.run_stack._Run._keep_step", lambda *about: None)
         patched.setattr("seqdg.training.run_stack._Run._is_final", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            train(group, keep=keep)
+            train(group, saving=saving)
     taken: list[int] = []
-    assert [read_numbers(r) for r in train(group, taken.append, keep)] == [read_numbers(r) for r in whole]
+    assert [read_numbers(r) for r in train(group, taken.append, saving)] == [read_numbers(r) for r in whole]
     assert taken == []
 
 
 def test_the_predictions_of_its_last_evaluation_are_kept(tmp_path: Path) -> None:
     trial = make_trial(WILD)
-    train(Group((trial,)), keep=Keep(Folder(tmp_path), predictions=True))
+    train(Group((trial,)), saving=Saving(Folder(tmp_path), predictions=True))
     assert (tmp_path / "predictions" / f"{trial.key}.last.safetensors").exists()

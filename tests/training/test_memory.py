@@ -24,9 +24,9 @@ from seqdg.nets import Net
 from seqdg.results.record import Record
 from seqdg.training import run_stack as running
 from seqdg.training.inputs import Inputs
-from seqdg.training.keep import Keep
 from seqdg.training.protocol import Protocol, split_rows
 from seqdg.training.run_stack import run_stack
+from seqdg.training.saving import Saving
 from seqdg.training.stack import Job, Stack, View
 from toys import Remembers
 
@@ -107,7 +107,7 @@ def test_a_stack_remembers_for_every_trial_what_it_would_alone(dataset, name):
 @pytest.mark.parametrize("trials", [1, 2])
 def test_an_interrupted_training_ends_with_the_same_bits(tmp_path: Path, dataset, name, trials):
     jobs = make_jobs(dataset, [vary(ALGORITHMS[name], i) for i in range(trials)])
-    whole, keep = run(dataset, jobs), Keep(Folder(tmp_path), 3600.0)
+    whole, saving = run(dataset, jobs), Saving(Folder(tmp_path), 3600.0)
     last = whole[0].history[-1].step
 
     def interrupt(at, step):
@@ -116,15 +116,15 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path: Path, dataset
 
     for at in (3, last // 2, last - 1):  # each time a little further
         with pytest.raises(KeyboardInterrupt):
-            run(dataset, jobs, tick=partial(interrupt, at), keep=keep)
-    assert [told(r) for r in run(dataset, jobs, keep=keep)] == [told(r) for r in whole]
+            run(dataset, jobs, tick=partial(interrupt, at), saving=saving)
+    assert [told(r) for r in run(dataset, jobs, saving=saving)] == [told(r) for r in whole]
 
 
 @pytest.mark.parametrize("name", ["agg+swad", "memory+swad"])
 @pytest.mark.parametrize("call", [0, 1, 8, 9])
 def test_an_interruption_inside_an_evaluation_is_heard_once(tmp_path: Path, dataset, monkeypatch, name, call):
     jobs = make_jobs(dataset, [ALGORITHMS[name]])
-    whole, keep, calls = run(dataset, jobs), Keep(Folder(tmp_path), 3600.0), []
+    whole, saving, calls = run(dataset, jobs), Saving(Folder(tmp_path), 3600.0), []
     evaluate = running.evaluate_stack
 
     def interrupted(*others, **named):
@@ -136,8 +136,8 @@ def test_an_interruption_inside_an_evaluation_is_heard_once(tmp_path: Path, data
     with monkeypatch.context() as patch:
         patch.setattr(running, "evaluate_stack", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            run(dataset, jobs, keep=keep)
-    resumed = run(dataset, jobs, keep=keep)
+            run(dataset, jobs, saving=saving)
+    resumed = run(dataset, jobs, saving=saving)
     assert [told(r) for r in resumed] == [told(r) for r in whole]
 
 

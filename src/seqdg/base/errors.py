@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from seqdg.base.words import list_some
+from seqdg.base.phrases import list_some
 
 MOST_NAMES = 100  # that a sentence lists
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import count_things
+from seqdg.base.phrases import count_things
 from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick, check_names, make_candidate
 from seqdg.bench.search import RATE, Proposal, draw_proposals
 from seqdg.bench.task import Task
@@ -31,12 +31,12 @@ from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.results.select import average_finite
 from seqdg.training.evaluated_rows import mark_fifth
 from seqdg.training.inputs import Inputs
-from seqdg.training.keep import Keep, keep_step
 from seqdg.training.loss import RowWeighted, WeightedCrossEntropy
 from seqdg.training.measuring import is_finite, measure_predictions
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import Split, list_sources, split_rows
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
+from seqdg.training.saving import Saving, save_step
 from seqdg.training.stack import View
 
 Arrays = NDArray[Any]
@@ -152,13 +152,18 @@ class ArrayLearner(Learner):
         return trial.key if self.draws or trial.protocol.split == "random" else replace(trial, seed=0).key
 
     def train(
-        self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
+        self,
+        group: Group,
+        task: Task,
+        device: torch.device,
+        tick: Tick = lambda step: None,
+        saving: Saving | None = None,
     ) -> list[Record]:
         # A group is one fit as a rule, and nobody hears of it before it has its records: who hears may interrupt.
         shared: dict[Hashable, list[Trial]] = {}
         for trial in group.trials:
             shared.setdefault(self.share(trial, task), []).append(trial)
-        records = {r.key: r for trials in shared.values() for r in self._train_alike(trials, task, keep)[1]}
+        records = {r.key: r for trials in shared.values() for r in self._train_alike(trials, task, saving)[1]}
         return [records[trial.key] for trial in group.trials]
 
     def read_settings(self, trial: Trial) -> dict[str, Any]:
@@ -171,7 +176,7 @@ class ArrayLearner(Learner):
         return predict, record
 
     def _train_alike(
-        self, trials: Sequence[Trial], task: Task, keep: Keep | None = None
+        self, trials: Sequence[Trial], task: Task, saving: Saving | None = None
     ) -> tuple[Predict, list[Record]]:
         """Fit trials that share a fit; return what predicts, and the record of each. Their seeds differ in no more than
         the fifth of the held-out rows that `oracle-split` chooses by."""
@@ -185,10 +190,10 @@ class ArrayLearner(Learner):
         predict = self.fit(x, y, domain, len(dataset.classes), first.seed, **weight, **settings)
         parts, serving = _predict_domains(predict, split, inputs, dataset)
         histories = [_measure(parts, each, first.protocol.steps) for each in splits]
-        only, sources = replace(keep or Keep(), chosen=False), len(split.validation)  # there are no weights
+        only, sources = replace(saving or Saving(), chosen=False), len(split.validation)  # there are no weights
         held_out = parts[sources : sources + len(split.test)]
         for trial, history in zip(trials, histories, strict=True):
-            keep_step(only, View(trial.key, trial.description()), history, True, dict, lambda: held_out)
+            save_step(only, View(trial.key, trial.description()), history, True, dict, lambda: held_out)
         source = histories[0][0].source
         record = Record(
             key=first.key,

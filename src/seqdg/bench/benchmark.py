@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.base.phrases import list_some
 from seqdg.base.toml_table import read_fields, read_value
-from seqdg.base.words import list_some
 from seqdg.bench.learner import TRAINING, Candidate, Draft, find_learner, list_learners
 from seqdg.bench.plan import Choice, Plan, list_held_out, plan
 from seqdg.bench.search import MULTIPLES

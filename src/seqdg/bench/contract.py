@@ -17,8 +17,8 @@ from seqdg.core.names import shorten
 from seqdg.core.settings import describe_settings
 from seqdg.nets import Net, NetSpec
 from seqdg.results.record import Record
-from seqdg.training.keep import Keep
 from seqdg.training.protocol import Protocol
+from seqdg.training.saving import Saving
 
 TRAINING = (
     "steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision",
@@ -87,7 +87,12 @@ class Learner(ABC):
 
     @abstractmethod
     def train(
-        self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
+        self,
+        group: Group,
+        task: Task,
+        device: torch.device,
+        tick: Tick = lambda step: None,
+        saving: Saving | None = None,
     ) -> list[Record]:
         """Train and evaluate every trial of the group."""
 

@@ -17,7 +17,7 @@ from seqdg.bench.trial import Group
 from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.run import RunningGroup, RunProgress
 from seqdg.training.checkpoint import FOLDER, name_checkpoint, read_header
-from seqdg.training.keep import Keep
+from seqdg.training.saving import Saving
 
 NOTED = 5.0  # seconds between notes in the sink of how far a run is
 
@@ -38,7 +38,7 @@ class Sink(Protocol):
 class MemorySink:
     """A sink that keeps records in memory. A trial that fails ends the run with its error."""
 
-    keep = Keep()  # nothing but records
+    saving = Saving()  # nothing but records
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}  # by key of the trial
@@ -104,8 +104,8 @@ def execute(
             sink.add(records, group.key)
             if schedule is not None and any(record.status == DONE for record in records):  # all steps were taken
                 schedule.learn(group, max(record.seconds for record in records))
-            if isinstance(session.keep.files, Folder):
-                session.keep.files.remove(name_checkpoint(group.key))
+            if isinstance(session.saving.files, Folder):
+                session.saving.files.remove(name_checkpoint(group.key))
             progress.finish_group(group)
             show(progress)
             failed += [r for r in records if r.status == FAILED]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import count_things
+from seqdg.base.phrases import count_things
 from seqdg.bench.learner import Learner, StackLearner, find_learner
 from seqdg.bench.trial import Trial
 from seqdg.core.registry import build

@@ -12,7 +12,7 @@ from typing import Any
 
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
-from seqdg.base.words import count_things
+from seqdg.base.phrases import count_things
 from seqdg.bench.benchmark import Benchmark, Request
 from seqdg.bench.console import count_files, show_progress
 from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
@@ -35,8 +35,8 @@ from seqdg.results.status import format_duration
 from seqdg.results.store import Store
 from seqdg.results.tracking import Tracker, open_trackers
 from seqdg.results.versions import VERSION, name_release
-from seqdg.training.keep import Keep
 from seqdg.training.predictions import CHOSEN
+from seqdg.training.saving import Saving
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ def run_benchmark(
     make_directory(directory)
     executor, device = choose_executor(where.executor, where.device)
     task = benchmark.make_task(where.data, where.allow_partial, request.held_out)
-    keep = Keep(
+    saving = Saving(
         files=Folder(directory.resolve()),
         checkpoint=where.checkpoint,
         weights=bool(where.save_weights),
         chosen=where.save_weights == "chosen",
         predictions=where.save_predictions,
     )
-    session = Session(task, device, keep)
+    session = Session(task, device, saving)
     trackers = open_trackers(where.log, directory, benchmark.name)
     with lock_directory(directory):
         store = Store.create(directory, benchmark.name)
@@ -141,8 +141,8 @@ class _Runner:
         store, session, task = self.store, self.session, self.session.task
         planned = choose_compiled(planned, session.device, where.compiling)
         finished = store.finished()
-        if isinstance(session.keep.files, Folder):
-            remove_checkpoints(session.keep.files, finished)
+        if isinstance(session.saving.files, Folder):
+            remove_checkpoints(session.saving.files, finished)
         with self._show(count_files("timing each algorithm")) as progress:
             # Of a stack on a GPU, the steps that tell how long it takes leave the GPU idle for as long as many others.
             times_all = not begins_early(session.device) or not isinstance(executor, InProcess | Workers)
@@ -151,7 +151,7 @@ class _Runner:
         if where.executor.is_open and is_short([known.get(group.key) for group in planned.missing]):
             executor = InProcess()
         self._say(_describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory))
-        for text in _list_unsaved(planned, finished, session.keep, self.directory):
+        for text in _list_unsaved(planned, finished, session.saving, self.directory):
             self._say(text)
         with self._show(show_progress(task.name)) as show:
             return execute(planned, session, executor, sink, known, show or (lambda progress: None))
@@ -190,12 +190,12 @@ def _describe(title: str, planned: Plan, costs: Mapping[str, float], slots: int,
     return f"{title}\n{''.join(words)}. Results in {directory}."
 
 
-def _list_unsaved(planned: Plan, finished: Container[str], keep: Keep, directory: Path) -> list[str]:
+def _list_unsaved(planned: Plan, finished: Container[str], saving: Saving, directory: Path) -> list[str]:
     """Finished trials are never repeated, not even for their weights or predictions."""
     wanted = {
-        "weights": ("weights/{}.safetensors", keep.weights),
-        "weights of the chosen step": (f"weights/{{}}.{CHOSEN}.safetensors", keep.chosen),
-        "predictions": (f"predictions/{{}}.{CHOSEN}.safetensors", keep.predictions),
+        "weights": ("weights/{}.safetensors", saving.weights),
+        "weights of the chosen step": (f"weights/{{}}.{CHOSEN}.safetensors", saving.chosen),
+        "predictions": (f"predictions/{{}}.{CHOSEN}.safetensors", saving.predictions),
     }
     done = [t.key for t in planned.trials if t.key in finished]
     sentences = []

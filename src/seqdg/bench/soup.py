@@ -22,7 +22,7 @@ from safetensors.torch import load, save
 from seqdg.base.episode import Params
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.files import Files, Folder
-from seqdg.base.words import list_some
+from seqdg.base.phrases import list_some
 from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import STACK, build_stack, find_learner
 from seqdg.bench.rerun import describe_foreign, rebuild_trial
@@ -36,11 +36,11 @@ from seqdg.results.run import find_usual_criterion_in
 from seqdg.results.select import average_finite
 from seqdg.results.store import Store
 from seqdg.training.evaluation import predict_domains
-from seqdg.training.keep import Keep, hash_weights
 from seqdg.training.measuring import measure_predictions
 from seqdg.training.members import pool_outputs
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.provenance import find_commit, list_versions, name_device
+from seqdg.training.saving import Saving, hash_weights
 from seqdg.training.stack import Stack
 
 KINDS = {"uniform": "soup", "greedy": "greedy-soup", "ensemble": "ensemble"}  # and what follows an algorithm's name
@@ -185,7 +185,7 @@ class Mixer:
 
     @property
     def _files(self) -> Files:
-        files = self.session.keep.files
+        files = self.session.saving.files
         assert files is not None
         return files
 
@@ -293,7 +293,7 @@ class MixtureChoice:
 def mix_run(
     directory: Path,
     choice: MixtureChoice,
-    make_session: Callable[[str, Keep, Sequence[str]], Session],
+    make_session: Callable[[str, Saving, Sequence[str]], Session],
     command: str = "",
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Record]:
@@ -318,7 +318,7 @@ def mix_run(
             new: list[Record] = []
             if missing:
                 held_out = tuple(dict.fromkeys(d for m in missing for d in m.members[0].held_out))
-                mixer = Mixer(make_session(store.benchmark, Keep(Folder(directory.resolve())), held_out), names)
+                mixer = Mixer(make_session(store.benchmark, Saving(Folder(directory.resolve())), held_out), names)
                 for mixture in missing:
                     new.append(mixer.mix(mixture))
                     store.add(new[-1:])  # at once: what an interruption or an error leaves is not made again

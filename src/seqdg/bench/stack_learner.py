@@ -25,10 +25,10 @@ from seqdg.nets import BuiltNet, Net
 from seqdg.results.record import Record
 from seqdg.testing import ContractError, check_memory
 from seqdg.training.device import set_precision
-from seqdg.training.keep import Keep
 from seqdg.training.protocol import Split, choose_optimizer, count_steps, end_stages, list_sources, split_rows
 from seqdg.training.run_stack import Watch, run_stack
 from seqdg.training.sampler import make_generator
+from seqdg.training.saving import Saving
 from seqdg.training.stack import Job, Stack, View
 
 KEPT = 2**28  # bytes of first weights that a process keeps from one group to the next
@@ -120,10 +120,15 @@ class StackLearner(Learner):
         return count_steps(trial.build_algorithm(), trial.protocol)
 
     def train(
-        self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
+        self,
+        group: Group,
+        task: Task,
+        device: torch.device,
+        tick: Tick = lambda step: None,
+        saving: Saving | None = None,
     ) -> list[Record]:
         notes = task.dataset().notes
-        records = run_stack(lambda: build_stack(group, task, device), group.key, device, tick, keep, notes=notes)
+        records = run_stack(lambda: build_stack(group, task, device), group.key, device, tick, saving, notes=notes)
         place = {trial.key: i for i, trial in enumerate(group.trials)}
         return sorted(records, key=lambda record: place[record.key])
 

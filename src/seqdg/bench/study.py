@@ -38,7 +38,7 @@ from seqdg.results.run import CLASSES, DOMAINS, RecordSource, RunningGroup, RunP
 from seqdg.results.store import Store
 from seqdg.results.study.file import SEARCH, Part, Study
 from seqdg.results.study.outcomes import CRITERION, make_lean
-from seqdg.training.keep import Keep
+from seqdg.training.saving import Saving
 
 TOGETHER = 512  # trials of small nets in a stack, at most
 CHECKPOINT = 60.0  # seconds between checkpoints of a group; workers that are sent away write one, too
@@ -192,8 +192,8 @@ class PartRunner:
         sink = Routed(stores, {e.trial.key: e.folder for e in entries}, clock)
         files = Folder((self.where.out / self.part.name).resolve())
         remove_checkpoints(files, finished)
-        keep = Keep(files=files, checkpoint=CHECKPOINT, digests=False, criteria=(CRITERION,))
-        session = Session(task, self.device, keep)
+        saving = Saving(files=files, checkpoint=CHECKPOINT, digests=False, criteria=(CRITERION,))
+        session = Session(task, self.device, saving)
         with show_progress(self.part.name) as show:
             return execute(planned, session, executor, sink, show=show)
 

@@ -103,7 +103,7 @@ def main() -> None:
     """Run a command. Bad input gives one sentence on stderr and exit code 2."""
     from seqdg.base.errors import UsageError
     from seqdg.base.interrupts import heed_interrupts_once
-    from seqdg.base.words import make_printable
+    from seqdg.base.phrases import make_printable
 
     try:
         check_repeated(sys.argv[1:])

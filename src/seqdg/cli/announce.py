@@ -82,7 +82,7 @@ def _note_columns(rows: LabeledRows) -> list[str]:
 def _describe(rows: LabeledRows) -> list[str]:
     import numpy as np
 
-    from seqdg.base.words import count_things, list_some
+    from seqdg.base.phrases import count_things, list_some
     from seqdg.data import Frame
     from seqdg.data.cells import rank_word
     from seqdg.data.column_types import describe_columns

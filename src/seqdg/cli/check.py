@@ -114,7 +114,7 @@ def _refuse(name: str) -> UsageError:
 
 def _describe_split(benchmark: Benchmark, data: Path, allow_partial: bool) -> str:
     """Say what a fixed split trains on, chooses by and tests; raise a UsageError where it makes no sense."""
-    from seqdg.base.words import list_some
+    from seqdg.base.phrases import list_some
 
     if benchmark.held_out_in_turn != () and not benchmark.data.get("split_column"):
         return ""

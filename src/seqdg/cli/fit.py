@@ -298,7 +298,7 @@ def _say(sentence: str) -> None:
 @contextmanager
 def _explain_interruption(partial: Path) -> Iterator[None]:
     """Say after Ctrl-C what is kept, and how to go on."""
-    from seqdg.base.words import count_things
+    from seqdg.base.phrases import count_things
     from seqdg.cli.bench import quote_command
     from seqdg.estimator import count_kept
 

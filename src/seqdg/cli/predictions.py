@@ -21,7 +21,7 @@ def predictions(directory: options.RunDirectory, out: Out, step: Step = "chosen"
 
     seqdg predictions runs/rotated-mnist --out predictions.csv
     """
-    from seqdg.base.words import count_things
+    from seqdg.base.phrases import count_things
     from seqdg.results.predictions import write_predictions
 
     written = write_predictions(directory, out, step)

@@ -14,7 +14,7 @@ from seqdg.cli.bench import quote_command
 
 if TYPE_CHECKING:
     from seqdg.bench.executors.session import Session
-    from seqdg.training.keep import Keep
+    from seqdg.training.saving import Saving
 
 Kind = Annotated[
     str,
@@ -73,9 +73,9 @@ def soup(
     from seqdg.report.results import Results
     from seqdg.training.device import choose_device
 
-    def make_session(name: str, keep: Keep, held_out: Sequence[str]) -> Session:
+    def make_session(name: str, saving: Saving, held_out: Sequence[str]) -> Session:
         task = load_benchmark(benchmark or name).with_weights(weights).make_task(data, allow_partial, held_out)
-        return Session(task, choose_device(device), keep)
+        return Session(task, choose_device(device), saving)
 
     choice = MixtureChoice(kind, options.split_names(algorithms), members, criterion)
     mix_run(directory, choice, make_session, quote_command(), lambda text: print(text, file=sys.stderr))

@@ -32,7 +32,7 @@ def status(
 
 def format_status(now: Status) -> str:
     """Return the state of a run as it is printed."""
-    from seqdg.base.words import count_things
+    from seqdg.base.phrases import count_things
     from seqdg.results.status import format_duration
 
     lines = [f"{now.benchmark}: {count_things(now.planned, 'trial')}, {'running' if now.active else 'not running'}"]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import count_things, list_some
+from seqdg.base.phrases import count_things, list_some
 from seqdg.data.cells import is_missing
 
 MOST_NOTES = 8  # on single classes; of more there is one note for all

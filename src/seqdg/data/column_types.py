@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.base.words import count_things
+from seqdg.base.phrases import count_things
 from seqdg.data.cells import Column, count_present, is_gap_word, parse_number, to_words
 from seqdg.data.dates import ORDERS, PARTS, find_orders, make_dates, parse_date
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import list_some
+from seqdg.base.phrases import list_some
 from seqdg.data.checks import Problem, find_missing_domains
 from seqdg.data.contents import Contents, DomainRows, Matrix, RowsByDomain, collect_rows
 from seqdg.data.domain_table import get_table_format, read_columns, stack_columns

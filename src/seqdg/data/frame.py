@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import list_some
+from seqdg.base.phrases import list_some
 from seqdg.data.cells import Column, is_missing, to_word
 from seqdg.data.column_types import COMMAND_LINE, PANDAS, ColumnType, decide_column, drop_gap_words
 from seqdg.data.dates import make_dates

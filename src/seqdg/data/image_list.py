@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.base.words import count_things, list_some
+from seqdg.base.phrases import count_things, list_some
 from seqdg.core.registry import import_function
 from seqdg.data import cache
 from seqdg.data.cells import is_missing, to_word, to_words

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.base.words import count_things, list_some
+from seqdg.base.phrases import count_things, list_some
 from seqdg.data.cells import Column, parse_column, rank_word, to_words
 from seqdg.data.checks import check_domain_sizes, check_domains, check_labels
 from seqdg.data.column_notes import note_columns

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.base.words import count_things
+from seqdg.base.phrases import count_things
 from seqdg.data import foreign_tables
 from seqdg.data.arrow import join_parts, null_words, require_pyarrow, to_numpy
 from seqdg.data.frame import Frame, make_column

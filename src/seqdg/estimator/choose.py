@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.machine import count_cores
-from seqdg.base.words import list_some
+from seqdg.base.phrases import list_some
 from seqdg.bench.estimator_learner import OwnEstimatorLearner, OwnSettings
 from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
 from seqdg.bench.executors.local import InProcess

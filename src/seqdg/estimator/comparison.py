@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from seqdg.base.words import count_things
+from seqdg.base.phrases import count_things
 from seqdg.estimator.held_out_scores import CHOSEN, HeldOutScores
 from seqdg.estimator.rules import ORACLE, WITHIN_ERROR, split_rule
 from seqdg.report.text import align_columns

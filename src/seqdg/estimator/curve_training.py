@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import clone
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import count_things
+from seqdg.base.phrases import count_things
 from seqdg.bench.cost import estimate_makespan, time_groups
 from seqdg.bench.estimator_learner import OwnSettings
 from seqdg.bench.execute import MemorySink, execute

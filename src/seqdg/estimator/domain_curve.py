@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdg.base.words import count_things
+from seqdg.base.phrases import count_things
 from seqdg.estimator.spread import Spread, estimate_spread, make_records_frame
 from seqdg.report.charts import Figure
 from seqdg.report.panels import Point, Points

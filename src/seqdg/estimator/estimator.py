@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import list_some
+from seqdg.base.phrases import list_some
 from seqdg.bench.estimator_learner import FittedEstimator
 from seqdg.bench.learner import list_learners
 from seqdg.core.algorithm import Algorithm

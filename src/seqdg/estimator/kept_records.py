@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError
 from seqdg.base.files import Folder
-from seqdg.base.words import count_things
+from seqdg.base.phrases import count_things
 from seqdg.bench.execute import MemorySink, remove_checkpoints
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.user_data import UserData
@@ -25,8 +25,8 @@ from seqdg.results.record import FAILED, Record
 from seqdg.results.run import RunningGroup, RunProgress
 from seqdg.results.store import FILE, Store
 from seqdg.training.checkpoint import FOLDER
-from seqdg.training.keep import Keep
 from seqdg.training.provenance import list_versions
+from seqdg.training.saving import Saving
 
 NAME = "compare"  # of the run, in its store
 IDENTITY = "identity"
@@ -50,7 +50,7 @@ class KeptRecords(MemorySink):
         self._open.callback(self.store.close)
         self.store.set_meta(IDENTITY, identity)
         files = Folder(directory.resolve())
-        self.keep = Keep(files=files, checkpoint=CHECKPOINT)
+        self.saving = Saving(files=files, checkpoint=CHECKPOINT)
         self.serving: dict[str, float] = json.loads(self.store.meta(SERVING) or "{}")
         known = [replace(r, serving=self.serving.get(r.key, 0.0)) for r in self.store.records() if r.status != FAILED]
         self.records = {r.key: r for r in known}

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import list_some
+from seqdg.base.phrases import list_some
 from seqdg.bench.estimator_learner import FittedEstimator
 from seqdg.data.scaling import Scaling
 from seqdg.estimator.estimator_onnx import MATRIX, MissingPackage, attach_estimator, list_precisions

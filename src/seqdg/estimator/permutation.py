@@ -16,7 +16,7 @@ from sklearn.metrics import get_scorer
 from sklearn.utils import _safe_indexing
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.base.words import list_some
+from seqdg.base.phrases import list_some
 from seqdg.data import Frame
 from seqdg.data.frame import is_dataframe
 from seqdg.estimator.spread import Spread, estimate_spread, make_records_frame

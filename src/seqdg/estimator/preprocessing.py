@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.base.words import count_things, list_some
+from seqdg.base.phrases import count_things, list_some
 from seqdg.data import Frame
 from seqdg.data.cells import Column, expect_dates, expect_numbers, to_words
 from seqdg.data.column_types import drop_gap_words

@@ -278,7 +278,7 @@ class Sweep:
         new.sort(key=lambda t: (len(t.held_out), [place[name] for name in t.held_out]))
         # Also those that are known from before an interruption are planned, so that the stacks are the same.
         plan = plan_trials(self.task, new, self.net, self.recipe.device, self.sink.records)
-        session = Session(self.task, self.recipe.device, self.sink.keep)
+        session = Session(self.task, self.recipe.device, self.sink.saving)
         execute(plan, session, self.executor, self.sink, show=self.show)
 
 

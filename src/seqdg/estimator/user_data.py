@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 from torch import Tensor
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import count_things, list_some
+from seqdg.base.phrases import count_things, list_some
 from seqdg.data import Dataset
 from seqdg.data.cells import count_present, rank_word, to_word
 from seqdg.data.checks import check_class_coverage, check_domain_sizes, check_domains, check_labels

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import count_things, list_some
+from seqdg.base.phrases import count_things, list_some
 
 Weights = NDArray[np.float64]
 

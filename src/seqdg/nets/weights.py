@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import list_some
+from seqdg.base.phrases import list_some
 
 SUFFIXES = (".safetensors", ".pth", ".pt")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.words import list_numbers, list_some
+from seqdg.base.phrases import list_numbers, list_some
 from seqdg.results.commands import read_commands
 from seqdg.results.record import DIVERGED, DONE, FAILED, Record
 from seqdg.results.run import Analysis, RecordSource

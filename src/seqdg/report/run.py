@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.base.phrases import count_things
 from seqdg.base.places import DOMAINBED, set_place
-from seqdg.base.words import count_things
 from seqdg.bench.benchmark import Request, load_benchmark
 from seqdg.bench.executors.choice import ExecutorChoice
 from seqdg.bench.run import Where, run_benchmark

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import list_some
+from seqdg.base.phrases import list_some
 from seqdg.results.directory import make_directory
 from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.record_rows import COLUMNS, make_record, make_row

@@ -17,7 +17,7 @@ from torch.func import grad_and_value, vmap
 from seqdg.base import tree
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
-from seqdg.base.words import count_things
+from seqdg.base.phrases import count_things
 from seqdg.core import Algorithm, Wrapper
 from seqdg.nets.net import Net
 from seqdg.testing.case import (

@@ -7,13 +7,13 @@ from seqdg.base.front_door import open_front_door
 if TYPE_CHECKING:
     from seqdg.training.device import choose_device
     from seqdg.training.inputs import Inputs
-    from seqdg.training.keep import Keep
     from seqdg.training.loss import make_loss
     from seqdg.training.metrics import compute_metrics
     from seqdg.training.optimizers import OPTIMIZERS, Rates
     from seqdg.training.protocol import Protocol, Split, list_sources, split_rows
     from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
     from seqdg.training.sampler import Draws, Sampler, make_generator, make_stream
+    from seqdg.training.saving import Saving
     from seqdg.training.stack import Job, Stack, State
 
 __all__ = [
@@ -21,10 +21,10 @@ __all__ = [
     "Draws",
     "Inputs",
     "Job",
-    "Keep",
     "Protocol",
     "Rates",
     "Sampler",
+    "Saving",
     "Split",
     "Stack",
     "State",
@@ -48,7 +48,7 @@ __getattr__, __dir__ = open_front_door(
     {
         "device": "choose_device",
         "inputs": "Inputs",
-        "keep": "Keep",
+        "saving": "Saving",
         "loss": "make_loss",
         "metrics": "compute_metrics",
         "optimizers": "OPTIMIZERS Rates",

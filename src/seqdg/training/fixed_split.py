@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from seqdg.base.errors import UsageError, unknown
-from seqdg.base.words import list_some
+from seqdg.base.phrases import list_some
 from seqdg.data import Dataset
 from seqdg.training.protocol import Protocol, split_rows
 

@@ -19,11 +19,11 @@ from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
 from seqdg.training.evaluation import evaluate_stack, list_losses, predict_domains
-from seqdg.training.keep import Keep, hash_weights, keep_step, keep_weights
 from seqdg.training.measuring import is_finite
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
+from seqdg.training.saving import Saving, hash_weights, save_step, save_weights
 from seqdg.training.stack import DRAWN_AHEAD, Stack, State, View
 
 MOMENT = 0.5  # seconds that training goes on between looks at the clock
@@ -35,7 +35,7 @@ def run_stack(
     name: str,
     device: torch.device,
     tick: Callable[[int], None] = lambda step: None,
-    keep: Keep | None = None,
+    saving: Saving | None = None,
     *,
     notes: Sequence[str] = (),
     stops: Sequence[int] | None = None,
@@ -47,7 +47,7 @@ def run_stack(
     keyboard may at any time, a checkpoint is written first.   notes: on the data, for the records.
     stops: the steps after which to evaluate, if not the protocol's.   watch: sees every evaluation and its weights.
     """
-    return _Run(make_stack, name, device, tick, keep or Keep(), notes, stops, watch).finish()
+    return _Run(make_stack, name, device, tick, saving or Saving(), notes, stops, watch).finish()
 
 
 class _Run:
@@ -59,12 +59,19 @@ class _Run:
         name: str,
         device: torch.device,
         tick: Callable[[int], None],
-        keep: Keep,
+        saving: Saving,
         notes: Sequence[str],
         stops: Sequence[int] | None,
         watch: Watch | None,
     ) -> None:
-        self.name, self.device, self.tick, self.keep, self.notes, self.watch = name, device, tick, keep, notes, watch
+        self.name, self.device, self.tick, self.saving, self.notes, self.watch = (
+            name,
+            device,
+            tick,
+            saving,
+            notes,
+            watch,
+        )
         reset_peak_memory(device)
         self.began = self.written = time.perf_counter()
         self.stack = make_stack()
@@ -112,7 +119,7 @@ class _Run:
         """Return the deployed weights by trial and view, in the host's memory, and their hashes, where they are kept:
         of a large stack both take as long as many steps."""
         outcomes = self.stack.outcomes
-        if not self.keep.digests and not self.keep.weights:
+        if not self.saving.digests and not self.saving.weights:
             return {}, [""] * len(outcomes)
         by_view = {view: split_trials(self.stack, copy_to_host(params)) for view, params in deployed.items()}
         weights = {(i, view): by_view[view][i] for i, view in outcomes}
@@ -127,7 +134,7 @@ class _Run:
             state = self.stack.hear_evaluation(state, torch.tensor([list_losses(e) for e in plain]))
         deployed = {view: self.stack.deploy(state, view) for view in views}
         before = time.perf_counter()
-        wanted = self.keep.criteria
+        wanted = self.saving.criteria
         by_view = {v: evaluate_stack(self.stack, state, params, criteria=wanted) for v, params in deployed.items()}
         rows = self.stack.evaluated_rows[0].numel() * len(by_view) / self.stack.members
         self.serving = 1000 * (time.perf_counter() - before) / max(1, rows)
@@ -154,8 +161,8 @@ class _Run:
 
         is_last = self._is_final(state)
         for k, (i, view) in enumerate(self.stack.outcomes):
-            keep_step(
-                self.keep,
+            save_step(
+                self.saving,
                 self._find_view(k),
                 evaluations[k],
                 is_last,
@@ -176,13 +183,13 @@ class _Run:
                 self.pace = min(2 * self.pace, DRAWN_AHEAD)
             elif now - began > 2 * MOMENT:
                 self.pace = max(1, self.pace // 2)
-            if self.keep.checkpoint and now - self.written >= self.keep.checkpoint:
+            if self.saving.checkpoint and now - self.written >= self.saving.checkpoint:
                 self._write_checkpoint()
 
     @cached_property
     def _origin(self) -> dict[str, str]:
         where = {"device": name_device(self.device), "commit": find_commit()}
-        return {**where, **list_versions(), **self._compiler, **self.keep.checkpoint_facts}
+        return {**where, **list_versions(), **self._compiler, **self.saving.checkpoint_facts}
 
     @cached_property
     def _compiler(self) -> dict[str, str]:
@@ -191,7 +198,7 @@ class _Run:
 
     def _read_checkpoint(self) -> Snapshot | None:
         """Read what this stack left, if the same device and versions made it: a trial has one origin."""
-        data = self.keep.files.read(checkpoint.name_checkpoint(self.name)) if self.keep.files else None
+        data = self.saving.files.read(checkpoint.name_checkpoint(self.name)) if self.saving.files else None
         try:
             if data is None or checkpoint.read_header(data)["made_by"] != self._origin:
                 return None
@@ -200,12 +207,12 @@ class _Run:
             return None
 
     def _write_checkpoint(self) -> None:
-        if not self.keep.checkpoint or self.keep.files is None:
+        if not self.saving.checkpoint or self.saving.files is None:
             return
         self.now.seconds = time.perf_counter() - self.began
         data = checkpoint.encode_snapshot(self.now, self._keys, self._origin)
         try:
-            self.keep.files.write(checkpoint.name_checkpoint(self.name), data)
+            self.saving.files.write(checkpoint.name_checkpoint(self.name), data)
         except OSError as error:  # The numbers do not depend on it, so training goes on.
             print(f"seqdg: no checkpoint could be written ({error}).", file=sys.stderr)
         self.written = time.perf_counter()
@@ -225,7 +232,7 @@ class _Run:
         job = self.stack.jobs[self.stack.outcomes[k][0] * members]
         curve, history = cut_after_divergence(curve, self.now.evaluations[k])
         stayed_finite = bool(torch.isfinite(curve).all()) and is_finite(history[-1], job.split)
-        keep_weights(self.keep, view, weights, self.now.state.step)
+        save_weights(self.saving, view, weights, self.now.state.step)
         return Record(
             key=view.key,
             description=dict(view.description),

@@ -27,7 +27,7 @@ from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group
 from seqdg.results.record import FAILED, Record
 from seqdg.results.store import Store
-from seqdg.training.keep import Keep
+from seqdg.training.saving import Saving
 
 REQUEST = Request(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
 
@@ -37,7 +37,7 @@ def run(
 ) -> tuple[list[Record], list[Record]]:
     """All records, without what the clock says, and those that failed."""
     store = Store.create(folder, "rotated-mnist")
-    failed = execute(make_plan(request), make_session(Keep(Folder(folder), 1e-9)), executor, store, show=show)
+    failed = execute(make_plan(request), make_session(Saving(Folder(folder), 1e-9)), executor, store, show=show)
     return without_clock(store.records()), failed
 
 
@@ -59,7 +59,7 @@ def test_workers_that_start_early_and_one_process_give_the_same_bits_though_a_wo
     tmp_path: Path, expected: list[Record]
 ) -> None:
     killed: list[int] = []
-    executor, session = Workers(2), make_session(Keep(Folder(tmp_path), 1e-9))
+    executor, session = Workers(2), make_session(Saving(Folder(tmp_path), 1e-9))
 
     def kill(progress: Progress) -> None:
         under_way = [group for group in progress.list_running() if group.step > 0]

@@ -30,8 +30,8 @@ from seqdg.interop.domainbed.training import draw_rows
 from seqdg.nets import NetSpec
 from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.store import Store
-from seqdg.training.keep import Keep, hash_weights
 from seqdg.training.protocol import Protocol, split_rows
+from seqdg.training.saving import Saving, hash_weights
 
 CPU = torch.device("cpu")
 SMALL = ("mlp_width=8", "evaluations=3")
@@ -51,8 +51,8 @@ def train(trial: Trial, stop: int | None = None, folder: Path | None = None, tas
         if stop is not None and step >= stop:
             raise KeyboardInterrupt
 
-    keep = Keep() if folder is None else Keep(Folder(folder), 1e6)
-    (record,) = find_learner(trial.algorithm).train(Group((trial,)), task, CPU, tick, keep)
+    saving = Saving() if folder is None else Saving(Folder(folder), 1e6)
+    (record,) = find_learner(trial.algorithm).train(Group((trial,)), task, CPU, tick, saving)
     return record
 
 
@@ -68,8 +68,8 @@ def assert_resumes(trial: Trial, folder: Path, stops: tuple[int, ...], monkeypat
         with pytest.raises(KeyboardInterrupt):
             train(trial, stop, folder)
     seen: list[int] = []
-    keep = Keep(Folder(folder), 1e6)
-    (again,) = find_learner(trial.algorithm).train(Group((trial,)), TASK, CPU, seen.append, keep)
+    saving = Saving(Folder(folder), 1e6)
+    (again,) = find_learner(trial.algorithm).train(Group((trial,)), TASK, CPU, seen.append, saving)
     assert seen[0] == stops[-1] + 1, "it went on where it stopped"
     assert told(again) == told(whole)
 
@@ -278,7 +278,7 @@ def test_a_class_that_holds_what_cannot_be_written_down_trains_without_checkpoin
         return algorithm
 
     learner.build = build_with_iterator  # type: ignore[method-assign]
-    (record,) = learner.train(Group((trial,)), TASK, CPU, keep=Keep(Folder(tmp_path), 1e-9))
+    (record,) = learner.train(Group((trial,)), TASK, CPU, saving=Saving(Folder(tmp_path), 1e-9))
     assert record.status == DONE
     assert (
         "no checkpoint of domainbed:ERM could be written (batches is of type tuple_iterator)" in capsys.readouterr().err

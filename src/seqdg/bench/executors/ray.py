@@ -138,7 +138,7 @@ class _Driver:
         stays = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
         self.mailbox = self.ray.remote(num_cpus=0, scheduling_strategy=stays)(_Mailbox).remote()
         self.data = self.ray.put(_to_arrays(session.task.dataset()))
-        self.away = self.ray.put(replace(session, keep=replace(session.keep, files=None)))
+        self.away = self.ray.put(replace(session, saving=replace(session.saving, files=None)))
         # max_calls=0: a worker lives on after a group, with torch imported and the data on its GPU.
         self.work = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, max_calls=0)(_train_remotely)
         self.under_way: dict[Any, tuple[Group, int]] = {}  # by what Ray calls the result: a group, which attempt
@@ -147,7 +147,7 @@ class _Driver:
 
     def submit(self, group: Group, attempt: int) -> None:
         name = name_checkpoint(group.key)
-        files = self.session.keep.files
+        files = self.session.saving.files
         left = files.read(name) if files is not None else None
         checkpoint = {} if left is None else {name: left}
         self.groups[group.key] = group
@@ -176,8 +176,8 @@ class _Driver:
         self.mail.extend(self.ray.get(self.mailbox.take.remote()))
         while self.mail:
             name, content = self.mail[0]
-            if isinstance(content, bytes) and self.session.keep.files is not None:
-                self.session.keep.files.write(name, content)
+            if isinstance(content, bytes) and self.session.saving.files is not None:
+                self.session.saving.files.write(name, content)
             self.mail.popleft()  # not before: a file that Ctrl-C keeps from being written is written by `stop`
             if isinstance(content, int):
                 self.tell(self.groups[name], content)
@@ -236,7 +236,7 @@ def _train_remotely(
     group: Group, session: Session, run: str, data: Dataset, mailbox: Any, checkpoint: dict[str, bytes]
 ) -> list[Record]:
     """Train a group in a process of Ray."""
-    keep = replace(session.keep, files=_PostedFiles(mailbox, checkpoint))
+    saving = replace(session.saving, files=_PostedFiles(mailbox, checkpoint))
 
     def tick(step: int) -> None:
         mailbox.put.remote(group.key, step)
@@ -245,7 +245,7 @@ def _train_remotely(
     if run not in _rows:
         _rows.clear()
         _rows[run] = RowsInMemory(_to_tensors(data))
-    return train_group(group, replace(session, task=replace(session.task, rows=_rows[run]), keep=keep), tick)
+    return train_group(group, replace(session, task=replace(session.task, rows=_rows[run]), saving=saving), tick)
 
 
 _rows: dict[str, RowsInMemory] = {}  # of the run that this process works for: the same object for each of its groups

@@ -15,8 +15,8 @@ from seqdg.bench.learner import find_learner_of
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group
 from seqdg.results.record import FAILED, Record
-from seqdg.training.keep import Keep
 from seqdg.training.provenance import list_versions, name_device
+from seqdg.training.saving import Saving
 
 Tell = Callable[[Group, int], None]  # hears of a group and how many steps it has taken; 0: it begins
 FinishedGroups = Generator[tuple[Group, list[Record]], None, None]
@@ -28,7 +28,7 @@ class Session:
 
     task: Task
     device: str = "cpu"
-    keep: Keep = field(default=Keep())
+    saving: Saving = field(default=Saving())
     places: Mapping[str, str] = field(default_factory=collect_places)  # of other projects' checkouts
 
 
@@ -53,7 +53,7 @@ def train_group(group: Group, session: Session, tick: Callable[[int], None]) -> 
     adopt_places(session.places)
     try:
         learner = find_learner_of(group.trials[0])
-        return learner.train(group, session.task, torch.device(session.device), tick, session.keep)
+        return learner.train(group, session.task, torch.device(session.device), tick, session.saving)
     except torch.OutOfMemoryError:
         if len(group.trainings) == 1:
             return record_failure(group, session, traceback.format_exc())

@@ -37,8 +37,8 @@ from seqdg.interop.domainbed.training import Training, load_minibatches
 from seqdg.nets import IMAGENET, BuiltNet, Net, NetSpec, Normalization
 from seqdg.results.record import Record
 from seqdg.training.device import set_precision
-from seqdg.training.keep import Keep
 from seqdg.training.protocol import Protocol, list_sources, split_rows
+from seqdg.training.saving import Saving
 
 NET = NetSpec("domainbed")
 PROTOCOL = {"lr": "lr", "weight_decay": "weight_decay", "batch": "batch_size"}  # fields of the protocol, as hparams
@@ -195,11 +195,16 @@ class DomainBedClass(Learner):
         return {**settings, **{hparam: getattr(trial.protocol, field) for field, hparam in PROTOCOL.items()}}
 
     def train(
-        self, group: Group, task: Task, device: torch.device, tick: Tick = lambda step: None, keep: Keep | None = None
+        self,
+        group: Group,
+        task: Task,
+        device: torch.device,
+        tick: Tick = lambda step: None,
+        saving: Saving | None = None,
     ) -> list[Record]:
-        return [self._train(trial, task, device, tick, keep or Keep()) for trial in group.trials]
+        return [self._train(trial, task, device, tick, saving or Saving()) for trial in group.trials]
 
-    def _train(self, trial: Trial, task: Task, device: torch.device, tick: Tick, keep: Keep) -> Record:
+    def _train(self, trial: Trial, task: Task, device: torch.device, tick: Tick, saving: Saving) -> Record:
         self.check_device(trial, device.type)
         set_precision(trial.protocol.precision)
         split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
@@ -215,7 +220,7 @@ class DomainBedClass(Learner):
                 inputs=inputs,
                 device=device,
                 tick=tick,
-                keep=keep,
+                saving=saving,
                 made_by={"domainbed": self.fingerprint},
                 notes=task.dataset().notes,
             )

@@ -26,12 +26,12 @@ from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 from seqdg.training.checkpoint import name_checkpoint, place_tensor, read_header
 from seqdg.training.evaluated_rows import mark_fifth
 from seqdg.training.inputs import Inputs
-from seqdg.training.keep import Keep, hash_weights, keep_step, keep_weights
 from seqdg.training.measuring import is_finite, measure_predictions
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import Split, list_evaluation_steps
 from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
 from seqdg.training.sampler import Sampler
+from seqdg.training.saving import Saving, hash_weights, save_step, save_weights
 from seqdg.training.stack import View
 from seqdg.training.transduction import shuffle_order
 
@@ -55,7 +55,7 @@ class Training:
     inputs: Inputs
     device: torch.device
     tick: Callable[[int], None]
-    keep: Keep
+    saving: Saving
     made_by: Mapping[str, str]
     notes: Sequence[str] = ()
     step: int = 0
@@ -85,7 +85,7 @@ class Training:
         return list_evaluation_steps(Algorithm(), self.trial.protocol)
 
     def _start(self) -> Any:
-        data = self.keep.files.read(name_checkpoint(self.name)) if self.keep.files else None
+        data = self.saving.files.read(name_checkpoint(self.name)) if self.saving.files else None
         if data is not None:
             try:
                 return self._resume(data)
@@ -115,7 +115,7 @@ class Training:
                     told = now
                 if self.interrupted:  # it waited until here: half an update is no state to go on from
                     raise KeyboardInterrupt
-                if self.keep.checkpoint and now - self.written >= self.keep.checkpoint:
+                if self.saving.checkpoint and now - self.written >= self.saving.checkpoint:
                     self._write_checkpoint()
 
     def _ends(self) -> bool:
@@ -126,7 +126,7 @@ class Training:
         parts, sources = self._predict_domains(), len(self.split.validation)
         history = [*self.history, measure_predictions(parts, sources, self.step, self.split.held_out_at_once)[0]]
         held_out = parts[sources : sources + len(self.split.test)]
-        keep_step(self.keep, self._view, history, self._ends(), self._read_weights, lambda: held_out)
+        save_step(self.saving, self._view, history, self._ends(), self._read_weights, lambda: held_out)
         self.history = history
 
     def _predict_domains(self) -> list[DomainPredictions]:
@@ -162,16 +162,16 @@ class Training:
             "commit": find_commit(),
             **list_versions(),
             **self.made_by,
-            **self.keep.checkpoint_facts,
+            **self.saving.checkpoint_facts,
         }
 
     def _write_checkpoint(self) -> None:
-        if not self.keep.checkpoint or self.keep.files is None:
+        if not self.saving.checkpoint or self.saving.files is None:
             return
         self.seconds = time.perf_counter() - self.began
         try:
             data = self._encode()
-            self.keep.files.write(name_checkpoint(self.name), data)
+            self.saving.files.write(name_checkpoint(self.name), data)
         except (OSError, Unstorable) as error:  # The numbers do not depend on it, so training goes on.
             print(f"seqdg: no checkpoint of {self.trial.short_name} could be written ({error}).", file=sys.stderr)
         self.written = time.perf_counter()
@@ -230,7 +230,7 @@ class Training:
 
     def _make_record(self) -> Record:
         weights = {name: value.detach().cpu() for name, value in self._read_weights().items()}
-        keep_weights(self.keep, self._view, weights, self.step)
+        save_weights(self.saving, self._view, weights, self.step)
         stayed_finite = all(map(math.isfinite, self.losses)) and is_finite(self.history[-1], self.split)
         return Record(
             key=self.trial.key,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import count_things, list_some
+from seqdg.base.phrases import count_things, list_some
 from seqdg.interop.domainbed_sweep.reading import read_sweep
 from seqdg.interop.domainbed_sweep.records import make_records, name_trial
 from seqdg.results.commands import add_command

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError
-from seqdg.base.words import count_things
+from seqdg.base.phrases import count_things
 from seqdg.interop.domainbed_sweep.reading import ENVIRONMENT, FILE, LOG, Line, Training
 from seqdg.results.imported_trials import IMPORTED, UNPAIRED
 from seqdg.results.record import DONE, Evaluation, Record, make_key

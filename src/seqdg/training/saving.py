@@ -19,7 +19,7 @@ from seqdg.training.stack import View
 
 
 @dataclass(frozen=True)
-class Keep:
+class Saving:
     """Which files a run writes beside its records, where, and what its records hold."""
 
     files: Files | None = None  # where files are written; None: nowhere
@@ -38,14 +38,14 @@ class Keep:
         return {"keeps": " ".join(names)} if names else {}
 
 
-def keep_weights(keep: Keep, view: View, weights: Params, step: int) -> None:
+def save_weights(saving: Saving, view: View, weights: Params, step: int) -> None:
     """Save the weights that a trial deploys after its last step, if weights are saved."""
-    if keep.weights and keep.files is not None:
-        keep.files.write(f"weights/{view.key}.safetensors", _encode_weights(weights, view, step))
+    if saving.weights and saving.files is not None:
+        saving.files.write(f"weights/{view.key}.safetensors", _encode_weights(weights, view, step))
 
 
-def keep_step(
-    keep: Keep,
+def save_step(
+    saving: Saving,
     view: View,
     history: Sequence[Evaluation],
     is_last: bool,
@@ -57,15 +57,15 @@ def keep_step(
 
     i: the trial's place in the predictions.   is_last: no evaluation follows, so its predictions are saved anyway.
     """
-    if keep.files is None or not (keep.chosen or keep.predictions):
+    if saving.files is None or not (saving.chosen or saving.predictions):
         return
     step, is_best = history[-1].step, is_best_so_far(history)
-    if keep.chosen and is_best:
-        keep.files.write(f"weights/{view.key}.{CHOSEN}.safetensors", _encode_weights(get_weights(), view, step))
-    if keep.predictions and (is_best or is_last):
+    if saving.chosen and is_best:
+        saving.files.write(f"weights/{view.key}.{CHOSEN}.safetensors", _encode_weights(get_weights(), view, step))
+    if saving.predictions and (is_best or is_last):
         data = encode_predictions(get_held_out(), i, step, view.key, view.description)
         for name in ([CHOSEN] if is_best else []) + ([LAST] if is_last else []):
-            keep.files.write(name_predictions(view.key, name), data)
+            saving.files.write(name_predictions(view.key, name), data)
 
 
 def _encode_weights(weights: Params, view: View, step: int) -> bytes:
