@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from digits import build_stack, make_plan, make_session, train
-from seqdg.bench import cost
 from seqdg.bench.benchmark import Request
 from seqdg.bench.cost import Schedule, estimate_costs, estimate_makespan, sort_longest_first
 from seqdg.bench.progress import Progress
@@ -104,17 +103,6 @@ def test_of_an_unknown_kind_one_group_goes_first_and_tells_how_long_the_others_t
 def test_what_is_begun_but_has_told_nothing_goes_last() -> None:
     g = make_groups(agg=2, s_mldg=1)
     assert list(Schedule(g.values(), {g["s_mldg0"].key: 1.0})) == [g["agg0"], g["s_mldg0"], g["agg1"]]
-
-
-def test_a_kind_of_stack_with_several_groups_need_not_be_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "_time_step", lambda group, session: 1.0)
-    plan, store = make_plan(REQUEST), Store.create(tmp_path, "rotated-mnist")
-    agg, dear = plan.missing
-    halves = [Group(agg.trials[:2]), Group(agg.trials[2:])]
-    alone = [Group((trial,)) for trial in dear.trials]
-    assert list(estimate_costs([*halves, dear], SESSION, store, times_all=False)) == [dear.key], "the only one"
-    assert set(estimate_costs(alone, SESSION, store, times_all=False)) == {group.key for group in alone}, "no stacks"
-    assert len(estimate_costs([*halves, dear], SESSION, store)) == 3
 
 
 def test_the_last_worker_decides_when_all_is_done() -> None:

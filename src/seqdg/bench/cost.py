@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -28,22 +28,16 @@ def estimate_costs(
     session: Session,
     store: Store,
     progress: Callable[[int, int], None] = lambda done, of: None,
-    times_all: bool = True,
 ) -> dict[str, float]:
     """Estimate the seconds of each group on one worker, as far as something is known of it.
 
-    progress: hears how many kinds of group were timed, and of how many.   times_all: if not, a kind of stack of which
-    there are several is not timed, and the first of them that ends tells (`Schedule`).
+    progress: hears how many kinds of group were timed, and of how many.
     """
     device = torch.device(session.device)
     here = device.type == "cpu" or torch.cuda.is_available()  # the driver of a cluster may be without
     per_step = store.pace(name_device(device))  # of one training; stages beyond the protocol's steps count in
-    count = Counter(map(_name_kind, groups))
-    unknown = {
-        kind: group
-        for kind, group in ((_name_kind(g), g) for g in groups)
-        if here and kind not in per_step and (times_all or count[kind] == 1 or len(group.trainings) == 1)
-    }
+    kinds = {_name_kind(group): group for group in groups}
+    unknown = {kind: group for kind, group in kinds.items() if here and kind not in per_step}
     for done, (kind, group) in enumerate(unknown.items()):
         progress(done, len(unknown))
         per_step[kind] = _time_step(group, session)

@@ -17,11 +17,9 @@ from seqdg.bench.benchmark import Benchmark, Request
 from seqdg.bench.console import count_files, show_progress
 from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
 from seqdg.bench.execute import Sink, execute, remove_checkpoints
-from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short, start_early
+from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short
 from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.process import begins_early
 from seqdg.bench.executors.session import Executor, Session
-from seqdg.bench.executors.workers import Workers
 from seqdg.bench.learner import find_learner
 from seqdg.bench.own_code import check_code
 from seqdg.bench.plan import Plan, choose_compiled, plan_further
@@ -93,8 +91,7 @@ def run_benchmark(
         try:
             check_versions(store, directory)
             runner = _Runner(store, benchmark, session, directory, quiet, trackers)
-            with start_early(executor, session) if not store.finished() else nullcontext():
-                return runner.finish(request, where, executor, command)
+            return runner.finish(request, where, executor, command)
         finally:
             store.close()
 
@@ -144,10 +141,7 @@ class _Runner:
         if isinstance(session.saving.files, Folder):
             remove_checkpoints(session.saving.files, finished)
         with self._show(count_files("timing each algorithm")) as progress:
-            # Of a stack on a GPU, the steps that tell how long it takes leave the GPU idle for as long as many others.
-            times_all = not begins_early(session.device) or not isinstance(executor, InProcess | Workers)
-            tell = progress or (lambda done, total: None)
-            known = estimate_costs(planned.missing, session, store, tell, times_all)
+            known = estimate_costs(planned.missing, session, store, progress or (lambda done, total: None))
         if where.executor.is_open and is_short([known.get(group.key) for group in planned.missing]):
             executor = InProcess()
         self._say(_describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory))

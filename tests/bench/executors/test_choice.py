@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 
-from digits import make_session
 from seqdg.base.errors import UsageError
 from seqdg.base.machine import count_cores
-from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short, start_early
+from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short
 from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.process import EARLY, prepare_process
-from seqdg.bench.executors.session import Session
+from seqdg.bench.executors.process import prepare_process
 from seqdg.bench.executors.workers import Workers
 from seqdg.training.device import choose_device
 
@@ -87,16 +83,3 @@ def test_what_is_short_or_single_needs_no_workers() -> None:
 def test_a_process_that_trains_has_one_thread() -> None:
     prepare_process()
     assert torch.get_num_threads() == 1
-
-
-def test_workers_of_a_gpu_alone_start_before_the_plan_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(EARLY, raising=False)
-    started: list[Session] = []
-    monkeypatch.setattr(Workers, "start_early", lambda self, session: started.append(session) or nullcontext())
-    session = make_session(device="cuda")
-    for asked in ("0", "1"):
-        for executor, where in ((Workers(2), make_session()), (InProcess(), session), (Workers(2), session)):
-            with start_early(executor, where):
-                assert started == ([session] if asked == "1" and executor == Workers(2) and where is session else [])
-        monkeypatch.setenv(EARLY, "1")
-    assert started == [session]

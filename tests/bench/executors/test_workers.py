@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -20,7 +19,6 @@ from seqdg.bench.benchmark import Request
 from seqdg.bench.execute import execute
 from seqdg.bench.executors import workers
 from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.process import freeze_modules
 from seqdg.bench.executors.session import Executor, record_failure
 from seqdg.bench.executors.workers import Workers, _receive, _Waiting, _Worker
 from seqdg.bench.progress import Progress
@@ -55,7 +53,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
 
 
 @pytest.mark.slow
-def test_workers_that_start_early_and_one_process_give_the_same_bits_though_a_worker_is_killed(
+def test_workers_and_one_process_give_the_same_bits_though_a_worker_is_killed(
     tmp_path: Path, expected: list[Record]
 ) -> None:
     killed: list[int] = []
@@ -64,18 +62,15 @@ def test_workers_that_start_early_and_one_process_give_the_same_bits_though_a_wo
     def kill(progress: Progress) -> None:
         under_way = [group for group in progress.list_running() if group.step > 0]
         if under_way and not killed:
-            assert {child.pid for child in multiprocessing.active_children()} == early, "no others were started"
+            assert len(multiprocessing.active_children()) == 2
             victim = multiprocessing.active_children()[0]
             os.kill(victim.pid or 0, signal.SIGKILL)
             killed.append(victim.pid or 0)
 
     store = Store.create(tmp_path, "rotated-mnist")
-    with executor.start_early(session):
-        early = {child.pid for child in multiprocessing.active_children()}
-        assert not execute(make_plan(REQUEST), session, executor, store, show=kill)
+    assert not execute(make_plan(REQUEST), session, executor, store, show=kill)
     records = without_clock(store.records())
     assert killed
-    assert len(early) == 2
     assert records == expected
     assert all(record.weights for record in records)
     assert not multiprocessing.active_children()
@@ -123,17 +118,7 @@ def test_a_failed_trial_keeps_its_traceback_and_is_tried_again(tmp_path: Path, m
     assert {t.key for t in again.trials} == {key for key, _ in store.failures()}
 
 
-def test_workers_that_start_early_are_sent_away_where_nothing_comes_of_it() -> None:
-    executor = Workers(2)
-    with executor.start_early(make_session()):
-        assert len(multiprocessing.active_children()) == 2
-    assert not multiprocessing.active_children()
-
-
-@pytest.mark.parametrize("early", [False, True])
-def test_workers_that_were_started_are_sent_away_where_another_cannot_start(
-    monkeypatch: pytest.MonkeyPatch, early: bool
-) -> None:
+def test_workers_that_were_started_are_sent_away_where_another_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     start, started = _Worker.start, list[BaseProcess]()
 
     def interrupt(worker: _Worker) -> None:
@@ -146,7 +131,7 @@ def test_workers_that_were_started_are_sent_away_where_another_cannot_start(
     executor, session = Workers(2), make_session()
     groups = executor(make_plan(REQUEST).missing, session, lambda group, step: None)
     with pytest.raises(KeyboardInterrupt) as stopped:  # as long as its traceback is alive, so are the pipes in it
-        executor.start_early(session).__enter__() if early else next(groups)
+        next(groups)
     assert stopped.tb is not None
     assert [process.is_alive() for process in started] == [False]
 
@@ -202,18 +187,6 @@ def test_a_worker_has_its_next_group_before_its_records_are_stored() -> None:
     assert told == [(second, 0)]
     waiting.put_back(second, 2)
     assert [waiting.take(), waiting.take(), waiting.take()] == [(second, 2), (third, 1), None]
-
-
-def test_what_is_imported_is_searched_for_garbage_once_and_what_comes_later_is_found() -> None:
-    freeze_modules()
-    try:
-        assert gc.get_freeze_count() > 10_000
-        later: list[object] = []
-        later.append(later)
-        del later
-        assert gc.collect() > 0
-    finally:
-        gc.unfreeze()
 
 
 def test_a_worker_that_is_still_starting_does_not_hear_ctrl_c():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +10,7 @@ import torch
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.machine import count_cores
 from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.process import begins_early
-from seqdg.bench.executors.session import Executor, Session
+from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
 from seqdg.training.device import choose_device
 
@@ -58,14 +56,6 @@ def choose_executor(choice: ExecutorChoice, device: str) -> tuple[Executor, str]
         return connect(choice.workers, choice.gpus, choice.address, device)
     kind = choose_device(device)
     return _choose_local(choice, kind), kind
-
-
-def start_early(executor: Executor, session: Session) -> AbstractContextManager[None]:
-    """Start workers for a GPU before it is known what they will do: each takes seconds until it can train. On a CPU
-    they would take their time from what is planned and timed."""
-    if isinstance(executor, Workers) and begins_early(session.device):
-        return executor.start_early(session)
-    return nullcontext()
 
 
 def is_short(seconds: Sequence[float | None]) -> bool:

@@ -13,12 +13,10 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
-from seqdg.bench.executors.process import begins_early, freeze_modules, warm_up
 from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure, train_group
 from seqdg.bench.trial import Group
 from seqdg.results.record import Record
@@ -34,26 +32,9 @@ class Workers:
 
     slots: int
     devices: tuple[str, ...] = ()
-    _early: list[tuple[Session, list[_Worker]]] = field(default_factory=list, init=False, repr=False, compare=False)
-
-    @contextmanager
-    def start_early(self, session: Session) -> Iterator[None]:
-        """Start the workers of this session before it is known what they will do: they import, and reach for their
-        device, while groups are planned. Those that nobody used by the end of the block are sent away."""
-        crew: list[_Worker] = []
-        self._early.append((session, crew))
-        try:
-            self._start(crew, session, self.slots)
-            yield
-        finally:
-            for worker in (worker for _, crew in self._early for worker in crew):
-                worker.end()
-            self._early.clear()
 
     def __call__(self, groups: Collection[Group], session: Session, tell: Tell) -> FinishedGroups:
         crew: list[_Worker] = []
-        if self._early and self._early[0][0] is session:
-            crew = self._early.pop()[1]
         waiting = _Waiting(groups)
         try:
             self._start(crew, session, min(self.slots, len(groups)))
@@ -226,14 +207,7 @@ def _serve(pipe: Connection, session: Session) -> None:
             raise KeyboardInterrupt
 
     with suppress(EOFError, OSError, KeyboardInterrupt):
-        if not pipe.poll():  # there is time: the first group is still being planned
-            warm_up(session.device)
-        for number in count():
-            if number < 2 and begins_early(session.device):  # the first group may import more
-                freeze_modules()
-            group = pipe.recv()
-            if group is None:
-                return
+        while (group := pipe.recv()) is not None:
             pipe.send(train_group(group, session, tick))
 
 
