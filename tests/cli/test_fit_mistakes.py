@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 
 from command import seqdg
+from seqdg.base.errors import UsageError
 
 QUICK = ["--steps", "5", "--hidden", "4", "--seeds", "1", "--workers", "0", "--no-estimate"]
 
@@ -130,3 +132,37 @@ def test_semicolons_between_columns_are_recognized_and_said(model, table, tmp_pa
         assert done.returncode == 0, done.stderr
     assert "note: european.csv has semicolons between its columns and has decimal commas." in done.stderr
     assert (tmp_path / "p.csv").read_bytes() == (tmp_path / "q.csv").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["fit", "learning-curve", "check"])
+def test_an_identifier_as_label_is_refused_before_anything_is_trained(table, tmp_path, command):
+    mine = tmp_path / "mine.csv"
+    pd.read_csv(table).assign(patient=[f"P{i}" for i in range(60)]).to_csv(mine, index=False)
+    out = [] if command == "check" else ["--out", tmp_path / "m"]
+    said = refused(command, mine, "--label", "patient", "--domain", "site", *out)
+    assert "Column 'patient' has 60 different labels in 60 rows, each of them in a single row" in said
+    assert said.endswith("Is it an identifier of rows? Name another column with --label.\n")
+    assert not (tmp_path / "m").exists()
+
+
+def test_numbers_that_hardly_repeat_are_no_classes(table, tmp_path):
+    mine = tmp_path / "mine.csv"
+    pd.read_csv(table).assign(day=[*range(50), *range(10)]).to_csv(mine, index=False)
+    words = ["fit", mine, "--label", "day", "--domain", "site", *QUICK, "--out", tmp_path / "m"]
+    said = refused(*words, "--task", "class")
+    assert "Column 'day' has 50 different labels in 60 rows, 40 of them in a single row" in said
+    assert "or predict the number with --task number." in said
+    assert seqdg(*words, "--task", "number").returncode == 0
+
+
+def test_a_warning_of_a_library_is_one_note_without_a_path(table, monkeypatch):
+    def read(*args, **kwargs):
+        for _ in range(2):
+            warnings.warn("The file is\n  old.", UserWarning, stacklevel=1)
+        raise UsageError("Enough.")
+
+    monkeypatch.setattr("seqdg.data.labeled_rows.open_table", read)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        done = seqdg("check", table)
+    assert done.stderr == "note: The file is old.\nseqdg: Enough.\n"

@@ -101,7 +101,7 @@ def test_few_numbers_are_classes_unless_they_are_called_numbers(tmp_path):
         (["--class-weight", "balanced"], "--class-weight weighs classes, and a number is predicted"),
         (["--criterion", "accuracy"], "accuracy judges classes, and here numbers are predicted"),
         (["--loss", "hinge"], "There is no loss 'hinge'"),
-        (["--task", "class", "--loss", "huber"], "--loss huber is a loss of numbers"),
+        (["--label", "floor", "--loss", "huber"], "--loss huber is a loss of numbers"),
         (["--task", "sum"], "There is no task 'sum'. Choose from: class, number"),
     ],
 )

@@ -286,6 +286,8 @@ def test_bad_parameters_are_refused_in_a_sentence(parameters, sentence):
         (X4, Y4, ["n"] * 7, "There are 8 labels but 7 domains"),
         (X4, [1] * 8, None, "There is only one class, 1"),
         (X4[:7], Y4, None, "X has 7 rows and y 8"),
+        (np.eye(24), np.arange(24), None, "y has 24 different labels in 24 rows, each of them in a single row"),
+        (np.eye(24), [*range(20), 0, 1, 2, 3], None, "24 rows, 16 of them in a single row"),
         (X4, np.linspace(0, 1, 8), None, "Unknown label type: continuous"),
         (X4, [0.0, np.inf] * 4, None, "Input y contains infinity"),
         (X4[:0], Y4[:0], None, "0 sample(s)"),

@@ -387,6 +387,12 @@ def test_a_class_that_only_one_domain_has_cannot_be_held_out(hospitals):
         compared((x, y, None))
 
 
+def test_labels_that_name_rows_are_refused(hospitals):
+    x, y, domains = hospitals
+    with pytest.raises(UsageError, match=r"Is it an identifier of rows\? Give other labels, or use DomainRegressor"):
+        compared((x, np.arange(len(y)), domains))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("benchmark", ["office-caltech10", pytest.param("pacs-features", marks=pytest.mark.soak)])
 def test_real_features_give_a_verdict_with_the_chosen_below_the_oracle(shared_data, benchmark):

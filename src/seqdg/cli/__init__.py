@@ -104,10 +104,11 @@ def main() -> None:
     from seqdg.base.errors import UsageError
     from seqdg.base.interrupts import heed_interrupts_once
     from seqdg.base.phrases import make_printable
+    from seqdg.cli.warning_notes import print_warnings_as_notes
 
     try:
         check_repeated(sys.argv[1:])
-        with heed_interrupts_once():
+        with heed_interrupts_once(), print_warnings_as_notes():
             app(args=complete_words(sys.argv[1:]))
     except UsageError as error:
         print(f"seqdg: {make_printable(str(error))}", file=sys.stderr)

@@ -15,6 +15,7 @@ from seqdg.data.cells import is_missing
 
 MOST_NOTES = 8  # on single classes; of more there is one note for all
 MANY_DOMAINS = 10  # from which on most of them may not have a single row
+MANY_CLASSES = 10  # from which on they need two rows each, on average
 
 Labels = NDArray[np.int64]  # (row,) index into the classes
 
@@ -138,6 +139,20 @@ def check_domain_sizes(what: str, domains: int, rows: int) -> None:
         raise UsageError(
             f"{what} has {domains} different domains in {rows} rows, so that most have one row: is it an identifier of "
             "rows? A domain is where many rows are from, such as the hospital, the device or the year."
+        )
+
+
+def check_class_sizes(what: str, y: NDArray[Any], cure: str) -> None:
+    """Raise a UsageError where labels look like identifiers: many classes, with fewer than two rows each on average.
+
+    what: holds the labels, at the start of the sentence.   cure: what to do about it, at its end.
+    """
+    _, rows = np.unique(y, return_counts=True)
+    if len(rows) >= MANY_CLASSES and len(y) < 2 * len(rows):
+        single = "each of them" if (rows == 1).all() else f"{int((rows == 1).sum())} of them"
+        raise UsageError(
+            f"{what} has {len(rows)} different labels in {len(y)} rows, {single} in a single row: nothing can be "
+            f"learned about such classes. Is it an identifier of rows? {cure}"
         )
 
 

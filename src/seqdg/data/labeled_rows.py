@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.phrases import count_things, list_some
 from seqdg.data.cells import Column, parse_column, rank_word, to_words
-from seqdg.data.checks import check_domain_sizes, check_domains, check_labels
+from seqdg.data.checks import check_class_sizes, check_domain_sizes, check_domains, check_labels
 from seqdg.data.column_notes import note_columns
 from seqdg.data.column_types import drop_gap_words
 from seqdg.data.frame import Frame
@@ -135,6 +135,9 @@ def _read_table(
     check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
     features = {name: kind for name, kind in types.items() if name not in roles}
     y = make_numbers(label, labels) if task == NUMBER else make_labels(labels)
+    if task == CLASS:
+        numbers = ", or predict the number with --task number" if labels.dtype.kind == "f" else ""
+        check_class_sizes(f"Column '{label}'", y, f"Name another column with --label{numbers}.")
     return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, table.notes, weights)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from seqdg.base.errors import UsageError
 from seqdg.base.phrases import count_things, list_some
 from seqdg.data import Dataset
 from seqdg.data.cells import count_present, rank_word, to_word
-from seqdg.data.checks import check_class_coverage, check_domain_sizes, check_domains, check_labels
+from seqdg.data.checks import check_class_coverage, check_class_sizes, check_domain_sizes, check_domains, check_labels
 from seqdg.data.column_notes import note_columns
 from seqdg.data.column_types import list_types
 from seqdg.data.frame import Frame, is_dataframe, make_frame
@@ -65,7 +66,7 @@ def read_input(x: Any, wanted: Collection[str] | None = None) -> Any:
 
 
 def read_labels(y: Any) -> NDArray[Any]:
-    """Return labels (row,), or raise a UsageError where a row has none."""
+    """Return labels (row,), or raise a UsageError where a row has none or most rows have one of their own."""
     if y is None:
         raise UsageError("requires y to be passed, but the target y is None: give a label for every row.")
     if isinstance(y, Tensor):
@@ -76,8 +77,10 @@ def read_labels(y: Any) -> NDArray[Any]:
             check_labels(labels.tolist())
         if labels.dtype.kind == "f" and not np.isfinite(labels).all():
             raise UsageError("Input y contains infinity: labels are words or whole numbers.")
-        check_classification_targets(labels)
-        np.unique(labels)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of many classes, which the next line refuses
+            check_classification_targets(labels)
+        check_class_sizes("y", labels, "Give other labels, or use DomainRegressor where they are numbers to predict.")
     except UsageError:
         raise
     except (ValueError, TypeError) as error:
