@@ -185,11 +185,11 @@ def test_predicting_tables_that_differ_from_the_training_data(fitted_model, hosp
     assert len(pd.read_csv(tmp_path / "p.csv")) == len(x)
     (tmp_path / "p.csv").unlink()
     for frame, sentence in [
-        (x.drop(columns="visits"), "The input has no column 'visits'"),
+        (x.drop(columns="visits"), "new.csv has no column 'visits': the model was trained with it and needs it."),
         (x.assign(visits="often"), "Column 'visits' held numbers when the model was fitted, but now row 0"),
         (x.iloc[:0], "has 0 rows: there is nothing to predict"),
         (x.assign(age=np.inf), "Input X contains infinity"),
-        (x[["age"]].rename(columns={"age": "Age"}), "new.csv has no column"),
+        (x[["age"]].rename(columns={"age": "Age"}), "Did you mean 'Age' for 'age'? new.csv has: Age."),
     ]:
         done = predicted(frame)
         assert done.returncode == 2, frame

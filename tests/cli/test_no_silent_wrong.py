@@ -131,7 +131,12 @@ def test_a_column_that_differs_by_case_or_spaces_is_suggested(tmp_path, words, s
 
 def test_a_column_to_predict_from_that_differs_by_case_is_suggested(model, tmp_path):
     said = refused(predict(model, make_patients().rename(columns={"age": "AGE"}), tmp_path))
-    assert "The input has no column 'age'. Did you mean 'AGE'?" in said
+    assert (
+        "new.csv has no column 'age': the model was trained with it and needs it. Did you mean 'AGE' for 'age'?" in said
+    )
+    said = refused(predict(model, make_patients().rename(columns={"age": "AGE", "marker": "markers"}), tmp_path))
+    assert "new.csv has no columns 'age', 'marker': the model was trained with them and needs them all." in said
+    assert "Did you mean 'AGE' for 'age', 'markers' for 'marker'? new.csv has: AGE, markers, site." in said
 
 
 def test_a_table_without_a_column_of_domains_is_refused(tmp_path):

@@ -195,9 +195,9 @@ def _predict_table(
     preprocessing, label = model.input.preprocessing, model.facts.get("label")
     kept = _choose_ids(model, table, ids, tally)
     wanted = list(preprocessing.names if preprocessing.named else [n for n in table.names if n not in kept])
-    lacking = [name for name in wanted if name not in table.names]
-    if lacking and len(lacking) < len(wanted):
-        raise make_missing_error(lacking, [name for name in table.names if name not in (label, *kept)])
+    if any(name not in table.names for name in wanted):
+        others = [name for name in table.names if name in wanted or name not in (label, *kept)]
+        raise make_missing_error(wanted, others, table.path.name)
     labels = [label] if label else []
     tally.weight = _choose_weight(model, table, tally) if label in table.names else ""
     numeric = [

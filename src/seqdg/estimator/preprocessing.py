@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqdg.base.errors import UsageError, unknown
+from seqdg.base.errors import MOST_NAMES, UsageError, find_similar
 from seqdg.base.phrases import count_things, list_some
 from seqdg.data import Frame
 from seqdg.data.cells import Column, expect_dates, expect_numbers, to_words
@@ -59,7 +59,7 @@ class Preprocessing:
         columns = dict(zip(self._match_names(frame), frame.columns, strict=True))
         for name in self.names:
             if name not in columns:
-                raise make_missing_error([n for n in self.names if n not in columns], columns)
+                raise make_missing_error(self.names, columns)
         columns = {name: drop_gap_words(values, self.na) for name, values in columns.items() if name in self.names}
         raw = np.empty((len(frame), len(self.numeric)))
         plain = len(self.numeric) - len(PARTS) * len(self.dates)
@@ -157,11 +157,19 @@ def check_finite(name: str, values: Column) -> Column:
     return values
 
 
-def make_missing_error(missing: Sequence[str], columns: Collection[str]) -> UsageError:
-    """Say which columns that the model reads are missing, and which there are."""
-    if len(missing) == 1:
-        return unknown("column", missing[0], columns, owner="The input")
+def make_missing_error(needed: Sequence[str], columns: Collection[str], owner: str = "The input") -> UsageError:
+    """Name the columns that a model needs and its input lacks, and those of the input that look like them.
+
+    columns: those of the input.   owner: the input, at the start of the sentence, such as the name of a file.
+    """
+    missing = [name for name in needed if name not in columns]
+    others = [name for name in columns if name not in needed]
+    similar = {name: find_similar(name, others) for name in missing}
+    near = ", ".join(f"'{other}' for '{name}'" for name, other in similar.items() if other is not None)
+    one = len(missing) == 1
+    which = f"column '{missing[0]}'" if one else f"columns {list_some(map(repr, missing), MOST_NAMES)}"
     return UsageError(
-        f"The input lacks {len(missing)} columns that the model was fitted on: {list_some(missing)}. "
-        f"It has: {list_some(columns)}."
+        f"{owner} has no {which}: the model was trained with {'it and needs it' if one else 'them and needs them all'}."
+        + (f" Did you mean {near}?" if near else "")
+        + (f" {owner} has: {list_some(columns, MOST_NAMES)}." if columns else "")
     )
