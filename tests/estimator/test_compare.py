@@ -142,12 +142,12 @@ def test_the_winner_is_fitted_on_all_domains_and_knows_what_to_expect(hospitals,
 
 
 @pytest.mark.slow
-def test_where_nothing_is_told_from_the_simplest_it_wins_and_no_warning_contradicts(hospitals):
+def test_where_the_lead_over_the_simplest_may_be_chance_it_wins_and_no_warning_contradicts(hospitals):
     how = {"algorithms": ["fo-s-mldg"], "settings": {"fo-s-mldg": {"alpha": 0.0}}, "seeds": 1, "refit": False}
     found = compared(hospitals, **how)
     assert (found.winner.algorithm, found.warnings) == ("agg", [])
     assert found.reason.simplest == "agg"
-    assert "agg is the simplest" in str(found) or "not told from agg, the simplest: ahead by" in str(found)
+    assert "agg is the simplest" in str(found) or "its lead over agg, the simplest, may be chance: " in str(found)
 
 
 def test_what_is_taken_though_nothing_tells_it_from_the_simplest_is_warned_of():
@@ -161,16 +161,19 @@ def test_what_is_taken_though_nothing_tells_it_from_the_simplest_is_warned_of():
         "seeds": 4, "refit": False, "rules": ["source-val"],
     }  # fmt: skip
     sure = compared((x, y, np.arange(240) // 60), select="source-val", **how)
-    assert (sure.winner.algorithm, sure.reason.is_told, sure.warnings) == ("fo-s-mldg", True, [])
+    assert (sure.winner.algorithm, sure.reason.exceeds_error, sure.warnings) == ("fo-s-mldg", True, [])
     assert sure.paired[0].verdict == "better than agg"
-    unsure = replace(sure, reason=replace(sure.reason, gap=0.01, error=0.02, is_told=False))
+    unsure = replace(sure, reason=replace(sure.reason, gap=0.01, error=0.02, exceeds_error=False))
     (warning,) = unsure.warnings
-    assert "fo-s-mldg was chosen, but it is not told from agg, which is simpler (ahead by 1.00 points" in warning
+    assert "fo-s-mldg was chosen, but its lead over agg, which is simpler, may be chance (1.00 points" in warning
     assert "the rule source-val-1se takes the simpler one" in warning
     leaning = replace(unsure, select="source-val-1se", winner=replace(sure.winner, algorithm="agg"))
     leaning = replace(leaning, chosen={"source-val-1se": sure.chosen["source-val"]})
     assert not leaning.warnings
-    assert "fo-s-mldg scores best by this rule, but is not told from agg, the simplest" in "\n".join(leaning.how)
+    assert (
+        "fo-s-mldg scores best by this rule, but its lead over agg, the simplest, may be chance: 1.00 points"
+        in "\n".join(leaning.how)
+    )
 
 
 def sweep_of(hospitals, seeds=1, **parameters):

@@ -1,4 +1,4 @@
-"""Rules of choice on scores alone: the best, the simplest within one standard error, and what is not told."""
+"""Rules of choice on scores alone: the best, the simplest within one standard error, and leads that may be chance."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def test_one_standard_error_is_that_of_paired_differences():
     assert len(set(places)) == 5
 
 
-def test_a_small_gap_that_every_domain_shows_is_told_though_domains_differ_much():
+def test_a_small_gap_that_every_domain_shows_exceeds_its_error_though_domains_differ_much():
     easy_and_hard = [0.95, 0.40, 0.70]
     choice = choose([easy_and_hard, [v + 0.01 for v in easy_and_hard]], leaning="-1se")
     assert choice == Choice(1, 1, 0, pytest.approx(0.01), pytest.approx(0.0, abs=1e-9), 3)
-    assert choice.is_told
+    assert choice.exceeds_error
 
 
-def test_where_nothing_is_told_the_simplest_wins():
+def test_where_every_lead_may_be_chance_the_simplest_wins():
     choice = choose([[0.60, 0.65], [0.70, 0.57]], leaning="-1se")
-    assert (choice.place, choice.best, choice.is_told) == (0, 1, False)
+    assert (choice.place, choice.best, choice.exceeds_error) == (0, 1, False)
     assert choose([[0.6], [0.9]], leaning="-1se").place == 0  # one domain tells nothing
     assert choose([[0.6, 0.7], [0.6, 0.7]], leaning="").place == 0  # the simplest of those alike
 

@@ -332,7 +332,7 @@ def _count_rows(data: Dataset) -> dict[str, int]:
 
 def _explain(choice: Choice, candidates: Sequence[Contender]) -> Reason:
     best, simplest = candidates[choice.best].name, candidates[choice.simplest].name
-    return Reason(best, simplest, choice.gap, choice.error, choice.domains, choice.is_told)
+    return Reason(best, simplest, choice.gap, choice.error, choice.domains, choice.exceeds_error)
 
 
 def _refit_winner(

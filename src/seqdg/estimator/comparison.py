@@ -130,9 +130,9 @@ def _say_warnings(comparison: HeldOutScores) -> list[str]:
     """Say what speaks against trusting the choice."""
     warnings, why = [], comparison.reason
     leans = split_rule(comparison.select)[1]
-    if why is not None and not leans and why.best != why.simplest and not why.is_told:
+    if why is not None and not leans and why.best != why.simplest and not why.exceeds_error:
         warnings.append(
-            f"{why.best} was chosen, but it is not told from {why.simplest}, which is simpler "
+            f"{why.best} was chosen, but its lead over {why.simplest}, which is simpler, may be chance "
             f"({_format_gap(comparison)}): the rule {comparison.select}{WITHIN_ERROR} takes the simpler one."
         )
     choices = comparison.chosen[comparison.select]
@@ -154,13 +154,14 @@ def _explain_choice(comparison: HeldOutScores) -> list[str]:
     if why.best == why.simplest:
         return [f"{why.best} is the simplest and scores best by this rule."]
     gap = _format_gap(comparison)
-    if winner == why.best and why.is_told:
-        return [f"It is told from {why.simplest}, the simplest: {gap}."]
+    if winner == why.best and why.exceeds_error:
+        return [f"Its lead over {why.simplest}, the simplest, is larger than its standard error: {gap}."]
     if winner == why.best:
-        return [f"It is not told from {why.simplest}, the simplest, but not near either: {gap}."]
+        return [f"Its lead over {why.simplest}, the simplest, may be chance, but is too large to give up: {gap}."]
     if winner == why.simplest:
-        return [f"{why.best} scores best by this rule, but is not told from {why.simplest}, the simplest: {gap}."]
-    return [f"{why.best} scores best by this rule, but {winner} is simpler and is not told from it."]
+        lead = f"its lead over {why.simplest}, the simplest, may be chance"
+        return [f"{why.best} scores best by this rule, but {lead}: {gap}."]
+    return [f"{why.best} scores best by this rule, but its lead over {winner}, which is simpler, may be chance."]
 
 
 def _format_gap(comparison: HeldOutScores) -> str:
@@ -170,8 +171,8 @@ def _format_gap(comparison: HeldOutScores) -> str:
     gap = f"{unit.factor * why.gap + 0.0:.{digits}f} {unit.points}".rstrip()
     over = f"over {count_things(why.domains, 'domain')}"
     if not math.isfinite(why.error):
-        return f"ahead by {gap} {over}, too few for a standard error"
-    return f"ahead by {gap} with a standard error of {unit.factor * why.error:.{digits}f} {over}"
+        return f"{gap} {over}, too few for a standard error"
+    return f"{gap} with a standard error of {unit.factor * why.error:.{digits}f} {over}"
 
 
 def _format_width(comparison: HeldOutScores, value: float) -> str:

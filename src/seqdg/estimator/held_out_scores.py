@@ -39,7 +39,7 @@ class Reason:
     gap: float
     error: float
     domains: int
-    is_told: bool
+    exceeds_error: bool  # whether the gap is larger than its standard error
 
 
 @dataclass(frozen=True)

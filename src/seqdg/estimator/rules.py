@@ -9,8 +9,8 @@ What is known of a candidate for a target is a score for each source domain s, m
 The number of steps of a training is the one that validates best on its sources. `leave-one-out-stopped` is
 `leave-one-out` at one number of steps for all trainings, the one with the best mean of h_s.
 
-The candidate with the best mean wins. A rule that ends in `-1se` takes the simplest candidate that is not told from it:
-with d_s the difference between the best one's score and its own,
+The candidate with the best mean wins. A rule that ends in `-1se` takes the simplest candidate over which the best one's
+lead may be chance: with d_s the difference between the best one's score and its own,
 
     mean(d) <= deviation(d) / sqrt(number of sources)
 
@@ -62,9 +62,9 @@ class Choice:
     domains: int
 
     @property
-    def is_told(self) -> bool:
-        """Whether the best one is told from the simplest."""
-        return is_told(self.gap, self.error)
+    def exceeds_error(self) -> bool:
+        """Whether the best one's lead over the simplest is larger than its standard error."""
+        return exceeds_error(self.gap, self.error)
 
 
 def split_rule(rule: str) -> tuple[str, str]:
@@ -109,7 +109,7 @@ def choose(scores: Sequence[Sequence[float] | None], leaning: str) -> Choice | N
     gaps = {i: compare_scores(scores[best] or (), scores[i] or ()) for i in known}
     near = POINT if means[best] >= 0 else SHARE_OF_ERROR * -means[best]
     most = {"": -math.inf, WITHIN_ERROR: math.inf, NEAR: near}[leaning]
-    chosen = next(i for i in known if i == best or (not is_told(*gaps[i]) and round(gaps[i][0] - most, 9) <= 0))
+    chosen = next(i for i in known if i == best or (not exceeds_error(*gaps[i]) and round(gaps[i][0] - most, 9) <= 0))
     sources = sum(map(math.isfinite, scores[best] or ()))
     return Choice(chosen, best, known[0], *gaps[known[0]], sources)
 
@@ -122,6 +122,6 @@ def compare_scores(first: Sequence[float], second: Sequence[float]) -> tuple[flo
     return fmean(gaps), stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
 
 
-def is_told(gap: float, error: float) -> bool:
-    """Whether a gap exceeds its standard error; one that nothing is known of does not."""
+def exceeds_error(gap: float, error: float) -> bool:
+    """Whether a gap is larger than its standard error; never where the error is not known."""
     return round(gap, 9) > round(error, 9) if math.isfinite(error) else False
