@@ -1,7 +1,7 @@
 """Parameters that are left to the data: `hidden`, `steps`, `domains_per_step`, `members` = "auto".
 
 They become numbers once the rows are known, and a model's card has the numbers. `benchmarks/accuracy/defaults.py`
-measures what they rest on, and docs/tabular.md has its table.
+measures what they rest on, and docs/choosing.md has its table.
 """
 
 from __future__ import annotations
