@@ -26,7 +26,7 @@ def require_pyarrow() -> None:
 
 
 def join_parts(name: str, parts: Sequence[Any], dates_as_words: bool, text: bool, parse: bool) -> Column:
-    """One column of all batches: numbers if all its cells are plain numbers, or, with `parse`, numbers or gaps."""
+    """Join one column of all batches: numbers if all its cells are plain numbers, or, with `parse`, numbers or gaps."""
     import pyarrow as pa
 
     array = pa.chunked_array(parts)
@@ -45,7 +45,7 @@ def join_parts(name: str, parts: Sequence[Any], dates_as_words: bool, text: bool
 
 
 def to_numpy(array: Any, numeric: bool = False) -> NDArray[Any]:
-    """Numbers as float64, dates and all else as objects."""
+    """Return numbers as float64, dates and all else as objects."""
     import pyarrow as pa
 
     kind = array.type
@@ -67,7 +67,7 @@ def to_numpy(array: Any, numeric: bool = False) -> NDArray[Any]:
 
 
 def null_words(array: Any, na: Sequence[str]) -> Any:
-    """The array with nulls for the words `na`."""
+    """Return the array with nulls for the words `na`."""
     import pyarrow as pa
     from pyarrow import compute
 

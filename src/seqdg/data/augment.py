@@ -69,7 +69,7 @@ RECIPES = {
 
 
 def find_augmentation(name: str) -> Augment | None:
-    """The augmentation that a benchmark file names; None for the empty name."""
+    """Return the augmentation that a benchmark file names; None for the empty name."""
     if name and name not in RECIPES:
         raise unknown("augmentation", name, RECIPES)
     return RECIPES.get(name)

@@ -1,4 +1,4 @@
-"""What a cell of a table is: a number, a word, a date or a gap. Files, data frames and arrays all follow these rules.
+"""Cells of a table: each is a number, a word, a date or a gap. Files, data frames and arrays all follow these rules.
 
 A gap: None, NaN, pandas' NA and NaT, an empty cell; among numbers also the words of GAPS.
 A column of a file holds numbers if every cell is a number or a gap, and words otherwise; `column_types` finds dates,
@@ -31,7 +31,7 @@ TRUTH = {"true": 1.0, "false": 0.0}
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell is a gap: None, NaN, pandas' NA and NaT, or the empty word."""
+    """Return whether a cell is a gap: None, NaN, pandas' NA and NaT, or the empty word."""
     if value is None or (isinstance(value, str | bytes) and not value):
         return True
     if isinstance(value, float | np.floating):
@@ -40,7 +40,7 @@ def is_missing(value: Any) -> bool:
 
 
 def is_gap_word(word: str) -> bool:
-    """Whether a word stands for a gap, where it is found among numbers or dates."""
+    """Return whether a word stands for a gap where it is found among numbers or dates."""
     return word.strip().lower() in GAPS
 
 
@@ -50,7 +50,7 @@ def count_present(values: Column) -> int:
 
 
 def to_word(value: Any) -> str:
-    """A cell as a word: `3` for 3 and for 3.0, because a column of whole numbers with a gap is read as floats."""
+    """Return a cell as a word: `3` for 3 and for 3.0, as a column of whole numbers with a gap is read as floats."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if (
@@ -72,7 +72,7 @@ def rank_word(word: str) -> tuple[int, float, str]:
 
 
 def to_words(values: Column) -> Column:
-    """A column as words, with None for a gap."""
+    """Return a column as words, with None for a gap."""
     if values.dtype == object:
         return values
     if values.dtype.kind == "M":
@@ -81,7 +81,7 @@ def to_words(values: Column) -> Column:
 
 
 def parse_number(word: str) -> float:
-    """The number that a word spells, or NaN for a gap. Raises a ValueError if it is neither."""
+    """Return the number that a word spells, or NaN for a gap. Raise a ValueError if it is neither."""
     plain = word.strip().lower()
     if is_gap_word(plain):
         return float("nan")
@@ -91,7 +91,7 @@ def parse_number(word: str) -> float:
 
 
 def parse_column(words: Column) -> Column:
-    """Numbers if all words are numbers or gaps; the words themselves otherwise."""
+    """Return numbers if all words are numbers or gaps; the words themselves otherwise."""
     if words.dtype != object:
         return words
     try:
@@ -101,7 +101,7 @@ def parse_column(words: Column) -> Column:
 
 
 def parse_truth(words: Column) -> Column:
-    """1 and 0 if all words are true, false or gaps; the column as it is otherwise."""
+    """Return 1 and 0 if all words are true, false or gaps; the column as it is otherwise."""
     if words.dtype != object:
         return words
     numbers = []
@@ -114,7 +114,7 @@ def parse_truth(words: Column) -> Column:
 
 
 def expect_numbers(name: str, values: Column, first: int = 0) -> Column:
-    """The numbers of a column that held numbers in training, even if it now comes as words.
+    """Return the numbers of a column that held numbers in training, even if it now comes as words.
 
     first: the number of the first row, for the error message.
     """
@@ -126,7 +126,7 @@ def expect_numbers(name: str, values: Column, first: int = 0) -> Column:
 
 
 def expect_dates(name: str, values: Column, order: str, first: int = 0) -> Column:
-    """The dates of a column that held dates in training, even if it now comes as words in the same order."""
+    """Return the dates of a column that held dates in training, even if it now comes as words in the same order."""
     if values.dtype.kind == "M":
         return values
     words = to_words(values)

@@ -1,4 +1,4 @@
-"""What can be wrong with a data set, each as one sentence. Every check returns all the problems it meets."""
+"""Checks of a data set. Each returns all the problems it meets, one sentence for each."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SAMPLE = 1000  # different words by which the order of days and months is told
 
 @dataclass(frozen=True)
 class ColumnType:
-    """What was decided about a column."""
+    """The decision about a column."""
 
     name: str
     kind: str  # NUMBERS, WORDS or DATES
@@ -51,7 +51,7 @@ class ColumnType:
 
 @dataclass(frozen=True)
 class WaysOut:
-    """How the user says what a column holds: by options on the command line, by pandas in Python."""
+    """The ways to say what a column holds: by options on the command line, by pandas in Python."""
 
     words: Callable[[str], str]  # from the name of a column
     date: Callable[[str], str]
@@ -85,7 +85,7 @@ def parse_types(texts: Sequence[str]) -> dict[str, str]:
 
 
 def drop_gap_words(values: Column, na: Sequence[str]) -> Column:
-    """The column with gaps for the words `na`, and for the numbers that they spell."""
+    """Return the column with gaps for the words `na`, and for the numbers that they spell."""
     if not na or values.dtype.kind == "M":
         return values
     numbers = [number for word in na if (number := _read_number(word)) is not None]

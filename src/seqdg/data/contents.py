@@ -1,4 +1,4 @@
-"""What a reader finds in the files: `Contents`; and how rows of features by domain become one."""
+"""The `Contents` that a reader finds in files, and how rows of features by domain become one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a data set can be used: everything that is wrong with it, and what `seqdg check` prints."""
+"""Check a data set: collect everything that is wrong with it, and write what `seqdg check` prints."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class DataCheck:
         return "\n".join((*lines, *self._list_problems()))
 
     def _compare_copies(self) -> list[str]:
-        """Whether this is the known copy."""
+        """True where this is the known copy."""
         if self.known:
             same = "the known copy" if self.fingerprint == self.known else "not the known copy"
             return [f"This is {same} (fingerprint {self.fingerprint[:16]})."]

@@ -53,12 +53,12 @@ class Dataset:
 
     @property
     def is_regression(self) -> bool:
-        """Whether numbers are predicted, and no classes."""
+        """True where numbers are predicted, not classes."""
         return not self.classes
 
     @property
     def outputs(self) -> int:
-        """What a net gives for a row: a logit for each class, or one number."""
+        """Number of outputs of a net per row: a logit for each class, or one number."""
         return len(self.classes) or 1
 
     @property
@@ -80,5 +80,5 @@ class Dataset:
 
     @cached_property
     def remembered(self) -> dict[Hashable, Any]:
-        """What was derived from these rows and is wanted again, by what it was derived with."""
+        """Cache of results that were derived from these rows, by what they were derived with."""
         return {}

@@ -61,7 +61,7 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
 
 
 def _add_words(x: Matrix, columns: Columns, spec: DataSpec) -> Matrix:
-    """The numbers, and beside them the categories and the text as numbers."""
+    """Return the numbers, and beside them the categories and the text as numbers."""
     parts = [x, *(split_words(columns[name]) for name in spec.categories)]
     if spec.text:
         texts = [" ".join(cells) for cells in zip(*(columns[name] for name in spec.text), strict=True)]
@@ -136,7 +136,7 @@ def stack_columns(
 
 
 def split_words(values: NDArray[Any]) -> Matrix:
-    """A column of 0 and 1 for each word, in the order of the alphabet; a gap is 0 in all of them."""
+    """Return a column of 0 and 1 for each word, in the order of the alphabet; a gap is 0 in all of them."""
     words, number = np.unique(values.astype(str) if values.dtype.kind != "f" else values, return_inverse=True)
     named = [i for i, word in enumerate(words) if str(word) not in ("", "nan")]
     result: Matrix = (number[:, None] == np.array(named, dtype=np.int64)).astype(np.float32)

@@ -43,7 +43,7 @@ def is_feature_file(path: Path) -> bool:
 
 
 def _get_stem(path: Path) -> str:
-    """The name of the domain that a file is named after: `north` of `north.csv` and of `north.csv.gz`."""
+    """Return the domain that a file is named after: `north` of `north.csv` and of `north.csv.gz`."""
     return Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
 
 
@@ -52,7 +52,7 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
 
 
 def read_domains(path: Path, spec: DataSpec) -> RowsByDomain:
-    """The rows of every domain. A file that cannot be read is a problem, and the next one is read all the same."""
+    """Read the rows of every domain. A file that cannot be read is a problem, and the next one is read all the same."""
     if path.is_file():
         return _read_one_npz(path, spec)
     files = {d: _find_files(path, d, spec.files) for d in spec.domains} if spec.domains else _find_domains(path)
@@ -182,7 +182,7 @@ def _read_one_npz(path: Path, spec: DataSpec) -> RowsByDomain:
 
 
 def _find_files(folder: Path, domain: str, templates: Sequence[str]) -> list[Path]:
-    """A domain's files: by the templates given, by its name, in its folder, or in folders such as train and test."""
+    """Find a domain's files: by the templates, by its name, in its folder, or in folders such as train and test."""
     if templates:
         named = [folder / template.format(domain=domain) for template in templates]
         return named if all(path.is_file() for path in named) else []

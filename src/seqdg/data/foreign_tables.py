@@ -15,7 +15,7 @@ from seqdg.data.text_files import open_text
 
 
 def read_arff(path: Path) -> Any:
-    """An ARFF file; `?` is a gap. scipy reads numbers and nominal words, and neither free text nor sparse rows."""
+    """Read an ARFF file; `?` is a gap. scipy reads numbers and nominal words, and neither free text nor sparse rows."""
     pandas = _need_pandas()
     from scipy.io import arff
 
@@ -37,7 +37,7 @@ def read_arff(path: Path) -> Any:
 
 
 def read_excel(path: Path, rows: int | None = None) -> Any:
-    """The first sheet of an Excel or OpenDocument file."""
+    """Read the first sheet of an Excel or OpenDocument file."""
     pandas = _need_pandas()
     try:
         return pandas.read_excel(path, nrows=rows, keep_default_na=False, na_values=[""])
@@ -95,7 +95,7 @@ def _check_widths(path: Path, separator: str, width: int, encoding: str) -> None
 
 
 def make_cells(values: Sequence[Any], na: Collection[str]) -> list[Any]:
-    """Cells that are all numbers or all words, with None for a gap."""
+    """Return cells that are all numbers or all words, with None for a gap."""
     cells = [value.strip() if isinstance(value, str) else value for value in values]
     cells = [None if is_missing(v) or (isinstance(v, str) and v in na) else v for v in cells]
     if any(isinstance(value, str) for value in cells):

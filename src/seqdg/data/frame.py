@@ -74,7 +74,7 @@ class Frame:
 
 
 def is_dataframe(x: Any) -> bool:
-    """Whether x is a data frame of pandas, polars or anything else that has named columns."""
+    """Return whether x is a data frame of pandas, polars or anything else that has named columns."""
     return hasattr(x, "columns") and hasattr(x, "shape") and hasattr(x, "__getitem__")
 
 
@@ -105,12 +105,12 @@ def _get_series(frame: Any, i: int) -> Any:
 
 
 def _is_category(series: Any) -> bool:
-    """Whether a column was made one of categories: words even where they look like numbers."""
+    """Return whether a column holds categories, which are words even where they look like numbers."""
     return str(series.dtype).lower().startswith(("category", "categorical", "enum"))
 
 
 def _get_values(frame: Any, i: int) -> NDArray[Any]:
-    """Column i of a data frame; categories are words, and dates have the clock of their own zone."""
+    """Return column i of a data frame; categories are words, and dates have the clock of their own zone."""
     series = _get_series(frame, i)
     if _is_category(series):
         values = series.tolist() if hasattr(series, "tolist") else series.to_list()

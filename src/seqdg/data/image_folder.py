@@ -96,7 +96,7 @@ def list_pictures(
 
 
 def _find_top(container: Container, domains: Sequence[str]) -> tuple[str, ...]:
-    """The folder that holds the domains: where most of the named ones lie, or else most files."""
+    """Find the folder that holds the domains: where most of the named ones lie, or else most files."""
     score: Counter[tuple[str, ...]] = Counter()
     if domains:
         for folder in container.folders:

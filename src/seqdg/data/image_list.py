@@ -83,7 +83,7 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
 
 
 class Rows(NamedTuple):
-    """What the list says of every picture."""
+    """The list's entries for every picture."""
 
     file: Words
     label: Words
@@ -97,7 +97,7 @@ class Rows(NamedTuple):
 
 
 def _describe_rows(path: Path, spec: DataSpec) -> tuple[Rows, list[Problem], list[str]]:
-    """The rows of the domains and classes that are wanted; what is wrong with the list; what was left out."""
+    """Return the rows of the wanted domains and classes, what is wrong with the list, and what was left out."""
     frame = read_list(path, spec)
     label, domain = (fill_template(frame, name, path) for name in (spec.label_column, spec.domain_column))
     label, domain = (_rename(words, spec.aliases) for words in (label, domain))
@@ -134,7 +134,7 @@ def _describe_rows(path: Path, spec: DataSpec) -> tuple[Rows, list[Problem], lis
 
 
 def read_list(path: Path, spec: DataSpec) -> Any:
-    """The list as a data frame of words, with '' for a gap: of one file, or of several in a folder."""
+    """Read the list as a data frame of words, with '' for a gap: of one file, or of several in a folder."""
     pandas = _need_pandas()
     lists = [path / name for name in spec.files] if path.is_dir() else [path]
     if not lists:
@@ -168,7 +168,7 @@ def _read_table(path: Path, spec: DataSpec) -> Any:
 
 
 def read_words(path: Path, form: TableFormat | None = None) -> Any:
-    """A table as a data frame of words, as they are written, with '' for a gap."""
+    """Read a table as a data frame of words, as they are written, with '' for a gap."""
     table = open_table(path, form=form)
     parts = list(table.read_batches(table.names, ()))
     columns = {
@@ -196,7 +196,7 @@ def _read_json(path: Path) -> Any:
 
 
 def _join_annotations(path: Path, content: Mapping[str, Any]) -> Any:
-    """A row for every picture and every category that it is annotated with."""
+    """Return a row for every picture and every category that it is annotated with."""
     pandas = _need_pandas()
     images, notes, kinds = (pandas.DataFrame(content[name]) for name in ("images", "annotations", "categories"))
     for part, frame, needed in (
@@ -249,14 +249,14 @@ def _to_text(values: NDArray[Any]) -> Words:
 
 
 def _to_numbers(words: Words) -> NDArray[Any]:
-    """Labels as whole numbers, where all of them are."""
+    """Return labels as whole numbers, where all of them are."""
     if all(word.isdigit() for word in words):
         return np.array([int(word) for word in words], dtype=np.int64)
     return words.astype(str)
 
 
 def _sort_key(name: str) -> tuple[int, float, str]:
-    """Numbers by size, before words by the alphabet."""
+    """Rank numbers by size, before words by the alphabet."""
     return (0, float(name), "") if name.isdigit() else (1, 0.0, name)
 
 

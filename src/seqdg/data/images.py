@@ -47,7 +47,7 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
 
 
 def _read_names(path: Path) -> list[str]:
-    """The lines of an exclude list, `domain/class/file`."""
+    """Read the lines of an exclude list, `domain/class/file`."""
     if not path.is_file():
         raise UsageError(f"There is no file {path}, which `exclude` names as a list of pictures to leave out.")
     lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()

@@ -35,7 +35,7 @@ class LabeledRows(NamedTuple):
 
     @property
     def is_regression(self) -> bool:
-        """Whether y holds numbers to predict, and no labels."""
+        """True where y holds numbers to predict, not labels."""
         return self.y.dtype.kind == "f"
 
 
@@ -54,7 +54,7 @@ def read_rows(
     task: str | None = None,
     weight: str | None = None,
 ) -> LabeledRows:
-    """A table with columns for label and domain, or pictures in <domain>/<class>/.
+    """Read a table with columns for label and domain, or pictures in <domain>/<class>/.
 
     ignore, ids: columns that are no features.   only: the only ones that are; None: all others.
     types: by column, of `column_types.TYPES`.
@@ -142,7 +142,7 @@ def _read_table(
 
 
 def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str]) -> Frame:
-    """All rows of a table with the words that they are written with, before anything is decided about its columns."""
+    """Read all rows of a table as the words they are written with, before anything is decided about its columns."""
     ignored = {name for name, kind in types.items() if kind == "ignore"}
     text = [name for name, kind in types.items() if kind == "words"]
     return table.read(but={*but, *ignored}, text=text, parse=False)
@@ -223,7 +223,7 @@ def choose_task(name: str, column: Column) -> str:
 
 
 def make_numbers(name: str, column: Column) -> NDArray[np.float64]:
-    """The numbers of a column to predict."""
+    """Return the numbers of a column to predict; raise a UsageError where a row has none."""
     if column.dtype.kind != "f":
         first = next((str(v) for v in column.tolist() if v is not None), "")
         raise UsageError(
@@ -240,7 +240,7 @@ def make_numbers(name: str, column: Column) -> NDArray[np.float64]:
 
 
 def make_weights(name: str, column: Column) -> NDArray[np.float64]:
-    """The weights of rows, numbers of at least 0 and not all 0."""
+    """Return the weights of rows; raise a UsageError unless they are numbers of at least 0, and not all 0."""
     if column.dtype.kind != "f":
         first = next((str(v) for v in column.tolist() if v is not None), "")
         raise UsageError(f"The column of weights, '{name}', does not hold numbers alone, for example '{first[:40]}'.")
@@ -256,7 +256,7 @@ def make_weights(name: str, column: Column) -> NDArray[np.float64]:
 
 
 def make_labels(column: Column) -> NDArray[Any]:
-    """The labels of a column: whole numbers, or words."""
+    """Return the labels of a column: whole numbers, or words."""
     column = to_words(column) if column.dtype.kind == "M" else column
     check_labels(column.tolist())
     if column.dtype == object:

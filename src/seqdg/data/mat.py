@@ -24,7 +24,7 @@ def refuse_objects(path: Path, name: str, kind: str) -> UsageError:
 
 
 def read_mat(path: Path, keys: Sequence[str] = ()) -> Arrays:
-    """The arrays named by `keys`, or all of them."""
+    """Read the arrays named by `keys`, or all of them."""
     with path.open("rb") as file:
         head = file.read(520)
     if HDF5 in (head[:8], head[512:520]):

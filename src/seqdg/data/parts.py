@@ -19,7 +19,7 @@ _PART_OF = {**{part: part for part in PARTS}, ID_VALIDATION: TRAIN, ID_TEST: TRA
 
 
 class Division(NamedTuple):
-    """What a split column says."""
+    """The content of a split column."""
 
     parts: tuple[str, ...]  # the part of each domain; empty where the column makes no sense
     keep: NDArray[np.bool_]  # (row,) without the `id_test` rows, which serve nothing here

@@ -18,10 +18,10 @@ class Reader(Protocol):
     """A module with these two functions."""
 
     def recognizes(self, path: Path) -> bool:
-        """Whether what lies at `path` seems to be of this format."""
+        """Return whether `path` seems to be of this format."""
 
     def read(self, path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
-        """All rows at `path`, and everything that is wrong with them. root: the folder that `spec` is relative to."""
+        """Read all rows at `path`, and all that is wrong with them. root: the folder that `spec` is relative to."""
 
 
 def find_reader(name: str) -> Reader:
@@ -31,5 +31,5 @@ def find_reader(name: str) -> Reader:
 
 
 def guess_format(path: Path) -> str:
-    """The format that a file or folder seems to be of."""
+    """Guess the format of a file or folder."""
     return next(name for name in reversed(READERS) if find_reader(name).recognizes(path))

@@ -37,7 +37,7 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
-    """The pixels of every digit from 0 to 1, row by row."""
+    """Return the pixels of every digit from 0 to 1, row by row."""
     images, labels = read_mnist(path)
     order = np.random.RandomState(0).permutation(len(images))
     rows = {}
@@ -51,7 +51,7 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
 
 
 def turn(images: Digits, angle: int) -> Digits:
-    """Each image turned counter-clockwise by Pillow, bilinear, with zero outside, as torchvision turns it."""
+    """Turn each image counter-clockwise by Pillow, bilinear, with zero outside, as torchvision turns it."""
     require_pillow()
     from PIL import Image
 
@@ -60,7 +60,7 @@ def turn(images: Digits, angle: int) -> Digits:
 
 
 def read_mnist(path: Path) -> tuple[Digits, NDArray[np.uint8]]:
-    """The digits for training, then those for testing, and their labels."""
+    """Return the digits for training, then those for testing, and their labels."""
     if path.is_file():
         arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
         pairs = [(arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])]
@@ -75,7 +75,7 @@ def read_mnist(path: Path) -> tuple[Digits, NDArray[np.uint8]]:
 
 
 def _read_idx(folder: Path, name: str, axes: int) -> NDArray[np.uint8]:
-    """One file of MNIST: four bytes that say what it is, four for each length, then a byte for each number."""
+    """Read one file of MNIST: four bytes that say what it is, four for each length, then a byte for each number."""
     path = _find(folder, (name, f"{name}.gz", name.replace("-idx", ".idx"), f"raw/{name}", f"raw/{name}.gz"))
     try:
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What a benchmark says about its data: the `[data]` table of its TOML file."""
+"""The `[data]` table of a benchmark's TOML file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NORMALIZATIONS = ("none", "l1", "l2", "zscore")
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Where a data set lies below the root folder, and how to read it.
+    """The place of a data set below the root folder, and how to read it.
 
     Only `name` is needed. What is left out is inferred from the files, or not checked.
     """
@@ -124,7 +124,7 @@ class DataSpec:
 
     @property
     def is_regression(self) -> bool:
-        """Whether numbers are predicted, and no classes."""
+        """True where numbers are predicted, not classes."""
         return self.target == "number"
 
     def _check_numbers(self) -> None:

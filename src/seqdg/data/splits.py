@@ -21,7 +21,7 @@ Key = tuple[str, str, str]  # domain, class, stem
 
 
 def read_validation_split(listing: Pictures, folder: Path) -> tuple[NDArray[np.bool_] | None, list[Problem]]:
-    """Which pictures the crossval lists name, and all that is wrong with the lists."""
+    """Mark the pictures that the crossval lists name, and collect all that is wrong with the lists."""
     if not folder.is_dir():
         return None, [Problem(f"There is no folder {folder} with the official split lists.")]
     keys: list[Key] = [(p.domain, p.label, p.file.stem) for p in listing.pictures]

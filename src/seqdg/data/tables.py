@@ -37,14 +37,14 @@ def is_table(path: Path) -> bool:
 
 
 def get_kind(path: Path) -> str:
-    """The ending that says what a file is: `.csv` for `rows.csv` and for `rows.csv.gz`."""
+    """Return the ending that says what a file is: `.csv` for `rows.csv` and for `rows.csv.gz`."""
     suffix = path.suffix.lower()
     return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
 
 
 @dataclass(frozen=True)
 class TableFormat:
-    """What a file does not say about itself."""
+    """The facts that a file does not state about itself."""
 
     separator: str = ""  # between columns; " " for any number of blanks; empty: told from the ending or the first line
     na: tuple[str, ...] = ()  # words that stand for a gap, besides those of `cells.GAPS`
@@ -100,7 +100,7 @@ class TableFile:
         progress: ProgressCallback = lambda done, total: None,
         raw: Sequence[str] = (),
     ) -> Iterator[Frame]:
-        """Some rows at a time, of those columns in `wanted` that the table has. `numeric` should hold numbers.
+        """Yield some rows at a time, of those columns in `wanted` that the table has. `numeric` should hold numbers.
 
         raw: columns that come along as they are written, apart from the others.
         """
@@ -156,7 +156,7 @@ class TableFile:
             progress(total, total)
 
     def _put_points(self, cells: Any) -> Any:
-        """The cells with points for decimal commas, where the numbers of the file have such."""
+        """Return the cells with decimal points, where the file has decimal commas."""
         from pyarrow import compute
 
         if self.decimal == ".":
@@ -164,7 +164,7 @@ class TableFile:
         return compute.replace_substring_regex(cells, r"^\s*([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)\s*$", r"\1.\2")
 
     def _read_whole(self, names: Sequence[str]) -> Cells:
-        """All rows at once, from formats that pyarrow does not read."""
+        """Read all rows at once, from formats that pyarrow does not read."""
         import pyarrow as pa
 
         kind = get_kind(self.path)
@@ -230,7 +230,7 @@ def open_table(
 
 
 def _find_style(path: Path, form: TableFormat, guess: bool) -> TextStyle:
-    """How a file of text is written: as its ending says, or as it is guessed."""
+    """Return how a file of text is written: as its ending says, or as it is guessed."""
     usual = SEPARATED[get_kind(path)]
     if not guess:
         return TextStyle(find_encoding(path, form.encoding or "utf-8"), usual)
@@ -257,7 +257,7 @@ def _check_names(path: Path, names: Sequence[str], form: TableFormat) -> None:
 
 
 def _read_names(path: Path, kind: str) -> list[str]:
-    """The names of the columns of a format that always has them."""
+    """Return the names of the columns of a format that always has them."""
     if kind == ".arff":
         return [str(name) for name in foreign_tables.read_arff(path).columns]
     if kind in EXCEL:
@@ -269,7 +269,7 @@ def _read_names(path: Path, kind: str) -> list[str]:
 
 
 def _read_header(path: Path, separator: str, encoding: str) -> tuple[list[str], str]:
-    """The cells of the first line, and what separates them: the mark in it, where `separator` is empty."""
+    """Return the cells of the first line, and what separates them: the mark in it, where `separator` is empty."""
     try:
         with open_text(path, encoding) as file:
             if not separator:
@@ -288,7 +288,7 @@ def _read_header(path: Path, separator: str, encoding: str) -> tuple[list[str], 
 
 
 def _is_row(names: Sequence[str]) -> bool:
-    """Whether a first line holds numbers other than 0, 1, 2, ..."""
+    """Return whether a first line holds numbers other than 0, 1, 2, ..."""
     try:
         numbers = [float(name) for name in names]
     except ValueError:

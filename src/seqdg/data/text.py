@@ -15,7 +15,7 @@ Encoder = Callable[[list[str]], Any]  # texts to numbers, (row, feature)
 
 
 def encode_text(texts: Sequence[str], encode: str, size: int, ngrams: tuple[int, int]) -> Matrix:
-    """Numbers for every text. encode: `hash`, or where to import an encoder from."""
+    """Return numbers for every text. encode: `hash`, or where to import an encoder from."""
     if encode == "hash":
         return hash_ngrams(texts, size, ngrams)
     return _apply(import_function(encode, "encode"), encode, list(texts))

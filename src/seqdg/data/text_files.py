@@ -1,4 +1,4 @@
-"""How a table of text is written, where nobody says so: its encoding, what separates its columns, a decimal comma."""
+"""Guess how a table of text is written: its encoding, what separates its columns, a decimal comma."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WITH_POINT = re.compile(r"\s*[+-]?\d+\.\d+(?:[eE][+-]?\d+)?\s*")
 
 @dataclass(frozen=True)
 class TextStyle:
-    """How a file of text is written."""
+    """The form of a file of text."""
 
     encoding: str = UTF8
     separator: str = ","

@@ -1,4 +1,4 @@
-"""What the analyses of a model share: reading it back to be fitted anew, and writing frames and a picture."""
+"""The common parts of analyses of a model: read it back to fit it anew, and write frames and a picture."""
 
 from __future__ import annotations
 

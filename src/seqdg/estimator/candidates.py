@@ -1,4 +1,4 @@
-"""Which candidates are compared: the usual ones for the data at hand, or those that the user names or gives."""
+"""The candidates of a comparison: the usual ones for the data at hand, or those that the user names or gives."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ RULES = {
 
 @dataclass(frozen=True)
 class Comparison(HeldOutScores):
-    """How algorithms did with every domain held out in turn.
+    """The scores of algorithms with every domain held out in turn.
 
     `print` it, or read `scores`, `expected`, `interval`, `metrics`, `warnings`, `estimator`.
     """
@@ -35,17 +35,17 @@ class Comparison(HeldOutScores):
 
     @property
     def sentence(self) -> str:
-        """What to expect on the next domain."""
+        """The sentence on what to expect on the next domain."""
         return _say_expected(self)
 
     @property
     def drivers(self) -> str:
-        """What makes the interval as wide as it is, and what one more domain would do."""
+        """The sentences on what makes the interval wide, and what one more domain would do."""
         return _say_drivers(self)
 
     @property
     def how(self) -> list[str]:
-        """How the winner was chosen, in sentences."""
+        """The sentences on how the winner was chosen."""
         return _say_how(self)
 
     def describe(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ Subset = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Measured:
-    """What one training reached on one domain that it had not seen."""
+    """The score of one training on one domain that it had not seen."""
 
     trained_on: Subset
     held_out: str
@@ -32,8 +32,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """How a model does on unseen domains, by how many it was trained on. `print` it, or read `frame()`, `gain`,
-    `sentence`, `figure()`."""
+    """The score of a model on unseen domains, by the number of domains it was trained on.
+
+    `print` it, or read `frame()`, `gain`, `sentence`, `figure()`.
+    """
 
     name: str  # of the algorithm
     domains: tuple[str, ...]
@@ -74,7 +76,7 @@ class LearningCurve:
 
     @property
     def gain(self) -> Spread | None:
-        """What one more domain than there are is expected to improve; None where the curve has fewer than two sizes.
+        """The improvement to expect of one more domain; None where the curve has fewer than two sizes.
 
         Of every unseen domain, a + b / k is fitted to the last three sizes k by least squares. From N to N + 1 domains
         that changes by -b / (N (N + 1)). The interval is over unseen domains; that the curve goes on like this is an
@@ -94,7 +96,7 @@ class LearningCurve:
 
     @property
     def sentence(self) -> str:
-        """Whether one more domain would help."""
+        """The sentence on whether one more domain would help."""
         unit, word = CRITERIA[self.criterion], self.criterion.replace("_", " ")
         count = len(self.domains)
         if self.gain is None:

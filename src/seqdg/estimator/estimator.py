@@ -1,4 +1,4 @@
-"""What `DomainClassifier` and `DomainRegressor` share: parameters, fitting, saving and loading."""
+"""The common base of `DomainClassifier` and `DomainRegressor`: parameters, fitting, saving and loading."""
 
 from __future__ import annotations
 

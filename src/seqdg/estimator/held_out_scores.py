@@ -31,8 +31,10 @@ class Winner:
 
 @dataclass(frozen=True)
 class Reason:
-    """How the best candidate compares with the simplest one by the rule's scores, more being better: by how much its
-    mean is ahead, and the standard error of this over so many domains."""
+    """The best candidate beside the simplest one, by the rule's scores, of which more is better.
+
+    gap: by how much the mean of the best is ahead.   error: the standard error of the gap, over so many domains.
+    """
 
     best: str
     simplest: str
@@ -44,7 +46,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class HeldOutScores:
-    """How candidates did with every domain held out in turn, in numbers."""
+    """The scores of candidates with every domain held out in turn, in numbers."""
 
     domains: tuple[str, ...]
     algorithms: Mapping[str, int]  # names, with how many candidates each
@@ -94,12 +96,12 @@ class HeldOutScores:
 
     @property
     def expected(self) -> float | None:
-        """The mean over held-out domains of what the choice reaches on them."""
+        """The mean score of the choice over held-out domains."""
         return self.scores()[CHOSEN][AVERAGE]
 
     @property
     def next_domain(self) -> NextDomain | None:
-        """What the scores of the choice on the known domains say of the next; None where none is known."""
+        """The estimate for the next domain, from the scores of the choice on known ones; None where there are none."""
         scores = self.scores()[CHOSEN]
         known = {d: v for d in self.domains if (v := scores[d]) is not None}
         if not known:
@@ -108,7 +110,7 @@ class HeldOutScores:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Where the next domain lies with a probability of 90 %, if it is drawn as the known ones were."""
+        """The interval for the next domain, with a probability of 90 % if it is drawn as the known ones were."""
         found = self.next_domain
         return None if found is None else (found.low, found.high)
 

@@ -1,4 +1,4 @@
-"""What a model reads: a table, images, or arrays of one shape; and how each becomes the inputs of its net."""
+"""The inputs of a model: a table, images, or arrays of one shape, each turned into the inputs of its net."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class TableInput:
 
     @property
     def width(self) -> int:
-        """How many columns the table has."""
+        """Number of columns of the table."""
         return len(self.preprocessing.names)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one row as the net reads it."""
+        """Shape of one row as the net reads it."""
         return (self.preprocessing.width,)
 
     def read(self, x: Any) -> tuple[Tensor, list[str]]:

@@ -42,17 +42,17 @@ class Model(ABC):
 
     @property
     def is_regression(self) -> bool:
-        """Whether it predicts numbers, and no classes."""
+        """True where the model predicts numbers, not classes."""
         return not len(self.classes)
 
     @property
     def outputs(self) -> int:
-        """What it gives for a row: a logit for each class, or one number."""
+        """Number of outputs per row: a logit for each class, or one number."""
         return len(self.classes) or 1
 
     @property
     def together(self) -> int:
-        """How many rows of one domain are predicted at once, where the algorithm is transductive; else 0."""
+        """Number of rows of one domain that a transductive algorithm predicts at once; 0 for other algorithms."""
         return 0
 
     def compute_logits(self, x: Any) -> tuple[NDArray[np.float64], list[str]]:
@@ -75,7 +75,7 @@ class Model(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayModel(Model):
-    """What an `ArrayLearner` has fitted."""
+    """A model fitted by an `ArrayLearner`."""
 
     predict: Predict
 
@@ -145,7 +145,7 @@ def compute_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def predicts_plainly(algorithm: Algorithm) -> bool:
-    """Whether its prediction is the net's own output, so that a model can predict without the algorithm."""
+    """Return whether its prediction is the net's own output, so that a model can predict without the algorithm."""
     delegating = {Algorithm.predict, Sequential.predict, Wrapper.predict}
     return all(type(layer).predict in delegating for layer in list_layers(algorithm))
 

@@ -173,7 +173,7 @@ def _take_apart(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _is_new(model: NetModel) -> bool:
-    """Whether versions that read schema 1 alone would read the model wrongly."""
+    """Return whether versions that read schema 1 alone would read the model wrongly."""
     return model.members > 1 or model.temperature != 1 or model.is_regression or "knots" in model.input.tensors
 
 

@@ -40,7 +40,7 @@ class Preprocessing:
 
     @property
     def width(self) -> int:
-        """How many inputs the net has."""
+        """Number of inputs of the net."""
         return len(self.numeric) + sum(len(known) for known in self.vocabulary.values())
 
     def apply(self, frame: Frame) -> tuple[Matrix, list[str]]:

@@ -1,4 +1,4 @@
-"""How to train a model: the estimator's parameters, checked before any work starts, and as JSON holds them."""
+"""The recipe of a training: the estimator's parameters, checked before any work starts, and as JSON holds them."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Choice:
 
     @property
     def exceeds_error(self) -> bool:
-        """Whether the best one's lead over the simplest is larger than its standard error."""
+        """True where the best one's lead over the simplest is larger than its standard error."""
         return exceeds_error(self.gap, self.error)
 
 
@@ -76,7 +76,7 @@ def split_rule(rule: str) -> tuple[str, str]:
 
 
 def looks_at_held_out(rule: str) -> bool:
-    """Whether a rule needs scores on sources that were held out."""
+    """Return whether a rule needs scores on sources that were held out."""
     return split_rule(rule)[0] in (LEAVE_ONE_OUT, BOTH, STOPPED)
 
 
@@ -123,5 +123,5 @@ def compare_scores(first: Sequence[float], second: Sequence[float]) -> tuple[flo
 
 
 def exceeds_error(gap: float, error: float) -> bool:
-    """Whether a gap is larger than its standard error; never where the error is not known."""
+    """Return whether a gap is larger than its standard error: False where the error is not known."""
     return round(gap, 9) > round(error, 9) if math.isfinite(error) else False

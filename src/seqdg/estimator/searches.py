@@ -1,4 +1,4 @@
-"""What a comparison tries of each candidate: its settings as they are, a grid of the user's, or some that are drawn."""
+"""The settings that a comparison tries: a candidate's own as they are, a grid of the user's, or some that are drawn."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ TOGETHER = 2**23  # numbers that are made dense at once for predictions
 
 
 def is_sparse(x: Any) -> bool:
-    """Whether x is a sparse matrix of scipy."""
+    """Return whether x is a sparse matrix of scipy."""
     return hasattr(x, "toarray") and hasattr(x, "nnz")
 
 
