@@ -80,6 +80,9 @@ def test_many_whole_numbers_are_asked_about_and_either_answer_is_followed(tmp_pa
     said = fit(make_flats(), tmp_path, label="year")
     assert said.returncode == 2
     assert "Column 'year' has 90 different whole numbers in 90 rows: say --task number" in said.stderr
+    assert "or name another column with --label if it is an identifier of rows." in said.stderr
+    twice = pd.concat([make_flats(), make_flats()])
+    assert "or --task class if each names a class." in fit(twice, tmp_path, label="year").stderr
     done = fit(make_flats(), tmp_path, "--task", "number", label="year")
     assert done.returncode == 0, done.stderr
     assert "holds numbers with fractions" not in done.stderr

@@ -216,9 +216,13 @@ def choose_task(name: str, column: Column) -> str:
         return CLASS
     if (known != np.floor(known)).any():
         return NUMBER
+    if len(column) < 2 * len(known):  # too few rows of each to be classes
+        other = "name another column with --label if it is an identifier of rows"
+    else:
+        other = "--task class if each names a class"
     raise UsageError(
         f"Column '{name}' has {len(known)} different whole numbers in {len(column)} rows: say --task number to predict "
-        f"the number, or --task class if each names a class."
+        f"the number, or {other}."
     )
 
 
