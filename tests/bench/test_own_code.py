@@ -37,43 +37,82 @@ class Other(Algorithm):
 """
 
 
+STUDY = """
+[defaults]
+benchmark = "rotated-mnist"
+algorithms = ["FILE:doubled"]
+variants = ["plain", "ema"]
+trials = 1
+steps = 2
+evaluations = 2
+held_out = ["0"]
+
+[[parts]]
+name = "digits/momentum"
+draws = 2
+
+[[parts]]
+name = "digits/fixed"
+path = "fixed"
+"""
+
+
 @pytest.fixture
-def bench(tmp_path, monkeypatch):
-    """Run what a file of the user's says now, each time as a new process would."""
+def run(tmp_path, monkeypatch):
+    """Run a command on what a file of the user's says now, each time as a new process would. Of the command and of the
+    text of a study, FILE is that file."""
     seqdg.list_algorithms()
     files = []
 
-    def run(text: str, algorithms: str = "{}:doubled", *more: object) -> Done:
+    def run_with(text: str, *words: object, study: str = "") -> Done:
         files.append(tmp_path / str(len(files)) / "mine.py")
         files[-1].parent.mkdir()
         files[-1].write_text(text)
+        (tmp_path / "study.toml").write_text(study.replace("FILE", str(files[-1])))
         with monkeypatch.context() as patch:
             for registry in (_factories, _origins):
                 for name in ("doubled", "other"):
                     patch.delitem(registry, name, raising=False)
-            return run_command(
-                "bench", "--algorithms", algorithms.format(files[-1]), "--held-out", "0", "--trials", 1,
-                "--steps", 2, "--workers", 0, "--out", tmp_path / "run", *more,
-            )  # fmt: skip
+            return run_command(*(str(word).replace("FILE", str(files[-1])) for word in words))
 
-    yield run
+    yield run_with
     for registry in (_factories, _origins):
         registry.pop("doubled", None)
         registry.pop("other", None)
+
+
+@pytest.fixture
+def bench(run, tmp_path):
+    def run_bench(text: str, algorithms: str = "FILE:doubled", *more: object) -> Done:
+        return run(
+            text, "bench", "--algorithms", algorithms, "--held-out", "0", "--trials", 1, "--steps", 2,
+            "--workers", 0, "--out", tmp_path / "run", *more,
+        )  # fmt: skip
+
+    return run_bench
+
+
+@pytest.fixture
+def study(run, tmp_path):
+    def run_study(text: str, *more: object) -> Done:
+        words = "study", tmp_path / "study.toml", "--workers", 0, "--device", "cpu", "--out", tmp_path / "runs"
+        return run(text, *words, *more, study=STUDY)
+
+    return run_study
 
 
 def test_code_that_has_changed_is_refused_beside_trials_of_the_old(bench, tmp_path: Path):
     assert bench(MINE).returncode == 0
     for old, new in (("TWO = 2.0", "TWO = 3.0"), (".mean()", ".sum()")):
         for more in ([], ["--seed", 1]):
-            done = bench(MINE.replace(old, new), "{}:doubled", *more)
+            done = bench(MINE.replace(old, new), "FILE:doubled", *more)
             assert done.returncode == 2
             assert done.stderr == (
                 f"seqdg: The code of doubled has changed since 1 trial of it was stored in {tmp_path / 'run'}: trials "
                 "of old and new code do not belong in one table. Give the new code another name in @register, to "
                 "compare the two, or give --out another directory.\n"
             )
-    done = bench(MINE.replace("TWO = 2.0", "TWO = 3.0").replace('"doubled"', '"other"'), "{}:other")
+    done = bench(MINE.replace("TWO = 2.0", "TWO = 3.0").replace('"doubled"', '"other"'), "FILE:other")
     assert done.returncode == 0, "another name, another algorithm"
 
 
@@ -83,7 +122,7 @@ def test_what_changes_no_number_is_no_change(bench):
         done = bench(text)
         assert done.returncode == 0, done.stderr
         assert "1 trial, 1 of them done; 0 to run" in done.stderr
-    assert bench(MINE + OTHER, "agg,{0}:doubled,{0}:other+ema").returncode == 0
+    assert bench(MINE + OTHER, "agg,FILE:doubled,FILE:other+ema").returncode == 0
 
 
 def test_the_code_of_trials_that_failed_may_be_mended(bench):
@@ -97,3 +136,41 @@ def test_code_that_cannot_be_read_is_not_taken_for_a_change(bench, monkeypatch):
         patch.setattr("seqdg.bench.own_code.read_code", lambda name, learner: "")
         assert bench(MINE).returncode == 0
     assert bench(MINE.replace("TWO = 2.0", "TWO = 3.0")).returncode == 2, "what was noted before stays"
+
+
+def test_a_study_refuses_code_that_has_changed_before_it_trains(study, tmp_path: Path):
+    done = study(MINE, "--parts", "digits/momentum")
+    assert done.returncode == 0, done.stderr
+    assert study(MINE.replace("TWO = 2.0", "TWO = 2.0  # twice"), "--parts", "digits/momentum").returncode == 0
+    for part in ("digits/momentum", "digits/fixed"):  # answers compare the parts with one another
+        done = study(MINE.replace("TWO = 2.0", "TWO = 3.0"), "--parts", part)
+        assert done.returncode == 2
+        assert done.stderr == (
+            "seqdg: The code of doubled has changed since 1 trial of it was stored in "
+            f"{tmp_path / 'runs' / 'digits/momentum'}: trials of old and new code do not belong in one table. Give the "
+            "new code another name in @register, to compare the two, or give --out another directory.\n"
+        )
+    assert not (tmp_path / "runs" / "digits/fixed").exists()
+    assert study(MINE, "--parts", "digits/fixed").returncode == 0
+
+
+def test_what_a_search_was_trained_by_counts_too(study, tmp_path: Path):
+    assert study(MINE, "--parts", "digits/momentum").returncode == 0
+    for file in (tmp_path / "runs" / "digits/momentum").glob("results.sqlite*"):
+        file.unlink()
+    done = study(MINE.replace("TWO = 2.0", "TWO = 3.0"))
+    assert done.returncode == 2
+    assert str(tmp_path / "runs" / "digits/momentum/search") in done.stderr
+
+
+def test_soups_need_the_code_that_trained_their_weights(bench, run, tmp_path: Path):
+    more = ["--save-weights", "--search", 2]
+    assert bench(MINE, "FILE:doubled", *more).returncode == 0
+    words = "soup", tmp_path / "run", "--algorithms", "FILE:doubled", "--device", "cpu"
+    done = run(MINE.replace("TWO = 2.0", "TWO = 3.0"), *words)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        f"seqdg: The code of doubled has changed since 2 trials of it were stored in {tmp_path / 'run'}: their weights "
+        "need the code that trained them. Go back to it, or train the new code into another directory."
+    )
+    assert run(MINE, *words).returncode == 0

@@ -63,6 +63,10 @@ class Learner(ABC):
             f"{shorten(name)} makes records of trials, and no model that predicts new rows: only `seqdg bench` runs it."
         )
 
+    def list_classes(self, name: str) -> tuple[type, ...]:
+        """List the classes whose code decides what a trial of this name computes."""
+        return (type(self),)
+
     @abstractmethod
     def propose(self, draft: Draft) -> list[Candidate]:
         """Make candidates: the first as the draft says, the others with values drawn for what the user left open."""

@@ -40,6 +40,9 @@ MOST_FIRST = 0.1  # of an average of weights may be those before training, befor
 class StackLearner(Learner):
     """Our algorithms: all trials of a group train as one stack."""
 
+    def list_classes(self, name: str) -> tuple[type, ...]:
+        return tuple(type(layer) for layer in list_layers(build(name)))
+
     def build_settings(self, name: str, **settings: Any) -> Algorithm:
         """Build what a user's data are fitted with: trainings may be short, so a moving average's decay grows."""
         usual = {"grows": True} if "ema" in split_chain(name)[1:] else {}

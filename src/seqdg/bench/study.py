@@ -23,6 +23,7 @@ from seqdg.bench.contract import Candidate
 from seqdg.bench.execute import execute, remove_checkpoints
 from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
 from seqdg.bench.executors.session import Executor, Session
+from seqdg.bench.own_code import check_code, read_codes, refuse_changed
 from seqdg.bench.plan import choose_compiled, plan_trials
 from seqdg.bench.run import check_versions
 from seqdg.bench.study_trials import Entry, Place, TrialMaker, make_benchmark, say
@@ -35,7 +36,7 @@ from seqdg.results.archive.reading import open_run
 from seqdg.results.directory import lock_directory, make_directory
 from seqdg.results.record import Record
 from seqdg.results.run import CLASSES, DOMAINS, RecordSource, RunningGroup, RunProgress
-from seqdg.results.store import Store
+from seqdg.results.store import FILE, Store
 from seqdg.results.study.file import SEARCH, Part, Study
 from seqdg.results.study.outcomes import CRITERION, make_lean
 from seqdg.training.saving import Saving
@@ -101,6 +102,7 @@ def run_study(study: Study, parts: Sequence[Part], where: StudyWhere) -> list[Re
     """Run what is missing of these parts; return the records that failed. `OutOfTime` says that not all was run."""
     executor, device = choose_executor(ExecutorChoice(workers=where.workers), where.device)
     clock = Clock(where.minutes, executor.slots)
+    _refuse_changed_code(study, parts, where.out)
     failed: list[Record] = []
     for part in parts:
         directory = where.out / part.name
@@ -112,6 +114,18 @@ def run_study(study: Study, parts: Sequence[Part], where: StudyWhere) -> list[Re
                 stack.callback(store.close)
             failed += runner.run(stores, executor, clock)
     return failed
+
+
+def _refuse_changed_code(study: Study, parts: Sequence[Part], out: Path) -> None:
+    """Refuse code of the user's own that has changed since any part got trials of it, as answers compare parts."""
+    codes = read_codes(name for part in parts for name in part.list_algorithms())
+    for directory in [out / part.name / folder for part in study.parts for folder in part.folders if codes]:
+        if (directory / FILE).is_file():
+            store = Store.open(directory)
+            try:
+                refuse_changed(store, directory, codes)
+            finally:
+                store.close()
 
 
 def restore_parts(study: Study, parts: Sequence[Part], where: StudyWhere) -> int:
@@ -177,6 +191,9 @@ class PartRunner:
     ) -> list[Record]:
         if not entries:
             return []
+        for folder, store in stores.items():
+            directory = self.where.out / self.part.name / folder
+            check_code(store, directory, [e.trial for e in entries if e.folder == folder])
         finished = {key for store in stores.values() for key in store.finished()}
         planned = plan_trials(task, [e.trial for e in entries], net, self.device, finished, most=TOGETHER)
         order = {trial.key: i for i, trial in enumerate(planned.trials)}  # seed by seed; groups come by algorithm

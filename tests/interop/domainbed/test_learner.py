@@ -214,6 +214,33 @@ def test_a_class_in_a_file_of_the_users_runs_with_settings_of_its_own(stand_in: 
     assert record.description["settings"]["push"] == "2"
 
 
+def test_a_class_of_the_users_that_has_changed_is_refused_beside_trials_of_the_old(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "from domainbed.algorithms import ERM\n\nPUSH = 2\n\n\nclass Mine(ERM):\n"
+        "    def objective(self, minibatches):\n        return PUSH * super().objective(minibatches)\n"
+    )
+
+    def run(number: int, text: str) -> Done:
+        """Run it as a new process would, which has imported nothing."""
+        monkeypatch.setattr("seqdg.interop.domainbed.checkout._files", {})
+        file = tmp_path / str(number) / "mine.py"
+        file.parent.mkdir()
+        file.write_text(text)
+        return bench(tmp_path, f"domainbed:{file}:Mine", "--workers", 0)
+
+    succeed(run(0, text))
+    assert "0 to run" in succeed(run(1, text.replace("PUSH = 2", "PUSH = 2  # twice"))).stderr
+    done = run(2, text.replace("PUSH = 2", "PUSH = 3"))
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "seqdg: The code of domainbed:Mine has changed since 2 trials of it were stored in run: trials of old and new "
+        "code do not belong in one table. Give the new class another name, to compare the two, or give --out another "
+        "directory."
+    )
+
+
 def test_a_search_draws_what_its_sweep_draws_and_leaves_the_minibatches(stand_in: Path) -> None:
     request = Request(algorithms=["domainbed:GroupDRO"], held_out=["0"], trials=1, steps=4, search=3)
     trials = make_plan(request).trials

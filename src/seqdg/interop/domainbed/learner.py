@@ -70,6 +70,9 @@ class DomainBedClass(Learner):
     def kind(self) -> Any:
         return checkout.find_class(self.name)
 
+    def list_classes(self, name: str) -> tuple[type, ...]:
+        return (self.kind,) if self.is_own else ()
+
     def propose(self, draft: Draft) -> list[Candidate]:
         checkout.find_class(self.name)  # raises where there is no such class
         if draft.count < 1:

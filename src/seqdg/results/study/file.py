@@ -88,6 +88,10 @@ class Part:
     def averages(self) -> tuple[str, ...]:
         return tuple(v for v in self.variants if v in AVERAGES)
 
+    def list_algorithms(self) -> list[str]:
+        """List its algorithms, each alone and with the averages of its weights."""
+        return [name + view for name in self.algorithms for view in ("", *(f"+{a}" for a in self.averages))]
+
     @property
     def folders(self) -> tuple[str, ...]:
         """The run directories of the part: its own (`.`), and those inside it."""
