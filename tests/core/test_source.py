@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -72,6 +73,126 @@ def test_what_a_class_needs_of_its_file_is_its_code_and_nothing_else(read):
     assert not is_same(read("Second", "SCALE = 2.0", "SCALE = 3.0"), second)
     assert is_same(read("First", "math.exp(x)", "math.exp(-x)"), first)
     assert not is_same(read("Second", "math.exp(x)", "math.exp(-x)"), second)
+
+
+@pytest.fixture
+def read_beside(tmp_path, monkeypatch):
+    """Return the code of the class Mine in a file that imports others beside it; each file is given by its text."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def read_class(**texts: str) -> str:
+        for name, text in texts.items():
+            monkeypatch.delitem(sys.modules, f"beside_{name}", raising=False)
+            (tmp_path / f"beside_{name}.py").write_text(text)
+        importlib.invalidate_caches()
+        return read_source(importlib.import_module("beside_mine").Mine)
+
+    yield read_class
+    for name in [name for name in sys.modules if name.startswith("beside_")]:
+        del sys.modules[name]
+
+
+MINE = """
+{}
+
+
+class Mine:
+    def loss(self, x):
+        return {}
+"""
+HELPER = """
+from beside_deeper import shift
+
+POWER = 2
+
+
+def square(x):
+    return shift(x) ** POWER
+
+
+def halve(x):
+    return x / 2
+"""
+DEEPER = """
+import math
+
+
+def shift(x):
+    return x + 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "call"),
+    [
+        ("from beside_helper import square", "square(x)"),
+        ("from beside_helper import square as root, halve", "root(x)"),
+        ("import beside_helper", "beside_helper.square(x)"),
+        ("import beside_helper as h", "h.square(x)"),
+        ("import math", "__import__('math').pi or square(x)\n\n    from beside_helper import square"),
+    ],
+)
+def test_what_is_imported_from_files_beside_it_counts_too(read_beside, line: str, call: str):
+    texts = {"mine": MINE.format(line, call), "helper": HELPER, "deeper": DEEPER}
+    before = read_beside(**texts)
+    assert is_same(read_beside(**texts), before)
+    for name, old, new, counts in (
+        ("helper", "POWER = 2", "POWER = 3", True),
+        ("deeper", "x + 1", "x + 2", True),
+        ("helper", "x / 2", "x / 3", False),
+        ("deeper", "import math", "import math  # not used", False),
+    ):
+        after = read_beside(**{**texts, name: texts[name].replace(old, new)})
+        assert is_same(after, before) is not counts, (name, new)
+
+
+def test_a_file_beside_it_that_is_used_as_a_whole_counts_as_a_whole(read_beside):
+    texts = {"mine": MINE.format("import beside_helper", "vars(beside_helper)"), "helper": HELPER, "deeper": DEEPER}
+    before = read_beside(**texts)
+    assert not is_same(read_beside(**{**texts, "helper": HELPER.replace("x / 2", "x / 3")}), before)
+
+
+@pytest.mark.parametrize(
+    ("line", "call"),
+    [
+        ("from .helper import square", "square(x)"),
+        ("from . import helper", "helper.square(x)"),
+        ("from beside_package.helper import square", "square(x)"),
+    ],
+)
+def test_modules_of_one_package_lie_beside_one_another(tmp_path, monkeypatch, line: str, call: str):
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path / "beside_package"
+    folder.mkdir()
+    for name, text in (
+        ("__init__", ""),
+        ("mine", MINE.format(line, call)),
+        ("helper", "def square(x):\n    return x\n"),
+    ):
+        (folder / f"{name}.py").write_text(text)
+    try:
+        assert "def square" in read_source(importlib.import_module("beside_package.mine").Mine)
+    finally:
+        for name in [name for name in sys.modules if name.startswith("beside_package")]:
+            del sys.modules[name]
+
+
+def test_files_beside_one_another_may_import_one_another(read_beside):
+    helper = "import beside_mine\n\n\ndef square(x):\n    return beside_mine.SCALE * x * x\n"
+    mine = "SCALE = 2\n" + MINE.format("from beside_helper import square", "square(x)")
+    before = read_beside(mine=mine, helper=helper)
+    assert not is_same(read_beside(mine=mine.replace("SCALE = 2", "SCALE = 3"), helper=helper), before)
+
+
+def test_packages_that_are_installed_or_compiled_are_not_read(read_beside, tmp_path, monkeypatch):
+    (tmp_path / "beside_compiled.so").write_bytes(b"")
+    compiled = ModuleType("beside_compiled")
+    compiled.__file__ = str(tmp_path / "beside_compiled.so")
+    monkeypatch.setitem(sys.modules, "beside_compiled", compiled)
+    code = read_beside(
+        mine=MINE.format("import beside_compiled, torch\nfrom math import exp", "torch.tanh(exp(beside_compiled))")
+    )
+    assert len(code) < 200
 
 
 def test_a_class_without_a_file_has_the_code_of_its_methods(monkeypatch, read):

@@ -6,7 +6,9 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator
-from types import FunctionType
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import NamedTuple
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -17,15 +19,17 @@ def is_own(kind: type) -> bool:
 
 
 def read_source(kind: type) -> str:
-    """Return the code of a class and of everything that it names in the same file, directly or through others.
+    """Return the code of a class and of everything that it names, directly or through others, in its file and in files
+    of the same folder that this one imports.
 
-    Comments, docstrings and layout are left out, and so is what the file imports. Empty where there is no code to read.
+    Comments, docstrings and layout are left out, and so is what other places hold. Empty where there is no code to
+    read.
     """
     try:
-        text = inspect.getsource(sys.modules[kind.__module__])
+        first = _File(sys.modules[kind.__module__])
     except (OSError, TypeError, KeyError):  # a class of a notebook has no file, but its methods have code
         return "\n".join(_read_methods(kind))
-    return _extract(text, kind.__qualname__.partition(".")[0])
+    return _extract(first, kind.__qualname__.partition(".")[0])
 
 
 def is_same(code: str, other: str) -> bool:
@@ -33,18 +37,79 @@ def is_same(code: str, other: str) -> bool:
     return code == other or ast.dump(ast.parse(code)) == ast.dump(ast.parse(other))
 
 
-def _extract(text: str, name: str) -> str:
-    """Extract the statements of a file that a name needs, in the order of the file."""
-    statements = ast.parse(text).body
-    needed: set[int] = set()
-    names = [name]
-    while names:
-        wanted = names.pop()
-        for i, statement in enumerate(statements):
-            if i not in needed and wanted in _list_defined(statement):
-                needed.add(i)
-                names += [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
-    return "\n".join(ast.unparse(_strip_docstrings(statements[i])) for i in sorted(needed))
+class _File:
+    """The statements of a module's file, the names that each defines, and those that are imported anywhere in it."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        self.statements = ast.parse(inspect.getsource(module)).body
+        self.defined = [_list_defined(statement) for statement in self.statements]
+        nodes = [node for statement in self.statements for node in ast.walk(statement)]
+        imports = [(self._find_place(n), n.names) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
+        self.imported = {a.asname or a.name: (place, a.name) for place, names in imports for a in names}
+
+    def _find_place(self, node: ast.Import | ast.ImportFrom) -> str:
+        """Return the full name of the module that `from ... import` names."""
+        if isinstance(node, ast.Import):
+            return ""
+        parts = str(self.module.__package__).split(".") if node.level else []
+        return ".".join([*parts[: len(parts) + 1 - node.level], *filter(None, [node.module])])
+
+    def find_beside(self, name: str) -> ModuleType | None:
+        """Find an imported module whose file lies in the same folder."""
+        other = sys.modules.get(name)
+        mine, its = (Path(getattr(module, "__file__", None) or "").resolve() for module in (self.module, other))
+        return other if its.parent == mine.parent and its.suffix == ".py" and its.is_file() else None
+
+
+class _Wanted(NamedTuple):
+    """A name in a module, and the attribute of it that is used; None: the name by itself."""
+
+    module: ModuleType
+    name: str
+    attribute: str | None = None
+
+
+def _extract(first: _File, name: str) -> str:
+    """Extract the statements that a name needs: file by file, in the order of each."""
+    files = {first.module: first}
+    needed: dict[ModuleType, set[int]] = {}  # numbers of statements
+    pending, seen = [_Wanted(first.module, name)], set[_Wanted]()
+    while pending:
+        wanted = pending.pop()
+        if wanted in seen:
+            continue
+        seen.add(wanted)
+        if wanted.module not in files:
+            files[wanted.module] = _File(wanted.module)
+        file, chosen = files[wanted.module], needed.setdefault(wanted.module, set())
+        for i, statement in enumerate(file.statements):
+            if i not in chosen and wanted.name in file.defined[i]:
+                chosen.add(i)
+                pending += _list_used(statement, wanted.module)
+        pending += _follow_import(file, wanted)
+    return "\n".join(
+        ast.unparse(_strip_docstrings(files[module].statements[i])) for module in needed for i in sorted(needed[module])
+    )
+
+
+def _list_used(statement: ast.stmt, module: ModuleType) -> list[_Wanted]:
+    """List the names that a statement uses; of `helper.square` the attribute too."""
+    attributes = {id(n.value): n.attr for n in ast.walk(statement) if isinstance(n, ast.Attribute)}
+    names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    return [_Wanted(module, name.id, attributes.get(id(name))) for name in names]
+
+
+def _follow_import(file: _File, wanted: _Wanted) -> list[_Wanted]:
+    """List what a name stands for where it is imported from a file of the same folder."""
+    place, name = file.imported.get(wanted.name, ("", ""))
+    if (
+        module := file.find_beside(f"{place}.{name}".lstrip("."))
+    ) is not None:  # `import helper`, `from . import helper`
+        whole = [name for names in _File(module).defined for name in sorted(names)]
+        return [_Wanted(module, name) for name in (whole if wanted.attribute is None else [wanted.attribute])]
+    module = file.find_beside(place)
+    return [] if module is None else [_Wanted(module, name, wanted.attribute)]
 
 
 def _list_defined(statement: ast.stmt) -> set[str]:
