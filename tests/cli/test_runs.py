@@ -42,14 +42,15 @@ def test_a_failed_trial_is_counted_and_the_others_make_their_table(tmp_path, seq
 
 
 def test_status_counts_and_speaks_to_programs(tmp_path, seqdg):
-    seqdg(*QUICK, "--out", tmp_path)
-    assert "done          4" in seqdg("status", tmp_path).stdout
-    found = json.loads(seqdg("status", tmp_path, "--json").stdout)
+    run = tmp_path / "run"
+    seqdg(*QUICK, "--out", run)
+    assert "done          4" in seqdg("status", run).stdout
+    found = json.loads(seqdg("status", run, "--json").stdout)
     assert found["planned"] == found["done"] == 4
     assert found["running"] == found["left"] == found["failed"] == found["diverged"] == 0
     assert found["active"] is False
     refused(seqdg("status", tmp_path / "elsewhere"), "There are no results in")
-    refused(seqdg("status", tmp_path.parent), f"Give a run in it: {tmp_path}")
+    refused(seqdg("status", tmp_path), f"Give a run in it: {run}.")
 
 
 def test_status_says_how_far_a_single_trial_is_through_all_of_its_stages():

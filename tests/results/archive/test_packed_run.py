@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -39,6 +40,17 @@ def test_tables_are_the_same_to_the_last_byte_in_every_format(directory, packed,
 def test_either_of_its_files_stands_for_it(directory, packed):
     for name in (TRIALS, EVALUATIONS):
         assert table(packed / name, "json", "last", "accuracy") == table(directory, "json", "last", "accuracy")
+
+
+def test_a_folder_of_packed_runs_names_them_and_so_does_one_of_such_folders(packed, tmp_path):
+    for place in ("set/kind", "set/other"):
+        shutil.copytree(packed, tmp_path / place)
+    for folder in (tmp_path / "set", tmp_path):
+        with pytest.raises(UsageError) as refusal:
+            open_run(folder)
+        assert str(refusal.value) == (
+            f"There are no results in {folder}. Give a run in it: {tmp_path / 'set/kind'}, {tmp_path / 'set/other'}."
+        )
 
 
 def test_the_report_has_the_same_numbers(directory, packed):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base.errors import UsageError
+from seqdg.base.phrases import list_some
 from seqdg.results.archive.layout import (
     EVALUATIONS,
     FORMAT,
@@ -41,7 +42,18 @@ def open_run(path: Path) -> RecordSource:
             return Archive(path)
         if (path / OLD_FILE).is_file():
             return OldArchive(path / OLD_FILE)
+        if runs := _list_runs(path):
+            raise UsageError(f"There are no results in {path}. Give a run in it: {list_some(runs)}.")
     return Store.open(path)
+
+
+def _list_runs(folder: Path) -> list[str]:
+    """List the runs in a folder; where it holds none, those in its folders, as a study has them."""
+    depths = (
+        sorted({str(file.parent) for name in (STORE, TRIALS) for file in folder.glob(f"{inside}{name}")})
+        for inside in ("*/", "*/*/")
+    )
+    return next(filter(None, depths), [])
 
 
 class Archive(PackedRun):
