@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -177,6 +178,16 @@ def test_answers_name_each_comparison_its_interval_and_a_verdict(whole):
         render_answers(answers, "html")
 
 
+def test_answers_show_the_best_of_each_side_as_rows_of_a_table(whole):
+    answers = answer_study(*whole)
+    text = render_answers(answers)
+    for rival in answers.rivals:
+        low, high = rival.difference.find_interval()
+        cells = [rival.set, rival.kind, "source validation", rival.sequential, rival.other]
+        cells.append(f"{rival.difference.mean:+.2f} ({low:+.2f} to {high:+.2f})")
+        assert cells in [re.split(r" {2,}", line) for line in text.splitlines()]
+
+
 def test_the_figure_has_a_panel_for_each_answer_with_its_sets_and_all_of_them(whole):
     answers = answer_study(*whole)
     figure = make_answers_figure(answers)
@@ -216,7 +227,9 @@ def test_swings_are_deviations_over_the_last_ten_evaluations(whole, monkeypatch)
 
 def test_the_plan_counts_trainings_and_records(whole):
     study, out = whole
-    lines = {line.split()[0]: line.split()[1:] for line in describe_plan(study, study.parts, out, None).splitlines()}
+    lines = {
+        line.split()[0]: line.split()[1:] for line in describe_plan(study, study.parts, out, None).splitlines() if line
+    }
     # search: 2 draws, 2 folds, 2 algorithms, 2 schedules; trials: 2 algorithms, 2 folds, 2 seeds, at most 3 trainings
     assert lines["digits/momentum"] == ["40", "0.00", "56", "56", "none"]
     assert lines["more/momentum"] == ["8", "0.00", "16", "16", "none"]
@@ -244,7 +257,7 @@ def test_the_time_left_is_that_of_trainings_which_reached_their_end(whole, tmp_p
 
     copy("more/momentum", diverge)
     copy("digits/momentum/search", prolong)
-    lines = describe_plan(study, study.parts, tmp_path / "runs", None).splitlines()
+    lines = [line for line in describe_plan(study, study.parts, tmp_path / "runs", None).splitlines() if line]
     left = {line.split()[0]: " ".join(line.split()[5:]) for line in lines}
     assert left["more/momentum"] == "about 80 s", "2 seeds of 2 algorithms with 2 folds, 10 s each"
     assert left["digits/momentum"] == "about 20 min", "4 seeds, of at most 3 trainings, 25 s each; the search is done"

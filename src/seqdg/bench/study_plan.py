@@ -14,13 +14,17 @@ from seqdg.results.study.answers import count_wanted
 from seqdg.results.study.file import Part, Study
 from seqdg.results.study.outcomes import collect_records, find_runs
 
-SHARED = "Trainings are at most: plain and averaged weights share one where a search chooses the same for both."
+TRAININGS = (
+    "Trainings: at most so many, as plain and averaged weights share one where the search chooses the same for both."
+)
+RECORDS = "Records: one for the plain weights of a training and one for each of their averages; done are those in --out"
+TIME = "Time left: by the mean of the trainings of the part that are done, where there are some."
 
 
 def describe_plan(study: Study, parts: Sequence[Part], out: Path | None, data: Path | None) -> str:
     """Say of every part how many trainings and steps it takes, how many records are there, and how long the rest
     takes, where some are."""
-    head = ("part", "trainings", "million steps", "records done", "of", "left")
+    head = ("part", "trainings", "million steps", "records done", "of", "time left")
     rows, sums = [head], [0, 0.0, 0, 0]
     for part in parts:
         benchmark = make_benchmark(part, data or Path())
@@ -41,7 +45,10 @@ def describe_plan(study: Study, parts: Sequence[Part], out: Path | None, data: P
         "  ".join(x.ljust(w) if i in (0, 5) else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True)))
         for row in rows
     ]
-    return "\n".join([study.title, *(line.rstrip() for line in lines), SHARED])
+    published = "" if study.published is None else " and those that are published"
+    return "\n".join(
+        [study.title, "", *(line.rstrip() for line in lines), "", TRAININGS, f"{RECORDS}{published}.", TIME]
+    )
 
 
 def _estimate_time(left: float, part: Part, records: Sequence[Record]) -> str:

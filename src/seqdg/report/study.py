@@ -14,9 +14,21 @@ from seqdg.results.study.answers import Answer, Answers, Pooling, Rivals
 from seqdg.results.study.file import AVERAGES, PLAIN
 from seqdg.results.study.steadiness import LAST, Steadiness
 
+READING = (
+    "Differences are in points of accuracy on held-out domains, paired over held-out domain and seed; ± is a standard "
+    "error. After an algorithm, the kind of part that its trials belong to stands in brackets. A hypothesis is "
+    "supported where its interval lies above 0, or above minus its margin; refuted where it lies below; else "
+    "undecided. An effect size is a difference over the standard deviation of single pairs."
+)
+BESIDE = f"Beside it, and no part of the answer; {100 * (1 - LEVEL):.0f} % intervals, not corrected:"
+RIVALS = (
+    "Each side's best is chosen by source validation; and, to compare, by the held-out accuracy itself, which favors "
+    "the side that has more to choose from."
+)
 SWINGS = (
     "Standard deviation in points, a mean over held-out domains and seeds; in brackets how far the mean of these "
-    "evaluations is above that of the plain weights."
+    f"evaluations is above that of the plain weights. Of a part with {LAST} evaluations in all, it is that of whole "
+    "trainings."
 )
 FORMATS = ("text", "markdown", "json")
 
@@ -28,13 +40,12 @@ def render_answers(answers: Answers, style: str = "text") -> str:
     if style == "json":
         return json.dumps(make_json(answers), indent=1)
     mark = style == "markdown"
-    lines = [f"# {answers.study.title}" if mark else answers.study.title, ""]
+    lines = [f"# {answers.study.title}" if mark else answers.study.title, "", READING, ""]
     for answer in answers.answers:
         lines += [*_describe_answer(answer, mark), ""]
     if answers.rivals:
         title = "The best sequential against the best of the rest"
-        lines += [f"## {title}" if mark else title, ""]
-        lines += [_describe_rivals(r, mark) for r in answers.rivals]
+        lines += [f"## {title}" if mark else title, "", RIVALS, "", *_tabulate_rivals(answers.rivals, mark)]
     if answers.steadiness:
         title = f"Swings of the held-out accuracy over the last {LAST} evaluations"
         lines += ["", f"## {title}" if mark else title, "", SWINGS, "", *_tabulate_swings(answers.steadiness, mark)]
@@ -58,23 +69,23 @@ def _describe_answer(answer: Answer, mark: bool) -> list[str]:
         return [*lines, f"{pair}: no set has both sides yet."]
     low, high = answer.interval
     p = "" if answer.p_holm is None else f", {format_p(answer.p_holm)} after Holm's correction"
-    against = f" against a margin of {h.margin:g} points" if h.margin else ""
+    asked = f" (asked: above {-h.margin:g})" if h.margin else ""
     lines.append(
-        f"{pair}: {main.pooled.mean:+.2f} points over {main.pooled.sets} sets{against}, "
-        f"{100 * (1 - answer.level):.1f} % interval {low:+.2f} to {high:+.2f}{p}; between sets it varies by "
-        f"{main.pooled.between:.2f} (I² {100 * main.pooled.heterogeneity:.0f} %){_describe_size(main.size)}."
+        f"{pair}: {main.pooled.mean:+.2f} points over {main.pooled.sets} sets, "
+        f"{100 * (1 - answer.level):.1f} % interval {low:+.2f} to {high:+.2f}{asked}{p}; standard deviation between "
+        f"sets {main.pooled.between:.2f} (I² {100 * main.pooled.heterogeneity:.0f} %){_describe_size(main.size)}."
     )
     if main.missing:
         lines.append(f"Not run yet, or by too few seeds: {', '.join(main.missing)}.")
     lines += ["", *_tabulate(main, mark)]
     if answer.beside:
-        lines += ["", "Beside it, and no part of the answer:", ""]
+        lines += ["", BESIDE, ""]
         lines += [f"- {_describe_pooling(pooling)}" for pooling in answer.beside]
     return lines
 
 
 def _describe_size(size: Pooled | None) -> str:
-    return "" if size is None else f"; {size.mean:+.2f} standard deviations of a single paired difference"
+    return "" if size is None else f"; effect size {size.mean:+.2f}"
 
 
 def _describe_pooling(pooling: Pooling) -> str:
@@ -116,11 +127,14 @@ def _make_row(s: SetDifference) -> tuple[str, ...]:
     )
 
 
-def _describe_rivals(r: Rivals, mark: bool) -> str:
-    text = f"{r.set} ({r.kind}): {r.sequential} minus {r.other} {_format(r.difference)}"
-    first, second, difference = r.oracle
-    text += f"; chosen by the held-out accuracy itself, {first} minus {second} {_format(difference)}."
-    return f"- {text}" if mark else text
+def _tabulate_rivals(rivals: Sequence[Rivals], mark: bool) -> list[str]:
+    rows: list[tuple[str, ...]] = [
+        ("set", "kind", "chosen by", "sequential", "rest", f"difference ({100 * (1 - LEVEL):.0f} % interval)")
+    ]
+    for r in rivals:
+        rows.append((r.set, r.kind, "source validation", r.sequential, r.other, _format(r.difference)))
+        rows.append((r.set, r.kind, "held-out accuracy", *r.oracle[:2], _format(r.oracle[2])))
+    return _draw(rows, mark)
 
 
 def _format(s: SetDifference | None) -> str:
