@@ -155,6 +155,7 @@ def test_which_convolutions_have_kernels():
     assert find(x=torch.zeros(2, 4, 9, 6), w=torch.zeros(8, 2, 3, 3), groups=4) is None
     assert find(x=torch.zeros(2, 1, 9, 6), groups=1) is None
     assert find(x=torch.zeros(2, 8, 2, 2), padding=(0, 0)) is None
+    assert find(x=torch.zeros(0, 8, 9, 6)) is None, "torch convolves no images, too"
     assert find(x=torch.empty(60_000, 8, 9, 9, device="meta")) is None
 
 

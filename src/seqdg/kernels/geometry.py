@@ -60,7 +60,7 @@ def find_depthwise(x: Tensor, weight: Tensor, geometry: Geometry) -> Depthwise |
     else:
         top, left = padding
         down, along = ((n + 2 * p - size) // step + 1 for n, p in zip(lengths, padding, strict=True))
-    if min(down, along) < 1 or max(top, left) >= size:
+    if min(len(x), down, along) < 1 or max(top, left) >= size:
         return None
     if len(x) * max(along, lengths[1]) > MOST_COLUMNS or len(x) * groups * down * along >= 2**31:
         return None
