@@ -47,6 +47,14 @@ def test_held_interrupts_are_noted_and_a_later_one_is_raised(monkeypatch: pytest
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_an_interrupt_that_follows_a_held_one_is_part_of_it() -> None:
+    with heed_interrupts_once():
+        with hold_interrupts() as came:
+            interrupt()
+        assert came
+        interrupt()
+
+
 def test_a_program_that_handles_interrupts_goes_on_to_do_so() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))

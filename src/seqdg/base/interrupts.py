@@ -64,4 +64,6 @@ def hold_interrupts() -> Iterator[list[float]]:
     try:
         yield came
     finally:
+        if came and isinstance(before, _HeedOnce):
+            before.heeded = came[-1]
         signal.signal(signal.SIGINT, before)
