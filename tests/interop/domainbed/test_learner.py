@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from seqdg.data import Dataset
 from seqdg.interop.domainbed import training
 from seqdg.interop.domainbed.checkout import import_module
 from seqdg.interop.domainbed.learner import DomainBedClass
-from seqdg.interop.domainbed.training import draw_rows
+from seqdg.interop.domainbed.training import Training, draw_rows
 from seqdg.nets import NetSpec
 from seqdg.results.record import DIVERGED, DONE, Record
 from seqdg.results.store import Store
@@ -101,6 +103,26 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(
     name: str, settings: tuple[str, ...], stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert_resumes(make_trial(name, *settings), tmp_path, (3, 7), monkeypatch)
+
+
+def test_an_interrupt_during_the_last_evaluation_is_heeded(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial("ERM")
+    whole = train(trial)
+    evaluate = Training._evaluate
+
+    def interrupt_last(one: Training) -> None:
+        evaluate(one)
+        if one._ends():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "_evaluate", interrupt_last)
+        with pytest.raises(KeyboardInterrupt):
+            train(trial, None, tmp_path)
+    monkeypatch.setattr(Training, "_train", None)  # nothing is trained again
+    assert told(train(trial, None, tmp_path)) == told(whole)
 
 
 def test_a_training_that_diverges_ends_at_its_next_evaluation(stand_in: Path, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ class Training:
                 while not (self.history and self.history[-1].step == self.step and self._ends()):
                     self._train(self.stops[len(self.history)])
                     self._evaluate()
+                    self._heed_interrupts()
             except KeyboardInterrupt:
                 if self.is_whole:
                     self._write_checkpoint()
@@ -113,10 +114,14 @@ class Training:
                 if now - told > MOMENT or self.step == stop:
                     self.tick(self.step)
                     told = now
-                if self.interrupted:  # it waited until here: half an update is no state to go on from
-                    raise KeyboardInterrupt
+                self._heed_interrupts()
                 if self.saving.checkpoint and now - self.written >= self.saving.checkpoint:
                     self._write_checkpoint()
+
+    def _heed_interrupts(self) -> None:
+        """Stop if there was an interrupt. It waited until here: half an update is no state to go on from."""
+        if self.interrupted:
+            raise KeyboardInterrupt
 
     def _ends(self) -> bool:
         """Whether an evaluation now is the last: all steps are taken, or one had a loss that is not finite."""
