@@ -9,7 +9,7 @@ import pytest
 import seqdg
 from command import Done
 from command import seqdg as run_command
-from seqdg.core.registry import _factories, _origins
+from seqdg.core.registry import _factories, _origins, _wrappers
 
 MINE = """
 from dataclasses import dataclass
@@ -35,6 +35,25 @@ class Other(Algorithm):
     def loss(self, net, params, episode):
         return net.losses(params, episode).sum()
 """
+CHAIN = """
+    def extend(self, net, past, episode, i):
+        return lambda params: past(params) + TWO * net.loss(params, episode.minibatch(i))
+"""
+WRAPPER = """
+from dataclasses import dataclass
+
+from seqdg import Wrapper, register
+from seqdg.base import tree
+
+
+@register("louder")
+@dataclass(frozen=True)
+class Louder(Wrapper):
+    def gradient(self, net, params, episode):
+        direction, loss = super().gradient(net, params, episode)
+        return tree.scale(direction, 2.0), loss
+"""
+NAMES = ("doubled", "s-doubled", "other", "louder")
 
 
 STUDY = """
@@ -70,15 +89,15 @@ def run(tmp_path, monkeypatch):
         files[-1].write_text(text)
         (tmp_path / "study.toml").write_text(study.replace("FILE", str(files[-1])))
         with monkeypatch.context() as patch:
-            for registry in (_factories, _origins):
-                for name in ("doubled", "other"):
+            for registry in (_factories, _origins, _wrappers):
+                for name in NAMES:
                     patch.delitem(registry, name, raising=False)
             return run_command(*(str(word).replace("FILE", str(files[-1])) for word in words))
 
     yield run_with
-    for registry in (_factories, _origins):
-        registry.pop("doubled", None)
-        registry.pop("other", None)
+    for registry in (_factories, _origins, _wrappers):
+        for name in NAMES:
+            registry.pop(name, None)
 
 
 @pytest.fixture
@@ -116,6 +135,31 @@ def test_code_that_has_changed_is_refused_beside_trials_of_the_old(bench, tmp_pa
     assert done.returncode == 0, "another name, another algorithm"
 
 
+def test_code_that_has_changed_is_refused_under_other_wrappers_too(bench, tmp_path: Path):
+    changed = MINE.replace("TWO = 2.0", "TWO = 3.0")
+    assert bench(MINE, "FILE:doubled").returncode == 0
+    done = bench(changed, "FILE:doubled+ema")
+    assert done.returncode == 2, "a table of this run would show doubled beside another doubled+ema"
+    assert done.stderr.startswith("seqdg: The code of doubled has changed since 1 trial of it was stored in")
+    assert bench(MINE, "FILE:doubled+ema").returncode == 0
+    assert "since 2 trials of it were stored" in bench(changed, "FILE:doubled+sma").stderr
+
+
+def test_code_that_has_changed_is_refused_of_its_sequential_form_too(bench):
+    chain = MINE.replace("Algorithm", "Chainable") + CHAIN
+    assert bench(chain).returncode == 0
+    done = bench(chain.replace("TWO = 2.0", "TWO = 3.0"), "FILE:s-doubled")
+    assert done.stderr.startswith("seqdg: The code of doubled has changed since 1 trial of it was stored in")
+    assert bench(chain, "FILE:s-doubled").returncode == 0
+
+
+def test_code_of_a_wrapper_that_has_changed_is_refused(bench):
+    assert bench(WRAPPER, "agg+FILE:louder").returncode == 0
+    done = bench(WRAPPER.replace("2.0", "3.0"), "agg+FILE:louder+ema")
+    assert done.stderr.startswith("seqdg: The code of louder has changed since 1 trial of it was stored in")
+    assert bench(WRAPPER, "agg,agg+FILE:louder+ema").returncode == 0
+
+
 def test_what_changes_no_number_is_no_change(bench):
     assert bench(MINE).returncode == 0
     for text in (MINE.replace("TWO = 2.0", "TWO = 2.0  # twice"), MINE + OTHER):
@@ -133,7 +177,7 @@ def test_the_code_of_trials_that_failed_may_be_mended(bench):
 def test_code_that_cannot_be_read_is_not_taken_for_a_change(bench, monkeypatch):
     assert bench(MINE).returncode == 0
     with monkeypatch.context() as patch:
-        patch.setattr("seqdg.bench.own_code.read_code", lambda name, learner: "")
+        patch.setattr("seqdg.bench.own_code.read_own_code", lambda kinds: "")
         assert bench(MINE).returncode == 0
     assert bench(MINE.replace("TWO = 2.0", "TWO = 3.0")).returncode == 2, "what was noted before stays"
 
@@ -146,7 +190,7 @@ def test_a_study_refuses_code_that_has_changed_before_it_trains(study, tmp_path:
         done = study(MINE.replace("TWO = 2.0", "TWO = 3.0"), "--parts", part)
         assert done.returncode == 2
         assert done.stderr == (
-            "seqdg: The code of doubled has changed since 1 trial of it was stored in "
+            "seqdg: The code of doubled has changed since 2 trials of it were stored in "
             f"{tmp_path / 'runs' / 'digits/momentum'}: trials of old and new code do not belong in one table. Give the "
             "new code another name in @register, to compare the two, or give --out another directory.\n"
         )

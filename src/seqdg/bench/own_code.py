@@ -11,7 +11,8 @@ from seqdg.base.phrases import count_things
 from seqdg.bench.learner import Learner, find_learner
 from seqdg.bench.trial import Trial
 from seqdg.core.names import FOREIGN, shorten
-from seqdg.core.source import is_own, is_same, read_source
+from seqdg.core.registry import list_origins
+from seqdg.core.source import is_same, read_own_code
 from seqdg.results.store import Store
 
 META = "own_code"
@@ -19,19 +20,24 @@ META = "own_code"
 
 def read_code(name: str, learner: Learner) -> str:
     """Return the code of the user's own classes behind a name: an algorithm, its wrappers, or a learner."""
-    return "\n".join(read_source(kind) for kind in learner.list_classes(name) if is_own(kind))
+    return read_own_code(learner.list_classes(name))
 
 
 def read_codes(names: Iterable[str]) -> dict[str, str]:
-    """Return the user's own code behind these names, by short name. Names of this package alone are left out, and so
-    is code that cannot be read, as in a plain Python prompt."""
-    codes = {shorten(name): read_code(name, find_learner(name)) for name in dict.fromkeys(names)}
-    return {name: code for name, code in codes.items() if code}
+    """Return the user's own code behind these names, by part: an algorithm or a learner, and each wrapper. Parts of
+    this package are left out, and so is code that cannot be read, as in a plain Python prompt."""
+    codes: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        first, *wrappers = shorten(name).split("+")
+        classes = find_learner(name).list_classes(name)  # of a chain, from the outside in
+        codes[first] = read_own_code(classes[len(wrappers) :])
+        codes |= {part: read_own_code([kind]) for part, kind in zip(reversed(wrappers), classes, strict=False)}
+    return {part: code for part, code in codes.items() if code}
 
 
 def check_code(store: Store, directory: Path, trials: Sequence[Trial]) -> None:
-    """Note the code of every own algorithm that is to be trained, and refuse one that has changed since the store got
-    trials of it."""
+    """Note the code of every own algorithm and wrapper that is to be trained, and refuse one that has changed since the
+    store got trials of it."""
     codes = read_codes(trial.algorithm for trial in trials)
     refuse_changed(store, directory, codes)
     store.set_meta(META, json.dumps({**_read_noted(store), **codes}))
@@ -48,14 +54,25 @@ def refuse_changed(store: Store, directory: Path, codes: Mapping[str, str]) -> N
 
 
 def describe_changes(store: Store, directory: Path, codes: Mapping[str, str]) -> dict[str, str]:
-    """Say of each algorithm whose code is not that of its stored trials that it has changed, without a full stop."""
-    noted, counts = _read_noted(store), store.count_by_algorithm()
-    changed = [n for n in codes if counts.get(n) and n in noted and not is_same(codes[n], noted[n])]
-    return {
-        name: f"The code of {name} has changed since {count_things(counts[name], 'trial')} of it "
-        f"{'was' if counts[name] == 1 else 'were'} stored in {directory}"
-        for name in changed
-    }
+    """Say of each part of a name whose code is not that of its stored trials that it has changed, without a full stop.
+
+    Trials of all chains with that part count, and those of its other names.
+    """
+    noted, trials = _read_noted(store), store.count_by_algorithm()
+    sentences = {}
+    for part in codes:
+        for name in _list_names(part):
+            count = sum(n for chain, n in trials.items() if name in chain.split("+"))
+            if count and name in noted and not is_same(codes[part], noted[name]):
+                stored = f"{count_things(count, 'trial')} of it {'was' if count == 1 else 'were'} stored in {directory}"
+                sentences[name] = f"The code of {name} has changed since {stored}"
+    return sentences
+
+
+def _list_names(name: str) -> list[str]:
+    """List all names of the class that has this one: an algorithm and its sequential form are one class."""
+    origins = list_origins()
+    return [other for other in origins if origins[other] == origins[name]] if name in origins else [name]
 
 
 def _read_noted(store: Store) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import NamedTuple
@@ -30,6 +30,11 @@ def read_source(kind: type) -> str:
     except (OSError, TypeError, KeyError):  # a class of a notebook has no file, but its methods have code
         return "\n".join(_read_methods(kind))
     return _extract(first, kind.__qualname__.partition(".")[0])
+
+
+def read_own_code(kinds: Iterable[type]) -> str:
+    """Return the code of those of these classes that are the user's own."""
+    return "\n".join(read_source(kind) for kind in kinds if is_own(kind))
 
 
 def is_same(code: str, other: str) -> bool:
