@@ -10,6 +10,8 @@ import seqdg
 from command import Done
 from command import seqdg as run_command
 from seqdg.core.registry import _factories, _origins, _wrappers
+from seqdg.results.store import Store
+from seqdg.training.run_stack import _Run
 
 MINE = """
 from dataclasses import dataclass
@@ -172,6 +174,22 @@ def test_what_changes_no_number_is_no_change(bench):
 def test_the_code_of_trials_that_failed_may_be_mended(bench):
     assert bench(MINE.replace("net.losses", "net.loses")).returncode == 1
     assert bench(MINE).returncode == 0
+
+
+def test_a_checkpoint_of_old_code_is_not_used(bench, tmp_path: Path, monkeypatch):
+    def train(text: str, out: str) -> str:
+        assert bench(text, "FILE:doubled", "--out", tmp_path / out).returncode == 0
+        (record,) = Store.open(tmp_path / out).records()
+        return record.weights
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Run, "_evaluate", interrupt)
+        assert bench(MINE).returncode == 130
+    changed = MINE.replace("TWO = 2.0", "TWO = 3.0")
+    assert train(changed, "run") == train(changed, "whole") != train(MINE, "other")
 
 
 def test_code_that_cannot_be_read_is_not_taken_for_a_change(bench, monkeypatch):

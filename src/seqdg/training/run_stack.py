@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from seqdg.base import tree
 from seqdg.base.episode import Params
+from seqdg.core.source import read_own_code
+from seqdg.core.wrapper import list_layers
 from seqdg.results.criteria import LOSSES
 from seqdg.results.curves import LOSS_POINTS, thin
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
@@ -189,7 +192,9 @@ class _Run:
     @cached_property
     def _origin(self) -> dict[str, str]:
         where = {"device": name_device(self.device), "commit": find_commit()}
-        return {**where, **list_versions(), **self._compiler, **self.saving.checkpoint_facts}
+        code = read_own_code(type(layer) for layer in list_layers(self.stack.algorithm))
+        own = {"own_code": hashlib.sha256(code.encode()).hexdigest()} if code else {}
+        return {**where, **list_versions(), **self._compiler, **self.saving.checkpoint_facts, **own}
 
     @cached_property
     def _compiler(self) -> dict[str, str]:
@@ -197,7 +202,8 @@ class _Run:
         return {"compiler": "inductor"} if self.stack.compiles else {}
 
     def _read_checkpoint(self) -> Snapshot | None:
-        """Read what this stack left, if the same device and versions made it: a trial has one origin."""
+        """Read what this stack left, if the same device, versions and code of the user's own made it: a trial has one
+        origin."""
         data = self.saving.files.read(checkpoint.name_checkpoint(self.name)) if self.saving.files else None
         try:
             if data is None or checkpoint.read_header(data)["made_by"] != self._origin:
