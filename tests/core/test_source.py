@@ -196,10 +196,18 @@ def test_packages_that_are_installed_or_compiled_are_not_read(read_beside, tmp_p
 
 
 def test_a_class_without_a_file_has_the_code_of_its_methods(monkeypatch, read):
-    read("First")
+    read("Second")
     first = sys.modules["plugin_source_0"].First
     monkeypatch.delattr(sys.modules["plugin_source_0"], "__file__")
     assert read_source(first) == "def loss(self, x):\n    return square(x)"
+
+
+def test_a_file_that_changes_later_does_not_change_the_code_that_runs(read):
+    before = read("First")
+    module = sys.modules["plugin_source_0"]
+    with open(module.__file__, "a") as file:
+        file.write("\nSCALE = 3.0\n")
+    assert read_source(module.First) == before
 
 
 def test_classes_of_this_package_are_not_the_users_own():

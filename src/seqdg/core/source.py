@@ -6,6 +6,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import NamedTuple
@@ -18,6 +19,7 @@ def is_own(kind: type) -> bool:
     return kind.__module__.partition(".")[0] != PACKAGE
 
 
+@cache  # as it was when it was first read: a file may change while its code runs
 def read_source(kind: type) -> str:
     """Return the code of a class and of everything that it names, directly or through others, in its file and in files
     of the same folder that this one imports.

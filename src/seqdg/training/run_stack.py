@@ -204,9 +204,11 @@ class _Run:
     def _read_checkpoint(self) -> Snapshot | None:
         """Read what this stack left, if the same device, versions and code of the user's own made it: a trial has one
         origin."""
-        data = self.saving.files.read(checkpoint.name_checkpoint(self.name)) if self.saving.files else None
+        if self.saving.files is None:
+            return None
+        data, origin = self.saving.files.read(checkpoint.name_checkpoint(self.name)), self._origin
         try:
-            if data is None or checkpoint.read_header(data)["made_by"] != self._origin:
+            if data is None or checkpoint.read_header(data)["made_by"] != origin:
                 return None
             return checkpoint.decode_snapshot(data, self.device)
         except ValueError:
