@@ -33,7 +33,7 @@ _kinds: dict[str, AnalysisKind] = {}
 
 @dataclass(frozen=True)
 class AnalysisKind:
-    """What computes and what shows an analysis, and what it looks at where nothing else is asked for."""
+    """One kind of analysis: the functions that compute and show it, and its defaults."""
 
     name: str
     compute: Callable[..., dict[str, Any]]  # from a `seqdg.paper.study.Study` to what JSON can hold

@@ -54,7 +54,7 @@ class Figure:
 
 
 def can_draw() -> bool:
-    """Whether the libraries that draw are installed."""
+    """Say whether the libraries that draw are installed."""
     return all(map(find_spec, ("altair", "vl_convert")))
 
 
@@ -176,15 +176,15 @@ class Marks:
         self.rows: dict[str, list[Values]] = {}  # of every panel that was drawn
         self._clicked = [alt.selection_point(name="follow", fields=["look"], bind="legend")] if has_legend else []
 
-        def by_name(channel: Any, values: Sequence[Any]) -> Any:
+        def encode_name(channel: Any, values: Sequence[Any]) -> Any:
             return channel("look:N", scale=alt.Scale(domain=list(looks), range=values), legend=None)
 
-        self.color = by_name(alt.Color, [colors[s.color] for s in looks.values()])
-        self.shape = by_name(alt.Shape, [s.shape for s in looks.values()])
-        self.dash = by_name(alt.StrokeDash, [list(s.dash) for s in looks.values()])
+        self.color = encode_name(alt.Color, [colors[s.color] for s in looks.values()])
+        self.shape = encode_name(alt.Shape, [s.shape for s in looks.values()])
+        self.dash = encode_name(alt.StrokeDash, [list(s.dash) for s in looks.values()])
         self.opacity = alt.OpacityValue(FADED, condition={**follow, "value": 1}) if follow else alt.OpacityValue(1)
 
-    def chart(self, key: str, panel: Panel) -> Any:
+    def make_chart(self, key: str, panel: Panel) -> Any:
         """Return a chart of the panel's values, which it names; they are kept in `rows`."""
         self.rows[f"rows{key}"] = list_rows(panel)
         chart = self.alt.Chart(self.alt.NamedData(f"rows{key}"))
@@ -195,23 +195,23 @@ class Marks:
         taken, self._clicked = self._clicked, []
         return taken
 
-    def in_legend(self, channel: Any, **symbol: Any) -> Any:
+    def add_to_legend(self, channel: Any, **symbol: Any) -> Any:
         """Return the encoding with its names in the legend, where there is one."""
         return channel.legend(**symbol) if self.has_legend else channel
 
-    def number(self, axis: str, field: str, title: str, **scale: Any) -> Any:
+    def encode_number(self, axis: str, field: str, title: str, **scale: Any) -> Any:
         """Return the encoding of a number on axis x or y; what is in view is the range of the data and a margin."""
         channel = self.alt.X if axis == "x" else self.alt.Y
         settings = {"nice": False, "padding": 9, **({} if "type" in scale else {"zero": False}), **scale}
         axes = self.alt.Axis(tickCount=5, grid=True)
         return channel(f"{field}:Q", title=title, scale=self.alt.Scale(**settings), axis=axes)
 
-    def tips(self, **fields: str) -> list[Any]:
+    def list_tooltips(self, **fields: str) -> list[Any]:
         """Return tooltips: the word that stands before the value of each field."""
         kinds = {f: {"type": "nominal"} if f in ("look", "label", "name") else {"format": ".4g"} for f in fields}
         return [self.alt.Tooltip(f"{field}:Q", title=word, **kinds[field]) for field, word in fields.items()]
 
-    def rule(self, axis: str, value: float, word: str = "") -> list[Any]:
+    def draw_rule(self, axis: str, value: float, word: str = "") -> list[Any]:
         """Return a dashed rule across the panel. Its word stands outside, where it covers nothing."""
         place = {axis: (self.alt.XDatum if axis == "x" else self.alt.YDatum)(value, type="quantitative")}
         nothing = self.alt.Chart(self.alt.Data(values=[{}]))
@@ -243,19 +243,19 @@ def draw_panel(panel: Panel, marks: Marks, key: str = "") -> Any:
 def _draw_rows(panel: Rows, marks: Marks, key: str) -> Any:
     alt, known = marks.alt, any(row.value is not None for row in panel.rows)
     labels = alt.Axis(grid=False, labelColor=marks.colors["text"], labelFontSize=12)
-    base = marks.chart(key, panel).encode(
+    base = marks.make_chart(key, panel).encode(
         y=alt.Y("label:N", sort=None, title=None, axis=labels), color=marks.color, opacity=marks.opacity,
-        tooltip=marks.tips(label="name", value=panel.label, low="from", high="to"),
+        tooltip=marks.list_tooltips(label="name", value=panel.label, low="from", high="to"),
     )  # fmt: skip
     words = base.encode(color=alt.ColorValue(marks.colors["muted"]), text="note:N")
     layers = [words.transform_filter("!isValid(datum.value)").mark_text(align="left", x=6)]
     if known:
         scale = {"type": "log"} if panel.log else {}
-        low, value = (marks.number("x", field, panel.label, **scale) for field in ("low", "value"))
+        low, value = (marks.encode_number("x", field, panel.label, **scale) for field in ("low", "value"))
         there = base.transform_filter("isValid(datum.value)")
         bars = [there.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x=low, x2="high:Q")]
         layers += [
-            *(marks.rule("x", 0.0) if panel.zero else []),
+            *(marks.draw_rule("x", 0.0) if panel.zero else []),
             *(bars if any(row.low is not None for row in panel.rows) else []),
             there.mark_point(filled=True, size=75).encode(x=value, shape=marks.shape),
             words.transform_filter("isValid(datum.value)").mark_text(align="left", x="width", dx=5),
@@ -267,23 +267,25 @@ def _draw_lines(panel: Lines, marks: Marks, key: str) -> Any:
     alt = marks.alt
     values = panel.list_values()
     limits = {} if panel.y is None else {"domain": list(panel.y), "padding": 0}
-    base = marks.chart(key, panel).encode(
-        x=marks.number("x", "x", panel.x_label, padding=0), y=marks.number("y", "y", panel.y_label, **limits),
-        color=marks.color, order="i:Q",
+    base = marks.make_chart(key, panel).encode(
+        x=marks.encode_number("x", "x", panel.x_label, padding=0),
+        y=marks.encode_number("y", "y", panel.y_label, **limits), color=marks.color, order="i:Q",
     )  # fmt: skip
     sample = {"symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 2}
-    color, dash = (marks.in_legend(channel, **sample) for channel in (marks.color, marks.dash))
+    color, dash = (marks.add_to_legend(channel, **sample) for channel in (marks.color, marks.dash))
     alone = [base.transform_filter("datum.alone").mark_point(filled=True, size=20).encode(opacity=marks.opacity)]
     zoom = alt.selection_interval(name=f"zoom{key}", bind="scales", zoom="wheel![event.ctrlKey]")
     layers = [
-        *(marks.rule("y", *panel.level) if panel.level else []),
-        *(marks.rule("x", *panel.upright) if panel.upright else []),
+        *(marks.draw_rule("y", *panel.level) if panel.level else []),
+        *(marks.draw_rule("x", *panel.upright) if panel.upright else []),
         *(alone if any(row["alone"] for row in values) else []),
         base.mark_line(strokeWidth=1.8, clip=True)
         .encode(color=color, strokeDash=dash, opacity=marks.opacity)
         .add_params(*marks.take_legend(), zoom),
         # Not to be seen: they say what is under the pointer.
-        base.mark_point(size=120, opacity=0).encode(tooltip=marks.tips(look="name", x=panel.x_label, y=panel.y_label)),
+        base.mark_point(size=120, opacity=0).encode(
+            tooltip=marks.list_tooltips(look="name", x=panel.x_label, y=panel.y_label)
+        ),
     ]
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, description=panel.say())
 
@@ -295,9 +297,9 @@ def _draw_cloud(panel: Cloud, marks: Marks, key: str) -> Any:
              axis=alt.Axis(title=title, labels=False, grid=False))
         for make, field, title in ((alt.X, "x", panel.below or None), (alt.Y, "y", None))
     )  # fmt: skip
-    color, shape = marks.in_legend(marks.color), marks.in_legend(marks.shape)
-    chart = marks.chart(key, panel).mark_point(filled=True, size=14).encode(
-        x=x, y=y, color=color, shape=shape, opacity=marks.opacity, tooltip=marks.tips(look="class")
+    color, shape = marks.add_to_legend(marks.color), marks.add_to_legend(marks.shape)
+    chart = marks.make_chart(key, panel).mark_point(filled=True, size=14).encode(
+        x=x, y=y, color=color, shape=shape, opacity=marks.opacity, tooltip=marks.list_tooltips(look="class")
     )  # fmt: skip
     chart = chart.properties(view=alt.ViewBackground(stroke=marks.colors["grid"]), description=panel.say())
     return chart.properties(width=CLOUD, height=CLOUD).add_params(*marks.take_legend())
@@ -305,12 +307,12 @@ def _draw_cloud(panel: Cloud, marks: Marks, key: str) -> Any:
 
 def _draw_points(panel: Points, marks: Marks, key: str) -> Any:
     scale = {"type": "log"} if panel.log else {}
-    color, shape = marks.in_legend(marks.color), marks.in_legend(marks.shape)
-    base = marks.chart(key, panel).encode(
-        x=marks.number("x", "x", panel.x_label, **scale), color=color, opacity=marks.opacity,
-        tooltip=marks.tips(name="name", x=panel.x_label, y=panel.y_label, low="from", high="to"),
+    color, shape = marks.add_to_legend(marks.color), marks.add_to_legend(marks.shape)
+    base = marks.make_chart(key, panel).encode(
+        x=marks.encode_number("x", "x", panel.x_label, **scale), color=color, opacity=marks.opacity,
+        tooltip=marks.list_tooltips(name="name", x=panel.x_label, y=panel.y_label, low="from", high="to"),
     )  # fmt: skip
-    low, y = (marks.number("y", field, panel.y_label) for field in ("low", "y"))
+    low, y = (marks.encode_number("y", field, panel.y_label) for field in ("low", "y"))
     bars = [base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6).encode(y=low, y2="high:Q")]
     layers = [
         *(bars if any(p.low is not None for p in panel.points) else []),

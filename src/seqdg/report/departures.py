@@ -1,4 +1,4 @@
-"""How a run departs from the paper's protocol and settings, read from its records alone."""
+"""The differences between a run and the paper's protocol and settings, read from its records alone."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _compare_precision(paper: Table, records: Sequence[Record]) -> str | None:
 
 
 def _compare_optimizers(paper: Table, records: Sequence[Record]) -> str | None:
-    """Where the protocol says `auto`, an algorithm has its own: SGD with momentum, and plain SGD for FFO-S-MLDG."""
+    """Compare the optimizers. With `auto` an algorithm has its own: SGD with momentum, and plain SGD for FFO-S-MLDG."""
     parts = []
     others = [name for name in read_values(records, "protocol", "optimizer") if name not in ("auto", "momentum")]
     parts += [join_values(others)] if others else []

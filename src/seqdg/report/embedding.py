@@ -1,4 +1,4 @@
-"""What the script of the page reads: charts, the rows that they draw, and the parts of the page for every choice."""
+"""The data that the page's script reads: charts, the rows they draw, and the parts of the page for every choice."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def build_page(
 
 
 class Selections:
-    """What each rule and criterion selects of a run, selected once."""
+    """The selections of a run by rule and criterion, each made once."""
 
     def __init__(self, run: RunContents) -> None:
         self.run = run
@@ -86,7 +86,7 @@ class Selections:
         self._sheet: Sheet | None = None
 
     def select(self, rule: str, criterion: str) -> list[Outcome]:
-        """Return the outcomes; none where the run has not what the rule or criterion needs."""
+        """Return the outcomes; none where the run lacks what the rule or criterion needs."""
         if (rule, criterion) not in self._known:
             try:
                 self._known[rule, criterion] = select_outcomes(self.run.records, rule, criterion)

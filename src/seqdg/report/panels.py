@@ -1,4 +1,4 @@
-"""What the figures of a report show, as data: rows with error bars, curves, clouds and points; `charts.py` draws it."""
+"""The figures of a report as data: rows with error bars, curves, clouds and points; `charts.py` draws them."""
 
 from __future__ import annotations
 

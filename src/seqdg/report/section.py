@@ -34,7 +34,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Parts:
-    """What of the page depends on the rule, the criterion and the baseline."""
+    """The parts of the page that depend on the rule, the criterion and the baseline."""
 
     lead: str
     answers: Sequence[tuple[str, str]]

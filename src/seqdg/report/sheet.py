@@ -1,4 +1,4 @@
-"""What a table says in every format: its cells, their ranks, and the notes below it."""
+"""The contents of a table in every format: its cells, their ranks, and the notes below it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Sheet:
 
     @property
     def higher(self) -> bool:
-        """Whether the larger number is the better one."""
+        """True where the larger number is the better one."""
         return CRITERIA[self.criterion].higher_is_better
 
     @property
@@ -121,7 +121,7 @@ class Sheet:
 
     @property
     def searched(self) -> bool:
-        """Whether there were candidates to choose from."""
+        """True where there were candidates to choose from."""
         return any(count != (1, 1) for count in self.candidates.values())
 
     @property

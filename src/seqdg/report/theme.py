@@ -22,7 +22,7 @@ DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4))
 
 @dataclass(frozen=True)
 class Style:
-    """How one algorithm, class or layer looks in every picture; shapes and dashes are Vega's."""
+    """The look of one algorithm, class or layer in every picture; shapes and dashes are Vega's."""
 
     color: str
     shape: str = SHAPES[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Unit:
-    """How values of a criterion are compared and printed, and for which data it is defined."""
+    """A criterion: how its values are compared and printed, and for which data it is defined."""
 
     title: str
     higher_is_better: bool = True
@@ -26,7 +26,7 @@ class Unit:
 
     @property
     def is_of_numbers(self) -> bool:
-        """Whether it judges predicted numbers, and no classes."""
+        """True where it judges predicted numbers, and no classes."""
         return self.most_classes == 0
 
     def is_defined(self, classes: int, groups: int = 0) -> bool:

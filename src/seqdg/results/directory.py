@@ -40,7 +40,7 @@ def lock_directory(directory: Path) -> Iterator[None]:
 
 
 def is_locked(directory: Path) -> bool:
-    """Whether a run writes to the directory now. The check itself takes the lock for an instant, which is why
+    """Say whether a run is writing to the directory. The check itself takes the lock for an instant, which is why
     `lock_directory` tries more than once."""
     try:
         with (directory / _LOCK).open() as lock:

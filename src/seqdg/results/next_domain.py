@@ -1,4 +1,4 @@
-"""Where the score on the next domain lies: a predictive distribution over domains, with partial pooling.
+"""The score to expect on the next domain: a predictive distribution over domains, with partial pooling.
 
 A score is first moved to a scale on which noise is nearly normal: shares such as accuracy to log-odds, errors such as
 RMSE and log-loss to their logarithm. With y_i the moved score of domain i, s_i its rows' noise and * the next domain:
@@ -100,8 +100,7 @@ SCALES = {
 
 @dataclass(frozen=True)
 class NextDomain:
-    """What is expected of the next domain, in the unit of the score: it lies between low and high with a probability of
-    `level`."""
+    """The score to expect on the next domain, in its unit: it lies between low and high with probability `level`."""
 
     low: float
     high: float

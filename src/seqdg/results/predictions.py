@@ -21,7 +21,7 @@ ABOUT = ("trial", "algorithm", "seed", "domain", "row", "step", "label", "predic
 
 @dataclass(frozen=True)
 class Written:
-    """How much was written: rows, trials, and trials that kept no predictions."""
+    """Counts of what was written: rows, trials, and trials that kept no predictions."""
 
     rows: int
     trials: int

@@ -62,12 +62,12 @@ class Record:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it is of a fixed split, with all its test domains held out at once."""
+        """True of a trial of a fixed split, with all its test domains held out at once."""
         return bool(self.description["protocol"].get("train_domains"))
 
     @property
     def is_tabled(self) -> bool:
-        """Whether tables show it. Other trials hold out two domains and serve selection by leave-one-out."""
+        """True of a trial that tables show. Other trials hold out two domains and serve selection by leave-one-out."""
         return self.is_fixed or len(self.held_out) == 1
 
     @property

@@ -85,7 +85,7 @@ def make_row(record: Record) -> tuple[object, ...]:
 
 
 def is_whole(row: Sequence[object]) -> bool:
-    """Whether the digest of a row is right."""
+    """Say whether a row has the digest that it should have."""
     return row[-1] == _make_digest(tuple(row[:-1]))
 
 

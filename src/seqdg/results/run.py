@@ -35,7 +35,7 @@ class RunningGroup:
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far a run was when it was last noted."""
+    """The progress of a run when it was last noted."""
 
     started: float  # seconds since 1970
     noted: float = 0.0

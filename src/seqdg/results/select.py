@@ -138,7 +138,7 @@ def _check_validation(records: Sequence[Record]) -> None:
 
 
 def has_validation(record: Record) -> bool:
-    """Whether some source of a trial has validation rows."""
+    """Say whether some source of a trial has validation rows."""
     return any(math.isfinite(v) for values in record.history[-1].source.values() for v in values)
 
 

@@ -73,7 +73,7 @@ def name_row(domain: str) -> str:
 
 
 def is_known(value: float | None) -> TypeGuard[float]:
-    """Whether there is a value: training did not diverge, and the criterion is defined (AUROC needs both classes)."""
+    """Say whether there is a value: training did not diverge and the criterion is defined (AUROC needs two classes)."""
     return value is not None and math.isfinite(value)
 
 

@@ -1,4 +1,4 @@
-"""What the two files of a packed run hold: a row for each trial, and one for each domain of each evaluation.
+"""The two files of a packed run: a row for each trial, and one for each domain of each evaluation.
 
 `trials.parquet` has a row for each trial, in the order in which they were planned. What has parts of its own, such as
 settings, is JSON. `evaluations.parquet` has a row for each trial, step, part and domain, and a column for each

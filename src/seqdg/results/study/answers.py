@@ -43,7 +43,7 @@ class Answer:
 
     @property
     def verdict(self) -> str:
-        """Supported: the interval lies above the margin below 0; refuted: under it; else undecided."""
+        """Supported where the interval lies above minus the margin, refuted where it lies below; else undecided."""
         if self.interval is None:
             return UNDECIDED
         low, high = self.interval

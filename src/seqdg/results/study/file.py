@@ -126,7 +126,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """That `better` is above `worse`, or at least not more than `margin` points below it.
+    """The claim that `better` is above `worse`, or at least not more than `margin` points below it.
 
     beside: the same question of other algorithms, averages or kinds: reported, and not part of the answer.
     """
@@ -140,7 +140,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Study:
-    """What a study's file says. published: the folder, beside the file's root, of packed records of the parts."""
+    """The contents of a study's file. published: the folder, beside the file's root, of packed records of the parts."""
 
     title: str
     parts: tuple[Part, ...]

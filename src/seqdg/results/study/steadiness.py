@@ -1,4 +1,4 @@
-"""How much the held-out accuracy still swings at the end of training, with and without averaging."""
+"""The swings of the held-out accuracy at the end of training, with and without averaging."""
 
 from __future__ import annotations
 
