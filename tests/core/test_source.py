@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -205,8 +206,7 @@ def test_a_class_without_a_file_has_the_code_of_its_methods(monkeypatch, read):
 def test_a_file_that_changes_later_does_not_change_the_code_that_runs(read):
     before = read("First")
     module = sys.modules["plugin_source_0"]
-    with open(module.__file__, "a") as file:
-        file.write("\nSCALE = 3.0\n")
+    Path(module.__file__).write_text(FILE + "\nSCALE = 3.0\n")
     assert read_source(module.First) == before
 
 
