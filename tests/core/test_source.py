@@ -213,3 +213,8 @@ def test_a_file_that_changes_later_does_not_change_the_code_that_runs(read):
 def test_classes_of_this_package_are_not_the_users_own():
     assert not is_own(seqdg.Sequential)
     assert is_own(type("Mine", (seqdg.Algorithm,), {"__module__": "__main__"}))
+
+
+def test_code_that_this_python_cannot_parse_is_other_code() -> None:
+    assert not is_same("x = 1", "type Newer[T: int = float] = list[T] ; )")
+    assert is_same("not even Python)", "not even Python)")

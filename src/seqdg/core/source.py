@@ -41,7 +41,12 @@ def read_own_code(kinds: Iterable[type]) -> str:
 
 def is_same(code: str, other: str) -> bool:
     """Say whether two texts of `read_source` are the same code, even if two versions of Python wrote them."""
-    return code == other or ast.dump(ast.parse(code)) == ast.dump(ast.parse(other))
+    if code == other:
+        return True
+    try:
+        return ast.dump(ast.parse(code)) == ast.dump(ast.parse(other))
+    except SyntaxError:  # one was written by a newer Python
+        return False
 
 
 class _File:
@@ -110,9 +115,8 @@ def _list_used(statement: ast.stmt, module: ModuleType) -> list[_Wanted]:
 def _follow_import(file: _File, wanted: _Wanted) -> list[_Wanted]:
     """List what a name stands for where it is imported from a file of the same folder."""
     place, name = file.imported.get(wanted.name, ("", ""))
-    if (
-        module := file.find_beside(f"{place}.{name}".lstrip("."))
-    ) is not None:  # `import helper`, `from . import helper`
+    module = file.find_beside(f"{place}.{name}".lstrip("."))
+    if module is not None:  # `import helper`, `from . import helper`
         whole = [name for names in _File(module).defined for name in sorted(names)]
         return [_Wanted(module, name) for name in (whole if wanted.attribute is None else [wanted.attribute])]
     module = file.find_beside(place)
