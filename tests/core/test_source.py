@@ -215,6 +215,13 @@ def test_classes_of_this_package_are_not_the_users_own():
     assert is_own(type("Mine", (seqdg.Algorithm,), {"__module__": "__main__"}))
 
 
+def test_an_argument_of_a_method_is_not_the_variable_of_that_name_in_the_file(read) -> None:
+    last = "        return math.exp(x)\n"
+    before, after = (read("First", last, f"{last}\n\nx = First().loss({number})\n") for number in (1, 2))
+    assert before == after == read("First")
+    assert "SCALE" in before, "a function's name for something of the file counts"
+
+
 def test_code_that_this_python_cannot_parse_is_other_code() -> None:
     assert not is_same("x = 1", "type Newer[T: int = float] = list[T] ; )")
     assert is_same("not even Python)", "not even Python)")

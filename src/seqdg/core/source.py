@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import symtable
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -106,10 +107,20 @@ def _extract(first: _File, name: str) -> str:
 
 
 def _list_used(statement: ast.stmt, module: ModuleType) -> list[_Wanted]:
-    """List the names that a statement uses; of `helper.square` the attribute too."""
+    """List the names of the file that a statement uses; of `helper.square` the attribute too."""
     attributes = {id(n.value): n.attr for n in ast.walk(statement) if isinstance(n, ast.Attribute)}
-    names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    shared = set(_list_global(symtable.symtable(ast.unparse(statement), "<statement>", "exec")))
+    names = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id in shared]
     return [_Wanted(module, name.id, attributes.get(id(name))) for name in names]
+
+
+def _list_global(scope: symtable.SymbolTable) -> Iterator[str]:
+    """List the names that are looked up in the file, and not among the arguments and variables of a function."""
+    for symbol in scope.get_symbols():
+        if scope.get_type() == "module" or symbol.is_global():
+            yield symbol.get_name()
+    for inner in scope.get_children():
+        yield from _list_global(inner)
 
 
 def _follow_import(file: _File, wanted: _Wanted) -> list[_Wanted]:
