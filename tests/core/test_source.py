@@ -147,6 +147,14 @@ def test_what_is_imported_from_files_beside_it_counts_too(read_beside, line: str
         assert is_same(after, before) is not counts, (name, new)
 
 
+def test_what_a_function_imports_does_not_count_whether_it_is_loaded_or_not(read_beside) -> None:
+    call = "x\n\n    def other(self, x):\n        from beside_helper import square\n        return square(x)"
+    codes = [
+        read_beside(mine=MINE.format(line, call), helper=HELPER, deeper=DEEPER) for line in ("", "import beside_helper")
+    ]
+    assert codes[0] == codes[1], "a run must not find its own code changed because it has trained once"
+
+
 def test_a_file_beside_it_that_is_used_as_a_whole_counts_as_a_whole(read_beside):
     texts = {"mine": MINE.format("import beside_helper", "vars(beside_helper)"), "helper": HELPER, "deeper": DEEPER}
     before = read_beside(**texts)
