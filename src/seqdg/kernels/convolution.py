@@ -22,7 +22,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import conv2d, max_pool2d, relu, relu6
 
 from seqdg.kernels import nested
-from seqdg.kernels.geometry import Depthwise, Geometry, find_depthwise, has_depthwise_shape, lay_out_by_place, pad_same
+from seqdg.kernels.geometry import (
+    Depthwise,
+    Geometry,
+    find_depthwise,
+    has_depthwise_shape,
+    lay_out_by_place,
+    measure_output,
+    pad_same,
+)
 from seqdg.kernels.window import Window, make_window
 
 ACTIVATIONS = ("none", "relu", "relu6")
@@ -208,10 +216,7 @@ def _place(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Geome
 
 def _count_outputs(x: Tensor, weight: Tensor, geometry: Geometry) -> int:
     """Count the entries of what a convolution gives: the kernels number places in 32 bits."""
-    sides = zip(x.shape[2:], weight.shape[2:], *geometry[:3], strict=True)
-    lengths = [(n + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for n, k, stride, padding, dilation in sides]
-    count: int = x.shape[0] * weight.shape[0] * math.prod(lengths)
-    return count
+    return len(x) * len(weight) * math.prod(measure_output(x, weight, geometry))
 
 
 def normalize_and_activate(

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from seqdg.kernels import launch, launch_depthwise
-from seqdg.kernels.geometry import Depthwise
+from seqdg.kernels.geometry import Depthwise, measure_output
 from seqdg.kernels.side_stream import SideStream
 from seqdg.kernels.window import Window
 
@@ -161,15 +161,6 @@ class ConvBack(Function):
         """Keep nothing: a gradient is not differentiated again."""
 
 
-def _measure_output(x: Tensor, weight: Tensor, geometry: Plain) -> tuple[int, int]:
-    """Return height and width of what a convolution gives."""
-    sides = zip(x.shape[2:], weight.shape[2:], *geometry[:3], strict=True)
-    height, width = (
-        (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for n, k, stride, padding, dilation in sides
-    )
-    return height, width
-
-
 class ConvAct(Function):
     """act(frozen BatchNorm of a convolution + rest), with the BatchNorm folded into the weights and a shift.
 
@@ -221,7 +212,7 @@ class ConvActBack(Function):
         masked, pieces = launch.shift_act_back(g, kept[-1] if act != launch.NONE else g, act)
         d_y = masked
         if window is not None and not isinstance(geometry, Depthwise):
-            d_y = launch.pool_back(masked, kept[0], _measure_output(x, folded, geometry), window)
+            d_y = launch.pool_back(masked, kept[0], measure_output(x, folded, geometry), window)
         d_x, d_weights = _convolve_back_beside(
             d_y, x, folded, geometry, wanted, side,
             lambda d: launch.fold_back(_to_channels_last(d), pieces, weight, gain, mean, var, eps),

@@ -46,6 +46,15 @@ def split_padding(length: int, kernel: int, stride: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
+def measure_output(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[int, int]:
+    """Return height and width of what a convolution gives; its padding has numbers."""
+    sides = zip(x.shape[2:], weight.shape[2:], *geometry[:3], strict=True)
+    height, width = (
+        (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for n, k, stride, padding, dilation in sides
+    )
+    return height, width
+
+
 def find_depthwise(x: Tensor, weight: Tensor, geometry: Geometry) -> Depthwise | None:
     """Return the convolution as the depthwise kernels take it, or None where they do not."""
     stride, padding, dilation, groups = geometry
@@ -59,7 +68,7 @@ def find_depthwise(x: Tensor, weight: Tensor, geometry: Geometry) -> Depthwise |
         down, along = (-(-n // step) for n in lengths)
     else:
         top, left = padding
-        down, along = ((n + 2 * p - size) // step + 1 for n, p in zip(lengths, padding, strict=True))
+        down, along = measure_output(x, weight, geometry)
     if min(len(x), down, along) < 1 or max(top, left) >= size:
         return None
     if len(x) * max(along, lengths[1]) > MOST_COLUMNS or len(x) * groups * down * along >= 2**31:
