@@ -15,6 +15,7 @@ from seqdg.nets.efficientnet_lite import Block, efficientnet_lite0
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAMES = ["convolve", "differentiate_input", "differentiate_weights"]
+ACTIVATED = "differentiate_activated_input"
 # size of the kernel, stride, padding, height and width
 CASES = [
     (3, 1, "same", (6, 9)), (3, 2, "same", (8, 6)), (3, 2, "same", (7, 9)), (3, 1, (1, 1), (5, 4)),
@@ -128,6 +129,25 @@ def test_shift_rest_and_activation(triton, case, act, added):
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[9], CASES[12]])
+@pytest.mark.parametrize("act", [1, 2])
+@pytest.mark.parametrize("most", [1, 512])
+def test_a_gradient_that_passes_back_through_the_activation_before(triton, monkeypatch, case, act, most):
+    from seqdg.kernels import launch_depthwise as launch
+
+    monkeypatch.setattr(launch, "MOST_PIECES", most)
+    monkeypatch.setattr(launch, "SHORTEST", 2)
+    monkeypatch.setitem(launch.TILES, case[0], launch.Tile(8, 16))
+    before, w, geometry, shape = make_layer(*case)
+    x = convolution.add_and_activate(4 * before, None, convolution.ACTIVATIONS[act])
+    g, d_x = differentiate_by_torch(x, w, geometry)[1:3]
+    want = torch.where((before > 0) & ((4 * before < 6) | (act == 1)), d_x, 0.0)
+    got, pieces = launch.differentiate_activated_input(g, w, x, act, shape)
+    assert (len(pieces) == 1) is (most == 1)
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(pieces.double().sum(0), want.sum((0, 2, 3)), rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("act", range(3))
 def test_what_is_not_a_number_passes_the_activation(triton, act):
     from seqdg.kernels import launch_depthwise as launch
@@ -180,7 +200,7 @@ def seen(monkeypatch, triton):
 
         return call
 
-    for name in NAMES:
+    for name in [*NAMES, ACTIVATED]:
         monkeypatch.setattr(launch, name, watch(name, getattr(launch, name)))
     return names
 
@@ -219,11 +239,37 @@ def test_a_net_of_blocks_has_the_same_gradient_with_kernels(switch, seen, policy
     net = Net(module.eval(), policy).to(DEVICE)
     x, y = draw(4, 3, 10, 9), torch.tensor([0, 2, 1, 0], device=DEVICE)
     params = compare_gradients(switch, net, x, y)
-    assert sorted(seen) == sorted(3 * NAMES)
+    expanded = 2 if policy == "frozen" else 0  # blocks whose activation is part of the convolution before
+    assert sorted(seen) == sorted(3 * NAMES[::2] + (3 - expanded) * [NAMES[1]] + expanded * [ACTIVATED])
     switch(True)
     with torch.no_grad():
         net(params, x)
     assert seen[9:] == ["convolve"] * 3
+
+
+class ReadTwice(nn.Module):
+    """The output of the first layer goes into a depthwise convolution and, if it is read twice, past it too."""
+
+    def __init__(self, twice):
+        super().__init__()
+        self.twice = twice
+        self.first, self.first_norm = nn.Conv2d(3, 8, 1, bias=False), nn.BatchNorm2d(8)
+        self.deep, self.deep_norm = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False), nn.BatchNorm2d(8)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = torch.relu(self.first_norm(self.first(x)))
+        y = torch.relu(self.deep_norm(self.deep(x)))
+        return self.last(torch.mean(y * x if self.twice else y, (-2, -1)))
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_gradient_is_masked_before_it_is_handed_on_only_if_nothing_is_added_to_it(switch, seen, twice):
+    torch.manual_seed(0)
+    net = Net(scramble(ReadTwice(twice)).eval(), "frozen").to(DEVICE)
+    compare_gradients(switch, net, draw(4, 3, 7, 6), torch.tensor([0, 2, 1, 0], device=DEVICE))
+    assert (ACTIVATED in seen) is not twice
+    assert (NAMES[1] in seen) is twice
 
 
 @pytest.mark.slow
@@ -235,14 +281,22 @@ def test_the_gradient_of_the_whole_net(switch, seen, monkeypatch):
     torch.manual_seed(0)
     net = Net(scramble(efficientnet_lite0(5, dropout=0.0)), "frozen").to(DEVICE)
     compare_gradients(switch, net, draw(1, 3, 32, 32), torch.tensor([3], device=DEVICE))
-    assert sorted(seen) == sorted(16 * NAMES)
+    assert sorted(seen) == sorted(16 * [*NAMES[::2], ACTIVATED])
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("size", "stride", "channels", "length"), [(3, 2, 96, 112), (5, 1, 240, 28), (5, 2, 672, 14)])
 def test_large_layers_and_the_same_bits_every_time(size, stride, channels, length, dtype):
+    from seqdg.kernels import launch_depthwise as launch
+
     layer = make_layer(size, stride, "same", (length, length), 16, channels, dtype)
     want = check_all(*layer, tolerance=1e-4 if dtype is torch.float32 else 2e-2)
+    x, w, _, shape = layer
+    g = draw(*want[0].shape, seed=2).to(dtype)
+    masked = launch.differentiate_activated_input(g, w, x, 1, shape)
+    assert torch.equal(masked[0], torch.where(x > 0, want[1], 0))
     for _ in range(10):
         assert all(torch.equal(a, b) for a, b in zip(check_all(*layer, 1e-1), want, strict=True))
+        again = launch.differentiate_activated_input(g, w, x, 1, shape)
+        assert all(torch.equal(a, b) for a, b in zip(again, masked, strict=True))

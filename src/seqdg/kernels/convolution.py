@@ -71,6 +71,7 @@ class PreparedLayer(NamedTuple):
     With kernels, `used` holds the weights in the dtype of the convolution, with the BatchNorm folded in, and `shift`
     holds what the folding leaves to add. Both are computed on the side stream and are ready after `event`.
     nests: gradients of gradients are taken; then there is no side stream.
+    handover: what the layer after, if it alone reads the output, hands to this one along with the gradient.
     """
 
     layer: ConvLayer
@@ -79,6 +80,7 @@ class PreparedLayer(NamedTuple):
     shift: Tensor | None = None
     event: Any = None
     nests: bool = False
+    handover: Any = None  # a Handover
 
 
 def prepare_layers(layers: Sequence[ConvLayer]) -> list[PreparedLayer]:
@@ -98,14 +100,14 @@ def prepare_layers(layers: Sequence[ConvLayer]) -> list[PreparedLayer]:
 
 
 def _prepare(layer: ConvLayer, side: Any) -> PreparedLayer:
-    from seqdg.kernels.differentiable import Fold
+    from seqdg.kernels.differentiable import Fold, Handover
 
     dtype = _choose_dtype(layer.weight)
     if layer.bias is not None:
         return PreparedLayer(layer)
     if layer.norm is not None:
         (used, shift), event = side.run(lambda: Fold.apply(layer.weight, *layer.norm, dtype))
-        return PreparedLayer(layer, side, used, shift, event)
+        return PreparedLayer(layer, side, used, shift, event, handover=Handover())
     weight = layer.weight.detach()
     if has_depthwise_shape(weight):
         used, event = side.run(lambda: lay_out_by_place(weight).to(dtype))
@@ -155,9 +157,17 @@ def convolve(x: Tensor, prepared: PreparedLayer, geometry: Geometry) -> Tensor:
 
 
 def convolve_and_activate(
-    x: Tensor, prepared: PreparedLayer, rest: Tensor | None, act: str, geometry: Geometry
+    x: Tensor,
+    prepared: PreparedLayer,
+    rest: Tensor | None,
+    act: str,
+    geometry: Geometry,
+    before: PreparedLayer | None = None,
 ) -> Tensor:
-    """act(frozen BatchNorm of a convolution + rest), with the BatchNorm folded into the convolution's weights."""
+    """act(frozen BatchNorm of a convolution + rest), with the BatchNorm folded into the convolution's weights.
+
+    before: the layer that gave x, if nothing else reads x.
+    """
     weight, bias, norm = prepared.layer
     assert norm is not None
     if prepared.nests and prepared.used is not None and prepared.shift is not None:
@@ -167,7 +177,7 @@ def convolve_and_activate(
         launches = x.is_cuda and x.dtype in _DTYPES and entries < 2**31 and has_triton()
         how = (ACTIVATIONS.index(act), geometry, launches)
         return nested.convolve_and_activate(x, prepared.used, prepared.shift, rest, *how)
-    out = _convolve_by_kernels(x, prepared, rest, act, geometry)
+    out = _convolve_by_kernels(x, prepared, rest, act, geometry, before=before)
     if out is not None:
         return out
     scale = norm.gain * torch.rsqrt(norm.var + norm.eps)
@@ -188,7 +198,13 @@ def convolve_activate_and_pool(x: Tensor, prepared: PreparedLayer, act: str, geo
 
 
 def _convolve_by_kernels(
-    x: Tensor, prepared: PreparedLayer, rest: Tensor | None, act: str, geometry: Geometry, window: Window | None = None
+    x: Tensor,
+    prepared: PreparedLayer,
+    rest: Tensor | None,
+    act: str,
+    geometry: Geometry,
+    window: Window | None = None,
+    before: PreparedLayer | None = None,
 ) -> Tensor | None:
     """Return act(frozen BatchNorm of a convolution + rest), pooled if there is a window; None if no kernel can run."""
     weight, _, norm = prepared.layer
@@ -203,7 +219,8 @@ def _convolve_by_kernels(
     x, place = _place(x, weight, geometry) if window is None else pad_same(x, weight, geometry)
     if not isinstance(place, Depthwise) and _count_outputs(x, weight, place) >= 2**31:
         return None
-    how = (ACTIVATIONS.index(act), place, prepared.side, window)
+    handed = (prepared.handover, None if before is None else before.handover)
+    how = (ACTIVATIONS.index(act), place, prepared.side, window, *handed)
     out: Tensor = ConvAct.apply(x, weight, *norm, prepared.used, prepared.shift, rest, *how)[0]
     return out
 

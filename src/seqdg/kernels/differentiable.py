@@ -21,6 +21,24 @@ Plain = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]  # stride,
 Geometry = Plain | Depthwise  # torch convolves the first, a kernel the second
 
 
+class Handover:
+    """What the layer after hands to a layer along with the gradient of its output, if it alone reads that output.
+
+    act: the layer's activation, once it has run by kernels.
+    pieces: the sum of the gradient by channel, (piece, channel). Where it is there, the gradient is that of what the
+        activation was applied to.
+    """
+
+    def __init__(self) -> None:
+        self.act = launch.NONE
+        self.pieces: Tensor | None = None
+
+    def take(self) -> Tensor | None:
+        """Return the pieces, once."""
+        pieces, self.pieces = self.pieces, None
+        return pieces
+
+
 def _to_channels_last(x: Tensor) -> Tensor:
     """Lay the tensor out in memory as (image, height, width, channel)."""
     return x.contiguous(memory_format=torch.channels_last)
@@ -43,8 +61,14 @@ def _convolve(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     return y
 
 
-def _differentiate_input(g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """Return the gradient of a convolution's input."""
+def _differentiate_input(
+    g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, before: Handover | None = None
+) -> Tensor:
+    """Return the gradient of a convolution's input, or of what the activation before was applied to."""
+    if isinstance(geometry, Depthwise) and before is not None and before.act != launch.NONE:
+        x = _to_channels_last(x)
+        d_x, before.pieces = launch_depthwise.differentiate_activated_input(g, weight, x, before.act, geometry)
+        return d_x
     if isinstance(geometry, Depthwise):
         return launch_depthwise.differentiate_input(g, weight, (x.shape[2], x.shape[3]), geometry)
     return _convolve_back(g, x, weight, geometry, (True, False, False))[0]
@@ -67,7 +91,7 @@ def _convolve_back(g: Tensor, x: Tensor, weight: Tensor, geometry: Plain, wanted
 
 def _convolve_back_beside(
     g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, wanted: tuple[bool, bool], side: SideStream,
-    finish: Callable[[Tensor], tuple[Tensor, ...]],
+    finish: Callable[[Tensor], tuple[Tensor, ...]], before: Handover | None = None,
 ) -> tuple[Tensor | None, tuple[Tensor, ...] | None]:  # fmt: skip
     """Return the gradient of the input, and `finish` of the gradient of the weights, computed on the side stream.
 
@@ -75,7 +99,7 @@ def _convolve_back_beside(
     """
     of_x, of_weight = wanted
     d_weights = side.queue(lambda: finish(_differentiate_weights(g, x, weight, geometry))) if of_weight else None
-    return _differentiate_input(g, x, weight, geometry) if of_x else None, d_weights
+    return _differentiate_input(g, x, weight, geometry, before) if of_x else None, d_weights
 
 
 class Enter(Function):
@@ -168,13 +192,17 @@ class ConvAct(Function):
     the shift nor the activation changes the order of two numbers, so the outputs are the same, and of all that follows
     the convolution only the pooling passes over whole images. (Numbers that the shift rounds to equal ones are still in
     order: the gradient goes to the larger, not to the first.) `rest` is None, and the convolution not depthwise.
+
+    own: what the layer after hands to this one.   before: what a depthwise convolution hands to the layer before it.
     """
 
     @staticmethod
     def forward(
         x: Tensor, weight: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float, folded: Tensor,
         shift: Tensor, rest: Tensor | None, act: int, geometry: Geometry, side: SideStream, window: Window | None,
+        own: Handover, before: Handover | None,
     ) -> Any:  # fmt: skip
+        own.act = act
         rest = None if rest is None else _to_channels_last(rest)
         if isinstance(geometry, Depthwise):
             return (launch_depthwise.convolve(_to_channels_last(x), folded, geometry, shift, rest, act),)
@@ -184,7 +212,8 @@ class ConvAct(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, weight, gain, _, mean, var, ctx.eps, folded, _, rest, ctx.act, ctx.geometry, ctx.side, ctx.window = inputs
+        x, weight, gain, _, mean, var, ctx.eps, folded, _, rest, ctx.act, ctx.geometry, ctx.side, *others = inputs
+        ctx.window, ctx.own, ctx.before = others
         out, *places = output
         ctx.adds = rest is not None
         ctx.mark_non_differentiable(*places)
@@ -195,27 +224,30 @@ class ConvAct(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor, *_: Any) -> Any:
         of_x, of_weight = bool(ctx.needs_input_grad[0]), any(ctx.needs_input_grad[1:4])
-        how = (ctx.eps, ctx.act, ctx.geometry, (of_x, of_weight), ctx.side, ctx.window)
+        how = (ctx.eps, ctx.act, ctx.geometry, (of_x, of_weight), ctx.side, ctx.window, ctx.own.take(), ctx.before)
         d_x, d_weight, d_gain, d_offset, *masked = ConvActBack.apply(g, *how, *ctx.saved_tensors)
         d_rest = (masked[0] if masked else g) if ctx.adds else None
-        return d_x, d_weight, d_gain, d_offset, *(None,) * 5, d_rest, *(None,) * 4
+        return d_x, d_weight, d_gain, d_offset, *(None,) * 5, d_rest, *(None,) * 6
 
 
 class ConvActBack(Function):
     @staticmethod
     def forward(
         g: Tensor, eps: float, act: int, geometry: Geometry, wanted: tuple[bool, bool], side: SideStream,
-        window: Window | None, x: Tensor, weight: Tensor, gain: Tensor, mean: Tensor, var: Tensor, folded: Tensor,
-        *kept: Tensor,
+        window: Window | None, pieces: Tensor | None, before: Handover | None, x: Tensor, weight: Tensor, gain: Tensor,
+        mean: Tensor, var: Tensor, folded: Tensor, *kept: Tensor,
     ) -> Any:  # fmt: skip
         g, weight = _to_channels_last(g), _to_channels_last(weight)
-        masked, pieces = launch.shift_act_back(g, kept[-1] if act != launch.NONE else g, act)
+        if pieces is None:
+            masked, pieces = launch.shift_act_back(g, kept[-1] if act != launch.NONE else g, act)
+        else:
+            masked, act = g, launch.NONE  # nothing is left to mask
         d_y = masked
         if window is not None and not isinstance(geometry, Depthwise):
             d_y = launch.pool_back(masked, kept[0], measure_output(x, folded, geometry), window)
         d_x, d_weights = _convolve_back_beside(
             d_y, x, folded, geometry, wanted, side,
-            lambda d: launch.fold_back(_to_channels_last(d), pieces, weight, gain, mean, var, eps),
+            lambda d: launch.fold_back(_to_channels_last(d), pieces, weight, gain, mean, var, eps), before,
         )  # fmt: skip
         return d_x, *(d_weights or (None,) * 3), *((masked,) if act != launch.NONE else ())
 

@@ -18,6 +18,7 @@ TILE = 4096  # entries that a program handles at a time
 POOLED = 2048  # of max pooling, which reads several entries for each
 WARPS = 8  # per program
 PROGRAMS = 264  # at most, of a kernel that sums: two for each processor of a large GPU
+MOST_PIECES = 512  # of the gradient of a shift, that `fold_back` sums
 MERGED = 32  # most channels of a program that may have to merge; half as many channels leave a quarter as much to read
 Pair = tuple[Tensor, Tensor]
 _counters: dict[tuple[torch.device, int | None], Tensor] = {}  # by device and stream; None: those of graphs
@@ -187,18 +188,22 @@ def _choose_line(length: int) -> int:
 
 def _choose_piece_count(count: int) -> int:
     """Choose a power of two of at least `count`, out of two: each is a variant to compile."""
-    return 32 if count <= 32 else int(triton.next_power_of_2(PROGRAMS))
+    return 32 if count <= 32 else MOST_PIECES
 
 
 def _choose_width(channels: int) -> int:
-    """Choose the width of a tile: the widest power of two that leaves little of it empty."""
+    """Choose the width of a tile: the widest power of two that leaves little of it empty.
+
+    Up to 256 channels one that holds them all is better than a narrow one, which reads memory at half its speed.
+    """
     if channels <= 128:
         return int(triton.next_power_of_2(channels))
-    return next((w for w in (128, 64) if triton.cdiv(channels, w) * w <= 1.2 * channels), 32)
+    fits = (w for w in (128, 64) if triton.cdiv(channels, w) * w <= 1.2 * channels)
+    return next(fits, 256 if channels <= 256 else 32)
 
 
 def _choose_tiles(
-    rows: int, channels: int, widest: int = 128, entries: int | None = None
+    rows: int, channels: int, widest: int = 256, entries: int | None = None
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Choose the shape of a tile of so many entries (TILE), and count the tiles over rows and channels."""
     width = min(widest, _choose_width(channels))
@@ -207,7 +212,7 @@ def _choose_tiles(
 
 
 def _choose_stretches(
-    rows: int, channels: int, parts: int = 1, widest: int = 128
+    rows: int, channels: int, parts: int = 1, widest: int = 256
 ) -> tuple[tuple[int, int], tuple[int, int], int]:
     """Choose the shape of a tile, the numbers of programs over rows and channels, and the rows per program."""
     (tall, width), (down, across) = _choose_tiles(rows, channels, widest)

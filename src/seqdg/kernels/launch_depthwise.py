@@ -10,6 +10,7 @@ from torch import Tensor
 
 from seqdg.kernels import triton_depthwise as kernels
 from seqdg.kernels.geometry import Depthwise, lay_out_by_place
+from seqdg.kernels.launch import MOST_PIECES
 
 # By size of the kernel. Of programs there are about so many, if there is work for them: enough to keep 132 processors
 # busy to the end. Those that sum over images are as many as run at once, which depends on the registers that they take.
@@ -54,6 +55,20 @@ def differentiate_input(
     g: Tensor, w: Tensor, size: tuple[int, int], shape: Depthwise, tile: Tile | None = None
 ) -> Tensor:
     """Return the gradient of the input, of this height and width."""
+    return _launch_differentiate_input(g, w, None, 0, size, shape, tile)[0]
+
+
+def differentiate_activated_input(
+    g: Tensor, w: Tensor, x: Tensor, act: int, shape: Depthwise, tile: Tile | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the gradient of what the activation that gave the input x was applied to, and its sum over all rows in
+    pieces (piece, channel)."""
+    return _launch_differentiate_input(g, w, x, act, (x.shape[2], x.shape[3]), shape, tile)
+
+
+def _launch_differentiate_input(
+    g: Tensor, w: Tensor, x: Tensor | None, act: int, size: tuple[int, int], shape: Depthwise, tile: Tile | None
+) -> tuple[Tensor, Tensor]:
     images, channels = g.shape[:2]
     columns, width_, ahead, warps = tile or TILES[shape.size]
     d_x = _make_images((images, channels, *size), g)
@@ -63,11 +78,14 @@ def differentiate_input(
     )
     blocks, tiles = triton.cdiv(channels, width_), triton.cdiv(images * across, columns)
     tall = _choose_rows(rows, PROGRAMS[shape.size] // (blocks * tiles))
+    stripes = triton.cdiv(rows, tall)
+    pieces = g.new_empty((stripes * tiles if act else 0, channels), dtype=torch.float32)
     sizes = (images * across, *size, shape.down, shape.along, shape.top, shape.left, tall, channels)
-    kernels.differentiate_input[(blocks, triton.cdiv(rows, tall), tiles)](
-        g, lay_out_by_place(w), d_x, *sizes, shape.size, shape.stride, columns, width_, ahead, num_warps=warps
-    )
-    return d_x
+    kernels.differentiate_input[(blocks, stripes, tiles)](
+        g, lay_out_by_place(w), g if x is None else x, d_x, pieces, *sizes, shape.size, shape.stride, act, columns,
+        width_, ahead, num_warps=warps,
+    )  # fmt: skip
+    return d_x, pieces if len(pieces) <= MOST_PIECES else pieces.sum(0, keepdim=True)
 
 
 def differentiate_weights(g: Tensor, x: Tensor, shape: Depthwise, tile: Tile | None = None) -> Tensor:

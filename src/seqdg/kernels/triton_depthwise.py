@@ -5,7 +5,8 @@ walks down the rows. It loads every row once for each column of the kernel, and 
 it reaches. Of these loads only the first goes to device memory, where
 
     the output                reads the input, and writes the output;
-    gradient of the input     reads the gradient of the output, and writes that of the input;
+    gradient of the input     reads the gradient of the output, and writes that of the input (for the activation before
+                              it reads the input too);
     gradient of the weights   reads the gradient of the output, and the input.
 
 Arithmetic is as much of a limit: each number is multiplied SIZE * SIZE times. So all weights of a program's channels,
@@ -23,7 +24,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from seqdg.kernels.triton_convolution import _activate
+from seqdg.kernels.triton_convolution import _activate, _mask_gradient
 
 _SIZES = ["columns", "height", "width", "down", "along", "top", "left", "tall"]
 
@@ -81,6 +82,17 @@ def _load_gradients(g, at, inside, o, u, stop, along, channels, REACH: tl.conste
     return values
 
 
+@triton.jit
+def _locate_inputs(to, inside, z, u, first, height, width, top, channels, b, a, STRIDE: tl.constexpr):
+    """Locate row b and column a of the inputs that come with u, unless it is before `first`: places, and which exist.
+
+    to: place of row 0 at column z.
+    """
+    y = u * STRIDE + b - top
+    long = tl.where((u >= first) & (y >= 0) & (y < height), width, 0)  # columns that exist
+    return to + (y * width + a) * channels, inside & (z + a >= 0) & (z + a < long)
+
+
 @triton.jit(do_not_specialize=_SIZES)
 def convolve(
     x, w, shift, rest, out, columns, height, width, down, along, top, left, tall, channels, SIZE: tl.constexpr,
@@ -128,10 +140,14 @@ def convolve(
 
 @triton.jit(do_not_specialize=_SIZES)
 def differentiate_input(
-    g, w, d_x, columns, height, width, down, along, top, left, tall, channels, SIZE: tl.constexpr,
-    STRIDE: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, AHEAD: tl.constexpr,
+    g, w, x, d_x, sums, columns, height, width, down, along, top, left, tall, channels, SIZE: tl.constexpr,
+    STRIDE: tl.constexpr, ACT: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Store STRIDE * `tall` rows of the gradient of the input, STRIDE columns at a time."""
+    """Store STRIDE * `tall` rows of the gradient of the input, STRIDE columns at a time.
+
+    With an activation, the input x is what it gave: store the part of the gradient that passes back through it, and the
+    sum of that by channel.
+    """
     REACH: tl.constexpr = (SIZE + STRIDE - 1) // STRIDE
     PHASES: tl.constexpr = STRIDE * STRIDE
     c = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)[None, :]
@@ -146,6 +162,7 @@ def differentiate_input(
     at, to = (image * down * along + o) * channels + c, (image * height * width + z) * channels + c
     weights = _load_weights(w, c, channels, SIZE)
     totals = _make_zeros(REACH * PHASES, COLUMNS, WIDTH)  # of the input rows that come with u, u + 1, ...
+    passed = tl.zeros((COLUMNS, WIDTH), tl.float32)
     start = first - (REACH - 1)
     ahead = ()
     for i in tl.static_range(AHEAD):
@@ -153,6 +170,12 @@ def differentiate_input(
     for u in range(start, last):
         now = ahead[:REACH]
         ahead = ahead[REACH:] + _load_gradients(g, at, inside, o, u + AHEAD, stop, along, channels, REACH)
+        inputs = ()
+        if ACT > 0:  # loaded now, used after the sums
+            for b in tl.static_range(STRIDE):
+                for a in tl.static_range(STRIDE):
+                    here, exists = _locate_inputs(to, inside, z, u, first, height, width, top, channels, b, a, STRIDE)
+                    inputs += (tl.load(x + here, exists, 0.0),)  # type: ignore[assignment]
         for t in tl.static_range(REACH):
             value = now[t].to(tl.float32)
             for s in tl.static_range(REACH):
@@ -162,12 +185,18 @@ def differentiate_input(
                             weight = weights[(b + STRIDE * s) * SIZE + a + STRIDE * t]
                             totals = _add(totals, s * PHASES + b * STRIDE + a, value * weight)
         for b in tl.static_range(STRIDE):
-            y = u * STRIDE + b - top
-            long = tl.where((u >= first) & (y >= 0) & (y < height), width, 0)  # columns that exist
             for a in tl.static_range(STRIDE):
-                exists = inside & (z + a >= 0) & (z + a < long)
-                tl.store(d_x + (to + (y * width + a) * channels), totals[b * STRIDE + a], exists)
+                here, exists = _locate_inputs(to, inside, z, u, first, height, width, top, channels, b, a, STRIDE)
+                value = totals[b * STRIDE + a]
+                if ACT > 0:  # where nothing exists, the 0 that was loaded lets nothing pass
+                    value = _mask_gradient(value, inputs[b * STRIDE + a].to(tl.float32), ACT)
+                    passed += value
+                tl.store(d_x + here, value, exists)
         totals = totals[PHASES:] + _make_zeros(PHASES, COLUMNS, WIDTH)
+    if ACT > 0:
+        line = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+        piece = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
+        tl.store(sums + piece * channels + line, tl.sum(passed, 0), line < channels)
 
 
 @triton.jit(do_not_specialize=[*_SIZES, "units", "per"])

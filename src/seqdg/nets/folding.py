@@ -48,6 +48,8 @@ def fold_layers(module: nn.Module) -> nn.Module:
         _rewrite(graph, node, layers, (prepared, i))
     for node in [n for n in graph.nodes if _can_replace_pool(_get_layer(n, layers))]:
         _rewrite_pool(graph, node, layers)
+    for node in graph.nodes:
+        _say_what_came_before(node)
     return fx.GraphModule(module, graph)
 
 
@@ -142,6 +144,13 @@ def _can_pool_at_once(node: fx.Node) -> bool:
     return node.target is _convolve_and_activate and node.args[4] is None and len(node.users) == 1
 
 
+def _say_what_came_before(node: fx.Node) -> None:
+    """Tell a convolution the number of the layer that gave its input, if nothing else reads that."""
+    before = node.args[2] if node.target is _convolve_and_activate else None
+    if isinstance(before, fx.Node) and before.target is _convolve_and_activate and len(before.users) == 1:
+        node.args = (*node.args, before.args[1])
+
+
 def _find_rest_and_activation(node: fx.Node, layers: dict[str, nn.Module]) -> tuple[fx.Node | None, str, list[fx.Node]]:
     """Return what is added to a BatchNorm's output, the activation after that, and all nodes from first to last."""
     rest, chain = None, [node]
@@ -194,9 +203,16 @@ def _convolve(prepared: list[kernels.PreparedLayer], i: int, x: Tensor, geometry
 
 
 def _convolve_and_activate(
-    prepared: list[kernels.PreparedLayer], i: int, x: Tensor, geometry: kernels.Geometry, rest: Tensor | None, act: str
+    prepared: list[kernels.PreparedLayer],
+    i: int,
+    x: Tensor,
+    geometry: kernels.Geometry,
+    rest: Tensor | None,
+    act: str,
+    before: int | None = None,
 ) -> Tensor:
-    return kernels.convolve_and_activate(x, prepared[i], rest, act, geometry)
+    source = None if before is None else prepared[before]
+    return kernels.convolve_and_activate(x, prepared[i], rest, act, geometry, source)
 
 
 def _convolve_activate_and_pool(

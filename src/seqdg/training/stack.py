@@ -332,8 +332,10 @@ class Stack:
         """Say how many rows of each trial are predicted at once."""
         budget = 2**23
         if self.inputs.device.type == "cuda":
-            # The features inside a convolutional net are tens of times as large as its images.
-            budget = 2**28 if self.inputs.transform is None else 2**25
+            # The features inside a convolutional net are tens of times as large as its images. Few rows at a time leave
+            # a large GPU waiting for the host; more than this could give a layer 2**31 numbers.
+            memory = torch.cuda.get_device_properties(self.inputs.device).total_memory
+            budget = 2**28 if self.inputs.transform is None else 2**26 if memory > 2**35 else 2**25
         return max(1, budget // (trials * self.inputs.size))
 
 
