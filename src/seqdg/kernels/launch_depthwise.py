@@ -16,6 +16,7 @@ from seqdg.kernels.launch import MOST_PIECES
 # busy to the end. Those that sum over images are as many as run at once, which depends on the registers that they take.
 PROGRAMS = {3: 3168, 5: 1584, 7: 1584}
 SUMMING = {3: 660, 5: 264, 7: 264}
+REGISTERS = {5: 168}  # at most, of a thread that also masks, in half precision: so three programs run at once, not two
 UNITS = 8  # walks that one of these sums over, if there are so many, so that all have about as much to do
 SHORTEST = 7  # rows of a walk: the first few are also walked by the program above
 
@@ -81,9 +82,11 @@ def _launch_differentiate_input(
     stripes = triton.cdiv(rows, tall)
     pieces = g.new_empty((stripes * tiles if act else 0, channels), dtype=torch.float32)
     sizes = (images * across, *size, shape.down, shape.along, shape.top, shape.left, tall, channels)
+    limited = act and shape.size in REGISTERS and g.element_size() == 2 and torch.version.cuda
     kernels.differentiate_input[(blocks, stripes, tiles)](
         g, lay_out_by_place(w), g if x is None else x, d_x, pieces, *sizes, shape.size, shape.stride, act, columns,
         width_, ahead, num_warps=warps,
+        **({"maxnreg": REGISTERS[shape.size]} if limited else {}),
     )  # fmt: skip
     return d_x, pieces if len(pieces) <= MOST_PIECES else pieces.sum(0, keepdim=True)
 
