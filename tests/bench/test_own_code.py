@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def run(tmp_path, monkeypatch):
 
     def run_with(text: str, *words: object, study: str = "") -> Done:
         files.append(tmp_path / str(len(files)) / "mine.py")
-        files[-1].parent.mkdir()
+        files[-1].parent.mkdir(exist_ok=True)
         files[-1].write_text(text)
         (tmp_path / "study.toml").write_text(study.replace("FILE", str(files[-1])))
         with monkeypatch.context() as patch:
@@ -190,6 +191,23 @@ def test_a_checkpoint_of_old_code_is_not_used(bench, tmp_path: Path, monkeypatch
         assert bench(MINE).returncode == 130
     changed = MINE.replace("TWO = 2.0", "TWO = 3.0")
     assert train(changed, "run") == train(changed, "whole") != train(MINE, "other")
+
+
+def test_a_file_imports_what_lies_beside_it_in_worker_processes_and_when_a_run_goes_on(
+    bench, tmp_path: Path, monkeypatch
+):
+    def train(number: int, *more: object) -> Done:
+        folder = tmp_path / str(number)  # where the file will be
+        folder.mkdir()
+        (folder / "own_helper.py").write_text("TWO = 2.0\n")
+        monkeypatch.delitem(sys.modules, "own_helper", raising=False)
+        text = MINE.replace("TWO = 2.0", "from own_helper import TWO") + OTHER
+        return bench(text, "FILE:doubled,FILE:other", "--workers", 2, *more)
+
+    for number, more, counts in ((0, (), "0 of them done; 2 to run"), (1, ("--trials", 2), "2 of them done; 2 to run")):
+        done = train(number, *more)
+        assert done.returncode == 0, done.stderr
+        assert counts in done.stderr
 
 
 def test_code_that_cannot_be_read_is_not_taken_for_a_change(bench, monkeypatch):
