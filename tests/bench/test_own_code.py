@@ -254,3 +254,20 @@ def test_soups_need_the_code_that_trained_their_weights(bench, run, tmp_path: Pa
         "need the code that trained them. Go back to it, or train the new code into another directory."
     )
     assert run(MINE, *words).returncode == 0
+
+
+def test_trials_of_code_that_has_changed_are_not_trained_again(bench, run, tmp_path: Path):
+    assert bench(MINE, "FILE:doubled,FILE:doubled+ema,agg").returncode == 0
+    words = "rerun", tmp_path / "run", "--algorithms", "FILE:doubled,FILE:doubled+ema", "--device", "cpu"
+    changed = MINE.replace("TWO = 2.0", "TWO = 3.0")
+    done = run(changed, *words)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"seqdg: The code of doubled has changed since 2 trials of it were stored in {tmp_path / 'run'}: the new code "
+        "cannot repeat what the old code gave. Go back to the old code, or name trials of other algorithms: --list "
+        "shows them all.\n"
+    )
+    keys = {record.algorithm: record.key for record in Store.open(tmp_path / "run").records()}
+    assert run(changed, *words, keys["doubled+ema"]).returncode == 2
+    assert "1 of 1 agree." in run(changed, *words, keys["agg"]).stdout
+    assert "3 of 3 agree." in run(MINE, *words).stdout
