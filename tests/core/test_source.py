@@ -128,6 +128,7 @@ def shift(x):
     [
         ("from beside_helper import square", "square(x)"),
         ("from beside_helper import square as root, halve", "root(x)"),
+        ("from beside_helper import *", "square(x)"),
         ("import beside_helper", "beside_helper.square(x)"),
         ("import beside_helper as h", "h.square(x)"),
         ("import math", "__import__('math').pi or square(x)\n\n    from beside_helper import square"),
@@ -314,6 +315,11 @@ def test_a_statement_in_a_file_beside_it_that_works_on_what_a_class_uses_is_its_
     texts = {"mine": MINE.format("from beside_helper import square", "square(x)"), "deeper": DEEPER}
     helper = HELPER.replace("** POWER", "** POWERS[0]").replace("POWER = 2", "POWERS = [2]")
     before, after = (read_beside(**texts, helper=f"{helper}\n\nPOWERS[0] = {number}\n") for number in (2, 3))
+    assert not is_same(before, after)
+    texts = {**texts, "mine": MINE.format("from beside_helper import *", "POWERS[0] * x"), "helper": helper}
+    before, after = (
+        read_beside(**{**texts, "mine": f"{texts['mine']}\n\nPOWERS[0] = {number}\n"}) for number in (2, 3)
+    )
     assert not is_same(before, after)
 
 

@@ -63,6 +63,7 @@ class _File:
         self.defined = [_list_defined(statement) for statement in self.statements]
         nodes = [node for statement in self.statements for node in ast.walk(statement)]
         imports = [(self._find_place(n), n.names) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
+        self.starred = [place for place, names in imports if names[0].name == "*"]
         self.imported = {a.asname or a.name: (place, a.name) for place, names in imports for a in names}
 
     def _find_place(self, node: ast.Import | ast.ImportFrom) -> str:
@@ -80,8 +81,11 @@ class _File:
 
     def is_own(self, name: str) -> bool:
         """Say whether a name is of this file or of one beside it, and not built in or imported from elsewhere."""
-        if name in self.imported:
-            return bool(_follow_import(self, _Wanted(self.module, name)))
+        if _follow_import(self, _Wanted(self.module, name)):
+            return True
+        return name not in self.imported and self.defines(name)
+
+    def defines(self, name: str) -> bool:
         return any(name in names for names in self.defined)
 
     def works_on(self, i: int, names: set[str]) -> bool:
@@ -169,7 +173,10 @@ def _list_global(scope: symtable.SymbolTable) -> Iterator[str]:
 
 def _follow_import(file: _File, wanted: _Wanted) -> list[_Wanted]:
     """List what a name stands for where it is imported from a file of the same folder."""
-    place, name = file.imported.get(wanted.name, ("", ""))
+    if wanted.name not in file.imported:
+        starred = [module for place in file.starred if (module := file.find_beside(place)) is not None]
+        return [wanted._replace(module=module) for module in starred if _File(module).defines(wanted.name)]
+    place, name = file.imported[wanted.name]
     module = file.find_beside(f"{place}.{name}".lstrip("."))
     if module is not None:  # `import helper`, `from . import helper`
         whole = [name for names in _File(module).defined for name in sorted(names)]
