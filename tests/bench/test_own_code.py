@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def run(tmp_path, monkeypatch):
 
     def run_with(text: str, *words: object, study: str = "") -> Done:
         files.append(tmp_path / str(len(files)) / "mine.py")
-        files[-1].parent.mkdir()
+        files[-1].parent.mkdir(exist_ok=True)
         files[-1].write_text(text)
         (tmp_path / "study.toml").write_text(study.replace("FILE", str(files[-1])))
         with monkeypatch.context() as patch:
@@ -192,6 +193,23 @@ def test_a_checkpoint_of_old_code_is_not_used(bench, tmp_path: Path, monkeypatch
     assert train(changed, "run") == train(changed, "whole") != train(MINE, "other")
 
 
+def test_a_file_imports_what_lies_beside_it_in_worker_processes_and_when_a_run_goes_on(
+    bench, tmp_path: Path, monkeypatch
+):
+    def train(number: int, *more: object) -> Done:
+        folder = tmp_path / str(number)  # where the file will be
+        folder.mkdir()
+        (folder / "own_helper.py").write_text("TWO = 2.0\n")
+        monkeypatch.delitem(sys.modules, "own_helper", raising=False)
+        text = MINE.replace("TWO = 2.0", "from own_helper import TWO") + OTHER
+        return bench(text, "FILE:doubled,FILE:other", "--workers", 2, *more)
+
+    for number, more, counts in ((0, (), "0 of them done; 2 to run"), (1, ("--trials", 2), "2 of them done; 2 to run")):
+        done = train(number, *more)
+        assert done.returncode == 0, done.stderr
+        assert counts in done.stderr
+
+
 def test_code_that_cannot_be_read_is_not_taken_for_a_change(bench, monkeypatch):
     assert bench(MINE).returncode == 0
     with monkeypatch.context() as patch:
@@ -236,3 +254,20 @@ def test_soups_need_the_code_that_trained_their_weights(bench, run, tmp_path: Pa
         "need the code that trained them. Go back to it, or train the new code into another directory."
     )
     assert run(MINE, *words).returncode == 0
+
+
+def test_trials_of_code_that_has_changed_are_not_trained_again(bench, run, tmp_path: Path):
+    assert bench(MINE, "FILE:doubled,FILE:doubled+ema,agg").returncode == 0
+    words = "rerun", tmp_path / "run", "--algorithms", "FILE:doubled,FILE:doubled+ema", "--device", "cpu"
+    changed = MINE.replace("TWO = 2.0", "TWO = 3.0")
+    done = run(changed, *words)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"seqdg: The code of doubled has changed since 2 trials of it were stored in {tmp_path / 'run'}: the new code "
+        "cannot repeat what the old code gave. Go back to the old code, or name trials of other algorithms: --list "
+        "shows them all.\n"
+    )
+    keys = {record.algorithm: record.key for record in Store.open(tmp_path / "run").records()}
+    assert run(changed, *words, keys["doubled+ema"]).returncode == 2
+    assert "1 of 1 agree." in run(changed, *words, keys["agg"]).stdout
+    assert "3 of 3 agree." in run(MINE, *words).stdout

@@ -162,6 +162,67 @@ def test_an_algorithm_comes_from_a_module_of_the_working_folder(tmp_path, monkey
     assert sys.path == before
 
 
+WITH_HELPER = PLUGIN.replace("from seqdg", "from plugin_helper import SCALE\nfrom seqdg").replace("1.0", "SCALE")
+
+
+def write_beside(folder, name: str, helper: str) -> str:
+    """Write a file that imports another beside it, and return where its algorithm is."""
+    folder.mkdir(exist_ok=True)
+    (folder / "plugin_helper.py").write_text(helper)
+    (folder / "plugin_with_helper.py").write_text(WITH_HELPER.format(name=name))
+    return f"{folder / 'plugin_with_helper.py'}:{name}"
+
+
+def test_a_file_imports_what_lies_beside_it_and_leaves_the_path_as_it_was(tmp_path):
+    before = list(sys.path)
+    assert build(write_beside(tmp_path, "toy-beside", "SCALE = 7.0\n")).weight == 7.0
+    assert sys.path == before
+
+
+def test_a_file_may_change_the_path_itself(tmp_path):
+    place = write_beside(tmp_path, "toy-path", f"import sys\n\nSCALE = 7.0\nsys.path.insert(0, '{tmp_path}/more')\n")
+    before = list(sys.path)
+    try:
+        build(place)
+        assert sys.path == [f"{tmp_path}/more", *before]
+    finally:
+        sys.path[:] = before
+
+
+def test_a_file_beside_a_users_that_changes_while_python_runs_is_refused(tmp_path):
+    place = write_beside(tmp_path, "toy-stale", "SCALE = 7.0\n")
+    build(place)
+    write_beside(tmp_path, "toy-stale", "SCALE = 8.0\n")
+    with pytest.raises(
+        UsageError, match=r"plugin_helper\.py has changed since this process imported it\. Start Python"
+    ):
+        build(place)
+
+
+def test_two_files_of_one_name_beside_users_files_are_refused(tmp_path):
+    first, second = (
+        write_beside(tmp_path / name, f"toy-{name}", f"SCALE = {len(name)}.0\n") for name in ("one", "three")
+    )
+    assert build(first).weight == 3.0
+    with pytest.raises(
+        UsageError,
+        match=r"three/plugin_helper\.py, but this process has imported another 'plugin_helper' already, from ",
+    ):
+        build(second)
+
+
+def test_a_file_beside_a_users_that_fails_is_named_and_read_anew_when_it_is_repaired(tmp_path):
+    for helper, error in (
+        ("\n1 / 0\n", r"ZeroDivisionError: division by zero, line 2 of plugin_helper\.py"),
+        ("\n\ndef f(:\n", r"SyntaxError: .*, line 3 of plugin_helper\.py"),
+        ("SKALE = 1.0\n", r"ImportError: cannot import name 'SCALE' from 'plugin_helper' \(.*\), line 6"),
+    ):
+        place = write_beside(tmp_path, "toy-mended", helper)
+        with pytest.raises(UsageError, match=rf"plugin_with_helper\.py cannot be imported \({error}\)\. Mend it"):
+            build(place)
+    assert build(write_beside(tmp_path, "toy-mended", "SCALE = 7.0  # longer\n")).weight == 7.0
+
+
 def test_a_place_that_does_not_exist_is_one_sentence(tmp_path):
     with pytest.raises(UsageError, match=r"There is no file '.*nothing\.py' to read algorithms from\."):
         build(f"{tmp_path}/nothing.py:toy")

@@ -128,6 +128,7 @@ def shift(x):
     [
         ("from beside_helper import square", "square(x)"),
         ("from beside_helper import square as root, halve", "root(x)"),
+        ("from beside_helper import *", "square(x)"),
         ("import beside_helper", "beside_helper.square(x)"),
         ("import beside_helper as h", "h.square(x)"),
         ("import math", "__import__('math').pi or square(x)\n\n    from beside_helper import square"),
@@ -221,6 +222,116 @@ def test_a_file_that_changes_later_does_not_change_the_code_that_runs(read):
 def test_classes_of_this_package_are_not_the_users_own():
     assert not is_own(seqdg.Sequential)
     assert is_own(type("Mine", (seqdg.Algorithm,), {"__module__": "__main__"}))
+
+
+TABLED = """
+import math
+from types import SimpleNamespace
+
+TABLE = {"a": 0}
+CONFIG = SimpleNamespace(scale=2)
+POWER = 1
+SEEN = []
+
+
+def fill(number):
+    TABLE["a"] = number
+
+
+def prepare(number):
+    fill(number)
+
+
+def show(number):
+    print(number, SEEN)
+
+
+async def wait(number):
+    return number
+
+
+class Mine:
+    def loss(self, x):
+        return TABLE["a"] * CONFIG.scale * math.exp(x) ** POWER
+
+    async def fetch(self):
+        return await wait(1)
+
+
+class Second(Mine):
+    pass
+
+
+STATEMENT
+"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        'TABLE["a"] = 1',
+        'TABLE["a"] += 1',
+        'TABLE["a"]: int = 1',
+        "TABLE.update(a=1)",
+        "CONFIG.scale = 1",
+        'SEEN = TABLE["a"] = 1',
+        'TABLE["a"], SEEN = 1, 2',
+        "fill(1)",
+        "prepare(1)",
+        "for key in (1, 2):\n    TABLE[key] = 1",
+        "if math.pi > 3:\n    CONFIG.scale = 1",
+        "Mine.loss = lambda self, x: 1",
+        'globals()["POWER"] = 1',
+        "exec('POWER = 1')",
+        'vars()["POWER"] = 1',
+    ],
+)
+def test_a_statement_that_works_on_what_a_class_uses_is_its_code(read_beside, statement: str) -> None:
+    before, after = (
+        read_beside(mine=TABLED.replace("STATEMENT", text)) for text in (statement, statement.replace("1", "3"))
+    )
+    assert not is_same(before, after)
+    assert not is_same(before, read_beside(mine=TABLED.replace("STATEMENT", "")))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "show(1)",
+        "SEEN.append(1)",
+        "print(math.sin(1))",
+        "OTHER = Mine().loss(1)",
+        "if __name__ == '__main__':\n    print(Mine().loss(1))",
+        "str.join('1', Second.__name__)",
+        "class Third(Mine):\n    power = 1",
+        "'some text 1'",
+    ],
+)
+def test_other_statements_are_not_its_code(read_beside, statement: str) -> None:
+    assert read_beside(mine=TABLED.replace("STATEMENT", statement)) == read_beside(mine=TABLED.replace("STATEMENT", ""))
+
+
+def test_a_statement_in_a_file_beside_it_that_works_on_what_a_class_uses_is_its_code(read_beside) -> None:
+    texts = {"mine": MINE.format("from beside_helper import square", "square(x)"), "deeper": DEEPER}
+    helper = HELPER.replace("** POWER", "** POWERS[0]").replace("POWER = 2", "POWERS = [2]")
+    before, after = (read_beside(**texts, helper=f"{helper}\n\nPOWERS[0] = {number}\n") for number in (2, 3))
+    assert not is_same(before, after)
+    texts = {**texts, "mine": MINE.format("from beside_helper import *", "POWERS[0] * x"), "helper": helper}
+    before, after = (
+        read_beside(**{**texts, "mine": f"{texts['mine']}\n\nPOWERS[0] = {number}\n"}) for number in (2, 3)
+    )
+    assert not is_same(before, after)
+
+
+def test_an_asynchronous_function_is_code_like_others(read_beside) -> None:
+    before = read_beside(mine=TABLED.replace("STATEMENT", ""))
+    for old, new, counts in (
+        ("    return number\n", "    return number + 1\n", True),
+        ("    return number\n", '    """Wait."""\n    return number\n', False),
+    ):
+        assert old in TABLED
+        after = read_beside(mine=TABLED.replace("STATEMENT", "").replace(old, new))
+        assert is_same(after, before) is not counts
 
 
 def test_an_argument_of_a_method_is_not_the_variable_of_that_name_in_the_file(read) -> None:

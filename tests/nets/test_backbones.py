@@ -134,17 +134,18 @@ def test_the_halvings_of_a_resnet_are_where_torchvision_has_them():
 @pytest.mark.parametrize("length", [7, 8, 9, 14])
 @pytest.mark.parametrize("kernel", [1, 3, 5])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_same_padding_puts_the_odd_pixel_at_the_end(length: int, kernel: int, stride: int):
-    conv = SameConv2d(1, 1, kernel, stride=stride, bias=False).double()
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_same_padding_puts_the_odd_pixel_at_the_end(length: int, kernel: int, stride: int, dilation: int):
+    conv = SameConv2d(1, 1, kernel, stride=stride, dilation=dilation, bias=False).double()
     image = torch.randn(1, 1, length, length, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     outputs = (length + stride - 1) // stride
-    before = max((outputs - 1) * stride + kernel - length, 0) // 2
+    before = max((outputs - 1) * stride + (kernel - 1) * dilation + 1 - length, 0) // 2
     want = torch.zeros(outputs, outputs, dtype=torch.float64)
     for row in range(outputs):
         for column in range(outputs):
             for i in range(kernel):
                 for j in range(kernel):
-                    y, x = row * stride + i - before, column * stride + j - before
+                    y, x = row * stride + i * dilation - before, column * stride + j * dilation - before
                     if 0 <= y < length and 0 <= x < length:
                         want[row, column] += image[0, 0, y, x] * conv.weight[0, 0, i, j].detach()
     torch.testing.assert_close(conv(image)[0, 0].detach(), want)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from seqdg.bench.execute import MemorySink, TrainingFailed, execute
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import list_learners
+from seqdg.bench.own_code import describe_changes, read_codes
 from seqdg.bench.plan import Plan
 from seqdg.bench.trial import Group, Trial, join_trainings
 from seqdg.core.names import split_chain
@@ -27,6 +28,7 @@ from seqdg.results.imported_trials import is_imported
 from seqdg.results.record import DIVERGED, FAILED, Record
 from seqdg.results.run import find_usual_criterion_in
 from seqdg.results.select import has_validation, select_outcomes
+from seqdg.results.store import Store
 from seqdg.results.versions import VERSION, find_versions, name_commit, name_release, read_version
 from seqdg.training.protocol import split_rows
 from seqdg.training.provenance import list_versions, name_device
@@ -158,6 +160,14 @@ def describe_foreign(algorithm: str) -> str:
             where = "+".join(f"FILE.py:{p}" if p == part else p for p in (base, *wrappers))
             return f"{part} is not one of seqdg's {what}. Say where it is: --algorithms {where}."
     return ""
+
+
+def refuse_changed_code(store: Store, directory: Path, algorithms: Iterable[str], consequence: str) -> None:
+    """Refuse what needs the code that stored trials were trained with, where one of these algorithms is the user's own
+    and its code has changed."""
+    codes = read_codes(name for name in algorithms if not describe_foreign(name))
+    for sentence in describe_changes(store, directory, codes).values():
+        raise UsageError(f"{sentence}: {consequence}")
 
 
 def rebuild_trial(

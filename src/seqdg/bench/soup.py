@@ -25,8 +25,7 @@ from seqdg.base.files import Files, Folder
 from seqdg.base.phrases import list_some
 from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import STACK, build_stack, find_learner
-from seqdg.bench.own_code import describe_changes, read_codes
-from seqdg.bench.rerun import describe_foreign, rebuild_trial
+from seqdg.bench.rerun import describe_foreign, rebuild_trial, refuse_changed_code
 from seqdg.bench.trial import Group
 from seqdg.core.names import shorten
 from seqdg.results.commands import add_command
@@ -318,7 +317,13 @@ def mix_run(
                 say(f"note: {sentence}")
             new: list[Record] = []
             if missing:
-                _refuse_changed_code(store, directory, missing, names)
+                refuse_changed_code(
+                    store,
+                    directory,
+                    [names.get(m.members[0].algorithm, m.members[0].algorithm) for m in missing],
+                    "their weights need the code that trained them. Go back to it, or train the new code into another "
+                    "directory.",
+                )
                 held_out = tuple(dict.fromkeys(d for m in missing for d in m.members[0].held_out))
                 mixer = Mixer(make_session(store.benchmark, Saving(Folder(directory.resolve())), held_out), names)
                 for mixture in missing:
@@ -355,17 +360,6 @@ def _leave_out_foreign(records: Sequence[Record], say: Callable[[str], None]) ->
     for name, problem in left_out.items():
         say(f"note: {name} is left out. {problem}")
     return [r for r in records if r.algorithm not in left_out]
-
-
-def _refuse_changed_code(store: Store, directory: Path, mixtures: Sequence[Mixture], names: Mapping[str, str]) -> None:
-    """Refuse weights of the user's own algorithm whose code has changed: the new code may read them differently."""
-    places = dict.fromkeys(names.get(m.members[0].algorithm, m.members[0].algorithm) for m in mixtures)
-    codes = read_codes(place for place in places if not describe_foreign(place))
-    for sentence in describe_changes(store, directory, codes).values():
-        raise UsageError(
-            f"{sentence}: their weights need the code that trained them. Go back to it, or train the new code into "
-            "another directory."
-        )
 
 
 def _name(record: Record) -> str:

@@ -59,32 +59,41 @@ def rerun(
     must be the same number. Elsewhere, and with --alone, rounding differs: accuracy at the step chosen by source
     validation and at the last step must then be within --within points, or within one test row if that is more. Exit
     code 1 means that some trial does not agree. Of a trial of an older version of seqdg it says which commit reproduces
-    it.
+    it. Trials of your own algorithm are refused where its code has changed since.
 
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
     """
     from seqdg.base.places import DOMAINBED, set_place
     from seqdg.bench.benchmark import load_benchmark
     from seqdg.bench.executors.session import Session
-    from seqdg.bench.rerun import pick_records
+    from seqdg.bench.rerun import pick_records, refuse_changed_code
     from seqdg.bench.rerun import rerun as rerun_trials
     from seqdg.core.names import shorten
     from seqdg.results.archive.reading import open_run
+    from seqdg.results.store import Store
     from seqdg.training.device import choose_device
 
     set_place(DOMAINBED, domainbed)
     results = open_run(directory)
     records, groups, name = results.records(), results.groups(), benchmark or results.benchmark
-    results.close()
     if list_them:
         for r in records:
             typer.echo(f"{r.key}  {r.algorithm}  {','.join(r.held_out)}  seed {r.seed}  {r.status}")
         return
     wanted = pick_records(records, trials or (), sample, seed)
+    names = {shorten(name): name for name in options.split_names(algorithms) or ()}
+    if isinstance(results, Store):  # a packed run has no code in it
+        refuse_changed_code(
+            results,
+            directory,
+            [names.get(r.algorithm, r.algorithm) for r in wanted],
+            "the new code cannot repeat what the old code gave. Go back to the old code, or name trials of other "
+            "algorithms: --list shows them all.",
+        )
+    results.close()
     chosen = load_benchmark(name).with_weights(weights)
     domains = tuple({d: None for r in wanted for d in r.held_out})
     session = Session(chosen.make_task(data, allow_partial, domains), choose_device(device))
-    names = {shorten(name): name for name in options.split_names(algorithms) or ()}
     repeats = []
     for repeat in rerun_trials(records, wanted, session, groups, alone, within, names):
         repeats.append(repeat)

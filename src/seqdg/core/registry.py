@@ -7,6 +7,7 @@ wrapper has its name after a `+`: `@register("ema")` makes `agg+ema`.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -14,7 +15,8 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -33,7 +35,7 @@ NAME = re.compile(r"[\w.\-]+")
 _factories: dict[str, Callable[[], Algorithm]] = {}
 _wrappers: dict[str, type[Wrapper]] = {}
 _origins: dict[str, str] = {}
-_imported: dict[str, bytes] = {}  # the files of users' modules, as they were imported
+_imported: dict[str, dict[Path, bytes]] = {}  # by a user's module, its file and those that it uses, as imported
 _loaded = False
 Kind = TypeVar("Kind", bound=type[Algorithm])
 Chain = TypeVar("Chain", bound=Chainable)
@@ -242,41 +244,93 @@ def _load() -> None:
 
 
 def import_plugin(place: str, what: str = "algorithms") -> ModuleType:
-    """Import a user's module or file, once. what: the kind of thing that it should hold, for errors."""
+    """Import a user's module or file, once. What lies beside it can be imported by it. what: the kind of thing that it
+    should hold, for errors."""
     path = Path(place)
     if path.suffix != ".py":
-        sys.path.insert(0, str(Path.cwd()))
         try:
-            return importlib.import_module(place)
+            with _import_from(Path.cwd()):
+                return importlib.import_module(place)
         except ModuleNotFoundError as error:
             raise UsageError(f"There is no module '{place}' to import {what} from ({error}).") from None
-        finally:
-            sys.path.pop(0)
     if not path.is_file():
         raise UsageError(f"There is no file '{place}' to read {what} from.")
     tag = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
     name = f"seqdg_plugin_{path.stem}_{tag}"
     if name in sys.modules:
-        if _imported[name] != path.read_bytes():
-            raise UsageError(
-                f"{place} has changed since this process imported it. Start Python again (in a notebook, its kernel)."
-            )
+        for file, content in _imported[name].items():
+            if not file.is_file() or file.read_bytes() != content:
+                raise UsageError(
+                    f"{place if file == path.resolve() else file} has changed since this process imported it. Start "
+                    "Python again (in a notebook, its kernel)."
+                )
         return sys.modules[name]
-    _imported[name] = path.read_bytes()
+    beside = _find_beside(path.resolve())
+    _check_beside(place, beside)
+    _imported[name] = {file: file.read_bytes() for file in (path.resolve(), *beside.values())}
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    new = [name, *(other for other in beside if other not in sys.modules)]
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        raise _explain_failed_import(place, error) from error
-    except BaseException:
-        del sys.modules[name]
+        with _import_from(path.resolve().parent):
+            spec.loader.exec_module(module)
+    except BaseException as error:
+        for other in new:  # so that they are read anew when they are mended
+            sys.modules.pop(other, None)
+        if isinstance(error, Exception):
+            raise _explain_failed_import(place, error) from error
         raise
     return module
+
+
+@contextmanager
+def _import_from(folder: Path) -> Iterator[None]:
+    """Import from a folder first, as long as the block lasts."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+
+
+def _find_beside(path: Path) -> dict[str, Path]:
+    """Find the files of the same folder that a file imports, directly or through others, by the names of their
+    modules."""
+    beside: dict[str, Path] = {}
+    pending = [path]
+    while pending:
+        for name in _list_imports(pending.pop()):
+            file = path.with_name(f"{name}.py")
+            if name not in beside and name not in sys.stdlib_module_names and file.is_file():
+                beside[name] = file
+                pending.append(file)
+    return beside
+
+
+def _list_imports(file: Path) -> list[str]:
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError):  # importing it says what is wrong
+        return []
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
+    return [name.partition(".")[0] for name in names]
+
+
+def _check_beside(place: str, beside: Mapping[str, Path]) -> None:
+    """Refuse a file beside the user's whose module's name another one has: a process imports a name once."""
+    for name, file in beside.items():
+        if name in sys.modules:
+            other = getattr(sys.modules[name], "__file__", None) or "elsewhere"
+            if Path(other).resolve() != file:
+                raise UsageError(
+                    f"{place} imports {file}, but this process has imported another '{name}' already, from {other}. "
+                    "Rename one of them."
+                )
 
 
 def import_function(place: str, key: str) -> Callable[..., Any]:
@@ -300,7 +354,12 @@ def _explain_failed_import(place: str, error: Exception) -> UsageError:
     """Say which error a user's file raised, and in which of its lines."""
     if isinstance(error, UsageError):
         return error
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(place).name]
-    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    where = f", line {line}" if line else ""
+    folder = Path(place).resolve().parent
+    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        frames.append((Path(error.filename or place), error.lineno))
+    where = ""
+    for file, line in frames:
+        if file.resolve().parent == folder:
+            where = f", line {line}" + (f" of {file.name}" if file.name != Path(place).name else "")
     return UsageError(f"{place} cannot be imported ({type(error).__name__}: {error}{where}). Mend it and run again.")

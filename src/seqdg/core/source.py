@@ -13,6 +13,9 @@ from types import FunctionType, ModuleType
 from typing import NamedTuple
 
 PACKAGE = __name__.partition(".")[0]
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+NAMESPACES = {"globals", "locals", "vars", "exec", "eval"}  # functions that set variables without naming them
+MAIN = ast.dump(ast.parse("__name__ == '__main__'", mode="eval").body)
 
 
 def is_own(kind: type) -> bool:
@@ -23,7 +26,8 @@ def is_own(kind: type) -> bool:
 @cache  # as it was when it was first read: a file may change while its code runs
 def read_source(kind: type) -> str:
     """Return the code of a class and of everything that it names, directly or through others, in its file and in files
-    of the same folder that this one imports.
+    of the same folder that this one imports, and the statements there that work on such a name, as `TABLE["a"] = 1` or
+    `fill(TABLE)`.
 
     Comments, docstrings and layout are left out, and so is what other places hold. Empty where there is no code to
     read.
@@ -59,6 +63,7 @@ class _File:
         self.defined = [_list_defined(statement) for statement in self.statements]
         nodes = [node for statement in self.statements for node in ast.walk(statement)]
         imports = [(self._find_place(n), n.names) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
+        self.starred = [place for place, names in imports if names[0].name == "*"]
         self.imported = {a.asname or a.name: (place, a.name) for place, names in imports for a in names}
 
     def _find_place(self, node: ast.Import | ast.ImportFrom) -> str:
@@ -73,6 +78,29 @@ class _File:
         other = sys.modules.get(name)
         mine, its = (Path(getattr(module, "__file__", None) or "").resolve() for module in (self.module, other))
         return other if its.parent == mine.parent and its.suffix == ".py" and its.is_file() else None
+
+    def is_own(self, name: str) -> bool:
+        """Say whether a name is of this file or of one beside it, and not built in or imported from elsewhere."""
+        if _follow_import(self, _Wanted(self.module, name)):
+            return True
+        return name not in self.imported and self.defines(name)
+
+    def defines(self, name: str) -> bool:
+        return any(name in names for names in self.defined)
+
+    def works_on(self, i: int, names: set[str]) -> bool:
+        """Say whether a statement mentions one of these names, or calls what mentions one."""
+        pending, seen = [i], {i}
+        while pending:
+            statement = self.statements[pending.pop()]
+            if any(used.name in names for used in _list_used(statement, self.module)):
+                return True
+            calls = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
+            called = {function.id for function in calls if isinstance(function, ast.Name)}
+            more = {j for j, defined in enumerate(self.defined) if called & defined} - seen
+            seen |= more
+            pending += more
+        return False
 
 
 class _Wanted(NamedTuple):
@@ -90,20 +118,40 @@ def _extract(first: _File, name: str) -> str:
     pending, seen = [_Wanted(first.module, name)], set[_Wanted]()
     while pending:
         wanted = pending.pop()
-        if wanted in seen:
-            continue
-        seen.add(wanted)
-        if wanted.module not in files:
-            files[wanted.module] = _File(wanted.module)
-        file, chosen = files[wanted.module], needed.setdefault(wanted.module, set())
-        for i, statement in enumerate(file.statements):
-            if i not in chosen and wanted.name in file.defined[i]:
-                chosen.add(i)
-                pending += _list_used(statement, wanted.module)
-        pending += _follow_import(file, wanted)
+        if wanted not in seen:
+            seen.add(wanted)
+            if wanted.module not in files:
+                files[wanted.module] = _File(wanted.module)
+            file, chosen = files[wanted.module], needed.setdefault(wanted.module, set())
+            more = {i for i, defined in enumerate(file.defined) if wanted.name in defined} - chosen
+            chosen |= more
+            pending += [used for i in sorted(more) for used in _list_used(file.statements[i], wanted.module)]
+            pending += _follow_import(file, wanted)
+        if not pending:  # all names are known: which statements work on them?
+            for module, chosen in needed.items():
+                more = _list_actions(files[module], {w.name for w in seen if w.module is module}) - chosen
+                chosen |= more
+                pending += [used for i in sorted(more) for used in _list_used(files[module].statements[i], module)]
     return "\n".join(
         ast.unparse(_strip_docstrings(files[module].statements[i])) for module in needed for i in sorted(needed[module])
     )
+
+
+def _list_actions(file: _File, names: set[str]) -> set[int]:
+    """List the statements that work on one of these names, as far as the names are the user's own, or on all variables
+    of the file."""
+    own = {name for name in names if file.is_own(name)} | NAMESPACES
+    return {i for i, statement in enumerate(file.statements) if _acts(statement) and file.works_on(i, own)}
+
+
+def _acts(statement: ast.stmt) -> bool:
+    """Say whether a statement does more than define names, in a file that is imported and not run."""
+    if isinstance(statement, (*DEFINITIONS, ast.Import, ast.ImportFrom)):
+        return False
+    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        places = (node for node in ast.walk(statement) if isinstance(node, ast.Attribute | ast.Subscript))
+        return any(isinstance(place.ctx, ast.Store) for place in places)
+    return not (isinstance(statement, ast.If) and ast.dump(statement.test) == MAIN)
 
 
 def _list_used(statement: ast.stmt, module: ModuleType) -> list[_Wanted]:
@@ -125,7 +173,10 @@ def _list_global(scope: symtable.SymbolTable) -> Iterator[str]:
 
 def _follow_import(file: _File, wanted: _Wanted) -> list[_Wanted]:
     """List what a name stands for where it is imported from a file of the same folder."""
-    place, name = file.imported.get(wanted.name, ("", ""))
+    if wanted.name not in file.imported:
+        starred = [module for place in file.starred if (module := file.find_beside(place)) is not None]
+        return [wanted._replace(module=module) for module in starred if _File(module).defines(wanted.name)]
+    place, name = file.imported[wanted.name]
     module = file.find_beside(f"{place}.{name}".lstrip("."))
     if module is not None:  # `import helper`, `from . import helper`
         whole = [name for names in _File(module).defined for name in sorted(names)]
@@ -136,11 +187,11 @@ def _follow_import(file: _File, wanted: _Wanted) -> list[_Wanted]:
 
 def _list_defined(statement: ast.stmt) -> set[str]:
     """List the names that a statement of a file defines."""
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+    if isinstance(statement, DEFINITIONS):
         return {statement.name}
     names = set()
     for node in ast.walk(statement):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, DEFINITIONS):
             names.add(node.name)
         elif isinstance(node, ast.alias):
             names.add(node.asname or node.name.partition(".")[0])
@@ -151,7 +202,7 @@ def _list_defined(statement: ast.stmt) -> set[str]:
 
 def _strip_docstrings(statement: ast.stmt) -> ast.stmt:
     for node in ast.walk(statement):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node, clean=False) is not None:
+        if isinstance(node, DEFINITIONS) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return statement
 

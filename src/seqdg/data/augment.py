@@ -131,7 +131,7 @@ def augment(images: Tensor, key: Tensor, recipe: Augment, size: int = 224) -> Te
 def _draw_amounts(
     shape: Sequence[int], key: Tensor, recipe: Augment, dtype: torch.dtype
 ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, ...]]:
-    """For images of a shape (image, channel, height, width): the window, and how much of every change."""
+    """Draw the window and how much of every change, for images of a shape (image, channel, height, width)."""
     # Each kind of change has its own row of draws, so leaving one out of the recipe leaves the others as they were.
     draws = uniform(fold(key, _STREAM), (10, shape[0]), dtype=dtype)
     mirror, brightness, contrast, saturation, hue, gray = draws[4:].unbind(0)
@@ -162,7 +162,7 @@ def _augment_by_kernels(images: Tensor, key: Tensor, recipe: Augment, size: int,
 
 
 def _draw_window(of: Sequence[int], recipe: Augment, draws: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Crops that lie inside the image: top, left, height, width (image,), as parts of its sides.
+    """Draw crops that lie inside the image: top, left, height, width (image,), as parts of its sides.
 
     The area is uniform, and the logarithm of the ratio is uniform among those that fit. (torchvision draws both again
     until they fit, which can give the same crops but prefers the small ones.)

@@ -42,7 +42,7 @@ class _Broken(Exception):
 
 
 def find_cache_folder() -> Path:
-    """$SEQDG_CACHE, or `seqdg` in the user's cache folder of this platform."""
+    """Return $SEQDG_CACHE, or `seqdg` in the user's cache folder of this platform."""
     if folder := os.environ.get("SEQDG_CACHE"):
         return Path(folder)
     if sys.platform == "win32":
@@ -80,7 +80,7 @@ def open_pictures(
     size: int | None,
     progress: ProgressCallback | None = None,
 ) -> tuple[NDArray[np.uint8] | None, list[Problem]]:
-    """The pixels of every picture, from the cache or decoded into it; or which files cannot be decoded."""
+    """Return the pixels of every picture, from the cache or decoded into it; or which files cannot be decoded."""
     key = hashlib.sha256(f"{VERSION} {content} {size}".encode()).hexdigest()[:32]
     path = find_cache_folder() / f"{key}.npy"
     pixels = _open(path, len(pictures))
@@ -179,7 +179,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _write(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
-    """A new file of the cache, there whole or not at all; `needs`: the bytes that it will take."""
+    """Open a new file of the cache, which is there whole or not at all. needs: the bytes that it will take."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(path.parent)

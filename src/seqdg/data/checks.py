@@ -46,7 +46,7 @@ def find_empty_domains(labels: Mapping[str, NDArray[Any]]) -> list[Problem]:
 
 
 def check_number_of_domains(domains: Sequence[str], held_out: Sequence[str]) -> list[Problem]:
-    """Holding a domain out leaves at least one to learn from."""
+    """Check that at least one domain is left to learn from where one is held out."""
     if len(domains) >= 2 or not (domains and held_out):
         return []
     return [Problem(f"There is only the domain '{domains[0]}': to hold it out, at least one other is needed.")]
@@ -55,7 +55,7 @@ def check_number_of_domains(domains: Sequence[str], held_out: Sequence[str]) -> 
 def check_class_coverage(
     labels: Mapping[str, Labels], classes: Sequence[str], held_out: Sequence[str]
 ) -> tuple[list[Problem], list[str]]:
-    """Problems: classes that nothing can be learned about. Notes: classes that only some domains have."""
+    """Return problems, classes that nothing can be learned about, and notes, classes that only some domains have."""
     filled = {d: np.bincount(y[y >= 0], minlength=len(classes)) > 0 for d, y in labels.items() if len(y)}
     problems: list[Problem] = []
     notes: list[tuple[str, str]] = []
@@ -93,7 +93,10 @@ def check_class_count(count: int, published: int) -> list[Problem]:
 def check_split(
     labels: Mapping[str, NDArray[Any]], validation: Mapping[str, NDArray[Any]], may_lack: bool = False
 ) -> list[Problem]:
-    """Rows to learn from, and rows to choose by, in every domain. may_lack: some domains may have none to choose by."""
+    """Check that every domain has rows to learn from and rows to choose by.
+
+    may_lack: some domains may have none to choose by.
+    """
     problems = []
     for domain, rows in validation.items():
         if len(labels[domain]) and len(rows) in ((len(labels[domain]),) if may_lack else (0, len(labels[domain]))):

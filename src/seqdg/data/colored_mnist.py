@@ -27,7 +27,8 @@ SIDE = 14
 
 
 def load() -> Dataset:
-    """`x` is (digit, 392): 14×14 pixels from 0 to 1 in color 0, then in color 1; a digit is in one of them."""
+    """Load the digits. `x` is (digit, 392): 14×14 pixels from 0 to 1 in color 0, then in color 1; a digit is in one of
+    them."""
     digits = rotated_mnist.load()
     pixels = turn_back(digits)
     # RandomState's numbers are the same in every version of numpy.
@@ -53,7 +54,7 @@ def load() -> Dataset:
 
 
 def turn_back(digits: Dataset) -> NDArray[np.float32]:
-    """The bundled digits, upright: (digit, 196), bilinear, with zero outside."""
+    """Return the bundled digits, upright: (digit, 196), bilinear, with zero outside."""
     from scipy.ndimage import rotate
 
     upright = digits.x.numpy().reshape(-1, SIDE, SIDE).copy()

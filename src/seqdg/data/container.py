@@ -20,7 +20,7 @@ JUNK = ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
 def get_stem(name: str) -> str:
-    """`dog_1` of `photo/dog/dog_1.jpg`. (pathlib's is ten times slower, and a set may have a million files.)"""
+    """Return `dog_1` of `photo/dog/dog_1.jpg`. (pathlib's is ten times slower, and a set may have a million files.)"""
     last = name.rpartition("/")[2]
     return last.rpartition(".")[0] or last
 
@@ -105,7 +105,7 @@ class FolderContainer:
             return 0
 
     def stamp(self, files: Sequence[File]) -> str:
-        """Changes whenever a file does: its path, size and times, which cost no reading."""
+        """Return what changes whenever a file does: its path, size and times, which cost no reading."""
         digest = hashlib.sha256(str(self.path.resolve()).encode())
         for file in files:
             stat = self._stats[file.name]
@@ -155,7 +155,7 @@ class ZipContainer:
         return [self._infos[file.name].CRC for file in files]
 
     def stamp(self, files: Sequence[File]) -> str:
-        """Empty: no stamp is needed, because the directory of the zip has the checksums."""
+        """Return nothing: no stamp is needed, because the directory of the zip has the checksums."""
         return ""
 
 

@@ -38,15 +38,15 @@ class Contents:
     notes: list[str] = field(default_factory=list)
 
     def split(self, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Values (row, ...) of each domain."""
+        """Return the values (row, ...) of each domain."""
         return {name: values[self.domain == i] for i, name in enumerate(self.domains)}
 
     def find_part(self, domain: str) -> str:
-        """The part of a domain in a fixed split; every domain is trained on where there is none."""
+        """Return the part of a domain in a fixed split; every domain is trained on where there is none."""
         return self.parts[self.domains.index(domain)] if self.parts else TRAIN
 
     def hash(self) -> str:
-        """The fingerprint of a data set: the same data give the same one."""
+        """Return the fingerprint of a data set: the same data give the same one."""
         digest = hashlib.sha256(repr((self.content, self.domains, self.classes)).encode())
         for values in (self.y, self.domain, self.validation):
             digest.update(b"-" if values is None else np.ascontiguousarray(values).tobytes())
@@ -80,7 +80,8 @@ class RowsByDomain(NamedTuple):
 
 
 def collect_rows(spec: DataSpec, read: RowsByDomain) -> Contents:
-    """One matrix of all domains: encode the labels, leave out rows of other classes if asked, check the features."""
+    """Make one matrix of all domains: encode the labels, leave out rows of other classes if asked, check the
+    features."""
     problems, notes = list(read.problems), list(read.notes)
     rows, parts = _divide_rows(read.rows, problems, notes)
     classes, y = (_read_numbers if spec.is_regression else _encode)(spec, rows, problems, notes)
@@ -185,7 +186,7 @@ def _join_validation(rows: dict[str, DomainRows], problems: list[Problem]) -> ND
 
 
 def normalize_rows(x: Matrix, how: str) -> Matrix:
-    """Each row by itself, so that no domain's statistics are used: not even the held-out one's.
+    """Normalize each row by itself, so that no domain's statistics are used: not even the held-out one's.
 
     l1: sum of absolute values 1.   l2: length 1.   zscore: mean 0, deviation 1.   A row of equal values becomes 0.
     """

@@ -37,7 +37,7 @@ class DataCheck:
         return not self.problems
 
     def format_problems(self) -> str:
-        """One problem is the message; several are listed below a line that counts them."""
+        """Return the one problem; list several below a line that counts them."""
         if len(self.problems) == 1:
             return self.problems[0]
         return "\n".join((f"{self.name}: {len(self.problems)} things are wrong with the data.", *self._list_problems()))
@@ -65,7 +65,7 @@ class DataCheck:
         return "\n".join((*lines, *self._list_problems()))
 
     def _compare_copies(self) -> list[str]:
-        """True where this is the known copy."""
+        """Say whether this is the known copy, or else whether the counts are as published."""
         if self.known:
             same = "the known copy" if self.fingerprint == self.known else "not the known copy"
             return [f"This is {same} (fingerprint {self.fingerprint[:16]})."]

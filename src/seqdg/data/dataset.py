@@ -71,7 +71,7 @@ class Dataset:
         return self.domains.index(domain)
 
     def rows(self, domain: str) -> Tensor:
-        """Row numbers of one domain, ascending. Found once: do not change them."""
+        """Return the row numbers of one domain, ascending. They are found once: do not change them."""
         return self._rows[self.index(domain)]
 
     @cached_property

@@ -24,7 +24,7 @@ def require_pillow() -> None:
 
 
 def decode(data: bytes, size: int) -> Pixels:
-    """RGB of side `size`. The aspect ratio is not kept, as is usual for these benchmarks.
+    """Decode a picture to RGB of side `size`. The aspect ratio is not kept, as is usual for these benchmarks.
 
     Raises whatever Pillow raises on a file that is broken or no picture.
     """

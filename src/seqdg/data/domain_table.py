@@ -80,7 +80,7 @@ def read_columns(
     form: TableFormat | None = None,
     text: Sequence[str] = (),
 ) -> Columns:
-    """The columns of a table that may lack a header. A gap is NaN among numbers and '' among words; true is 1.
+    """Read the columns of a table that may lack a header. A gap is NaN among numbers and '' among words; true is 1.
 
     roles: columns that must be there and are no features, so that they may hold dates.   ignore: columns to leave out.
     text: columns whose cells stay text, whatever they look like.
@@ -97,7 +97,7 @@ def read_columns(
 
 
 def _to_text(values: Column) -> NDArray[Any]:
-    """Words as objects: an array of numpy's own would give every text the room of the longest."""
+    """Return words as objects: an array of numpy's own would give every text the room of the longest."""
     return np.array(["" if v is None else v for v in to_words(values)], dtype=object)
 
 
@@ -121,7 +121,7 @@ def split_by_domain(whole: DomainRows, domain: NDArray[Any], spec: DataSpec, pla
 def stack_columns(
     columns: Mapping[str, NDArray[Any]], rows: int, place: str, problems: list[Problem], may_be_empty: bool = False
 ) -> Matrix:
-    """The columns of numbers side by side; columns of words are added to the problems."""
+    """Return the columns of numbers side by side; columns of words are added to the problems."""
     text = [name for name, values in columns.items() if values.dtype.kind not in "iufb"]
     if text:
         cure = "name them in `categories`, `text` or `ignore`, or make numbers of them"
@@ -144,7 +144,8 @@ def split_words(values: NDArray[Any]) -> Matrix:
 
 
 def cut_labels(values: NDArray[Any], spec: DataSpec) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Class k is the measurements above cut k - 1, up to and including cut k; and the names of the classes."""
+    """Make classes of measurements: class k has those above cut k - 1, up to and including cut k. Return the class of
+    each row and the names of all classes."""
     if values.dtype.kind != "f":
         raise UsageError(f"cuts makes classes of numbers, but the column '{spec.label_column}' holds words.")
     cuts = [f"{cut:g}" for cut in spec.cuts]

@@ -32,7 +32,7 @@ LAST_COLUMN = "last-column"
 
 
 def recognizes(path: Path) -> bool:
-    """An .npz file, or a folder with feature files at its top or one folder below."""
+    """Recognize an .npz file, or a folder with feature files at its top or one folder below."""
     if path.is_file():
         return path.suffix.lower() == ".npz"
     return any(is_feature_file(item) for pattern in ("*", "*/*") for item in path.glob(pattern))
@@ -78,7 +78,7 @@ def read_domains(path: Path, spec: DataSpec) -> RowsByDomain:
 def read_file(
     path: Path, x_key: str = "", y_key: str = "", form: TableFormat | None = None, numbers: bool = False
 ) -> DomainRows:
-    """The rows of one domain. numbers: labels are numbers to predict, which need not be whole."""
+    """Read the rows of one domain. numbers: labels are numbers to predict, which need not be whole."""
     suffix = path.suffix.lower()
     if is_table(path):
         return _read_columns(path, y_key, form)
@@ -198,7 +198,7 @@ def _find_files(folder: Path, domain: str, templates: Sequence[str]) -> list[Pat
 
 
 def _find_domains(folder: Path) -> dict[str, list[Path]]:
-    """Every feature file is a domain, or else every folder that has some."""
+    """Find the domains: every feature file is one, or else every folder that has some."""
     files = sorted(path for path in folder.iterdir() if is_feature_file(path))
     if files:
         return {_get_stem(path): [path] for path in files}

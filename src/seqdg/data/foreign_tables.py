@@ -53,7 +53,7 @@ def read_excel(path: Path, rows: int | None = None) -> Any:
 def read_separated(
     path: Path, separator: str, names: Sequence[str], has_header: bool, encoding: str = "utf-8-sig"
 ) -> Any:
-    """A text table, whose cells stay text; blanks around a cell do not count.
+    """Read a text table, whose cells stay text; blanks around a cell do not count.
 
     separator: " " for any number of blanks.
     """

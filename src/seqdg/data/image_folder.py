@@ -50,7 +50,7 @@ def list_pictures(
     aliases: Mapping[str, str] | None = None,
     exclude: Collection[str] = (),
 ) -> Pictures:
-    """The pictures of `domains` (all that are found, if none is named), by class folder.
+    """List the pictures of `domains` (all that are found, if none is named), by class folder.
 
     aliases: other names of folders, and the domain or class that each means.
     exclude: `domain/class/file` to leave out.
@@ -109,13 +109,13 @@ def _find_top(container: Container, domains: Sequence[str]) -> tuple[str, ...]:
 
 
 def _may_be_domain(container: Container, folder: tuple[str, ...]) -> bool:
-    """Has class folders, or is an empty folder beside those that do: not a folder of, say, split lists."""
+    """Say whether a folder has class folders, or is empty beside those that do: not a folder of, say, split lists."""
     below = [f for f in container.folders if len(f) == len(folder) + 1 and f[:-1] == folder]
     return bool(below) or not any(file.parts[: len(folder)] == folder for file in container.files)
 
 
 def _set_others_apart(listing: Pictures, place: str, drop: bool) -> None:
-    """Class folders that are none of the classes are wrong, or dropped with a note."""
+    """Leave out class folders that are none of the classes, with a note or as a problem."""
     known = set(listing.classes)
     others: dict[str, Counter[str]] = {}
     for picture in listing.pictures:

@@ -36,7 +36,7 @@ Words = NDArray[Any]  # (row,) text, '' for a gap
 
 
 def recognizes(path: Path) -> bool:
-    """A .json file. Tables may be anything: `format = "list"` says that they are lists of pictures."""
+    """Recognize a .json file. Tables may be anything: `format = "list"` says that they are lists of pictures."""
     return path.is_file() and path.suffix.lower() == ".json"
 
 
@@ -216,7 +216,8 @@ def _join_annotations(path: Path, content: Mapping[str, Any]) -> Any:
 
 
 def fill_template(frame: Any, template: str, path: Path) -> Words:
-    """A column by its name, or text with columns in braces, such as `{patient}_{node}`; {row} is the row's number."""
+    """Return a column by its name, or text with columns in braces, such as `{patient}_{node}`; {row} is the row's
+    number."""
     if template in frame.columns:
         return np.asarray(frame[template], dtype=object)
     try:

@@ -15,7 +15,7 @@ from seqdg.data.splits import read_validation_split
 
 
 def recognizes(path: Path) -> bool:
-    """Anything that no other reader recognizes: `read` says what it expects."""
+    """Recognize anything that no other reader does: `read` says what it expects."""
     return True
 
 

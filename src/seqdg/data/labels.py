@@ -73,7 +73,7 @@ def _encode_values(raw: Mapping[str, Labels], base: int | None) -> EncodedLabels
 def _encode_numbers(
     raw: Mapping[str, Labels], classes: Sequence[str], base: int | None, other_is_wrong: bool
 ) -> EncodedLabels:
-    """Label `base` is the first class."""
+    """Encode whole numbers as classes: label `base` is the first class."""
     every = np.concatenate([*raw.values(), np.empty(0, np.int64)])
     n = len(classes)
     low, high = (int(every.min()), int(every.max())) if len(every) else (0, n - 1)

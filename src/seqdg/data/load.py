@@ -104,7 +104,7 @@ def _make(name: str, contents: Contents, check: DataCheck) -> Dataset:
 
 
 def _read(spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
-    """If a mistake leaves nothing to read, it is the only problem."""
+    """Read a data set; a mistake that leaves nothing to read is the only problem."""
     try:
         path = _locate(spec, root)
         return find_reader(spec.format or guess_format(path)).read(path, spec, root, progress)

@@ -47,7 +47,7 @@ def _read_5(path: Path, keys: Sequence[str]) -> Arrays:
 
 
 def _sparse(load: Callable[..., Any]) -> dict[str, bool]:
-    """Of the two kinds of sparse arrays the one that stays, where scipy knows both and warns of the change."""
+    """Choose, of the two kinds of sparse arrays, the one that stays, where scipy knows both and warns of the change."""
     return {"spmatrix": False} if "spmatrix" in inspect.signature(load).parameters else {}
 
 

@@ -28,7 +28,7 @@ def crop(x: Tensor, size: int, window: tuple[Tensor, Tensor, Tensor, Tensor], mi
 
 
 def compute_luma(x: Tensor) -> Tensor:
-    """Brightness (image, 1, height, width) as the eye perceives it (ITU-R BT.601)."""
+    """Compute the brightness (image, 1, height, width) as the eye perceives it (ITU-R BT.601)."""
     red, green, blue = x.unbind(-3)
     return (0.299 * red + 0.587 * green + 0.114 * blue).unsqueeze(-3)
 

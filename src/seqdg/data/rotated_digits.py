@@ -32,7 +32,7 @@ Digits = NDArray[np.uint8]  # (digit, 28, 28)
 
 
 def recognizes(path: Path) -> bool:
-    """Never by itself: a benchmark says that it wants digits turned."""
+    """Recognize nothing by itself: a benchmark says that it wants digits turned."""
     return False
 
 

@@ -18,7 +18,7 @@ CLASSES = tuple("0123456789")
 
 
 def load() -> Dataset:
-    """`x` is (digit, 196): 14×14 pixels from 0 (background) to 1, row by row."""
+    """Load the digits. `x` is (digit, 196): 14×14 pixels from 0 (background) to 1, row by row."""
     with files("seqdg.data").joinpath("rotated_mnist.npz").open("rb") as file, np.load(file) as arrays:
         x, y, domain = (arrays[name] for name in ("x", "y", "domain"))
     content = hashlib.sha256()

@@ -78,7 +78,7 @@ class TableFile:
         text: Collection[str] = (),
         parse: bool = True,
     ) -> Frame:
-        """All rows, without the columns `but`.
+        """Read all rows, without the columns `but`.
 
         dates_as_words: columns in which a format's own dates become words.   text: columns whose cells stay words, as
         they are written.   parse: make numbers where all words are numbers or gaps; else where all are plain numbers.

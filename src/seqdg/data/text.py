@@ -22,7 +22,7 @@ def encode_text(texts: Sequence[str], encode: str, size: int, ngrams: tuple[int,
 
 
 def hash_ngrams(texts: Sequence[str], size: int = 2048, ngrams: tuple[int, int] = (1, 2)) -> Matrix:
-    """Whether each of `size` buckets of n-grams of words occurs, as a row of length 1 (scikit-learn's hashing).
+    """Mark which of `size` buckets of n-grams of words occur, in a row of length 1 (scikit-learn's hashing).
 
     Nothing is fitted to the texts, so that nothing of a held-out domain leaks.
     """

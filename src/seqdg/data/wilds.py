@@ -18,7 +18,7 @@ FMOW_VALIDATION, FMOW_TEST = "2013", "2016"  # the first years of each
 
 
 def divide_camelyon17(frame: Any, folder: Path) -> Any:
-    """Hospital 1 validates and hospital 2 tests. In the others, the list marks the rows that validate within."""
+    """Divide by hospitals: 1 validates and 2 tests. In the others, the list marks the rows that validate within."""
     _need(frame, "center", "split")
     part = np.where(frame["split"] == "1", "id_val", "train")
     part = np.where(frame["center"] == CAMELYON_VALIDATION, "val", part)
@@ -26,9 +26,10 @@ def divide_camelyon17(frame: Any, folder: Path) -> Any:
 
 
 def divide_fmow(frame: Any, folder: Path) -> Any:
-    """Years to 2012 are for training, 2013 to 2015 validate, from 2016 on test, each by rows of one split of the list.
+    """Divide by years: to 2012 they are for training, 2013 to 2015 validate, from 2016 on test, each by rows of one
+    split of the list.
 
-    Adds `year`, `region` (of the country; `Other` where none is known) and the `number` by which a picture is named.
+    Add `year`, `region` (of the country; `Other` where none is known) and the `number` by which a picture is named.
     Sequestered rows, and rows of later years that are of another split, serve nothing and are left out.
     """
     from seqdg.data.image_list import read_words

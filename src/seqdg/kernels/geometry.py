@@ -32,8 +32,9 @@ def pad_same(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Geo
     stride, padding, dilation, groups = geometry
     if padding != "same":
         return x, geometry
-    top, bottom = split_padding(x.shape[-2], weight.shape[-2], stride[0])
-    left, right = split_padding(x.shape[-1], weight.shape[-1], stride[1])
+    height, width = (d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True))  # of the kernel, spread
+    top, bottom = split_padding(x.shape[-2], height, stride[0])
+    left, right = split_padding(x.shape[-1], width, stride[1])
     if top == bottom and left == right:
         return x, (stride, (top, left), dilation, groups)
     return pad(x, (left, right, top, bottom)), (stride, (0, 0), dilation, groups)

@@ -151,7 +151,7 @@ def _number(section: Section, i: int) -> Section:
 
 
 def describe_study(payload: Payload) -> str:
-    """`Held out: dslr. 3 seeds, 500 steps.`"""
+    """Say on what an analysis was made: `Held out: dslr. 3 seeds, 500 steps.`"""
     study = payload["of"]
     seeds, steps = study["seeds"], sorted(set(study["steps"].values()))
     count = "One seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
@@ -165,10 +165,10 @@ def list_refusals(payload: Payload) -> list[str]:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """`a, b and c`"""
+    """Join names as in `a, b and c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def format_mean(mean: float, spread: float | None, digits: int = 2) -> str:
-    """`0.71 ± 0.02`"""
+    """Format a mean as in `0.71 ± 0.02`."""
     return f"{mean:.{digits}f}" + (f" ± {spread:.{digits}f}" if spread is not None else "")

@@ -92,7 +92,7 @@ def _count_trials(count: int) -> str:
 
 
 def describe_diverged(run: RunContents) -> list[str]:
-    """`s-mldg: 3 of 5 trials with 15 held out`"""
+    """Say which trials diverged: `s-mldg: 3 of 5 trials with 15 held out`."""
     sentences = []
     for name in dict.fromkeys(r.algorithm for r in run.single):
         for held_out in dict.fromkeys(r.held_out for r in run.single):
@@ -156,7 +156,7 @@ def _find_common(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _format_settings(values: dict[str, Any]) -> str:
-    """`lr 0.1, hidden 64-32`"""
+    """Format settings as in `lr 0.1, hidden 64-32`."""
     parts = []
     for name, value in values.items():
         text = "-".join(map(str, value)) if isinstance(value, list) else str(value).removesuffix(",")

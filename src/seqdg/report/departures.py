@@ -65,7 +65,7 @@ def _compare_nets(paper: Table, records: Sequence[Record]) -> str | None:
 
 
 def describe_net(net: Table) -> str:
-    """`mlp 2000 with BatchNorm`, `ResNet-18 from ImageNet weights`"""
+    """Describe a net: `mlp 2000 with BatchNorm`, `ResNet-18 from ImageNet weights`."""
     titles = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "resnet50-v1": "ResNet-50 v1", "alexnet": "AlexNet"}
     name = str(titles.get(net["name"], net["name"]))
     if net["name"] != "mlp":
@@ -104,7 +104,7 @@ def _compare_splits(paper: Table, records: Sequence[Record]) -> str | None:
 
 
 def describe_split(protocol: Table) -> str:
-    """`random, 70 % to train on and 30 % to test on`"""
+    """Describe a split: `random, 70 % to train on and 30 % to test on`."""
     if protocol.get("split") == "official":
         return "official" if protocol.get("test", "whole") == "whole" else "official, tested on its validation rows"
     share = 100 * protocol.get("validation", 0)

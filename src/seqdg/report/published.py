@@ -154,7 +154,7 @@ def find_row(table: PaperTable, domain: str) -> str | None:
 
 
 def describe_trials(cells: Sequence[Cell]) -> str:
-    """`3`, `2 to 3`"""
+    """Say how many trials the cells have: `3`, `2 to 3`."""
     trials = sorted({c.trials for c in cells if c.held_out not in (AVERAGE,) and c.trials})
     return " to ".join(str(n) for n in sorted({trials[0], trials[-1]})) if trials else "none"
 

@@ -183,7 +183,7 @@ class Results:
         return build_page(contents, select, self._choose(criterion), baseline, every_choice)
 
     def describe_progress(self) -> str:
-        """`12 done, 1 failed`"""
+        """Say how far the run is: `12 done, 1 failed`."""
         statuses = self.count_statuses()
         return ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())) or "no trial yet"
 

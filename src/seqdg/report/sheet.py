@@ -99,7 +99,7 @@ class Sheet:
         return None if cell is None or cell.mean is None else self.ranking[row].index(self.round(cell.mean))
 
     def value(self, row: str, column: str, plus_minus: str = "±") -> str:
-        """`57.5 ± 0.5`"""
+        """Format a cell as in `57.5 ± 0.5`."""
         return format_cell(self.cell(row, column), self.unit.digits, plus_minus)
 
     def published(self, row: str, column: str) -> str:
@@ -223,14 +223,14 @@ def _count_failed(records: Sequence[Record]) -> dict[str, int]:
 
 
 def _describe_transduction(names: Sequence[str], columns: Sequence[str]) -> str:
-    """`arm and t3a predict a batch of the unseen domain at once (transductive); the others row by row.`"""
+    """Say `arm and t3a predict a batch of the unseen domain at once (transductive); the others row by row.`"""
     others = "; the others row by row" if len(names) < len(columns) else ""
     verb = "predict" if len(names) > 1 else "predicts"
     return f"{_join_names(names)} {verb} a batch of the unseen domain at once (transductive){others}."
 
 
 def _join_names(names: Sequence[str]) -> str:
-    """`a, b and c`"""
+    """Join names as in `a, b and c`."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 

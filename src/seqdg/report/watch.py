@@ -65,7 +65,7 @@ def _wait_for_run(directories: Sequence[Path], say: Callable[[str], None], pause
 
 
 def _open_again(results: Results, directories: Sequence[Path]) -> Results:
-    """Runs side by side name what they share when they are opened, and more may be shared by now."""
+    """Open runs side by side anew: they name what they share when they are opened, and more may be shared by now."""
     results.close()
     return Results.open(*directories)
 

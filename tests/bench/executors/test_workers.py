@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from command import seqdg as run_command
 from digits import make_plan, make_session
 from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Request
@@ -103,6 +104,62 @@ def test_a_group_over_which_all_workers_die_is_recorded_as_failed_and_the_others
     assert len(failed) == 4
     assert "3 workers died over this group, the last one with exit code 7" in failed[0].error
     assert sorted(r.status for r in records) == ["done"] * 4 + [FAILED] * 4
+
+
+WARNING = '''
+import multiprocessing
+import warnings
+from dataclasses import dataclass
+
+from seqdg import Algorithm, register
+
+
+class Oddity(UserWarning):
+    pass
+
+
+@register("warning")
+@dataclass(frozen=True)
+class Warn(Algorithm):
+    """Warns in worker processes."""
+
+    def loss(self, net, params, episode):
+        if multiprocessing.parent_process() is not None:
+            warnings.warn("This is\\n  odd.", Oddity, stacklevel=1)
+        return net.losses(params, episode).mean()
+
+
+@register("warning-too")
+@dataclass(frozen=True)
+class WarnToo(Warn):
+    pass
+
+
+'''
+
+
+@pytest.mark.slow
+def test_a_warning_in_worker_processes_is_one_note_as_in_this_process(tmp_path: Path) -> None:
+    (tmp_path / "warning.py").write_text(WARNING)
+    names = ",".join(f"{tmp_path}/warning.py:{name}" for name in ("warning", "warning-too"))
+    more = "--held-out", "0", "--trials", 1, "--steps", 2, "--workers", 2, "--out", tmp_path / "run"
+    done = run_command("bench", "--algorithms", names, *more)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("note: This is odd.\n") == 1, "two workers warn"
+
+
+def test_a_warning_that_comes_after_ctrl_c_is_no_record() -> None:
+    group, *_ = make_plan(REQUEST).missing
+    warned = workers._Warned("This is odd.", "Oddity", "warning.py", 7)
+    worker = _Worker.__new__(_Worker)
+    worker.group = group
+    worker.pipe, other = multiprocessing.Pipe()
+    worker.process = multiprocessing.get_context("spawn").Process()  # never started
+    other.send(warned)
+    other.close()
+    with pytest.warns(Warning, match="This is odd") as caught:
+        assert workers._dismiss([worker]) == []
+    assert (caught[0].category.__name__, caught[0].filename, caught[0].lineno) == ("Oddity", "warning.py", 7)
 
 
 def test_a_failed_trial_keeps_its_traceback_and_is_tried_again(tmp_path: Path, mistaken: str) -> None:

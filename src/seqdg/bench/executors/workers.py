@@ -1,6 +1,7 @@
 """Groups in processes of this machine, one thread each.
 
-A worker that dies is replaced, and its group is run again from its last checkpoint.
+A worker that dies is replaced, and its group is run again from its last checkpoint. What libraries warn of in a worker
+is shown by the first process, in its own way.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+from typing import NamedTuple
 
 from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure, train_group
 from seqdg.bench.trial import Group
@@ -77,6 +80,22 @@ class _Waiting:
         return None if group is None else (group, 1)
 
 
+class _Warned(NamedTuple):
+    """A warning on its way to the first process, which may not have its class."""
+
+    message: str
+    category: str
+    filename: str
+    line: int
+
+    def show(self) -> None:
+        """Show it, whatever the filters of this process are: those of the worker let it pass."""
+        warnings.showwarning(self.message, type(self.category, (Warning,), {}), self.filename, self.line)
+
+
+_Message = int | list[Record] | _Warned  # steps that were taken, the records of a group, or a warning
+
+
 class _Worker:
     """A process and the group that it works on."""
 
@@ -134,7 +153,7 @@ def _block_interrupts() -> Iterator[None]:
 
 
 def _receive(worker: _Worker, waiting: _Waiting, tell: Tell) -> FinishedGroups:
-    """Receive from a worker the number of its steps or its records, or notice that it is dead.
+    """Receive from a worker the number of its steps, its records or a warning, or notice that it is dead.
 
     It has its next group before its records are stored, so that it does not wait for that. All else comes after: what
     fails or is interrupted before the records are stored loses them.
@@ -142,7 +161,7 @@ def _receive(worker: _Worker, waiting: _Waiting, tell: Tell) -> FinishedGroups:
     group = worker.group
     assert group is not None
     try:
-        message: int | list[Record] = worker.pipe.recv()
+        message: _Message = worker.pipe.recv()
     except KeyboardInterrupt:
         worker.pipe.close()  # what is left of a message is no message
         raise
@@ -155,7 +174,9 @@ def _receive(worker: _Worker, waiting: _Waiting, tell: Tell) -> FinishedGroups:
             yield group, record_failure(group, worker.session, _describe_death(worker))
         worker.start()
         return
-    if isinstance(message, int):
+    if isinstance(message, _Warned):
+        message.show()
+    elif isinstance(message, int):
         tell(group, message)
     else:
         worker.group = None
@@ -184,11 +205,13 @@ def _dismiss(crew: Sequence[_Worker]) -> list[tuple[Group, list[Record]]]:
             for pipe in wait([worker.pipe for worker in present.values()], until - time.monotonic()):
                 worker = present[pipe]
                 try:
-                    message: int | list[Record] = worker.pipe.recv()
+                    message: _Message = worker.pipe.recv()
                 except (EOFError, OSError):
                     del present[pipe]
                     continue
-                if worker.group is not None and not isinstance(message, int):
+                if isinstance(message, _Warned):
+                    message.show()
+                elif worker.group is not None and not isinstance(message, int):
                     finished.append((worker.group, message))
     finally:
         for worker in crew:
@@ -200,15 +223,27 @@ def _serve(pipe: Connection, session: Session) -> None:
     """Train groups from the pipe until None comes; this is what a worker process runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the first one decides
     threading.Thread(target=_follow_parent, daemon=True).start()
+    turn = threading.RLock()  # threads of this process may warn while another sends; so may what is pickled
+
+    def send(message: _Message) -> None:
+        with turn:
+            pipe.send(message)
+
+    def send_warning(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
+    ) -> None:
+        with suppress(OSError):  # nobody is there to read it
+            send(_Warned(str(message), category.__name__, filename, lineno))
 
     def tick(step: int) -> None:
-        pipe.send(step)
+        send(step)
         if pipe.poll():  # nothing but the dismissal is sent to a busy worker
             raise KeyboardInterrupt
 
+    warnings.showwarning = send_warning
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while (group := pipe.recv()) is not None:
-            pipe.send(train_group(group, session, tick))
+            send(train_group(group, session, tick))
 
 
 def _follow_parent() -> None:
