@@ -257,11 +257,16 @@ def test_the_time_left_is_that_of_trainings_which_reached_their_end(whole, tmp_p
 
     copy("more/momentum", diverge)
     copy("digits/momentum/search", prolong)
-    lines = [line for line in describe_plan(study, study.parts, tmp_path / "runs", None).splitlines() if line]
-    left = {line.split()[0]: " ".join(line.split()[5:]) for line in lines}
+
+    def read_time_left(workers):
+        lines = describe_plan(study, study.parts, tmp_path / "runs", None, workers).splitlines()
+        return {line.split()[0]: " ".join(line.split()[5:]) for line in lines if line}
+
+    left = read_time_left(1)
     assert left["more/momentum"] == "about 80 s", "2 seeds of 2 algorithms with 2 folds, 10 s each"
     assert left["digits/momentum"] == "about 20 min", "4 seeds, of at most 3 trainings, 25 s each; the search is done"
     assert left["digits/fixed"] == "unknown"
+    assert read_time_left(4)["more/momentum"] == "about 20 s"
 
 
 @pytest.mark.parametrize(

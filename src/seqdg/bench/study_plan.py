@@ -18,12 +18,14 @@ TRAININGS = (
     "Trainings: at most so many, as plain and averaged weights share one where the search chooses the same for both."
 )
 RECORDS = "Records: one for the plain weights of a training and one for each of their averages; done are those in --out"
-TIME = "Time left: by the mean of the trainings of the part that are done, where there are some."
+TIME = (
+    "Time left: by the mean of the trainings of the part that are done, where there are some, in as many processes as"
+)
 
 
-def describe_plan(study: Study, parts: Sequence[Part], out: Path | None, data: Path | None) -> str:
+def describe_plan(study: Study, parts: Sequence[Part], out: Path | None, data: Path | None, workers: int = 1) -> str:
     """Say of every part how many trainings and steps it takes, how many records are there, and how long the rest
-    takes, where some are."""
+    takes with so many workers, where some are."""
     head = ("part", "trainings", "million steps", "records done", "of", "time left")
     rows, sums = [head], [0, 0.0, 0, 0]
     for part in parts:
@@ -36,7 +38,7 @@ def describe_plan(study: Study, parts: Sequence[Part], out: Path | None, data: P
         done = sum(len(some) for some in found.values())
         missing = {f: max(0.0, 1 - len(found[f]) / wanted[f][1]) for f in part.folders}  # the share of its records
         left = sum(wanted[f][0] * missing[f] for f in part.folders)  # trainings
-        time = _estimate_time(left, part, [r for some in found.values() for r in some.values()])
+        time = _estimate_time(left / max(1, workers), part, [r for some in found.values() for r in some.values()])
         rows.append((part.name, str(trainings), f"{steps:.2f}", str(done), str(records), time))
         sums = [sums[0] + trainings, sums[1] + steps, sums[2] + done, sums[3] + records]
     rows.append(("all", str(sums[0]), f"{sums[1]:.2f}", str(sums[2]), str(sums[3]), ""))
@@ -47,12 +49,20 @@ def describe_plan(study: Study, parts: Sequence[Part], out: Path | None, data: P
     ]
     published = "" if study.published is None else " and those that are published"
     return "\n".join(
-        [study.title, "", *(line.rstrip() for line in lines), "", TRAININGS, f"{RECORDS}{published}.", TIME]
+        [
+            study.title,
+            "",
+            *(line.rstrip() for line in lines),
+            "",
+            TRAININGS,
+            f"{RECORDS}{published}.",
+            f"{TIME} --workers says: {max(1, workers)}.",
+        ]
     )
 
 
 def _estimate_time(left: float, part: Part, records: Sequence[Record]) -> str:
-    """Say how long the trainings that are left take, by the mean of those that are done.
+    """Say how long the trainings that are left to each process take, by the mean of those that are done.
 
     A training that diverged ended early. One that gives plain and averaged weights has a record of each, with the
     same seconds: the plain one counts, where there are plain ones.

@@ -92,7 +92,7 @@ def study(
     if dry_run:
         from seqdg.bench.study_plan import describe_plan
 
-        typer.echo(describe_plan(read, chosen, out, data))
+        typer.echo(describe_plan(read, chosen, out, data, workers or 1))
     elif answers:
         from seqdg.report.study import render_answers
         from seqdg.results.study.answers import answer_study
