@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,14 +18,15 @@ from seqdg.bench.study_plan import describe_plan
 from seqdg.bench.study_trials import make_benchmark
 from seqdg.bench.task import RowsOnDisk
 from seqdg.cli import main
-from seqdg.report.study import render_answers
+from seqdg.report.study import _count_names, render_answers
 from seqdg.report.study_figure import make_answers_figure
 from seqdg.results.archive.reading import open_run
 from seqdg.results.record import DIVERGED, DONE
 from seqdg.results.select import InnerTrials, score_candidate
 from seqdg.results.store import Store
-from seqdg.results.study.answers import answer_study
+from seqdg.results.study.answers import answer_study, choose_best
 from seqdg.results.study.file import load_study
+from seqdg.results.study.outcomes import Scores
 from seqdg.results.study.publishing import publish_parts
 
 TEXT = """
@@ -183,7 +185,11 @@ def test_answers_show_the_best_of_each_side_as_rows_of_a_table(whole):
     text = render_answers(answers)
     for rival in answers.rivals:
         low, high = rival.difference.find_interval()
-        cells = [rival.set, rival.kind, "source validation", rival.sequential, rival.other]
+        names = [
+            ", ".join(f"{name} ({n})" for name, n in Counter(side.values()).most_common())
+            for side in (rival.sequential, rival.other)
+        ]
+        cells = [rival.set, rival.kind, "source validation", *names]
         cells.append(f"{rival.difference.mean:+.2f} ({low:+.2f} to {high:+.2f})")
         assert cells in [re.split(r" {2,}", line) for line in text.splitlines()]
 
@@ -202,12 +208,45 @@ def test_the_figure_has_a_panel_for_each_answer_with_its_sets_and_all_of_them(wh
     assert all(" (" not in label for label in labels)
 
 
-def test_the_best_sequential_is_chosen_by_source_validation(whole):
+def test_the_best_of_each_side_is_chosen_for_every_held_out_domain_by_its_own_source_validation(whole):
     study, out = whole
     rivals = {(r.set, r.kind): r for r in answer_study(study, out).rivals}
     assert set(rivals) == {("digits", "momentum"), ("more", "momentum")}
-    assert rivals["digits", "momentum"].sequential.startswith("fo-s-mldg")
-    assert rivals["digits", "momentum"].other.startswith("agg")
+    rival = rivals["digits", "momentum"]
+    trials = [(r.algorithm, r) for r in read(out, "digits/momentum")]
+    trials += [(f"{r.algorithm}+cosine", r) for r in read(out, "digits/momentum/cosine")]
+    differences = []
+    for fold in ("0", "75"):
+        source, held_out = defaultdict(list), {}
+        for name, r in trials:
+            if r.held_out == (fold,):
+                best = max(r.history, key=lambda e: np.mean(e.source["accuracy"]))
+                source[name].append(np.mean(best.source["accuracy"]))
+                held_out[name, r.seed] = 100 * best.held_out["accuracy"][0]
+        ours, other = (
+            max((n for n in source if n.startswith("fo-s-mldg") == sequential), key=lambda n: np.mean(source[n]))
+            for sequential in (True, False)
+        )
+        assert (rival.sequential[fold], rival.other[fold]) == (ours, other)
+        differences += [held_out[ours, seed] - held_out[other, seed] for seed in (0, 1)]
+    assert rival.difference.mean == pytest.approx(np.mean(differences))
+
+
+def test_what_is_best_in_other_folds_chooses_nothing_in_this_one():
+    """The domain that is held out here is a source there, so that its rows would choose."""
+    places = [("a", 0), ("b", 0)]
+    side = {
+        name: Scores(dict(zip(places, held_out, strict=True)), dict(zip(places, source, strict=True)), 0)
+        for name, source, held_out in (("agg", (80.0, 70.0), (1.0, 4.0)), ("coral", (79.0, 99.0), (2.0, 3.0)))
+    }
+    assert choose_best(side, by_source=True) == {"a": "agg", "b": "coral"}
+    assert choose_best(side, by_source=False) == {"a": "coral", "b": "agg"}
+
+
+def test_of_many_names_a_table_shows_the_two_that_are_chosen_most_often():
+    folds = dict(enumerate(["agg", "coral", "agg", "mldg", "coral", "agg", "dann"]))
+    assert _count_names(folds) == "agg (3), coral (2), 2 more"
+    assert _count_names({"a": "agg"}) == "agg (1)"
 
 
 def test_swings_are_deviations_over_the_last_ten_evaluations(whole, monkeypatch):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
-from seqdg.results.pooling import Pooled, SetDifference, average_set, find_levels, pool_sets, pool_sizes
+from seqdg.results.pooling import Place, Pooled, SetDifference, average_set, find_levels, pool_sets, pool_sizes
 from seqdg.results.statistics import LEVEL, correct_by_holm
 from seqdg.results.study.file import Comparison, Hypothesis, Part, Study
-from seqdg.results.study.outcomes import PartScores, find_scores, pair_scores
+from seqdg.results.study.outcomes import PartScores, Scores, find_scores, pair_scores
 from seqdg.results.study.steadiness import Steadiness, measure_steadiness
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
@@ -53,17 +54,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Rivals:
-    """On one set: the best sequential algorithm against the best of the rest, each chosen by source validation.
+    """On one set: the best sequential algorithm against the best of the rest, each chosen for every held-out domain by
+    its own source validation. (In other folds that domain is a source: a choice by all folds would look at its rows.)
 
     oracle: the same chosen by the held-out accuracy itself, which favors whichever side has more to choose from.
     """
 
     set: str
     kind: str
-    sequential: str
-    other: str
+    sequential: Mapping[str, str]  # by held-out domain
+    other: Mapping[str, str]
     difference: SetDifference | None
-    oracle: tuple[str, str, SetDifference | None]
+    oracle: tuple[Mapping[str, str], Mapping[str, str], SetDifference | None]
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,17 @@ class Answers:
 
 def answer_study(study: Study, out: Path | None) -> Answers:
     """Answer the hypotheses from the run directories below `out` and the published records."""
+    return answer_from(study, read_parts(study, out))
+
+
+def read_parts(study: Study, out: Path | None) -> dict[tuple[str, str], PartScores]:
+    """Read the parts that have records, by set and kind."""
     parts = {(part.set, part.kind): PartScores(study, part, out) for part in study.parts}
-    parts = {place: scores for place, scores in parts.items() if scores.scores}
+    return {place: scores for place, scores in parts.items() if scores.scores}
+
+
+def answer_from(study: Study, parts: Mapping[tuple[str, str], PartScores]) -> Answers:
+    """Answer the hypotheses from what was read."""
     mains = [_pool(study, hypothesis.comparison, parts) for hypothesis in study.hypotheses]
     tests = [
         None if main.pooled is None or main.pooled.sets < 2 else main.pooled.test(-hypothesis.margin)
@@ -108,7 +119,7 @@ def _pool(study: Study, comparison: Comparison, parts: Mapping[tuple[str, str], 
         sides = [find_scores(parts, name, side) for side in (comparison.better, comparison.worse)]
         found = None
         if sides[0] is not None and sides[1] is not None:
-            found = average_set(name, pair_scores(sides[0], sides[1]))
+            found = average_set(name, pair_scores(sides[0].held_out, sides[1].held_out))
         if found is None:
             missing.append(name)
         else:
@@ -125,29 +136,43 @@ def _pool(study: Study, comparison: Comparison, parts: Mapping[tuple[str, str], 
 def _list_rivals(study: Study, parts: Mapping[tuple[str, str], PartScores]) -> list[Rivals]:
     found = []
     for (name, kind), part in parts.items():
-        ours = [a for a in part.scores if a.partition("+")[0] in study.sequential]
-        others = [a for a in part.scores if a not in ours]
-        if not ours or not others:
-            continue
-
-        def compare(first: str, second: str, part: PartScores = part, name: str = name) -> SetDifference | None:
-            return average_set(name, pair_scores(part.scores[first], part.scores[second]))
-
-        honest = _pick(part, ours, by_source=True), _pick(part, others, by_source=True)
-        lucky = _pick(part, ours, by_source=False), _pick(part, others, by_source=False)
-        found.append(Rivals(name, kind, *honest, compare(*honest), (*lucky, compare(*lucky))))
+        ours = {a: scores for a, scores in part.scores.items() if a.partition("+")[0] in study.sequential}
+        others = {a: scores for a, scores in part.scores.items() if a not in ours}
+        if ours and others:
+            honest, lucky = (_compare_best(name, ours, others, by_source) for by_source in (True, False))
+            found.append(Rivals(name, kind, *honest, lucky))
     return found
 
 
-def _pick(part: PartScores, names: Sequence[str], by_source: bool) -> str:
-    """Pick the best by source validation, or by the held-out accuracy."""
+def _compare_best(
+    name: str, ours: Mapping[str, Scores], others: Mapping[str, Scores], by_source: bool
+) -> tuple[dict[str, str], dict[str, str], SetDifference | None]:
+    chosen = choose_best(ours, by_source), choose_best(others, by_source)
+    better, worse = (_collect_chosen(side, best) for side, best in zip((ours, others), chosen, strict=True))
+    return *chosen, average_set(name, pair_scores(better, worse))
 
-    def rate(name: str) -> float:
-        scores = part.scores[name]
-        values = list(scores.held_out.values())
-        return scores.source if by_source else sum(values) / len(values) if values else float("-inf")
 
-    return max(names, key=rate)
+def choose_best(side: Mapping[str, Scores], by_source: bool) -> dict[str, str]:
+    """Choose for each held-out domain the algorithm with the best mean over seeds, of its source validation or of the
+    held-out accuracy."""
+
+    def rate(algorithm: str, domain: str) -> float:
+        by_place = side[algorithm].source if by_source else side[algorithm].held_out
+        values = [value for (held_out, _), value in by_place.items() if held_out == domain]
+        return fmean(values) if values else float("-inf")
+
+    domains = dict.fromkeys(domain for scores in side.values() for domain, _ in scores.held_out)
+    return {domain: max(side, key=lambda algorithm: rate(algorithm, domain)) for domain in domains}
+
+
+def _collect_chosen(side: Mapping[str, Scores], chosen: Mapping[str, str]) -> dict[Place, float]:
+    """Collect the held-out accuracies of the algorithms chosen for each domain."""
+    return {
+        place: value
+        for domain, algorithm in chosen.items()
+        for place, value in side[algorithm].held_out.items()
+        if place[0] == domain
+    }
 
 
 def count_wanted(part: Part, folds: int) -> dict[str, tuple[int, int]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 
 from seqdg.results.archive.layout import TRIALS
 from seqdg.results.archive.reading import open_run
@@ -58,7 +57,7 @@ class Scores:
     """The accuracy of one algorithm in a part, in percent, at the steps that source validation chooses."""
 
     held_out: dict[Place, float]
-    source: float  # the mean of the best source validation, by which the best algorithm is chosen
+    source: dict[Place, float]  # its source validation at these steps, by which the best algorithm is chosen
     diverged: int
 
 
@@ -77,10 +76,12 @@ class PartScores:
 def _score(records: Sequence[Record]) -> Scores:
     outcomes = select_outcomes(records, "source-val", CRITERION)
     known = [o for o in outcomes if o.value is not None]
-    best = [score_candidate(o.record, InnerTrials(()), "source-val", CRITERION) for o in known]
     return Scores(
         held_out={(o.held_out, o.seed): 100 * o.value for o in known if o.value is not None},
-        source=100 * fmean(best) if best else float("-inf"),
+        source={
+            (o.held_out, o.seed): 100 * score_candidate(o.record, InnerTrials(()), "source-val", CRITERION)
+            for o in known
+        },
         diverged=len(outcomes) - len(known),
     )
 
@@ -91,9 +92,9 @@ def _read_trials(study: Study, part: Part, folder: str, out: Path | None) -> lis
     return [r for r in records.values() if r.seed < part.trials]
 
 
-def pair_scores(better: Scores, worse: Scores) -> dict[Place, float]:
+def pair_scores(better: Mapping[Place, float], worse: Mapping[Place, float]) -> dict[Place, float]:
     """Return the differences over the held-out domains and seeds that both sides have."""
-    return {place: value - worse.held_out[place] for place, value in better.held_out.items() if place in worse.held_out}
+    return {place: value - worse[place] for place, value in better.items() if place in worse}
 
 
 def find_scores(parts: Mapping[tuple[str, str], PartScores], of: str, side: Side) -> Scores | None:
