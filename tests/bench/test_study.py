@@ -204,8 +204,15 @@ def test_the_figure_has_a_panel_for_each_answer_with_its_sets_and_all_of_them(wh
         assert [row.value for row in panel.rows[: len(answer.main.sets)]] == [s.mean for s in answer.main.sets]
         if last is not None:
             assert (last.value, last.low, last.high) == (answer.main.pooled.mean, *answer.interval)
-    labels = [panel.label for panel in figure.panels]
-    assert all(" (" not in label for label in labels)
+    assert [panel.label for panel in figure.panels] == ["agg+ema − agg", "fo-s-mldg+ema, random − fixed path"]
+
+
+def test_the_figure_says_what_a_hypothesis_with_a_margin_asks(whole):
+    answers = answer_study(*whole)
+    (first, *_) = answers.answers
+    asked = replace(first, hypothesis=replace(first.hypothesis, margin=0.5))
+    (panel, *_) = make_answers_figure(replace(answers, answers=(asked,))).panels
+    assert panel.heading == f"H1: {asked.verdict} (asked: above −0.5)"
 
 
 def test_the_best_of_each_side_is_chosen_for_every_held_out_domain_by_its_own_source_validation(whole):
