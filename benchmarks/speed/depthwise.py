@@ -5,7 +5,7 @@
 
 First the largest error of each kernel, in units of the largest number, against double precision on eight images. Then
 milliseconds of the output with shift and ReLU6, of the gradients of input and weights, and of that of what the ReLU6
-before was applied to, layer by layer and for all layers of the net; "least" is what the memory traffic alone would take.
+before was applied to, layer by layer and for all layers of the net; "least" is what the memory traffic would take.
 torch's times hold the copies for TensorFlow's padding, and a pass of ours for a ReLU6. Every time is the median over
 replays of a CUDA graph with several calls. --tiles tries other tile shapes.
 """
@@ -182,7 +182,8 @@ def compare(layers: dict[Layer, int], images: int, dtype: torch.dtype) -> None:
     print(f"{'all layers':>26}" + "".join(f"{a:10.4f}{b:8.4f}{c:6.3f}" for a, b, c in sums))
     ours, theirs, least = (sum(column) for column in zip(*sums[:3], strict=True))
     print(
-        f"{'the first three':>26}{ours:10.4f}{theirs:8.4f}{least:6.3f}   {theirs / ours:.2f} x as fast as torch", flush=True
+        f"{'the first three':>26}{ours:10.4f}{theirs:8.4f}{least:6.3f}   {theirs / ours:.2f} x as fast as torch",
+        flush=True,
     )
 
 
