@@ -59,7 +59,7 @@ class _File:
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
-        self.statements = ast.parse(inspect.getsource(module)).body
+        self.statements = ast.parse(_read_text(module)).body
         self.defined = [_list_defined(statement) for statement in self.statements]
         nodes = [node for statement in self.statements for node in ast.walk(statement)]
         imports = [(self._find_place(n), n.names) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
@@ -101,6 +101,13 @@ class _File:
             seen |= more
             pending += more
         return False
+
+
+def _read_text(module: ModuleType) -> str:
+    file = Path(getattr(module, "__file__", None) or "")
+    if file.is_file() and file.stat().st_size == 0:  # `inspect` takes an empty file for one that is not there
+        return ""
+    return inspect.getsource(module)
 
 
 class _Wanted(NamedTuple):
