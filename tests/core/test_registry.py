@@ -179,7 +179,7 @@ def test_a_file_imports_what_lies_beside_it_and_leaves_the_path_as_it_was(tmp_pa
     assert sys.path == before
 
 
-def test_a_function_imports_what_lies_beside_its_file_when_it_runs(tmp_path):
+def test_a_function_imports_what_lies_beside_its_file_when_it_runs(tmp_path, monkeypatch):
     """By then the folder is not on the path."""
     line = "        from plugin_later import SCALE\n"
     for folder, scale in (("one", 3.0), ("two", 4.0)):
@@ -192,6 +192,13 @@ def test_a_function_imports_what_lies_beside_its_file_when_it_runs(tmp_path):
     with pytest.raises(UsageError, match=r"has imported another 'plugin_later' already, from .*one/plugin_later\.py"):
         build(f"{tmp_path}/two/plugin_runs.py:toy-later-two")
     assert algorithm.get_scale() == 3.0
+    for name in ("plugin_later", "plugin_runs"):
+        (tmp_path / "two" / f"{name}.py").rename(tmp_path / "two" / f"{name}_too.py")
+    (tmp_path / "two" / "plugin_runs_too.py").write_text(text.replace("plugin_later", "plugin_later_too"))
+    monkeypatch.chdir(tmp_path / "two")
+    algorithm = build("plugin_runs_too:toy-later-two")
+    monkeypatch.chdir(tmp_path)
+    assert algorithm.get_scale() == 4.0
 
 
 def test_a_file_beside_two_users_files_may_be_a_link(tmp_path):

@@ -251,9 +251,13 @@ def import_plugin(place: str, what: str = "algorithms") -> ModuleType:
     if path.suffix != ".py":
         try:
             with _import_from(Path.cwd()):
-                return importlib.import_module(place)
+                module = importlib.import_module(place)
         except ModuleNotFoundError as error:
             raise UsageError(f"There is no module '{place}' to import {what} from ({error}).") from None
+        file = Path(getattr(module, "__file__", None) or "").resolve()
+        if file.parent == Path.cwd().resolve():
+            _later.add({name: other for name, other in _find_beside(file).items() if name not in sys.modules})
+        return module
     if not path.is_file():
         raise UsageError(f"There is no file '{place}' to read {what} from.")
     tag = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
