@@ -10,7 +10,7 @@ import pytest
 import seqdg
 from command import Done
 from command import seqdg as run_command
-from seqdg.core.registry import _factories, _origins, _wrappers
+from seqdg.core.registry import _factories, _later, _origins, _wrappers
 from seqdg.results.store import Store
 from seqdg.training.run_stack import _Run
 
@@ -200,7 +200,8 @@ def test_a_file_imports_what_lies_beside_it_in_worker_processes_and_when_a_run_g
         folder = tmp_path / str(number)  # where the file will be
         folder.mkdir()
         (folder / "own_helper.py").write_text("TWO = 2.0\n")
-        monkeypatch.delitem(sys.modules, "own_helper", raising=False)
+        for known in (sys.modules, _later.files):
+            monkeypatch.delitem(known, "own_helper", raising=False)
         text = MINE.replace("TWO = 2.0", "from own_helper import TWO") + OTHER
         return bench(text, "FILE:doubled,FILE:other", "--workers", 2, *more)
 

@@ -243,16 +243,25 @@ def test_what_is_best_in_other_folds_chooses_nothing_in_this_one():
     """The domain that is held out here is a source there, so that its rows would choose."""
     places = [("a", 0), ("b", 0)]
     side = {
-        name: Scores(dict(zip(places, held_out, strict=True)), dict(zip(places, source, strict=True)), 0)
+        name: Scores(dict(zip(places, held_out, strict=True)), dict(zip(places, source, strict=True)), frozenset())
         for name, source, held_out in (("agg", (80.0, 70.0), (1.0, 4.0)), ("coral", (79.0, 99.0), (2.0, 3.0)))
     }
     assert choose_best(side, by_source=True) == {"a": "agg", "b": "coral"}
     assert choose_best(side, by_source=False) == {"a": "coral", "b": "agg"}
 
 
+def test_an_algorithm_is_not_the_best_where_only_the_seeds_that_did_not_diverge_are_good():
+    steady = Scores({("a", 0): 70.0, ("a", 1): 70.0}, {("a", 0): 80.0, ("a", 1): 80.0}, frozenset())
+    lucky = Scores({("a", 0): 90.0, ("b", 0): 60.0}, {("a", 0): 99.0, ("b", 0): 60.0}, frozenset("a"))
+    for by_source in (True, False):
+        assert choose_best({"lucky": lucky, "steady": steady}, by_source) == {"a": "steady", "b": "lucky"}
+    gone = Scores({("a", 0): 10.0}, {("a", 0): 10.0}, frozenset("a"))
+    assert choose_best({"gone": gone, "lucky": lucky}, by_source=True)["a"] == "lucky", "all of them diverged"
+
+
 def test_of_many_names_a_table_shows_the_two_that_are_chosen_most_often():
     folds = dict(enumerate(["agg", "coral", "agg", "mldg", "coral", "agg", "dann"]))
-    assert _count_names(folds) == "agg (3), coral (2), 2 more"
+    assert _count_names(folds) == "agg (3), coral (2), others (2)"
     assert _count_names({"a": "agg"}) == "agg (1)"
 
 

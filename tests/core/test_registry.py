@@ -11,7 +11,7 @@ import seqdg
 from seqdg import Algorithm, Chainable, Sequential, UsageError, build, register
 from seqdg.bench.learner import find_learner
 from seqdg.core import register_chain
-from seqdg.core.registry import _factories, _origins
+from seqdg.core.registry import _factories, _later, _origins
 
 PLUGIN = """
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Toy(Chainable):
 @pytest.fixture(autouse=True)
 def _as_it_was():
     seqdg.list_algorithms()
-    kept = dict(_factories), dict(_origins), set(sys.modules)
+    kept = dict(_factories), dict(_origins), dict(_later.files), set(sys.modules)
     yield
-    for registry, before in zip((_factories, _origins), kept, strict=False):
+    for registry, before in zip((_factories, _origins, _later.files), kept, strict=False):
         registry.clear()
         registry.update(before)
-    for name in set(sys.modules) - kept[2]:
+    for name in set(sys.modules) - kept[3]:
         if "plugin" in name:
             del sys.modules[name]
 
@@ -177,6 +177,41 @@ def test_a_file_imports_what_lies_beside_it_and_leaves_the_path_as_it_was(tmp_pa
     before = list(sys.path)
     assert build(write_beside(tmp_path, "toy-beside", "SCALE = 7.0\n")).weight == 7.0
     assert sys.path == before
+
+
+def test_a_function_imports_what_lies_beside_its_file_when_it_runs(tmp_path, monkeypatch):
+    """By then the folder is not on the path."""
+    line = "        from plugin_later import SCALE\n"
+    for folder, scale in (("one", 3.0), ("two", 4.0)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "plugin_later.py").write_text(f"SCALE = {scale}\n")
+        text = PLUGIN.format(name=f"toy-later-{folder}").replace("        return past", f"{line}        return past")
+        text += f"\n    def get_scale(self):\n{line}        return SCALE\n"
+        (tmp_path / folder / "plugin_runs.py").write_text(text)
+    algorithm = build(f"{tmp_path}/one/plugin_runs.py:toy-later-one")
+    with pytest.raises(UsageError, match=r"has imported another 'plugin_later' already, from .*one/plugin_later\.py"):
+        build(f"{tmp_path}/two/plugin_runs.py:toy-later-two")
+    assert algorithm.get_scale() == 3.0
+    for name in ("plugin_later", "plugin_runs"):
+        (tmp_path / "two" / f"{name}.py").rename(tmp_path / "two" / f"{name}_too.py")
+    (tmp_path / "two" / "plugin_runs_too.py").write_text(text.replace("plugin_later", "plugin_later_too"))
+    monkeypatch.chdir(tmp_path / "two")
+    algorithm = build("plugin_runs_too:toy-later-two")
+    monkeypatch.chdir(tmp_path)
+    assert algorithm.get_scale() == 4.0
+
+
+def test_a_file_beside_two_users_files_may_be_a_link(tmp_path):
+    (tmp_path / "elsewhere.py").write_text("SCALE = 7.0\n")
+    for name in ("first", "second"):
+        folder = tmp_path / "folder"
+        folder.mkdir(exist_ok=True)
+        (folder / f"plugin_{name}.py").write_text(
+            WITH_HELPER.format(name=f"toy-link-{name}").replace("plugin_helper", "plugin_link")
+        )
+        if name == "first":
+            (folder / "plugin_link.py").symlink_to(tmp_path / "elsewhere.py")
+        assert build(f"{folder}/plugin_{name}.py:toy-link-{name}").weight == 7.0
 
 
 def test_a_file_may_change_the_path_itself(tmp_path):

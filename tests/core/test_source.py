@@ -156,6 +156,22 @@ def test_what_a_function_imports_does_not_count_whether_it_is_loaded_or_not(read
     assert codes[0] == codes[1], "a run must not find its own code changed because it has trained once"
 
 
+def test_everything_may_be_imported_through_files_that_import_everything_of_one_another(read_beside) -> None:
+    texts = {"mine": MINE.format("from beside_helper import *", "shift(x)"), "helper": "from beside_deeper import *\n"}
+    before, after = (
+        read_beside(deeper=f"{DEEPER.replace('1', number)}\n\nfrom beside_helper import *\n", **texts)
+        for number in ("1", "2")
+    )
+    assert not is_same(before, after)
+
+
+@pytest.mark.parametrize("line", ["from beside_helper import *", "import beside_helper"])
+def test_a_file_beside_it_may_be_empty(read_beside, line: str) -> None:
+    texts = {"mine": MINE.format(line, "(x, beside_helper)")}
+    assert "class Mine" in read_beside(**texts, helper="")
+    assert is_same(read_beside(**texts, helper=""), read_beside(**texts, helper="# nothing yet\n"))
+
+
 def test_a_file_beside_it_that_is_used_as_a_whole_counts_as_a_whole(read_beside):
     texts = {"mine": MINE.format("import beside_helper", "vars(beside_helper)"), "helper": HELPER, "deeper": DEEPER}
     before = read_beside(**texts)

@@ -248,28 +248,29 @@ def test_a_net_of_blocks_has_the_same_gradient_with_kernels(switch, seen, policy
 
 
 class ReadTwice(nn.Module):
-    """The output of the first layer goes into a depthwise convolution and, if it is read twice, past it too."""
+    """The first layer's output goes into a depthwise convolution, and perhaps past it: to before or after its ReLU."""
 
-    def __init__(self, twice):
+    def __init__(self, past):
         super().__init__()
-        self.twice = twice
+        self.past = past
         self.first, self.first_norm = nn.Conv2d(3, 8, 1, bias=False), nn.BatchNorm2d(8)
         self.deep, self.deep_norm = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False), nn.BatchNorm2d(8)
         self.last = nn.Linear(8, 3)
 
     def forward(self, x):
         x = torch.relu(self.first_norm(self.first(x)))
-        y = torch.relu(self.deep_norm(self.deep(x)))
-        return self.last(torch.mean(y * x if self.twice else y, (-2, -1)))
+        y = self.deep_norm(self.deep(x))
+        y = torch.relu(y + x if self.past == "shortcut" else y)
+        return self.last(torch.mean(y * x if self.past == "factor" else y, (-2, -1)))
 
 
-@pytest.mark.parametrize("twice", [False, True])
-def test_a_gradient_is_masked_before_it_is_handed_on_only_if_nothing_is_added_to_it(switch, seen, twice):
+@pytest.mark.parametrize("past", ["nothing", "shortcut", "factor"])
+def test_a_gradient_is_masked_before_it_is_handed_on_only_if_nothing_is_added_to_it(switch, seen, past):
     torch.manual_seed(0)
-    net = Net(scramble(ReadTwice(twice)).eval(), "frozen").to(DEVICE)
+    net = Net(scramble(ReadTwice(past)).eval(), "frozen").to(DEVICE)
     compare_gradients(switch, net, draw(4, 3, 7, 6), torch.tensor([0, 2, 1, 0], device=DEVICE))
-    assert (ACTIVATED in seen) is not twice
-    assert (NAMES[1] in seen) is twice
+    assert (ACTIVATED in seen) is (past == "nothing")
+    assert (NAMES[1] in seen) is (past != "nothing")
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -250,9 +251,13 @@ def import_plugin(place: str, what: str = "algorithms") -> ModuleType:
     if path.suffix != ".py":
         try:
             with _import_from(Path.cwd()):
-                return importlib.import_module(place)
+                module = importlib.import_module(place)
         except ModuleNotFoundError as error:
             raise UsageError(f"There is no module '{place}' to import {what} from ({error}).") from None
+        file = Path(getattr(module, "__file__", None) or "").resolve()
+        if file.parent == Path.cwd().resolve():
+            _later.add({name: other for name, other in _find_beside(file).items() if name not in sys.modules})
+        return module
     if not path.is_file():
         raise UsageError(f"There is no file '{place}' to read {what} from.")
     tag = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
@@ -267,6 +272,7 @@ def import_plugin(place: str, what: str = "algorithms") -> ModuleType:
         return sys.modules[name]
     beside = _find_beside(path.resolve())
     _check_beside(place, beside)
+    _later.add(beside)
     _imported[name] = {file: file.read_bytes() for file in (path.resolve(), *beside.values())}
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -280,6 +286,7 @@ def import_plugin(place: str, what: str = "algorithms") -> ModuleType:
     except BaseException as error:
         for other in new:  # so that they are read anew when they are mended
             sys.modules.pop(other, None)
+            _later.files.pop(other, None)
         if isinstance(error, Exception):
             raise _explain_failed_import(place, error) from error
         raise
@@ -295,6 +302,25 @@ def _import_from(folder: Path) -> Iterator[None]:
     finally:
         if str(folder) in sys.path:
             sys.path.remove(str(folder))
+
+
+class _LaterImports:
+    """Finds the files beside a user's file that functions import when they run: then their folder is not searched."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, Path] = {}  # by the name of the module
+
+    def add(self, files: Mapping[str, Path]) -> None:
+        self.files |= files
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        file = self.files.get(name)
+        return importlib.util.spec_from_file_location(name, file) if file is not None and file.is_file() else None
+
+
+_later = _LaterImports()
 
 
 def _find_beside(path: Path) -> dict[str, Path]:
@@ -326,11 +352,13 @@ def _check_beside(place: str, beside: Mapping[str, Path]) -> None:
     for name, file in beside.items():
         if name in sys.modules:
             other = getattr(sys.modules[name], "__file__", None) or "elsewhere"
-            if Path(other).resolve() != file:
-                raise UsageError(
-                    f"{place} imports {file}, but this process has imported another '{name}' already, from {other}. "
-                    "Rename one of them."
-                )
+        else:
+            other = str(_later.files.get(name, file))
+        if Path(other).resolve() != file.resolve():
+            raise UsageError(
+                f"{place} imports {file}, but this process has imported another '{name}' already, from {other}. "
+                "Rename one of them."
+            )
 
 
 def import_function(place: str, key: str) -> Callable[..., Any]:

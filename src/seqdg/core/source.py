@@ -59,7 +59,7 @@ class _File:
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
-        self.statements = ast.parse(inspect.getsource(module)).body
+        self.statements = ast.parse(_read_text(module)).body
         self.defined = [_list_defined(statement) for statement in self.statements]
         nodes = [node for statement in self.statements for node in ast.walk(statement)]
         imports = [(self._find_place(n), n.names) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
@@ -101,6 +101,13 @@ class _File:
             seen |= more
             pending += more
         return False
+
+
+def _read_text(module: ModuleType) -> str:
+    file = Path(getattr(module, "__file__", None) or "")
+    if file.is_file() and file.stat().st_size == 0:  # `inspect` takes an empty file for one that is not there
+        return ""
+    return inspect.getsource(module)
 
 
 class _Wanted(NamedTuple):
@@ -174,8 +181,7 @@ def _list_global(scope: symtable.SymbolTable) -> Iterator[str]:
 def _follow_import(file: _File, wanted: _Wanted) -> list[_Wanted]:
     """List what a name stands for where it is imported from a file of the same folder."""
     if wanted.name not in file.imported:
-        starred = [module for place in file.starred if (module := file.find_beside(place)) is not None]
-        return [wanted._replace(module=module) for module in starred if _File(module).defines(wanted.name)]
+        return [wanted._replace(module=module) for module in _find_starred(file) if _File(module).defines(wanted.name)]
     place, name = file.imported[wanted.name]
     module = file.find_beside(f"{place}.{name}".lstrip("."))
     if module is not None:  # `import helper`, `from . import helper`
@@ -183,6 +189,18 @@ def _follow_import(file: _File, wanted: _Wanted) -> list[_Wanted]:
         return [_Wanted(module, name) for name in (whole if wanted.attribute is None else [wanted.attribute])]
     module = file.find_beside(place)
     return [] if module is None else [_Wanted(module, name, wanted.attribute)]
+
+
+def _find_starred(file: _File) -> list[ModuleType]:
+    """Find the files of the same folder of which a file imports everything by `*`, directly or through others."""
+    found, pending = list[ModuleType](), [file]
+    while pending:
+        this = pending.pop()
+        for module in map(this.find_beside, this.starred):
+            if module is not None and module not in found:
+                found.append(module)
+                pending.append(_File(module))
+    return found
 
 
 def _list_defined(statement: ast.stmt) -> set[str]:

@@ -71,7 +71,7 @@ class PreparedLayer(NamedTuple):
     With kernels, `used` holds the weights in the dtype of the convolution, with the BatchNorm folded in, and `shift`
     holds what the folding leaves to add. Both are computed on the side stream and are ready after `event`.
     nests: gradients of gradients are taken; then there is no side stream.
-    handover: what the layer after, if it alone reads the output, hands to this one along with the gradient.
+    handover: what a depthwise convolution, if it alone reads the output, passes back beside the gradient.
     """
 
     layer: ConvLayer

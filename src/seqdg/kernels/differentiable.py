@@ -22,11 +22,13 @@ Geometry = Plain | Depthwise  # torch convolves the first, a kernel the second
 
 
 class Handover:
-    """What the layer after hands to a layer along with the gradient of its output, if it alone reads that output.
+    """What a depthwise convolution passes back to the layer before it, beside the gradient.
 
-    act: the layer's activation, once it has run by kernels.
-    pieces: the sum of the gradient by channel, (piece, channel). Where it is there, the gradient is that of what the
-        activation was applied to.
+    Its kernel masks the gradient of its input by the activation before and sums it by channel, so that the layer before
+    need not. That is right only where nothing else reads the layer's output: other gradients would be added unmasked.
+
+    act: the activation of the layer before, once it has run by kernels.
+    pieces: the sums by channel, (piece, channel), where the gradient is masked already.
     """
 
     def __init__(self) -> None:
@@ -193,7 +195,7 @@ class ConvAct(Function):
     the convolution only the pooling passes over whole images. (Numbers that the shift rounds to equal ones are still in
     order: the gradient goes to the larger, not to the first.) `rest` is None, and the convolution not depthwise.
 
-    own: what the layer after hands to this one.   before: what a depthwise convolution hands to the layer before it.
+    own: the handover to this layer.   before: that to the layer which gave x, if nothing else reads x.
     """
 
     @staticmethod

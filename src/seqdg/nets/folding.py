@@ -145,9 +145,14 @@ def _can_pool_at_once(node: fx.Node) -> bool:
 
 
 def _say_what_came_before(node: fx.Node) -> None:
-    """Tell a convolution the number of the layer that gave its input, if nothing else reads that."""
-    before = node.args[2] if node.target is _convolve_and_activate else None
-    if isinstance(before, fx.Node) and before.target is _convolve_and_activate and len(before.users) == 1:
+    """Tell a convolution the number of the layer that gave its input, if nothing else reads that.
+
+    A shortcut past the convolution reads it too, though one node is then the only user.
+    """
+    before, rest = (node.args[2], node.args[4]) if node.target is _convolve_and_activate else (None, None)
+    if not isinstance(before, fx.Node) or before.target is not _convolve_and_activate or before is rest:
+        return
+    if len(before.users) == 1:
         node.args = (*node.args, before.args[1])
 
 

@@ -142,10 +142,10 @@ def _tabulate_rivals(rivals: Sequence[Rivals], mark: bool) -> list[str]:
 
 
 def _count_names(chosen: Mapping[str, str]) -> str:
-    """`agg+cosine (4), agg+ema (4), 2 more`: the two that are chosen for most domains, and for how many others are."""
+    """Name the two that are chosen for most domains, and count the rest: `agg+cosine (4), agg+ema (4), others (2)`."""
     counts = Counter(chosen.values()).most_common()
-    more = sum(count for _, count in counts[2:])
-    return ", ".join([f"{name} ({count})" for name, count in counts[:2]] + [f"{more} more"] * bool(more))
+    others = sum(count for _, count in counts[2:])
+    return ", ".join([f"{name} ({count})" for name, count in counts[:2]] + [f"others ({others})"] * bool(others))
 
 
 def _format(s: SetDifference | None) -> str:

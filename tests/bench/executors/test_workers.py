@@ -5,11 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,6 +149,26 @@ def test_a_warning_in_worker_processes_is_one_note_as_in_this_process(tmp_path: 
     done = run_command("bench", "--algorithms", names, *more)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("note: This is odd.\n") == 1, "two workers warn"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="A pipe of Windows sends a message in one call.")
+def test_a_warning_while_a_message_is_sent_comes_after_it() -> None:
+    class WarningPipe(Connection):
+        """Warns between the length of a large message, which is sent first, and the message."""
+
+        def _send(self, *args: Any) -> None:
+            super()._send(*args)
+            if not warned:
+                warned.append(True)
+                sender.send_warning("This is odd.", UserWarning, "warning.py", 7)
+
+    warned: list[bool] = []
+    ours, theirs = multiprocessing.Pipe()
+    sender = workers._Sender(WarningPipe(os.dup(theirs.fileno())))
+    record = "x" * 2**15
+    sender.send([record])
+    assert ours.recv() == [record]
+    assert ours.recv() == workers._Warned("This is odd.", "UserWarning", "warning.py", 7)
 
 
 def test_a_warning_that_comes_after_ctrl_c_is_no_record() -> None:

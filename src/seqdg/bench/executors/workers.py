@@ -219,31 +219,53 @@ def _dismiss(crew: Sequence[_Worker]) -> list[tuple[Group, list[Record]]]:
     return finished
 
 
+class _Sender:
+    """Sends the messages of a worker, one after the other.
+
+    A warning may come while a message is on its way: from another thread, or from this one, where Python frees objects
+    at any moment. It is sent after that message.
+    """
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe, self._turn = pipe, threading.Lock()
+        self._warned: deque[_Warned] = deque()
+
+    def send(self, message: _Message) -> None:
+        with self._turn:
+            self._pipe.send(message)
+        self._send_warnings()
+
+    def send_warning(
+        self, message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
+    ) -> None:
+        """Stand in for `warnings.showwarning`."""
+        self._warned.append(_Warned(str(message), category.__name__, filename, lineno))
+        self._send_warnings()
+
+    def _send_warnings(self) -> None:
+        while self._warned and self._turn.acquire(blocking=False):  # who has the turn sends the rest
+            try:
+                with suppress(OSError, IndexError):  # nobody is there to read it; another thread has sent it
+                    self._pipe.send(self._warned.popleft())
+            finally:
+                self._turn.release()
+
+
 def _serve(pipe: Connection, session: Session) -> None:
     """Train groups from the pipe until None comes; this is what a worker process runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the first one decides
     threading.Thread(target=_follow_parent, daemon=True).start()
-    turn = threading.RLock()  # threads of this process may warn while another sends; so may what is pickled
-
-    def send(message: _Message) -> None:
-        with turn:
-            pipe.send(message)
-
-    def send_warning(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
-    ) -> None:
-        with suppress(OSError):  # nobody is there to read it
-            send(_Warned(str(message), category.__name__, filename, lineno))
+    sender = _Sender(pipe)
 
     def tick(step: int) -> None:
-        send(step)
+        sender.send(step)
         if pipe.poll():  # nothing but the dismissal is sent to a busy worker
             raise KeyboardInterrupt
 
-    warnings.showwarning = send_warning
+    warnings.showwarning = sender.send_warning
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while (group := pipe.recv()) is not None:
-            send(train_group(group, session, tick))
+            sender.send(train_group(group, session, tick))
 
 
 def _follow_parent() -> None:

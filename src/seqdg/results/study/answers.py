@@ -154,12 +154,13 @@ def _compare_best(
 
 def choose_best(side: Mapping[str, Scores], by_source: bool) -> dict[str, str]:
     """Choose for each held-out domain the algorithm with the best mean over seeds, of its source validation or of the
-    held-out accuracy."""
+    held-out accuracy; one of which no training diverged, if there is one."""
 
-    def rate(algorithm: str, domain: str) -> float:
-        by_place = side[algorithm].source if by_source else side[algorithm].held_out
+    def rate(algorithm: str, domain: str) -> tuple[bool, float]:
+        scores = side[algorithm]
+        by_place = scores.source if by_source else scores.held_out
         values = [value for (held_out, _), value in by_place.items() if held_out == domain]
-        return fmean(values) if values else float("-inf")
+        return domain not in scores.diverged, fmean(values) if values else float("-inf")
 
     domains = dict.fromkeys(domain for scores in side.values() for domain, _ in scores.held_out)
     return {domain: max(side, key=lambda algorithm: rate(algorithm, domain)) for domain in domains}

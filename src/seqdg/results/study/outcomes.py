@@ -58,7 +58,7 @@ class Scores:
 
     held_out: dict[Place, float]
     source: dict[Place, float]  # its source validation at these steps, by which the best algorithm is chosen
-    diverged: int
+    diverged: frozenset[str]  # the held-out domains of trainings that diverged
 
 
 class PartScores:
@@ -82,7 +82,7 @@ def _score(records: Sequence[Record]) -> Scores:
             (o.held_out, o.seed): 100 * score_candidate(o.record, InnerTrials(()), "source-val", CRITERION)
             for o in known
         },
-        diverged=len(outcomes) - len(known),
+        diverged=frozenset(o.held_out for o in outcomes if o.value is None),
     )
 
 
