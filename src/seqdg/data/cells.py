@@ -8,6 +8,7 @@ and refuses a column that is almost of numbers.
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ GAPS = frozenset(
     )
 )  # fmt: skip
 TRUTH = {"true": 1.0, "false": 0.0}
+CODE = r"\s*[+-]?(0[0-9]+|[0-9]{16,})\s*"  # digits that a float does not give back: 007, and 16 or more of them
 
 
 def is_missing(value: Any) -> bool:
@@ -98,6 +100,13 @@ def parse_column(words: Column) -> Column:
         return np.array([float("nan") if word is None else parse_number(word) for word in words], dtype=np.float64)
     except ValueError:
         return words
+
+
+def has_codes(values: Column) -> bool:
+    """Return whether words of a column are codes, such as 007: as numbers they would be spelled otherwise, or merge."""
+    if values.dtype != object:
+        return False
+    return any(re.fullmatch(CODE, word) for word in set(values.tolist()) - {None})
 
 
 def parse_truth(words: Column) -> Column:
