@@ -363,3 +363,18 @@ def test_codes_with_leading_zeros_are_predicted_as_they_are_written(tmp_path):
     assert "Accuracy on 60 labelled rows" in (done := predict(tmp_path / "m", patients, tmp_path)).stdout + done.stderr
     assert set(pd.read_csv(tmp_path / "p.csv", dtype=str)["label"]) <= {"007", "013"}
     assert "| 01 | 20 |" in seqdg("show", tmp_path / "m").stdout
+
+
+def test_labels_and_domains_that_differ_by_case_alone_are_noted(tmp_path):
+    patients = make_patients()
+    patients.loc[:9, "ill"] = patients.loc[:9, "ill"].str.title()
+    patients["site"] = patients["site"].replace("c", "a ")
+    labels = "note: Names that differ by case, spaces or leading zeros alone: 'No' and 'no', 'Yes' and 'yes'."
+    domains = "note: Names that differ by case, spaces or leading zeros alone: 'a' and 'a '."
+    done = fit(patients, tmp_path)
+    assert labels in done.stderr + done.stdout
+    assert domains in done.stderr + done.stdout
+    shown = seqdg("check", tmp_path / "t.csv", "--label", "ill", "--domain", "site").stdout
+    assert labels in shown
+    assert domains in shown
+    assert "Names that differ" not in fit(make_patients(), tmp_path).stderr

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.phrases import count_things, list_some
 from seqdg.data.cells import Column, has_codes, parse_column, rank_word, to_words
-from seqdg.data.checks import check_class_sizes, check_domain_sizes, check_domains, check_labels
+from seqdg.data.checks import check_class_sizes, check_domain_sizes, check_domains, check_labels, note_spellings
 from seqdg.data.column_notes import note_columns
 from seqdg.data.column_types import drop_gap_words
 from seqdg.data.frame import Frame
@@ -168,20 +168,21 @@ def check_table(
     table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
     if label is not None and domain is not None:
         rows = _read_table(table, label, domain, ignore, types, na, task, weight)
-        frame, counts = rows.x, _count_rows(rows)
+        frame, counts, notes = rows.x, _count_rows(rows), _note_names(rows)
     else:
         roles = {name for name in (label, domain, weight) if name is not None}
         for name in (*roles, *ignore, *types):
             if name not in table.names:
                 raise unknown("column", name, table.names, owner=path.name)
         frame, counts = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True), []
+        notes = []
     width = max(len(name) for name in frame.names)
     lines = [
         f"{path.name}: {count_things(len(frame), 'row')}, {count_things(len(table.names), 'column')}",
         *table.notes,
     ]
     lines += [f"  {t.name:<{width}}  {t.describe()}" for t in frame.types or ()]
-    return "\n".join([*lines, *counts, *(f"note: {note}" for note in note_columns(frame))])
+    return "\n".join([*lines, *counts, *(f"note: {note}" for note in (*notes, *note_columns(frame)))])
 
 
 def _count_rows(rows: LabeledRows) -> list[str]:
@@ -196,6 +197,13 @@ def _count_rows(rows: LabeledRows) -> list[str]:
         by_class = ", ".join(f"{c} {int((y == c).sum())}" for c in classes) if len(classes) <= FEW else ""
         lines.append(f"  {name}: {count_things(len(y), 'row')}" + (f" ({by_class})" if by_class else ""))
     return lines
+
+
+def _note_names(rows: LabeledRows) -> list[str]:
+    """Note labels, and domains, that may be one and the same."""
+    assert rows.domains is not None
+    classes = [] if rows.is_regression else sorted(set(map(str, rows.y.tolist())))
+    return [*note_spellings("class", classes), *note_spellings("domain", sorted(set(rows.domains.tolist())))]
 
 
 def _describe_numbers(rows: LabeledRows) -> list[str]:

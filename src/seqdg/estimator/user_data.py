@@ -18,7 +18,14 @@ from seqdg.base.errors import UsageError
 from seqdg.base.phrases import count_things, list_some
 from seqdg.data import Dataset
 from seqdg.data.cells import count_present, rank_word, to_word
-from seqdg.data.checks import check_class_coverage, check_class_sizes, check_domain_sizes, check_domains, check_labels
+from seqdg.data.checks import (
+    check_class_coverage,
+    check_class_sizes,
+    check_domain_sizes,
+    check_domains,
+    check_labels,
+    note_spellings,
+)
 from seqdg.data.column_notes import note_columns
 from seqdg.data.column_types import list_types
 from seqdg.data.frame import Frame, is_dataframe, make_frame
@@ -125,6 +132,7 @@ def make_user_data(
         raise UsageError(f"X, y and domains have {len(rows)}, {len(codes)} and {len(domain)} rows: they must agree.")
     labels = {name: codes[domain == i] for i, name in enumerate(names)}
     _, notes = check_class_coverage(labels, [str(c) for c in classes], held_out=())
+    notes = [*note_spellings("class", map(str, classes)), *note_spellings("domain", names), *notes]
     if isinstance(read, TableInput):
         notes = [*notes, *note_columns(x)]
     weight = read_weights(sample_weight, names, domain)
