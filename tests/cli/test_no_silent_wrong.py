@@ -378,3 +378,14 @@ def test_labels_and_domains_that_differ_by_case_alone_are_noted(tmp_path):
     assert labels in shown
     assert domains in shown
     assert "Names that differ" not in fit(make_patients(), tmp_path).stderr
+
+
+def test_a_column_that_names_the_domain_is_noted_once(tmp_path):
+    patients = make_patients()
+    patients["town"] = patients["site"].map({"a": "Oslo", "b": "Bonn", "c": "Lyon"})
+    patients["beds"] = patients["site"].map({"a": 100, "b": 250, "c": 900})
+    patients["floors"] = patients["site"].map({"a": 2, "b": 2, "c": 4})  # two have the same
+    done = fit(patients, tmp_path)
+    shown = seqdg("check", tmp_path / "t.csv", "--label", "ill", "--domain", "site").stdout
+    for text in (done.stdout + done.stderr, shown):
+        assert re.findall(r"Column '(\w+)' has one value in each domain", text) == ["town", "beds"]

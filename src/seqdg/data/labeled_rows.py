@@ -168,21 +168,22 @@ def check_table(
     table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
     if label is not None and domain is not None:
         rows = _read_table(table, label, domain, ignore, types, na, task, weight)
-        frame, counts, notes = rows.x, _count_rows(rows), _note_names(rows)
+        frame, counts = rows.x, _count_rows(rows)
+        notes = [*_note_names(rows), *note_columns(frame, rows.domains)]
     else:
         roles = {name for name in (label, domain, weight) if name is not None}
         for name in (*roles, *ignore, *types):
             if name not in table.names:
                 raise unknown("column", name, table.names, owner=path.name)
         frame, counts = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True), []
-        notes = []
+        notes = note_columns(frame)
     width = max(len(name) for name in frame.names)
     lines = [
         f"{path.name}: {count_things(len(frame), 'row')}, {count_things(len(table.names), 'column')}",
         *table.notes,
     ]
     lines += [f"  {t.name:<{width}}  {t.describe()}" for t in frame.types or ()]
-    return "\n".join([*lines, *counts, *(f"note: {note}" for note in (*notes, *note_columns(frame)))])
+    return "\n".join([*lines, *counts, *(f"note: {note}" for note in notes)])
 
 
 def _count_rows(rows: LabeledRows) -> list[str]:
