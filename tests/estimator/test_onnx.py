@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 import seqdg
-from seqdg.estimator.onnx import export_onnx, make_feed
+from seqdg.estimator.onnx import describe_signature, export_onnx, make_feed
 from toys import mark_all
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -82,3 +82,14 @@ def test_images_enter_as_bytes(frozen, tmp_path):
     export_onnx(model.model_, tmp_path / "m.onnx")
     found = session(tmp_path / "m.onnx").run(["probabilities"], {"images": x})[0]
     np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-5)
+
+
+def test_where_not_all_columns_are_named_it_is_said_where_they_are(fitted, tmp_path):
+    assert "metadata" not in describe_signature(fitted.model_)
+    draw = np.random.default_rng(0)
+    wide = seqdg.DomainClassifier("agg", steps=2, hidden=(2,), device="cpu")
+    wide.fit(draw.normal(size=(40, 9)), np.tile([0, 1], 20), domains=np.repeat(["a", "b"], 20))
+    assert "and 1 more (all names, in order, are in its metadata, under seqdg)" in describe_signature(wide.model_)
+    export_onnx(wide.model_, tmp_path / "m.onnx")
+    about = session(tmp_path / "m.onnx").get_modelmeta().custom_metadata_map["seqdg"]
+    assert json.loads(about)["input"]["numeric"] == [f"x{i}" for i in range(9)]

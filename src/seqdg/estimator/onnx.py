@@ -30,6 +30,7 @@ from seqdg.estimator.model import ArrayModel, Model, ModelModule, NetModel, comp
 from seqdg.estimator.preprocessing import Preprocessing
 
 TOLERANCE = 1e-5
+MOST_NAMES = 8  # of columns that are printed; the metadata have all
 Feed = dict[str, NDArray[Any]]
 
 
@@ -119,9 +120,10 @@ def describe_signature(model: Model) -> str:
     if not isinstance(model.input, TableInput):
         return f"{_name_input(model)} (row, {', '.join(map(str, model.input.shape))})"
     p = model.input.preprocessing
-    parts = [f"numbers (row, {len(p.numeric)}): {list_some(p.numeric)}"] if p.numeric else []
-    parts += [f"words (row, {len(p.vocabulary)}): {list_some(p.vocabulary)}"] if p.vocabulary else []
-    return " and ".join(parts)
+    parts = [f"numbers (row, {len(p.numeric)}): {list_some(p.numeric, MOST_NAMES)}"] if p.numeric else []
+    parts += [f"words (row, {len(p.vocabulary)}): {list_some(p.vocabulary, MOST_NAMES)}"] if p.vocabulary else []
+    cut = max(len(p.numeric), len(p.vocabulary)) > MOST_NAMES
+    return " and ".join(parts) + (" (all names, in order, are in its metadata, under seqdg)" if cut else "")
 
 
 def make_feed(model: Model, x: Any) -> Feed:

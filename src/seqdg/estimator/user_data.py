@@ -76,6 +76,8 @@ def read_labels(y: Any) -> NDArray[Any]:
     """Return labels (row,), or raise a UsageError where a row has none or most rows have one of their own."""
     if y is None:
         raise UsageError("requires y to be passed, but the target y is None: give a label for every row.")
+    if isinstance(y, str):
+        raise UsageError(f"y is the word '{y}': give one label per row, such as table['{y}'].")
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
     try:
@@ -214,6 +216,8 @@ def read_domains(domains: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.i
     """Return the names in order, and the place of each row's domain among them."""
     if domains is None:
         return ("all",), np.zeros(rows, dtype=np.int64)
+    if isinstance(domains, str):
+        raise UsageError(f"domains is the word '{domains}': give one entry per row, such as table['{domains}'].")
     values = domains.tolist() if hasattr(domains, "tolist") else list(domains)
     if np.ndim(np.asarray(values, dtype=object)) != 1:
         raise UsageError("domains must have one entry per row of X.")
