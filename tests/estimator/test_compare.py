@@ -436,7 +436,7 @@ def test_a_baseline_that_was_not_named_is_said_to_be_compared(hospitals):
 def test_a_domain_of_one_row_and_the_name_of_a_column_are_refused_with_advice(hospitals):
     x, y, domains = hospitals
     lone = np.where(np.arange(len(y)) == 3, "harbor", domains)
-    with pytest.raises(UsageError, match="validate on in harbor: .* leave its row out, or join it with another"):
+    with pytest.raises(UsageError, match=r"validate on in harbor: .* leave its row out, or join it with another"):
         compared((x, y, lone))
     with pytest.raises(
         UsageError, match=r"domains is the word 'site': give one entry per row, such as table\['site'\]"
