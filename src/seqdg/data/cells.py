@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,19 @@ def parse_truth(words: Column) -> Column:
             return words
         numbers.append(number)
     return np.array(numbers, dtype=np.float64)
+
+
+def expect_words(values: Column, known: Sequence[str]) -> Column:
+    """Return the words of a column that held these in training, even if `true` and `false` now come as 1 and 0."""
+    words = to_words(values)
+    spelled = {TRUTH.get(word.strip().lower()): word for word in known}
+    if None in spelled or not spelled:
+        return words
+    meant = {to_word(number): word for number, word in spelled.items()}
+    meant.update({spelling: spelled[n] for spelling, n in TRUTH.items() if n in spelled})
+    return np.array(
+        [w if w is None or w in known else meant.get(w.strip().lower(), w) for w in words.tolist()], dtype=object
+    )
 
 
 def expect_numbers(name: str, values: Column, first: int = 0) -> Column:
