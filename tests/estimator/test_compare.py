@@ -444,3 +444,10 @@ def test_a_domain_of_one_row_and_the_name_of_a_column_are_refused_with_advice(ho
         compared((x, y, "site"))
     with pytest.raises(UsageError, match="y is the word 'ill': give one label per row"):
         compared((x, "ill", domains), estimator=quick())
+
+
+@pytest.mark.parametrize("name", ["average", "worst"])
+def test_a_domain_that_is_called_as_a_summary_is_refused(hospitals, name):
+    x, y, domains = hospitals
+    with pytest.raises(UsageError, match=f"A domain is called '{name}', as a summary .* rename it"):
+        compared((x, y, np.where(domains == "east", name, domains)), ["logistic"], baseline=None, seeds=1)

@@ -54,6 +54,7 @@ from seqdg.estimator.sweep import Contender, Sweep
 from seqdg.estimator.user_data import UserData, join_domains, make_user_data, read_input
 from seqdg.estimator.weights import count_effective
 from seqdg.results.criteria import CRITERIA
+from seqdg.results.summary import AVERAGE, WORST
 from seqdg.training.device import choose_device
 
 BASELINE = "agg"
@@ -243,6 +244,8 @@ def _check_data(user_data: UserData, recipe: Recipe) -> None:
     data = user_data.dataset
     if len(data.domains) < 2:
         raise UsageError(f"There is only the domain '{data.domains[0]}': to hold it out, at least one other is needed.")
+    if taken := [d for d in data.domains if d in (AVERAGE, WORST)]:
+        raise UsageError(f"A domain is called '{taken[0]}', as a summary over all of them is in tables: rename it.")
     if recipe.stop is not None:
         raise UsageError("A comparison chooses the step by itself: leave stop out.")
     assert data.validation is not None
