@@ -10,7 +10,7 @@ from seqdg.base.phrases import count_things
 from seqdg.estimator.held_out_scores import CHOSEN, HeldOutScores
 from seqdg.estimator.rules import ORACLE, WITHIN_ERROR, split_rule
 from seqdg.report.text import align_columns
-from seqdg.results.criteria import Unit, find_unit, name_criterion
+from seqdg.results.criteria import CRITERIA, Unit, find_unit, name_criterion
 from seqdg.results.summary import AVERAGE, WORST
 
 RULES = {
@@ -216,6 +216,8 @@ def _draw_rules(comparison: HeldOutScores) -> str:
 
 
 def _find_unit(comparison: HeldOutScores) -> Unit:
+    if not CRITERIA[comparison.criterion].has_size:
+        return CRITERIA[comparison.criterion]
     return find_unit(comparison.criterion, [scores[AVERAGE] for scores in comparison.scores().values()])
 
 
