@@ -335,3 +335,57 @@ def test_a_fit_notes_identifiers_once_and_before_it_trains(tmp_path):
     said = fit(make_patients().assign(patient=[f"P{i}" for i in range(60)]), tmp_path).stderr
     assert said.count("note: Column 'patient' has 60 different words in 60 rows: is it an identifier?") == 1
     assert said.index("note: Column 'patient'") < said.index("The model is in")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_labels_and_domains_of_many_digits_stay_apart(tmp_path, kind):
+    patients = make_patients()
+    patients["ill"] = 9007199254740992 + (patients["ill"] == "yes")  # one apart, and the same as floats
+    patients["site"] = 10**17 + patients["site"].map({"a": 1, "b": 2, "c": 3})
+    table = tmp_path / f"t.{kind}"
+    patients.to_csv(table, index=False) if kind == "csv" else patients.to_parquet(table)
+    words = [table, "--label", "ill", "--domain", "site"]
+    shown = seqdg("check", *words).stdout
+    assert "2 classes: 9007199254740992, 9007199254740993\n" in shown
+    assert [line.split(":")[0] for line in shown.splitlines()[-3:]] == [f"  {10**17 + i}" for i in (1, 2, 3)]
+    assert seqdg("fit", *words, *QUICK, "--out", tmp_path / "m").returncode == 0
+    done = seqdg("predict", tmp_path / "m", table, "--out", tmp_path / "p.csv")
+    assert "Accuracy on 60 labelled rows" in done.stdout + done.stderr
+    right = (pd.read_csv(tmp_path / "p.csv")["label"] == patients["ill"]).mean()
+    assert f": {100 * right:.1f} %" in done.stdout + done.stderr
+
+
+def test_codes_with_leading_zeros_are_predicted_as_they_are_written(tmp_path):
+    patients = make_patients()
+    patients["ill"] = patients["ill"].map({"yes": "007", "no": "013"})
+    patients["site"] = patients["site"].map({"a": "01", "b": "1", "c": "2"})
+    assert fit(patients, tmp_path).returncode == 0
+    assert "Accuracy on 60 labelled rows" in (done := predict(tmp_path / "m", patients, tmp_path)).stdout + done.stderr
+    assert set(pd.read_csv(tmp_path / "p.csv", dtype=str)["label"]) <= {"007", "013"}
+    assert "| 01 | 20 |" in seqdg("show", tmp_path / "m").stdout
+
+
+def test_labels_and_domains_that_differ_by_case_alone_are_noted(tmp_path):
+    patients = make_patients()
+    patients.loc[:9, "ill"] = patients.loc[:9, "ill"].str.title()
+    patients["site"] = patients["site"].replace("c", "a ")
+    labels = "note: Names that differ by case, spaces or leading zeros alone: 'No' and 'no', 'Yes' and 'yes'."
+    domains = "note: Names that differ by case, spaces or leading zeros alone: 'a' and 'a '."
+    done = fit(patients, tmp_path)
+    assert labels in done.stderr + done.stdout
+    assert domains in done.stderr + done.stdout
+    shown = seqdg("check", tmp_path / "t.csv", "--label", "ill", "--domain", "site").stdout
+    assert labels in shown
+    assert domains in shown
+    assert "Names that differ" not in fit(make_patients(), tmp_path).stderr
+
+
+def test_a_column_that_names_the_domain_is_noted_once(tmp_path):
+    patients = make_patients()
+    patients["town"] = patients["site"].map({"a": "Oslo", "b": "Bonn", "c": "Lyon"})
+    patients["beds"] = patients["site"].map({"a": 100, "b": 250, "c": 900})
+    patients["floors"] = patients["site"].map({"a": 2, "b": 2, "c": 4})  # two have the same
+    done = fit(patients, tmp_path)
+    shown = seqdg("check", tmp_path / "t.csv", "--label", "ill", "--domain", "site").stdout
+    for text in (done.stdout + done.stderr, shown):
+        assert re.findall(r"Column '(\w+)' has one value in each domain", text) == ["town", "beds"]

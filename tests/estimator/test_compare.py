@@ -419,3 +419,35 @@ def test_real_features_give_a_verdict_with_the_chosen_below_the_oracle(shared_da
 def test_one_name_in_place_of_a_list_is_a_sentence(hospitals):
     with pytest.raises(UsageError, match=r"candidates is 'agg', but it must be a list, such as \['agg'\]"):
         seqdg.compare(*hospitals, "agg")
+
+
+def test_a_baseline_that_was_not_named_is_said_to_be_compared(hospitals):
+    said = "agg was not named, but is compared too, as the baseline, and may win."
+    cheap = {"seeds": 1, "rules": ["source-val"]}
+    found = compared(hospitals, ["logistic"], **cheap)
+    assert list(found.algorithms) == ["agg", "logistic"]
+    assert said in found.notes
+    assert said not in compared(hospitals, ["agg", "logistic"], **cheap).notes
+    alone = compared(hospitals, ["logistic"], **cheap, baseline=None)
+    assert list(alone.algorithms) == ["logistic"]
+    assert said not in alone.notes
+
+
+def test_a_domain_of_one_row_and_the_name_of_a_column_are_refused_with_advice(hospitals):
+    x, y, domains = hospitals
+    lone = np.where(np.arange(len(y)) == 3, "harbor", domains)
+    with pytest.raises(UsageError, match=r"validate on in harbor: .* leave its row out, or join it with another"):
+        compared((x, y, lone))
+    with pytest.raises(
+        UsageError, match=r"domains is the word 'site': give one entry per row, such as table\['site'\]"
+    ):
+        compared((x, y, "site"))
+    with pytest.raises(UsageError, match="y is the word 'ill': give one label per row"):
+        compared((x, "ill", domains), estimator=quick())
+
+
+@pytest.mark.parametrize("name", ["average", "worst"])
+def test_a_domain_that_is_called_as_a_summary_is_refused(hospitals, name):
+    x, y, domains = hospitals
+    with pytest.raises(UsageError, match=f"A domain is called '{name}', as a summary .* rename it"):
+        compared((x, y, np.where(domains == "east", name, domains)), ["logistic"], baseline=None, seeds=1)

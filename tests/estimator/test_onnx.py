@@ -10,7 +10,8 @@ import pytest
 from torch import nn
 
 import seqdg
-from seqdg.estimator.onnx import export_onnx, make_feed
+from command import seqdg as command
+from seqdg.estimator.onnx import describe_signature, export_onnx, make_feed
 from toys import mark_all
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -81,4 +82,33 @@ def test_images_enter_as_bytes(frozen, tmp_path):
     model = seqdg.DomainGeneralizer("fo-s-mldg", net=own, steps=4, batch=4).fit(x, y, domains=np.arange(24) // 12)
     export_onnx(model.model_, tmp_path / "m.onnx")
     found = session(tmp_path / "m.onnx").run(["probabilities"], {"images": x})[0]
+    np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-5)
+
+
+def test_where_not_all_columns_are_named_it_is_said_where_they_are(fitted, tmp_path):
+    assert "metadata" not in describe_signature(fitted.model_)
+    draw = np.random.default_rng(0)
+    wide = seqdg.DomainClassifier("agg", steps=2, hidden=(2,), device="cpu")
+    wide.fit(draw.normal(size=(40, 9)), np.tile([0, 1], 20), domains=np.repeat(["a", "b"], 20))
+    assert "and 1 more (all names, in order, are in its metadata, under seqdg)" in describe_signature(wide.model_)
+    export_onnx(wide.model_, tmp_path / "m.onnx")
+    about = session(tmp_path / "m.onnx").get_modelmeta().custom_metadata_map["seqdg"]
+    assert json.loads(about)["input"]["numeric"] == [f"x{i}" for i in range(9)]
+
+
+@pytest.mark.parametrize("algorithm", ["agg", "logistic"])
+def test_numbers_that_stand_for_a_gap_do_so_in_the_file_too(algorithm, tmp_path):
+    draw = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=60, freq="h").strftime("%Y-%m-%d %H:%M")
+    x = pd.DataFrame({"age": draw.normal(50, 9, 60), "marker": draw.normal(size=60), "day": days})
+    x.loc[::5, "age"], x.loc[::7, "marker"] = -999, 0
+    x.assign(site=list("abc") * 20, ill=np.where(x["marker"] > 0, "yes", "no")).to_csv(tmp_path / "t.csv", index=False)
+    options = ["--label", "ill", "--domain", "site", "--na", "-999,0", "--algorithm", algorithm, "--no-estimate"]
+    assert command("fit", tmp_path / "t.csv", *options, "--steps", 20, "--out", tmp_path / "m").returncode == 0
+    model = seqdg.DomainClassifier.load(tmp_path / "m")
+    export_onnx(model.model_, tmp_path / "m.onnx")
+    hours = np.arange(60) % 24  # an hour of 0 is none, though a marker of 0 is a gap
+    date = np.stack([np.full(60, 2024), np.ones(60), 1 + np.arange(60) // 24, np.arange(60) // 24, hours], axis=1)
+    numbers = np.concatenate([x[["age", "marker"]].to_numpy(), date], axis=1)
+    (found,) = session(tmp_path / "m.onnx").run(["probabilities"], {"numbers": numbers})
     np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-5)

@@ -161,3 +161,21 @@ def test_numbers_that_stand_for_a_gap_do_so_in_new_rows_too():
     gaps, _ = preprocessing.apply(make_frame(pd.DataFrame({"a": [np.nan, 1], "w": [None, "u"]})))
     np.testing.assert_array_equal(got, gaps)
     assert notes == []
+
+
+def test_truth_in_words_is_the_same_where_it_comes_as_truth():
+    words = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0], "smoker": ["true", "false", None, "true"]})
+    usual, notes = applied(words)
+    assert notes == []
+    truth = [True, False, None, True]
+    for same in (
+        pd.Series(truth, dtype=object),
+        pd.Series(truth, dtype="boolean"),
+        pd.Series([1.0, 0.0, None, 1.0]),
+        pd.Series(["TRUE", "False", "", "true"]),
+    ):
+        found, notes = applied(words, words.assign(smoker=same))
+        np.testing.assert_array_equal(found, usual)
+        assert notes == []
+    found, notes = applied(words, words.assign(smoker=["true", "perhaps", None, "2"]))
+    assert notes == ["Column 'smoker' has words that were not in the training data: perhaps, 2."]

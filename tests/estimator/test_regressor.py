@@ -146,3 +146,29 @@ def test_a_comparison_of_numbers_with_fractions_is_one_of_regressors(pressures):
         warnings.simplefilter("ignore", UserWarning)
         found = seqdg.compare(x, y, domains, ["ridge"], baseline=None, seeds=1, rules=("source-val",), refit=False)
     assert found.criterion == "rmse"
+
+
+@pytest.mark.parametrize("size", [1e-5, 1e-12])
+def test_small_units_change_neither_the_model_nor_what_can_be_read(pressures, size, tmp_path):
+    x, y, domains = pressures
+    usual, small = (DomainRegressor("agg", **{**QUICK, "steps": 100}).fit(x, f * y, domains=domains) for f in (1, size))
+    assert small.score(x, size * y) == pytest.approx(usual.score(x, y), abs=1e-6)
+    found = seqdg.compare(x, size * y, domains, ["ridge"], estimator=DomainRegressor(**QUICK), seeds=1, baseline=None)
+    assert found.expected is not None
+    digits = f"{found.expected:.{2 - int(np.floor(np.log10(found.expected)))}f}"
+    assert f"on the next domain: {digits}" in found.sentence
+    scores = str(found).splitlines()[2].split()[2:]
+    found.estimator.save(tmp_path / "m")
+    card = render_card(read_description(tmp_path / "m")).rpartition("| domain | rmse | mae |")[2].splitlines()
+    errors = [line.split("|")[2] for line in card[2:] if line.startswith("|")]
+    assert len(errors) == len(scores) == len(set(domains)) + 2  # the domains, their average and the worst
+    assert all(float(e) > 0 for e in (*scores, *errors))
+
+
+def test_domains_without_a_score_are_not_counted_in_the_expectation(pressures):
+    x, y, domains = pressures
+    constant = np.where(domains == sorted(set(domains))[0], y.mean(), y)
+    found = seqdg.compare(
+        x, constant, domains, ["ridge"], estimator=DomainRegressor(**QUICK), seeds=1, baseline=None, criterion="r2"
+    )
+    assert f"from {len(set(domains)) - 1} domains" in found.sentence

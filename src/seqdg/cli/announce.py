@@ -76,7 +76,7 @@ def _note_columns(rows: LabeledRows) -> list[str]:
     from seqdg.data import Frame
     from seqdg.data.column_notes import note_columns
 
-    return note_columns(rows.x) if isinstance(rows.x, Frame) else []
+    return note_columns(rows.x, rows.domains) if isinstance(rows.x, Frame) else []
 
 
 def _describe(rows: LabeledRows) -> list[str]:

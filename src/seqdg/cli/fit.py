@@ -34,7 +34,7 @@ def fit(
         str | None,
         typer.Option(
             metavar="A,B",
-            help="What --choose compares: algorithms (agg, fo-s-mldg+ema) and learners (logistic, svc). "
+            help="What --choose compares beside agg: algorithms (fo-s-mldg+ema) and learners (logistic, svc). "
             "`seqdg list algorithms` shows all.  [default: eleven of both kinds]",
         ),
     ] = None,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
-from seqdg.data.cells import Column, parse_column
+from seqdg.data.cells import CODE, Column, parse_column
 from seqdg.data.frame import make_column
 
 DATES = (datetime.date, datetime.time, datetime.timedelta)
@@ -25,11 +25,19 @@ def require_pyarrow() -> None:
         raise UsageError("Reading and writing tables needs pyarrow: pip install 'seqdg[tables]'.") from None
 
 
-def join_parts(name: str, parts: Sequence[Any], dates_as_words: bool, text: bool, parse: bool) -> Column:
-    """Join one column of all batches: numbers if all its cells are plain numbers, or, with `parse`, numbers or gaps."""
+def join_parts(
+    name: str, parts: Sequence[Any], dates_as_words: bool, text: bool, parse: bool, codes: bool = False
+) -> Column:
+    """Join one column of all batches: numbers if all its cells are plain numbers, or, with `parse`, numbers or gaps.
+
+    text: its cells stay words.   codes: they do where floats would not give them back, as of 007 or 20 digits.
+    """
     import pyarrow as pa
 
     array = pa.chunked_array(parts)
+    text = text or (codes and _has_codes(array))
+    if text and pa.types.is_integer(array.type):
+        array = array.cast(pa.string())
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         with suppress(pa.ArrowInvalid):  # the quick way, where all cells are plain numbers
             if not text:
@@ -44,10 +52,26 @@ def join_parts(name: str, parts: Sequence[Any], dates_as_words: bool, text: bool
     return parse_column(column) if parse and not text else column
 
 
-def to_numpy(array: Any, numeric: bool = False) -> NDArray[Any]:
-    """Return numbers as float64, dates and all else as objects."""
+def _has_codes(array: Any) -> bool:
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if pa.types.is_integer(array.type):
+        array = array.cast(pa.string())
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return False
+    return bool(compute.any(compute.match_substring_regex(array, f"^{CODE}$")).as_py())
+
+
+def to_numpy(array: Any, numeric: bool = False, text: bool = False) -> NDArray[Any]:
+    """Return numbers as float64, dates and all else as objects.
+
+    numeric: make numbers of words, where all are plain numbers.   text: make words of whole numbers.
+    """
     import pyarrow as pa
 
+    if text and pa.types.is_integer(array.type):
+        array = array.cast(pa.string())
     kind = array.type
     if pa.types.is_string(kind):
         if numeric:

@@ -8,6 +8,8 @@ and refuses a column that is almost of numbers.
 from __future__ import annotations
 
 import datetime
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ GAPS = frozenset(
     )
 )  # fmt: skip
 TRUTH = {"true": 1.0, "false": 0.0}
+CODE = r"\s*[+-]?(0[0-9]+|[0-9]{16,})\s*"  # digits that a float does not give back: 007, and 16 or more of them
 
 
 def is_missing(value: Any) -> bool:
@@ -100,6 +103,13 @@ def parse_column(words: Column) -> Column:
         return words
 
 
+def has_codes(values: Column) -> bool:
+    """Return whether words of a column are codes, such as 007: as numbers they would be spelled otherwise, or merge."""
+    if values.dtype != object:
+        return False
+    return any(re.fullmatch(CODE, word) for word in set(values.tolist()) - {None})
+
+
 def parse_truth(words: Column) -> Column:
     """Return 1 and 0 if all words are true, false or gaps; the column as it is otherwise."""
     if words.dtype != object:
@@ -111,6 +121,19 @@ def parse_truth(words: Column) -> Column:
             return words
         numbers.append(number)
     return np.array(numbers, dtype=np.float64)
+
+
+def expect_words(values: Column, known: Sequence[str]) -> Column:
+    """Return the words of a column that held these in training, even if `true` and `false` now come as 1 and 0."""
+    words = to_words(values)
+    spelled = {TRUTH.get(word.strip().lower()): word for word in known}
+    if None in spelled or not spelled:
+        return words
+    meant = {to_word(number): word for number, word in spelled.items()}
+    meant.update({spelling: spelled[n] for spelling, n in TRUTH.items() if n in spelled})
+    return np.array(
+        [w if w is None or w in known else meant.get(w.strip().lower(), w) for w in words.tolist()], dtype=object
+    )
 
 
 def expect_numbers(name: str, values: Column, first: int = 0) -> Column:

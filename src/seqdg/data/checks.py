@@ -76,6 +76,19 @@ def check_class_coverage(
     return problems, [note for _, note in notes]
 
 
+def note_spellings(what: str, names: Iterable[str]) -> list[str]:
+    """Return a note where names differ by case, spaces or leading zeros alone. what: they name, `class` or `domain`."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        plain = "".join(str(name).casefold().split())
+        alike.setdefault(plain.lstrip("0") or plain, []).append(str(name))
+    groups = [" and ".join(repr(name) for name in group) for group in alike.values() if len(group) > 1]
+    if not groups:
+        return []
+    each = f"Is each a {what} of its own?"
+    return [f"Names that differ by case, spaces or leading zeros alone: {list_some(groups)}. {each} If not, mend them."]
+
+
 def check_counts(labels: Mapping[str, NDArray[Any]], published: Mapping[str, int], what: str = "row") -> list[Problem]:
     return [
         Problem(f"{domain} has {count_things(len(labels[domain]), what)} where {right} are published.", partial=True)

@@ -84,11 +84,16 @@ def parse_types(texts: Sequence[str]) -> dict[str, str]:
     return types
 
 
+def find_gap_numbers(na: Sequence[str]) -> list[float]:
+    """Return the numbers among the words that stand for a gap."""
+    return [number for word in na if (number := _read_number(word)) is not None]
+
+
 def drop_gap_words(values: Column, na: Sequence[str]) -> Column:
     """Return the column with gaps for the words `na`, and for the numbers that they spell."""
     if not na or values.dtype.kind == "M":
         return values
-    numbers = [number for word in na if (number := _read_number(word)) is not None]
+    numbers = find_gap_numbers(na)
     if values.dtype == object:
         named = {word.strip() for word in na}
         gaps = {v for v in set(values.tolist()) - {None} if v.strip() in named or _read_number(v) in numbers}

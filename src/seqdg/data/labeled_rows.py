@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.phrases import count_things, list_some
-from seqdg.data.cells import Column, parse_column, rank_word, to_words
-from seqdg.data.checks import check_class_sizes, check_domain_sizes, check_domains, check_labels
+from seqdg.data.cells import Column, has_codes, parse_column, rank_word, to_words
+from seqdg.data.checks import check_class_sizes, check_domain_sizes, check_domains, check_labels, note_spellings
 from seqdg.data.column_notes import note_columns
 from seqdg.data.column_types import drop_gap_words
 from seqdg.data.frame import Frame
@@ -118,7 +118,7 @@ def _read_table(
     for name, (option, allowed) in zip(roles, parts, strict=False):  # there may be no weights
         if types.get(name, allowed[0]) not in allowed:
             raise UsageError(f"'{name}' is given as {option}, so that its type can only be: {', '.join(allowed)}.")
-    frame = read_frame(table, set(dropped) - {label, domain}, types)
+    frame = read_frame(table, set(dropped) - {label, domain}, types, codes=(label, domain))
     weights = None
     by_name = {n: drop_gap_words(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
     if weight is not None:
@@ -130,6 +130,8 @@ def _read_table(
         )
     labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
     task = choose_task(label, labels) if task is None else task
+    if task == CLASS and has_codes(by_name[label]):
+        labels = by_name[label]
     domains = to_words(by_name[domain])
     check_domains(domains.tolist())
     check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
@@ -141,11 +143,14 @@ def _read_table(
     return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, table.notes, weights)
 
 
-def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str]) -> Frame:
-    """Read all rows of a table as the words they are written with, before anything is decided about its columns."""
+def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str], codes: Collection[str] = ()) -> Frame:
+    """Read all rows of a table as the words they are written with, before anything is decided about its columns.
+
+    codes: columns of names, such as those of domains: 007 stays what it is.
+    """
     ignored = {name for name, kind in types.items() if kind == "ignore"}
     text = [name for name, kind in types.items() if kind == "words"]
-    return table.read(but={*but, *ignored}, text=text, parse=False)
+    return table.read(but={*but, *ignored}, text=text, parse=False, codes=codes)
 
 
 def check_table(
@@ -164,19 +169,21 @@ def check_table(
     if label is not None and domain is not None:
         rows = _read_table(table, label, domain, ignore, types, na, task, weight)
         frame, counts = rows.x, _count_rows(rows)
+        notes = [*_note_names(rows), *note_columns(frame, rows.domains)]
     else:
         roles = {name for name in (label, domain, weight) if name is not None}
         for name in (*roles, *ignore, *types):
             if name not in table.names:
                 raise unknown("column", name, table.names, owner=path.name)
         frame, counts = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True), []
+        notes = note_columns(frame)
     width = max(len(name) for name in frame.names)
     lines = [
         f"{path.name}: {count_things(len(frame), 'row')}, {count_things(len(table.names), 'column')}",
         *table.notes,
     ]
     lines += [f"  {t.name:<{width}}  {t.describe()}" for t in frame.types or ()]
-    return "\n".join([*lines, *counts, *(f"note: {note}" for note in note_columns(frame))])
+    return "\n".join([*lines, *counts, *(f"note: {note}" for note in notes)])
 
 
 def _count_rows(rows: LabeledRows) -> list[str]:
@@ -191,6 +198,13 @@ def _count_rows(rows: LabeledRows) -> list[str]:
         by_class = ", ".join(f"{c} {int((y == c).sum())}" for c in classes) if len(classes) <= FEW else ""
         lines.append(f"  {name}: {count_things(len(y), 'row')}" + (f" ({by_class})" if by_class else ""))
     return lines
+
+
+def _note_names(rows: LabeledRows) -> list[str]:
+    """Note labels, and domains, that may be one and the same."""
+    assert rows.domains is not None
+    classes = [] if rows.is_regression else sorted(set(map(str, rows.y.tolist())))
+    return [*note_spellings("class", classes), *note_spellings("domain", sorted(set(rows.domains.tolist())))]
 
 
 def _describe_numbers(rows: LabeledRows) -> list[str]:

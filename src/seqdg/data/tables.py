@@ -77,18 +77,20 @@ class TableFile:
         dates_as_words: Collection[str] = (),
         text: Collection[str] = (),
         parse: bool = True,
+        codes: Collection[str] = (),
     ) -> Frame:
         """Read all rows, without the columns `but`.
 
         dates_as_words: columns in which a format's own dates become words.   text: columns whose cells stay words, as
         they are written.   parse: make numbers where all words are numbers or gaps; else where all are plain numbers.
+        codes: columns whose cells stay words where floats would not give them back.
         """
         names = [name for name in self.names if name not in but]
         parts = list(self._read_cells(names))
         if not names or not any(len(part[names[0]]) for part in parts):
             raise UsageError(f"{self.path} has 0 rows below the names of its columns: there is nothing to learn from.")
         columns = [
-            join_parts(name, [part[name] for part in parts], name in dates_as_words, name in text, parse)
+            join_parts(name, [part[name] for part in parts], name in dates_as_words, name in text, parse, name in codes)
             for name in names
         ]
         return Frame(tuple(names), tuple(columns), named=True)
@@ -99,16 +101,18 @@ class TableFile:
         numeric: Collection[str],
         progress: ProgressCallback = lambda done, total: None,
         raw: Sequence[str] = (),
+        text: Collection[str] = (),
     ) -> Iterator[Frame]:
         """Yield some rows at a time, of those columns in `wanted` that the table has. `numeric` should hold numbers.
 
-        raw: columns that come along as they are written, apart from the others.
+        raw: columns that come along as they are written, apart from the others.   text: columns whose whole numbers
+        are words.
         """
         names, first = [name for name in self.names if name in set(wanted)], 0
         if not names:
             raise unknown("column", wanted[0], self.names, owner=self.path.name)
         for part in self._read_cells(list(dict.fromkeys([*names, *raw])), progress):
-            columns = [make_column(name, to_numpy(part[name], name in numeric)) for name in names]
+            columns = [make_column(name, to_numpy(part[name], name in numeric, name in text)) for name in names]
             cells = {name: part[name] for name in raw}
             frame = Frame(tuple(names), tuple(columns), named=True, first=first, raw=cells)
             yield frame

@@ -58,6 +58,8 @@ def choose_learners(
     if all(name in errors for name in named or learners):
         raise next(iter(errors.values()))
     notes = [f"{name} was left out: {error}" for name, error in errors.items()]
+    if baseline in learners and baseline not in named and baseline not in errors:
+        notes.append(f"{baseline} was not named, but is compared too, as the baseline, and may win.")
     return {name: learner for name, learner in learners.items() if name not in errors}, notes
 
 

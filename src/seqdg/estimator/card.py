@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seqdg.results.criteria import CRITERIA, find_unit
+
 Text = Mapping[str, Any]
 
 
@@ -127,12 +129,13 @@ def draw_metric_table(by_domain: Mapping[str, Mapping[str, float]]) -> list[str]
     """Draw a Markdown table: a row per domain, a column per criterion."""
     criteria = list(next(iter(by_domain.values())))
     rows = [["domain", *(c.replace("_", " ") for c in criteria)], ["---"] * (1 + len(criteria))]
-    rows += [[d, *(_format_number(m[c]) for c in criteria)] for d, m in by_domain.items()]
+    digits = {c: find_unit(c, [m[c] for m in by_domain.values()]).digits for c in criteria if CRITERIA[c].has_size}
+    rows += [[d, *(_format_number(m[c], digits.get(c, 3)) for c in criteria)] for d, m in by_domain.items()]
     return [_join_cells(row) for row in rows]
 
 
-def _format_number(value: float | None) -> str:
-    return "-" if value is None or value != value else f"{value:.3f}"
+def _format_number(value: float | None, digits: int) -> str:
+    return "-" if value is None or value != value else f"{value:.{digits}f}"
 
 
 def _join_cells(cells: Sequence[str]) -> str:

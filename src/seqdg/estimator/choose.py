@@ -54,6 +54,7 @@ from seqdg.estimator.sweep import Contender, Sweep
 from seqdg.estimator.user_data import UserData, join_domains, make_user_data, read_input
 from seqdg.estimator.weights import count_effective
 from seqdg.results.criteria import CRITERIA
+from seqdg.results.summary import AVERAGE, WORST
 from seqdg.training.device import choose_device
 
 BASELINE = "agg"
@@ -109,7 +110,7 @@ def compare(
     rules: others that are reported. With `source-val` alone, less is trained.
     nested: hold out pairs of domains, so that a choice that is judged on a domain has seen nothing of it. None: up to 6
         domains. False: it is made by scores on the other domains, of trainings that knew that domain.
-    baseline: always among the algorithms; the others must be distinguishable from it.
+    baseline: compared even where `candidates` do not name it, and it may win. None: only those that are named.
     workers: processes to train in; 0 is this one. A script that asks for more needs `if __name__ == "__main__":`.
     members: how many nets predict together, in every trial; by default as many as the estimator says: 4 for a table.
     executor, address: `local`, or `ray` and where its cluster is; None starts Ray on this machine.
@@ -243,12 +244,15 @@ def _check_data(user_data: UserData, recipe: Recipe) -> None:
     data = user_data.dataset
     if len(data.domains) < 2:
         raise UsageError(f"There is only the domain '{data.domains[0]}': to hold it out, at least one other is needed.")
+    if taken := [d for d in data.domains if d in (AVERAGE, WORST)]:
+        raise UsageError(f"A domain is called '{taken[0]}', as a summary over all of them is in tables: rename it.")
     if recipe.stop is not None:
         raise UsageError("A comparison chooses the step by itself: leave stop out.")
     assert data.validation is not None
     lacking = [d for d in data.domains if not bool(data.validation[data.rows(d)].any())]
     if lacking:
-        cure = "set validation above 0" if recipe.validation == 0 else "a domain needs at least two rows"
+        least = "a domain needs at least two rows: leave its row out, or join it with another domain"
+        cure = "set validation above 0" if recipe.validation == 0 else least
         raise UsageError(f"There are no rows to validate on in {list_some(lacking)}: {cure}.")
     if data.is_regression:
         return

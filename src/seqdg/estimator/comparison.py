@@ -10,7 +10,7 @@ from seqdg.base.phrases import count_things
 from seqdg.estimator.held_out_scores import CHOSEN, HeldOutScores
 from seqdg.estimator.rules import ORACLE, WITHIN_ERROR, split_rule
 from seqdg.report.text import align_columns
-from seqdg.results.criteria import CRITERIA, name_criterion
+from seqdg.results.criteria import CRITERIA, Unit, find_unit, name_criterion
 from seqdg.results.summary import AVERAGE, WORST
 
 RULES = {
@@ -78,13 +78,14 @@ def _draw(comparison: HeldOutScores) -> str:
 
 def _say_expected(comparison: HeldOutScores) -> str:
     """Say what to expect on the next domain."""
-    unit, name = CRITERIA[comparison.criterion], name_criterion(comparison.criterion)
+    unit, name = _find_unit(comparison), name_criterion(comparison.criterion)
     if comparison.expected is None or comparison.interval is None:
         return f"Nothing can be said of the {name} on the next domain: training diverged."
+    known = comparison.domains if comparison.next_domain is None else comparison.next_domain.known
     low, high = (f"{unit.factor * v:.{unit.digits}f}" for v in comparison.interval)
     return (
         f"Expected {name} on the next domain: {unit.factor * comparison.expected:.{unit.digits}f}{unit.sign} (90 % "
-        f"interval {low} to {high}, from {len(comparison.domains)} domains, each held out in turn)."
+        f"interval {low} to {high}, from {len(known)} domains, each held out in turn)."
     )
 
 
@@ -165,7 +166,7 @@ def _explain_choice(comparison: HeldOutScores) -> list[str]:
 
 
 def _format_gap(comparison: HeldOutScores) -> str:
-    unit, why = CRITERIA[comparison.criterion], comparison.reason
+    unit, why = _find_unit(comparison), comparison.reason
     assert why is not None
     digits = unit.digits + 1  # so that a gap that is just above its error does not look the same
     gap = f"{unit.factor * why.gap + 0.0:.{digits}f} {unit.points}".rstrip()
@@ -176,7 +177,7 @@ def _format_gap(comparison: HeldOutScores) -> str:
 
 
 def _format_width(comparison: HeldOutScores, value: float) -> str:
-    unit = CRITERIA[comparison.criterion]
+    unit = _find_unit(comparison)
     return f"{unit.factor * value:.{unit.digits}f} {unit.points}".rstrip()
 
 
@@ -190,12 +191,12 @@ def _format_setting(value: Any) -> str:
 
 
 def _draw_domains(comparison: HeldOutScores) -> str:
-    unit, scores = CRITERIA[comparison.criterion], comparison.scores()
+    unit, scores = _find_unit(comparison), comparison.scores()
     columns, tried = [*comparison.domains, AVERAGE, WORST], _count_tried(comparison)
     lines = [["algorithm", "candidates", *columns]]
     for name in comparison.order if tried > 1 else comparison.order[:-1]:
         count = tried if name == CHOSEN else comparison.algorithms[name]
-        cells = [_format_score(scores[name][c], comparison.criterion) for c in columns]
+        cells = [_format_score(scores[name][c], unit) for c in columns]
         lines.append([name, str(count), *cells])
     over = f"mean over {count_things(comparison.seeds, 'seed')}, chosen by {comparison.select}"
     title = f"{unit.title} on each domain, held out in turn: {over}"
@@ -203,19 +204,22 @@ def _draw_domains(comparison: HeldOutScores) -> str:
 
 
 def _draw_rules(comparison: HeldOutScores) -> str:
-    unit = CRITERIA[comparison.criterion]
+    unit = _find_unit(comparison)
     averages = {rule: comparison.scores(rule) for rule in comparison.rules}
     lines = [["algorithm", *(f"({rule})" if rule == ORACLE else rule for rule in comparison.rules)]]
     for name in comparison.order:
-        cells = [
-            _format_score(averages[rule].get(name, {}).get(AVERAGE), comparison.criterion) for rule in comparison.rules
-        ]
+        cells = [_format_score(averages[rule].get(name, {}).get(AVERAGE), unit) for rule in comparison.rules]
         lines.append([name, *(f"({c})" if r == ORACLE else c for c, r in zip(cells, comparison.rules, strict=True))])
     title = f"{unit.title}, average over held-out domains, by rule of choice"
     note = "(oracle): chosen by the held-out domain itself. A bound on what choosing better could give, not a result."
     return "\n".join([title, *align_columns(lines), *([note] if ORACLE in comparison.rules else [])])
 
 
-def _format_score(value: float | None, criterion: str) -> str:
-    unit = CRITERIA[criterion]
+def _find_unit(comparison: HeldOutScores) -> Unit:
+    if not CRITERIA[comparison.criterion].has_size:
+        return CRITERIA[comparison.criterion]
+    return find_unit(comparison.criterion, [scores[AVERAGE] for scores in comparison.scores().values()])
+
+
+def _format_score(value: float | None, unit: Unit) -> str:
     return "-" if value is None else f"{unit.factor * value:.{unit.digits}f}"

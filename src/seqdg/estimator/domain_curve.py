@@ -15,7 +15,7 @@ from seqdg.report.charts import Figure
 from seqdg.report.panels import Point, Points
 from seqdg.report.text import align_columns
 from seqdg.report.theme import make_styles
-from seqdg.results.criteria import CRITERIA
+from seqdg.results.criteria import CRITERIA, Unit, find_unit
 
 LAST = 3  # sizes that say how the curve goes on
 Subset = tuple[str, ...]
@@ -97,7 +97,7 @@ class LearningCurve:
     @property
     def sentence(self) -> str:
         """The sentence on whether one more domain would help."""
-        unit, word = CRITERIA[self.criterion], self.criterion.replace("_", " ")
+        unit, word = self._unit, self.criterion.replace("_", " ")
         count = len(self.domains)
         if self.gain is None:
             return (
@@ -105,10 +105,10 @@ class LearningCurve:
                 "the second helped."
             )
         points = f" {unit.points}".rstrip()
-        mean = f"{_show_change(self.gain.mean, self.criterion)}{points}"
+        mean = f"{_show_change(self.gain.mean, unit)}{points}"
         if self.gain.low is None or self.gain.high is None:
             return f"One more domain would improve {word} on an unseen one by about {mean}, from one domain alone."
-        low, high = (_show_change(v, self.criterion) for v in (self.gain.low, self.gain.high))
+        low, high = (_show_change(v, unit) for v in (self.gain.low, self.gain.high))
         verdict = "so it is likely to help" if self.gain.low > 0 else "so it may help or not"
         if self.gain.high < 0:
             verdict = "so it is not likely to help"
@@ -132,7 +132,7 @@ class LearningCurve:
         return Figure("learning-curve", "Would one more domain help?", [panel], caption, make_styles([self.name]))
 
     def __str__(self) -> str:
-        unit = CRITERIA[self.criterion]
+        unit = self._unit
 
         def show(value: float | None, sign: str = "") -> str:
             return "-" if value is None or not math.isfinite(value) else f"{unit.factor * value:{sign}.{unit.digits}f}"
@@ -152,6 +152,10 @@ class LearningCurve:
         notes = [f"note: {note}" for note in self.notes]
         return "\n".join([title, *align_columns(lines), "", below, self.sentence, *notes]) + "\n"
 
+    @property
+    def _unit(self) -> Unit:
+        return find_unit(self.criterion, [m.value for m in self.measured])
+
     def _average(self, size: int) -> dict[str, float]:
         """Return the mean over trainings on so many domains, by unseen domain."""
         values: dict[str, list[float]] = {}
@@ -167,6 +171,5 @@ class LearningCurve:
         return estimate_spread([new[d] - old[d] for d in self.domains if d in old and d in new])
 
 
-def _show_change(value: float, criterion: str) -> str:
-    unit = CRITERIA[criterion]
+def _show_change(value: float, unit: Unit) -> str:
     return f"{round(unit.factor * value, unit.digits) + 0.0:+.{unit.digits}f}"  # 0.0 turns -0.0 into +0.0

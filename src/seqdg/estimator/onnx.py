@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from seqdg.base.errors import UsageError
 from seqdg.base.phrases import list_some
 from seqdg.bench.estimator_learner import FittedEstimator
+from seqdg.data.column_types import find_gap_numbers
 from seqdg.data.scaling import Scaling
 from seqdg.estimator.estimator_onnx import MATRIX, MissingPackage, attach_estimator, list_precisions
 from seqdg.estimator.inputs import ImageInput, TableInput
@@ -30,6 +31,7 @@ from seqdg.estimator.model import ArrayModel, Model, ModelModule, NetModel, comp
 from seqdg.estimator.preprocessing import Preprocessing
 
 TOLERANCE = 1e-5
+MOST_NAMES = 8  # of columns that are printed; the metadata have all
 Feed = dict[str, NDArray[Any]]
 
 
@@ -41,18 +43,24 @@ class _TableGraph(nn.Module):
     factor: Tensor
     knots: Tensor
     scores: Tensor
+    measured: Tensor  # (column of numbers,) True where it is none of a date's parts, so that it may hold a gap's number
 
     def __init__(self, model: NetModel | None, preprocessing: Preprocessing) -> None:
         super().__init__()
         self.model = None if model is None else ModelModule(model)
         for name, constants in preprocessing.scaling._asdict().items():
             self.register_buffer(name, constants)
+        measured = [n in preprocessing.names and n not in preprocessing.dates for n in preprocessing.numeric]
+        self.register_buffer("measured", torch.tensor(measured, dtype=torch.bool))
+        self.gaps = find_gap_numbers(preprocessing.na)
         self.sizes = [len(known) for known in preprocessing.vocabulary.values()]
 
     def forward(self, numbers: Tensor | None, codes: Tensor | None) -> tuple[Tensor, ...]:
         parts = []
         if numbers is not None:
             scaling = Scaling(self.fill, self.mean, self.factor, self.knots, self.scores)
+            for gap in self.gaps:
+                numbers = torch.where((numbers == gap) & self.measured, torch.nan, numbers)
             parts.append(scaling.in_few_operations(numbers))
         if codes is not None:
             for j, size in enumerate(self.sizes):
@@ -119,9 +127,10 @@ def describe_signature(model: Model) -> str:
     if not isinstance(model.input, TableInput):
         return f"{_name_input(model)} (row, {', '.join(map(str, model.input.shape))})"
     p = model.input.preprocessing
-    parts = [f"numbers (row, {len(p.numeric)}): {list_some(p.numeric)}"] if p.numeric else []
-    parts += [f"words (row, {len(p.vocabulary)}): {list_some(p.vocabulary)}"] if p.vocabulary else []
-    return " and ".join(parts)
+    parts = [f"numbers (row, {len(p.numeric)}): {list_some(p.numeric, MOST_NAMES)}"] if p.numeric else []
+    parts += [f"words (row, {len(p.vocabulary)}): {list_some(p.vocabulary, MOST_NAMES)}"] if p.vocabulary else []
+    cut = max(len(p.numeric), len(p.vocabulary)) > MOST_NAMES
+    return " and ".join(parts) + (" (all names, in order, are in its metadata, under seqdg)" if cut else "")
 
 
 def make_feed(model: Model, x: Any) -> Feed:

@@ -205,9 +205,10 @@ def _predict_table(
         *(labels if model.classes.dtype.kind in "iuf" and not model.is_regression else []),
         tally.weight,
     ]
+    text = labels if model.classes.dtype.kind not in "iuf" else ()
 
     def read_parts() -> Iterator[Part]:
-        for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, progress, raw=kept):
+        for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, progress, kept, text):
             truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
             features = frame.without(name for name in frame.names if name not in wanted)
             rows, notes = model.input.read(features)

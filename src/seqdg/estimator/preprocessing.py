@@ -18,7 +18,7 @@ from torch import Tensor
 from seqdg.base.errors import MOST_NAMES, UsageError, find_similar
 from seqdg.base.phrases import count_things, list_some
 from seqdg.data import Frame
-from seqdg.data.cells import Column, expect_dates, expect_numbers, to_words
+from seqdg.data.cells import Column, expect_dates, expect_numbers, expect_words
 from seqdg.data.column_types import drop_gap_words
 from seqdg.data.dates import PARTS, take_parts
 from seqdg.data.scaling import STANDARD, Scaling, join_columns, learn_scaling
@@ -72,7 +72,7 @@ class Preprocessing:
         codes = np.empty((len(frame), len(self.vocabulary)), dtype=np.int64)
         notes = []
         for i, (name, known) in enumerate(self.vocabulary.items()):
-            codes[:, i], strange = _look_up(to_words(columns[name]), known)
+            codes[:, i], strange = _look_up(expect_words(columns[name], known), known)
             if strange:
                 notes.append(f"Column '{name}' has words that were not in the training data: {list_some(strange)}.")
         return raw, codes, notes

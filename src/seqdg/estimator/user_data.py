@@ -18,7 +18,14 @@ from seqdg.base.errors import UsageError
 from seqdg.base.phrases import count_things, list_some
 from seqdg.data import Dataset
 from seqdg.data.cells import count_present, rank_word, to_word
-from seqdg.data.checks import check_class_coverage, check_class_sizes, check_domain_sizes, check_domains, check_labels
+from seqdg.data.checks import (
+    check_class_coverage,
+    check_class_sizes,
+    check_domain_sizes,
+    check_domains,
+    check_labels,
+    note_spellings,
+)
 from seqdg.data.column_notes import note_columns
 from seqdg.data.column_types import list_types
 from seqdg.data.frame import Frame, is_dataframe, make_frame
@@ -69,6 +76,8 @@ def read_labels(y: Any) -> NDArray[Any]:
     """Return labels (row,), or raise a UsageError where a row has none or most rows have one of their own."""
     if y is None:
         raise UsageError("requires y to be passed, but the target y is None: give a label for every row.")
+    if isinstance(y, str):
+        raise UsageError(f"y is the word '{y}': give one label per row, such as table['{y}'].")
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
     try:
@@ -125,8 +134,9 @@ def make_user_data(
         raise UsageError(f"X, y and domains have {len(rows)}, {len(codes)} and {len(domain)} rows: they must agree.")
     labels = {name: codes[domain == i] for i, name in enumerate(names)}
     _, notes = check_class_coverage(labels, [str(c) for c in classes], held_out=())
+    notes = [*note_spellings("class", map(str, classes)), *note_spellings("domain", names), *notes]
     if isinstance(read, TableInput):
-        notes = [*notes, *note_columns(x)]
+        notes = [*notes, *note_columns(x, domain)]
     weight = read_weights(sample_weight, names, domain)
     if weight is not None:
         notes = [*notes, "Rows count by their weights, in training and in every score."]
@@ -206,6 +216,8 @@ def read_domains(domains: Any, rows: int) -> tuple[tuple[str, ...], NDArray[np.i
     """Return the names in order, and the place of each row's domain among them."""
     if domains is None:
         return ("all",), np.zeros(rows, dtype=np.int64)
+    if isinstance(domains, str):
+        raise UsageError(f"domains is the word '{domains}': give one entry per row, such as table['{domains}'].")
     values = domains.tolist() if hasattr(domains, "tolist") else list(domains)
     if np.ndim(np.asarray(values, dtype=object)) != 1:
         raise UsageError("domains must have one entry per row of X.")

@@ -16,7 +16,7 @@ from seqdg.report.contents import read_contents
 from seqdg.report.section import Page
 from seqdg.report.sheet import build_sheet, choose_baseline
 from seqdg.report.table import PairedTests, ResultTable
-from seqdg.results.criteria import CRITERIA
+from seqdg.results.criteria import CRITERIA, find_unit
 from seqdg.results.joined_runs import open_runs
 from seqdg.results.record import FAILED, Evaluation, Record
 from seqdg.results.run import RecordSource, find_usual_criterion
@@ -137,7 +137,7 @@ class Results:
         if not outcomes:
             raise UsageError("The run holds no finished trial yet, so there is nothing to compare.")
         baseline = baseline or choose_baseline([o.algorithm for o in outcomes])
-        unit = CRITERIA[criterion]
+        unit = find_unit(criterion, [o.value for o in outcomes])
         return PairedTests(compare_pairs(outcomes, baseline, unit.factor, unit.higher_is_better), unit)
 
     def report(

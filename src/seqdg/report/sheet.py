@@ -10,7 +10,7 @@ from functools import cached_property
 from seqdg.base.errors import UsageError, unknown
 from seqdg.report.domainbed import set_beside_suite
 from seqdg.report.published import PaperColumns, set_beside
-from seqdg.results.criteria import CRITERIA, Unit
+from seqdg.results.criteria import CRITERIA, Unit, find_unit
 from seqdg.results.imported_trials import describe_imports
 from seqdg.results.record import FAILED, Record
 from seqdg.results.select import Outcome, count_candidates, find_mixtures, find_reuse, select_outcomes
@@ -58,9 +58,9 @@ class Sheet:
         """True where the larger number is the better one."""
         return CRITERIA[self.criterion].higher_is_better
 
-    @property
+    @cached_property
     def unit(self) -> Unit:
-        return CRITERIA[self.criterion]
+        return find_unit(self.criterion, [cell.mean for cell in self.cells])
 
     @cached_property
     def rows(self) -> list[str]:

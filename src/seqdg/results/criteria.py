@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import dataclass
+import math
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
+from statistics import median
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class Unit:
     least_classes: int = 2
     most_classes: int | None = None  # None: any number
     by_group: bool = False  # whether it judges groups of rows, which not all data have
+    has_size: bool = False  # whether it grows with the numbers to predict, so that no number of digits suits all
 
     @property
     def sign(self) -> str:
@@ -60,8 +63,8 @@ CRITERIA = {
     "top5": Unit("Top-5 accuracy in %", least_classes=6),
     "worst_group": Unit("Accuracy on the worst group in %", by_group=True),
     "group_p10": Unit("10th percentile of the accuracy over groups in %", by_group=True),
-    "rmse": Unit("Root mean squared error", False, 1.0, 3, "", least_classes=0, most_classes=0),
-    "mae": Unit("Mean absolute error", False, 1.0, 3, "", least_classes=0, most_classes=0),
+    "rmse": Unit("Root mean squared error", False, 1.0, 3, "", least_classes=0, most_classes=0, has_size=True),
+    "mae": Unit("Mean absolute error", False, 1.0, 3, "", least_classes=0, most_classes=0, has_size=True),
     "r2": Unit("R² in points of 100", least_classes=0, most_classes=0),
     "pearson": Unit("Pearson correlation in points of 100", least_classes=0, most_classes=0),
 }
@@ -69,12 +72,23 @@ USUAL = ("accuracy", "rmse")  # of classes, and of numbers: what is shown where 
 LOSSES = ("log_loss", "rmse")  # what says whether training stayed finite
 WORDS = {"auroc": "AUROC", "rmse": "RMSE", "mae": "mean absolute error", "r2": "R² (points of 100)",
          "pearson": "correlation (points of 100)"}  # fmt: skip
-DECIMALS = 9  # to which values are compared
+DECIMALS = 9  # to which values are compared; of those that have a size, one significant digit more
 
 
 def score(value: float, criterion: str) -> float:
     """Return the value as a number of which more is better, rounded so that rounding errors do not decide."""
-    return round(value if CRITERIA[criterion].higher_is_better else -value, DECIMALS)
+    unit = CRITERIA[criterion]
+    more = value if unit.higher_is_better else -value
+    return float(f"{more:.{DECIMALS + 1}g}") if unit.has_size else round(more, DECIMALS)
+
+
+def find_unit(criterion: str, values: Iterable[float | None]) -> Unit:
+    """Return the unit of a criterion, with more digits where these values would be printed as 0.000."""
+    unit = CRITERIA[criterion]
+    sizes = [abs(v) for v in values if v is not None and math.isfinite(v) and v]
+    if not (unit.has_size and sizes):
+        return unit
+    return replace(unit, digits=max(unit.digits, 2 - math.floor(math.log10(median(sizes)))))
 
 
 def name_criterion(criterion: str) -> str:

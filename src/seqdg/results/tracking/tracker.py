@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from seqdg.results.criteria import CRITERIA, choose_usual
+from seqdg.results.criteria import CRITERIA, choose_usual, find_unit
 from seqdg.results.curves import list_ends
 from seqdg.results.record import Record
 from seqdg.results.select import average_finite, select_outcomes
@@ -141,7 +141,7 @@ def make_table(records: Sequence[Record], rule: str) -> Table:
     unit = CRITERIA[criterion]
     cells = summarize(select_outcomes(records, rule, criterion), unit.factor, unit.higher_is_better)
     title = f"{unit.title} on the held-out domain: mean ± standard error, selected by {rule}."
-    return Table(title, cells, unit.digits)
+    return Table(title, cells, find_unit(criterion, [cell.mean for cell in cells]).digits)
 
 
 def _make_safe(name: str) -> str:
