@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -295,6 +296,8 @@ def test_bad_parameters_are_refused_in_a_sentence(parameters, sentence):
         (pd.DataFrame(index=range(8)), Y4, None, "The table has 8 rows and 0 columns"),
         (pd.DataFrame({"a": []}), [], None, "The table has 0 rows and 1 columns"),
         (X4, [(1, 2)] * 8, None, "y should be a 1d array"),
+        (X4, pd.to_datetime(["2020-01-01", "2021-01-01"] * 4), None, "The labels are dates: give them as words"),
+        (X4, np.array([date(2020, 1, 1), date(2021, 1, 1)] * 4), None, "The labels are dates: give them as words"),
         (pd.DataFrame({"a": [None] * 8}, dtype=object), Y4, ["n", "s"] * 4, "No column of the table holds any value"),
     ],
 )
@@ -302,6 +305,18 @@ def test_bad_rows_labels_and_domains_are_refused_in_a_sentence(x, y, domains, se
     with pytest.raises(UsageError) as caught:
         quick().fit(x, y, domains=domains)
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("of", ["y", "domains"])
+def test_an_index_in_another_order_is_warned_of(of):
+    x, given = pd.DataFrame(X4), {"y": pd.Series(Y4), "domains": pd.Series(["n", "s"] * 4)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quick().fit(x, **given)
+        quick().fit(x.set_axis(range(10, 18)), **given)  # an index of its own says nothing
+        quick().fit(x, **{name: list(values) for name, values in given.items()})
+    with pytest.warns(UserWarning, match=rf"The index of {of} has the entries of X's in another order"):
+        quick().fit(x, **{**given, of: given[of][::-1]})
 
 
 def test_a_class_that_only_one_domain_has_is_noted():

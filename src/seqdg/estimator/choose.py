@@ -51,7 +51,7 @@ from seqdg.estimator.rules import (
 )
 from seqdg.estimator.searches import SAMPLERS, make_searches
 from seqdg.estimator.sweep import Contender, Sweep
-from seqdg.estimator.user_data import UserData, join_domains, make_user_data, read_input
+from seqdg.estimator.user_data import UserData, join_domains, make_user_data, read_input, warn_of_order
 from seqdg.estimator.weights import count_effective
 from seqdg.results.criteria import CRITERIA
 from seqdg.results.summary import AVERAGE, WORST
@@ -125,6 +125,7 @@ def compare(
     """
     budget = None if minutes is None else Budget(minutes)
     domains = join_domains(domains, groups)
+    warn_of_order(X, y=y, domains=domains, sample_weight=sample_weight)
     template: DomainEstimator = clone(estimator) if estimator is not None else choose_estimator(y)
     if members is not None:
         template.set_params(members=members)

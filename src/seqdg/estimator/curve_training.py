@@ -33,7 +33,7 @@ from seqdg.estimator.domain_curve import LearningCurve, Measured, Subset
 from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.task import make_task
-from seqdg.estimator.user_data import make_user_data, read_input
+from seqdg.estimator.user_data import make_user_data, read_input, warn_of_order
 from seqdg.results.record import DONE, Record
 from seqdg.results.select import select_step
 from seqdg.results.status import format_duration
@@ -67,6 +67,7 @@ def learning_curve(
         they take.   show: hears how far they are.
     sample_weight: (row,) how much each row counts, in training and in every score.
     """
+    warn_of_order(X, y=y, domains=domains, sample_weight=sample_weight)
     is_whole = isinstance(model, DomainEstimator)
     template = clone(model) if is_whole else choose_estimator(y).set_params(algorithm=model)
     recipe = template.make_recipe()

@@ -27,7 +27,7 @@ from seqdg.estimator.model_file import read_model, write_model
 from seqdg.estimator.recipe import Recipe, draw_seed, make_recipe, read_parameters
 from seqdg.estimator.sparse import is_sparse, split_sparse
 from seqdg.estimator.train import fit_model
-from seqdg.estimator.user_data import join_domains, make_user_data, read_input
+from seqdg.estimator.user_data import join_domains, make_user_data, read_input, warn_of_order
 from seqdg.nets import NetSpec
 
 MANY_ROWS = 10  # in all of which a gap is hardly chance
@@ -61,6 +61,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
             each domain: domains count the same whatever their rows weigh.
         """
         domains = join_domains(domains, groups)
+        warn_of_order(X, y=y, domains=domains, sample_weight=sample_weight)
         recipe = self.make_recipe()
         x, targets = read_input(X), self.read_targets(y)
         if len(x) != len(targets):

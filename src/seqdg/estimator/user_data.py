@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,8 @@ def read_labels(y: Any) -> NDArray[Any]:
         labels = np.asarray(column_or_1d(y, warn=True))
         if labels.dtype.kind not in "iub":
             check_labels(labels.tolist())
+        if labels.dtype.kind in "mM" or (labels.dtype == object and any(isinstance(v, date) for v in labels)):
+            raise UsageError("The labels are dates: give them as words, such as y.astype(str).")
         if labels.dtype.kind == "f" and not np.isfinite(labels).all():
             raise UsageError("Input y contains infinity: labels are words or whole numbers.")
         with warnings.catch_warnings():
@@ -114,6 +117,22 @@ def read_numbers(y: Any) -> NDArray[np.float64]:
             "a number for every row, or leave these rows out."
         )
     return numbers
+
+
+def warn_of_order(x: Any, **others: Any) -> None:
+    """Warn where the index of X, in pandas, has the entries of another's index in another order."""
+    index: Any = getattr(x, "index", None)
+    for name, values in others.items():
+        other: Any = getattr(values, "index", None)
+        if not hasattr(index, "equals") or not hasattr(other, "equals") or index.equals(other):
+            continue
+        if len(index) == len(other) and index.isin(other).all() and other.isin(index).all():
+            warnings.warn(
+                f"The index of {name} has the entries of X's in another order. Rows belong together by place, not "
+                f"by the index: if the index is right, give {name}.loc[X.index].",
+                UserWarning,
+                stacklevel=3,
+            )
 
 
 def make_user_data(
