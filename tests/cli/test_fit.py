@@ -13,6 +13,7 @@ import pytest
 
 import seqdg as package
 from command import Done, seqdg
+from seqdg.data import read_rows
 
 QUICK = ["--steps", "20", "--hidden", "8", "--seeds", "1", "--workers", "0"]
 
@@ -125,7 +126,11 @@ SMALL = pd.DataFrame({"a": np.arange(12.0), "y": ["u", "v"] * 6, "d": ["n", "n",
 @pytest.mark.parametrize(
     ("change", "more", "sentence"),
     [
-        (lambda t: t.assign(y=["u", None] * 6), (), "6 rows without a label (from 0: 1, 3, 5, 7, 9, 11)"),
+        (
+            lambda t: t.assign(y=["u", None] * 6),
+            (),
+            "6 rows without a label (from 0: 1, 3, 5, 7, 9, 11). Label them or leave them out with --drop-unlabeled.",
+        ),
         (lambda t: t.assign(d=["n", None] * 6), (), "There is no domain for 6 rows"),
         (lambda t: t.assign(y="u"), (), "There is only one class, u"),
         (lambda t: t.iloc[:0], (), "has 0 rows"),
@@ -148,6 +153,37 @@ def test_bad_tables_and_options_are_one_sentence_and_exit_code_2(tmp_path, chang
     assert sentence in done.stderr
     assert len([line for line in done.stderr.splitlines() if "no estimate" not in line]) == 1
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(("label", "gap"), [("y", None), ("y", "?"), ("number", None), ("code", None)])
+def test_rows_without_a_label_can_be_left_out(tmp_path, kind, label, gap):
+    """The others are as they are in a table that has no such rows."""
+    whole = pd.concat([SMALL] * 2, ignore_index=True)
+    whole = whole.assign(number=whole["a"] + 0.5 * (whole.index > 11), code=["007", "008"] * 12, w=1.0 + whole["a"])
+    lacking = whole.astype({label: object}).copy()
+    lacking.loc[[1, 6, 12], label] = gap
+    found = []
+    for table, more in ((lacking, ["--drop-unlabeled"]), (whole.drop(index=[1, 6, 12]).reset_index(drop=True), [])):
+        path = tmp_path / f"t.{kind}"
+        if kind == "csv":
+            table.to_csv(path, index=False)
+        else:
+            table.astype({label: "float64" if label == "number" else "string"}).to_parquet(path)
+        words = ["check", path, "--label", label, "--domain", "d", "--weight", "w", "--na", "?", *more]
+        done = seqdg(*words)
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout.splitlines())
+        rows = read_rows(path, label, "d", weight="w", na=("?",), drop_unlabeled=bool(more))
+        found[-1] += [str([rows.y.tolist(), rows.domains.tolist(), rows.weight.tolist(), rows.x.columns[0].tolist()])]
+    assert found[0].pop(1) == "3 rows without a label left out."
+    assert found[0] == found[1]
+
+
+def test_a_table_without_any_label_is_refused_though_such_rows_are_left_out(tmp_path):
+    done = fit_of(SMALL.assign(y=None), tmp_path, "--drop-unlabeled")
+    assert done.returncode == 2
+    assert "Column 'y' has no label in any row" in done.stderr
 
 
 def test_what_is_not_there_or_not_a_table_is_a_sentence(fitted_model, tmp_path):

@@ -33,6 +33,7 @@ def check(
     identifier: options.Identifier = None,
     types: options.Types = None,
     na: options.Gaps = None,
+    drop_unlabeled: options.DropUnlabeled = False,
     weight: options.Weight = None,
     encoding: options.Encoding = "",
     task: options.Task = None,
@@ -65,11 +66,12 @@ def check(
             check_table(
                 Path(benchmark), label, domain, dropped,
                 parse_types(options.split_names(types) or ()), options.split_words(na), encoding, task, weight,
+                drop_unlabeled,
             )
         )  # fmt: skip
         return
     of_tables = {"label": label, "domain": domain, "ignore": ignore, "id": identifier, "types": types, "na": na,
-                 "weight": weight, "task": task}  # fmt: skip
+                 "weight": weight, "task": task, "drop-unlabeled": drop_unlabeled or None}  # fmt: skip
     for option, value in of_tables.items():
         if value is not None:
             raise UsageError(f"--{option} is of a table, and {benchmark} is none: leave it out.")

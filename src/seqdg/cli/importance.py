@@ -30,6 +30,7 @@ def importance(
     ] = None,
     types: options.Types = None,
     na: options.Gaps = None,
+    drop_unlabeled: options.DropUnlabeled = False,
     weight: options.Weight = None,
     encoding: options.Encoding = "",
     seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same numbers.")] = 0,
@@ -60,6 +61,7 @@ def importance(
             types={**facts.get("types", {}), **parse_types(options.split_words(types))}, encoding=encoding,
             na=(*(preprocessing.na if preprocessing else ()), *options.split_words(na)),
             task="number" if fitted.is_regressor else "class", weight=weight or facts.get("weight"),
+            drop_unlabeled=drop_unlabeled,
         )  # fmt: skip
     if not isinstance(rows.x, Frame):
         raise UsageError(f"Columns are shuffled, and {data} holds images: give a table.")

@@ -221,6 +221,9 @@ Gaps = Annotated[
         "--na", metavar="A,B", help="Words and numbers that stand for a gap besides NA, ?, - and the like: -999."
     ),
 ]
+DropUnlabeled = Annotated[
+    bool, typer.Option("--drop-unlabeled", help="Leave out the rows of a table that have no label.")
+]
 Weight = Annotated[
     str | None,
     typer.Option(

@@ -25,6 +25,7 @@ class AskedRows:
     identifier: options.Identifier = None
     types: options.Types = None
     na: options.Gaps = None
+    drop_unlabeled: options.DropUnlabeled = False
     weight: options.Weight = None
     encoding: options.Encoding = ""
     task: options.Task = None
@@ -40,7 +41,7 @@ class AskedRows:
             return read_rows(
                 place, self.label, self.domain, options.split_words(self.ignore), progress,
                 ids=options.split_words(self.identifier), types=types, na=options.split_words(self.na),
-                encoding=self.encoding, task=self.task, weight=self.weight,
+                encoding=self.encoding, task=self.task, weight=self.weight, drop_unlabeled=self.drop_unlabeled,
             )  # fmt: skip
 
 

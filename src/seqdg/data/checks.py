@@ -172,11 +172,11 @@ def check_class_sizes(what: str, y: NDArray[Any], cure: str) -> None:
         )
 
 
-def check_labels(y: Sequence[Any]) -> None:
+def check_labels(y: Sequence[Any], remedy: str = "leave them out") -> None:
     """Raise a UsageError unless every row has a label."""
     lacking = [i for i, value in enumerate(y) if is_missing(value)]
     if lacking:
         raise UsageError(
             f"Input y contains NaN: {count_things(len(lacking), 'row')} without a label (from 0: "
-            f"{list_some(lacking)}). Label them or leave them out."
+            f"{list_some(lacking)}). Label them or {remedy}."
         )

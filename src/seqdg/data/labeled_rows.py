@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.phrases import count_things, list_some
-from seqdg.data.cells import Column, has_codes, parse_column, rank_word, to_words
+from seqdg.data.cells import Column, has_codes, is_missing, parse_column, rank_word, to_words
 from seqdg.data.checks import check_class_sizes, check_domain_sizes, check_domains, check_labels, note_spellings
 from seqdg.data.column_notes import note_columns
 from seqdg.data.column_types import drop_gap_words
@@ -53,6 +53,7 @@ def read_rows(
     encoding: str = "",
     task: str | None = None,
     weight: str | None = None,
+    drop_unlabeled: bool = False,
 ) -> LabeledRows:
     """Read a table with columns for label and domain, or pictures in <domain>/<class>/.
 
@@ -61,6 +62,7 @@ def read_rows(
     na: words and numbers that stand for a gap, besides the usual ones.   encoding: of a file of text; empty: guessed.
     task: `class`, `number`, or None to tell it from the labels.
     weight: the column that says how much each row counts.
+    drop_unlabeled: leave out rows of a table that have no label.
     """
     if not path.exists():
         raise UsageError(
@@ -69,14 +71,14 @@ def read_rows(
     if is_table(path):
         table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
         others = [] if only is None else [name for name in table.names if name not in only]
-        others = [name for name in others if name != weight]
-        return _read_table(table, label, domain, [*ignore, *ids, *others], types or {}, na, task, weight)
+        dropped = [*ignore, *ids, *(name for name in others if name != weight)]
+        return _read_table(table, label, domain, dropped, types or {}, na, task, weight, drop_unlabeled)
     if guess_format(path) != "images":
         raise UsageError(f"{path} holds feature files: read them in Python and give DomainClassifier arrays.")
     spec = DataSpec(path.stem, path=(path.name,), format="images")
     dataset = load_dataset(spec, path.parent, progress=progress, held_out=())
     of_tables = {"--label": label, "--domain": domain, "--ignore": ignore, "--id": ids, "--types": types, "--na": na,
-                 "--encoding": encoding, "--weight": weight}  # fmt: skip
+                 "--encoding": encoding, "--weight": weight, "--drop-unlabeled": drop_unlabeled}  # fmt: skip
     if task == NUMBER:
         raise UsageError(f"--task number is of a table, and the folders of {path} name classes: leave it out.")
     for option, value in of_tables.items():
@@ -95,6 +97,7 @@ def _read_table(
     na: Sequence[str],
     task: str | None = None,
     weight: str | None = None,
+    drop_unlabeled: bool = False,
 ) -> LabeledRows:
     if task not in (None, *TASKS):
         raise unknown("task", str(task), TASKS)
@@ -119,8 +122,14 @@ def _read_table(
         if types.get(name, allowed[0]) not in allowed:
             raise UsageError(f"'{name}' is given as {option}, so that its type can only be: {', '.join(allowed)}.")
     frame = read_frame(table, set(dropped) - {label, domain}, types, codes=(label, domain))
-    weights = None
+    weights, notes = None, table.notes
     by_name = {n: drop_gap_words(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
+    labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
+    if drop_unlabeled:
+        kept = _find_labeled_rows(label, labels)
+        if len(kept) < len(labels):
+            notes = (*notes, f"{count_things(len(labels) - len(kept), 'row')} without a label left out.")
+        frame, labels, by_name = frame.take(kept), labels[kept], {name: c[kept] for name, c in by_name.items()}
     if weight is not None:
         weights = make_weights(weight, parse_column(by_name[weight]))
     x = frame.without(roles)
@@ -128,7 +137,6 @@ def _read_table(
         raise UsageError(
             f"{table.path.name} has no column beside those of label and domain: there is nothing to learn from."
         )
-    labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
     task = choose_task(label, labels) if task is None else task
     if task == CLASS and has_codes(by_name[label]):
         labels = by_name[label]
@@ -140,7 +148,15 @@ def _read_table(
     if task == CLASS:
         numbers = ", or predict the number with --task number" if labels.dtype.kind == "f" else ""
         check_class_sizes(f"Column '{label}'", y, f"Name another column with --label{numbers}.")
-    return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, table.notes, weights)
+    return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, notes, weights)
+
+
+def _find_labeled_rows(name: str, labels: Column) -> NDArray[np.int64]:
+    """Return the numbers of the rows that have a label; raise a UsageError where none has."""
+    found = np.flatnonzero([not is_missing(label) for label in labels.tolist()])
+    if not len(found):
+        raise UsageError(f"Column '{name}' has no label in any row: name another with --label.")
+    return found
 
 
 def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str], codes: Collection[str] = ()) -> Frame:
@@ -163,14 +179,17 @@ def check_table(
     encoding: str = "",
     task: str | None = None,
     weight: str | None = None,
+    drop_unlabeled: bool = False,
 ) -> str:
     """Say what each column of a table holds, and, where they are named, how many rows each domain has of each class."""
     table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
     if label is not None and domain is not None:
-        rows = _read_table(table, label, domain, ignore, types, na, task, weight)
+        rows = _read_table(table, label, domain, ignore, types, na, task, weight, drop_unlabeled)
         frame, counts = rows.x, _count_rows(rows)
         notes = [*_note_names(rows), *note_columns(frame, rows.domains)]
+        read = rows.notes
     else:
+        read = table.notes
         roles = {name for name in (label, domain, weight) if name is not None}
         for name in (*roles, *ignore, *types):
             if name not in table.names:
@@ -180,7 +199,7 @@ def check_table(
     width = max(len(name) for name in frame.names)
     lines = [
         f"{path.name}: {count_things(len(frame), 'row')}, {count_things(len(table.names), 'column')}",
-        *table.notes,
+        *read,
     ]
     lines += [f"  {t.name:<{width}}  {t.describe()}" for t in frame.types or ()]
     return "\n".join([*lines, *counts, *(f"note: {note}" for note in notes)])
@@ -252,7 +271,7 @@ def make_numbers(name: str, column: Column) -> NDArray[np.float64]:
     if len(lacking):
         raise UsageError(
             f"Column '{name}' has no number in {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
-            "fill it in, or leave these rows out."
+            "fill it in, or leave these rows out with --drop-unlabeled."
         )
     return column.astype(np.float64)
 
@@ -276,7 +295,7 @@ def make_weights(name: str, column: Column) -> NDArray[np.float64]:
 def make_labels(column: Column) -> NDArray[Any]:
     """Return the labels of a column: whole numbers, or words."""
     column = to_words(column) if column.dtype.kind == "M" else column
-    check_labels(column.tolist())
+    check_labels(column.tolist(), "leave them out with --drop-unlabeled")
     if column.dtype == object:
         return column.astype(str)
     whole = np.isfinite(column).all() and (column == np.floor(column)).all()
