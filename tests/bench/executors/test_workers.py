@@ -135,7 +135,7 @@ class Warn(Algorithm):
 @register("warning-too")
 @dataclass(frozen=True)
 class WarnToo(Warn):
-    pass
+    """Warns in worker processes, too."""
 
 
 '''
