@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def list_some(items: Iterable[object], most: int = 8) -> str:
@@ -10,6 +10,11 @@ def list_some(items: Iterable[object], most: int = 8) -> str:
     names = [str(item) for item in items]
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def join_names(names: Sequence[str]) -> str:
+    """`a, b and c`"""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def list_numbers(numbers: Iterable[int]) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from seqdg.base.episode import Params
+from seqdg.base.phrases import join_names
 from seqdg.nets.net import Net
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, deploy_trainable, is_one_net, mean_and_spread, walk
 from seqdg.report.analyses import (
@@ -20,7 +21,6 @@ from seqdg.report.analyses import (
     Payload,
     describe_study,
     format_mean,
-    join_names,
     list_refusals,
     register_analysis,
 )

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy, linear
 
 from seqdg.base.episode import Episode, Params
 from seqdg.base.errors import UsageError
+from seqdg.base.phrases import join_names
 from seqdg.core import Algorithm
 from seqdg.nets.net import Net
 from seqdg.paper.study import (
@@ -35,7 +36,6 @@ from seqdg.report.analyses import (
     Payload,
     describe_study,
     format_mean,
-    join_names,
     list_refusals,
     register_analysis,
 )

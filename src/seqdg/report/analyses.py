@@ -164,11 +164,6 @@ def list_refusals(payload: Payload) -> list[str]:
     return list(payload["numbers"].get("refused", {}).values())
 
 
-def join_names(names: Sequence[str]) -> str:
-    """Join names as in `a, b and c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 def format_mean(mean: float, spread: float | None, digits: int = 2) -> str:
     """Format a mean as in `0.71 ± 0.02`."""
     return f"{mean:.{digits}f}" + (f" ± {spread:.{digits}f}" if spread is not None else "")

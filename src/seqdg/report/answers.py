@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from seqdg.base.phrases import join_names
 from seqdg.report.figures import average_seconds
 from seqdg.report.sheet import Sheet
 from seqdg.results.select import Outcome
@@ -34,9 +35,9 @@ def _answer_which(sheet: Sheet, best: Cell) -> str:
     alike = [n for n in sheet.columns if sheet.place(AVERAGE, n) == 0]
     word = "highest" if sheet.higher else "lowest"
     verb = "are" if len(alike) > 1 else "is"
-    text = f"{_join_names(alike)} {verb} {word} on average over the held-out domains: {sheet.value(AVERAGE, alike[0])}"
+    text = f"{join_names(alike)} {verb} {word} on average over the held-out domains: {sheet.value(AVERAGE, alike[0])}"
     if len(alike) == 1 and (second := [n for n in sheet.columns if sheet.place(AVERAGE, n) == 1]):
-        text += f", before {_join_names(second)} with {sheet.value(AVERAGE, second[0])}"
+        text += f", before {join_names(second)} with {sheet.value(AVERAGE, second[0])}"
     if worst := _find_best(sheet, WORST):
         too = ", too" if worst.algorithm in alike else ""
         text += f". On its worst held-out domain {worst.algorithm} does best{too}: "
@@ -55,10 +56,10 @@ def _answer_real(sheet: Sheet, best: Cell) -> str:
         others = [x.algorithm for x in sheet.paired if x.verdict.startswith(verdict) and x is not test]
         if others:
             also = f"Also {verdict}" if test and test.verdict.startswith(verdict) else verdict.capitalize()
-            text.append(f"{also} than {baseline}: {_join_names(others)}.")
+            text.append(f"{also} than {baseline}: {join_names(others)}.")
     unclear = [x.algorithm for x in sheet.paired if not x.distinguishable and x is not test]
     if unclear:
-        text.append(f"Not distinguishable from {baseline}: {_join_names(unclear)}.")
+        text.append(f"Not distinguishable from {baseline}: {join_names(unclear)}.")
     return " ".join(text)
 
 
@@ -92,7 +93,3 @@ def _answer_cost(sheet: Sheet, chosen: Sequence[Outcome], best: Cell) -> str | N
     if best.algorithm == baseline:
         return f"{seconds:.2g} s per trial."
     return f"A trial of {best.algorithm} took {seconds:.2g} s, {seconds / base:.1f} times as long as one of {baseline}."
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from seqdg.base.errors import UsageError, unknown
+from seqdg.base.phrases import join_names
 from seqdg.report.domainbed import set_beside_suite
 from seqdg.report.published import PaperColumns, set_beside
 from seqdg.results.criteria import CRITERIA, Unit, find_unit
@@ -143,7 +144,7 @@ class Sheet:
         if self.soups:
             verb = "are" if len(self.soups) > 1 else "is"
             remarks.append(
-                f"{_join_names(self.soups)} {verb} mixed of models of this run by `seqdg soup`, on source data alone."
+                f"{join_names(self.soups)} {verb} mixed of models of this run by `seqdg soup`, on source data alone."
             )
         return remarks
 
@@ -226,12 +227,7 @@ def _describe_transduction(names: Sequence[str], columns: Sequence[str]) -> str:
     """Say `arm and t3a predict a batch of the unseen domain at once (transductive); the others row by row.`"""
     others = "; the others row by row" if len(names) < len(columns) else ""
     verb = "predict" if len(names) > 1 else "predicts"
-    return f"{_join_names(names)} {verb} a batch of the unseen domain at once (transductive){others}."
-
-
-def _join_names(names: Sequence[str]) -> str:
-    """Join names as in `a, b and c`."""
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    return f"{join_names(names)} {verb} a batch of the unseen domain at once (transductive){others}."
 
 
 def _describe_choice(tried: Mapping[str, tuple[int, int]], select: str, reused: str = "") -> str:
