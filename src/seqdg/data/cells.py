@@ -56,13 +56,8 @@ def to_word(value: Any) -> str:
     """Return a cell as a word: `3` for 3 and for 3.0, as a column of whole numbers with a gap is read as floats."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    if (
-        isinstance(value, float | np.floating)
-        and np.isfinite(value)
-        and value == np.floor(value)
-        and abs(value) < 2**53
-    ):
-        return str(int(value))
+    if isinstance(value, float | np.floating) and (number := float(value)).is_integer() and abs(number) < 2**53:
+        return str(int(number))
     return str(value)
 
 

@@ -81,7 +81,7 @@ class ArrayModel(Model):
 
     def predict_rows(self, rows: Tensor) -> NDArray[np.float64]:
         """Return the logarithms of the probabilities (row, class), or numbers (row, 1)."""
-        parts = [np.empty((0, self.outputs))]
+        parts: list[NDArray[np.float64]] = [np.empty((0, self.outputs))]
         for chunk in torch.split(rows, ROWS) if len(rows) else ():
             parts.append(as_outputs(self.predict(chunk.numpy()), self.is_regression))
         return np.concatenate(parts)
@@ -117,7 +117,7 @@ class NetModel(Model):
 
     def _predict_parts(self, rows: Tensor, together: int) -> NDArray[np.float64]:
         net, members = self.net
-        parts = [np.empty((0, self.outputs))]
+        parts: list[NDArray[np.float64]] = [np.empty((0, self.outputs))]
         mean, deviation = self.target
         with torch.no_grad():
             for chunk in torch.split(rows, together) if len(rows) else ():

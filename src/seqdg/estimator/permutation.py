@@ -287,9 +287,9 @@ def _shuffle_column(table: Any, place: int, order: Rows) -> Any:
         columns[place] = columns[place][order]
         return replace(table, columns=tuple(columns))
     if isinstance(table, np.ndarray):
-        shuffled = table.copy()
-        shuffled[:, place] = table[order, place]
-        return shuffled
+        changed = table.copy()
+        changed[:, place] = table[order, place]
+        return changed
     shuffled = copy.copy(table)
     if hasattr(table, "isetitem"):
         shuffled.isetitem(place, table.iloc[order, place].to_numpy())

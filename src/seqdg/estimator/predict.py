@@ -308,7 +308,7 @@ def _predict_together(
     """Predict batches of all files as rows of one domain, as the model does with rows that are given at once."""
     together, order = model.together, shuffle_order(len(files))
     places = fill_cyclically(order, count_filled(len(files), together))
-    logits = [np.empty((0, model.outputs))]
+    logits: list[NDArray[np.float64]] = [np.empty((0, model.outputs))]
     for batch in torch.split(places, together) if len(files) else ():
         logits.append(_predict_pixels(model, container, [files[i] for i in batch.tolist()]))
         tally.rows = min(tally.rows + together, len(files))

@@ -99,7 +99,7 @@ class LowRankExemplars(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         for _ in range(self.rounds if self.tie > 0 else 0):
             low = lower_rank(expit(weights @ positive.T), self.rank / (2 * self.tie))
             weights, value = self._update(weights, positive, negative, low)
-            value += self.rank * np.linalg.norm(low, "nuc")
+            value += self.rank * float(np.linalg.norm(low, "nuc"))
             if before - value < self.tolerance * abs(value):
                 break
             before = value
