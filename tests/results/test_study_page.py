@@ -263,9 +263,7 @@ def test_the_table_of_efficientnet_lite0_is_that_of_the_records(known):
     ours, text = make_cells(known, "pacs-lite0/pixels"), read_section("EfficientNet-Lite0")
     falling = known.parts["pacs-lite0", "cosine"].records
     ours |= {
-        (name, column): cell
-        for name, records in falling.items()
-        for (_, column), cell in format_cells(records).items()
+        (name, column): cell for name, records in falling.items() for (_, column), cell in format_cells(records).items()
     }
     assert {name for name, *_ in rows} == {name for name, _ in ours}
     for name, *cells in rows:
