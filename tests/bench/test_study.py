@@ -180,6 +180,30 @@ def test_answers_name_each_comparison_its_interval_and_a_verdict(whole):
         render_answers(answers, "html")
 
 
+def test_answers_by_another_rule_are_of_its_steps_and_say_so(whole):
+    study, out = whole
+    stored = {(r.algorithm, r.held_out[0], r.seed): r.history for r in read(out, "digits/momentum")}
+
+    def average(choose):
+        places = [(fold, seed) for fold in ("0", "75") for seed in (0, 1)]
+        ours, other = ([choose(stored[(name, *place)]) for place in places] for name in ("agg+ema", "agg"))
+        return 100 * np.mean(np.subtract(ours, other))
+
+    expected = {
+        "last": average(lambda history: history[-1].held_out["accuracy"][0]),
+        "oracle": average(lambda history: max(e.held_out["accuracy"][0] for e in history)),
+    }
+    assert len({round(value, 9) for value in expected.values()}) == 2
+    for rule, value in expected.items():
+        answers = answer_study(study, out, rule)
+        assert answers.answers[0].main.sets[0].mean == pytest.approx(value)
+        assert f"chosen by another rule, {rule}." in render_answers(answers)
+        assert json.loads(render_answers(answers, "json"))["select"] == rule
+    assert "another rule" not in render_answers(answer_study(study, out))
+    with pytest.raises(UsageError, match="two domains held out"):
+        answer_study(study, out, "leave-one-out")
+
+
 def test_answers_show_the_best_of_each_side_as_rows_of_a_table(whole):
     answers = answer_study(*whole)
     text = render_answers(answers)

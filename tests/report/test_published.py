@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import sys
 from importlib.resources import files
+from itertools import pairwise
 
 import pytest
 
@@ -283,6 +284,24 @@ def test_the_published_lite0_run_lists_steps_precision_augmentation_and_every_se
         "Trials: the paper does not say how many; here 3.",
     ):
         assert part in said, part
+
+
+def test_an_algorithm_of_two_runs_stands_beside_the_paper_in_both(published_runs):
+    study = published_runs / "study" / "pacs"
+    said = seqdg_command("table", study / "table3", study / "table3-tf32", "--against", "paper").stdout
+    lines = said.splitlines()
+    rows = [line.split()[:2] for line, after in pairwise(lines) if "paper: FFO-S-MLDG" in after]
+    assert rows == [["ffo-s-mldg", "(table3)"], ["ffo-s-mldg", "(table3-tf32)"]]
+    assert "Settings as in appendix C: fo-s-mldg, ffo-s-mldg (table3), s-undo-bias, ffo-s-mldg (table3-tf32)." in lines
+    left_out = "In the paper's table but not in this run: CrossGrad, MetaReg."
+    assert left_out in lines
+
+
+def test_an_algorithm_of_two_runs_stands_beside_domainbeds_numbers_in_both(run):
+    domains = ("art_painting", "cartoon", "photo", "sketch")
+    records = run({f"coral ({name})": {d: [0.8, 0.7] for d in domains} for name in ("short", "long")})
+    sheet = build_sheet(records, against="domainbed")
+    assert [sheet.published(AVERAGE, f"coral ({name})") for name in ("short", "long")] == ["86.2", "86.2"]
 
 
 @pytest.mark.parametrize("table", load_tables())

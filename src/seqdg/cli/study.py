@@ -53,6 +53,15 @@ Figures = Annotated[
     Path | None, typer.Option(metavar="DIR", help="With --answers: draw them, as SVG, PDF and PNG files in DIR.")
 ]
 
+Select = Annotated[
+    str,
+    typer.Option(
+        metavar="source-val|last|oracle|oracle-split",
+        help="With --answers: how the step that counts is chosen, as by `seqdg table`. Settings stay those that source "
+        "validation chose.",
+    ),
+]
+
 
 def study(
     file: File,
@@ -70,6 +79,7 @@ def study(
     prepare: Prepare = None,
     format: Format = "text",
     figures: Figures = None,
+    select: Select = "source-val",
 ) -> None:
     """Run a study, part by part, or print its answers.
 
@@ -97,7 +107,7 @@ def study(
         from seqdg.report.study import render_answers
         from seqdg.results.study.answers import answer_study
 
-        found = answer_study(read, out)
+        found = answer_study(read, out, select)
         typer.echo(render_answers(found, format).rstrip("\n"))
         if figures is not None:
             from seqdg.report.charts import write_figures

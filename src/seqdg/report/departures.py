@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from seqdg.results.joined_runs import drop_label
 from seqdg.results.record import Record
 
 Table = Mapping[str, Any]
@@ -154,10 +155,10 @@ def _compare_settings(appendix: Table, sources: int, records: Sequence[Record]) 
         tried = [_read_settings(r, sources) for r in records if r.algorithm == name]
         names = dict.fromkeys(key for s in tried for key in s if (key, s[key]) not in _INERT)
         here = {key: join_values(s.get(key, "as before") for s in tried) for key in names}
-        if name not in appendix:
+        if drop_label(name) not in appendix:
             open_.append(f"{name} {', '.join(f'{key} {value}' for key, value in here.items())}")
             continue
-        listed = {key: _expand(name, key, value, sources) for key, value in appendix[name].items()}
+        listed = {key: _expand(name, key, value, sources) for key, value in appendix[drop_label(name)].items()}
         parts = [
             f"{key} {here.get(key, '-')} here, {value} there" for key, value in listed.items() if here.get(key) != value
         ]
@@ -187,6 +188,7 @@ def _expand(algorithm: str, name: str, value: Any, sources: int) -> str:
         return (
             f"{value:g}" if isinstance(value, float | int) and not isinstance(value, bool) else _format_text(str(value))
         )
+    algorithm = drop_label(algorithm)
     whole = isinstance(value, float | int) or (isinstance(value, str) and "," not in value)
     parts = [value] if whole else value.split(",") if isinstance(value, str) else list(value)
     numbers = [float(part) for part in parts if str(part).strip()]

@@ -11,6 +11,7 @@ from typing import Any
 from seqdg.base.errors import UsageError
 from seqdg.report.departures import describe_net, describe_split, join_values, read_values
 from seqdg.report.published import PaperColumns, PaperTable, describe_trials, find_row, list_held_out
+from seqdg.results.joined_runs import drop_label
 from seqdg.results.record import Record
 from seqdg.results.select import count_candidates
 from seqdg.results.summary import AVERAGE, Cell
@@ -60,7 +61,8 @@ def set_beside_suite(cells: Sequence[Cell], records: Sequence[Record], select: s
         )
     rows[AVERAGE] = AVERAGE
     ours = {entry["ours"]: column for column, entry in _read_content()["columns"].items()}
-    columns = {a: ours[a] for a in dict.fromkeys(c.algorithm for c in cells) if a in ours}
+    algorithms = dict.fromkeys(c.algorithm for c in cells)
+    columns = {a: ours[drop_label(a)] for a in algorithms if drop_label(a) in ours}
     values = {
         (d, a): table.values[row, c] for d, row in rows.items() for a, c in columns.items() if (row, c) in table.values
     }

@@ -12,6 +12,7 @@ from typing import Any
 
 from seqdg.base.errors import UsageError
 from seqdg.report.departures import list_departures
+from seqdg.results.joined_runs import drop_label
 from seqdg.results.record import Record
 from seqdg.results.summary import AVERAGE, Cell
 
@@ -121,7 +122,7 @@ def set_beside(
     held_out = list_held_out(records)
     rows = {d: row for d in held_out if (row := find_row(table, d)) is not None}
     algorithms = dict.fromkeys(c.algorithm for c in cells)
-    columns = {a: c for a in algorithms if (c := find_column(a)) is not None and c in table.columns}
+    columns = {a: c for a in algorithms if (c := find_column(drop_label(a))) is not None and c in table.columns}
     rows[AVERAGE] = AVERAGE
     values = {(d, a): table.values[row, column] for d, row in rows.items() for a, column in columns.items()}
     return PaperColumns(table, columns, values, tuple(_write_notes(table, rows, columns, cells, records, select)))

@@ -13,6 +13,7 @@ from seqdg.results.pooling import Pooled, SetDifference
 from seqdg.results.statistics import LEVEL, format_p
 from seqdg.results.study.answers import Answer, Answers, Pooling, Rivals
 from seqdg.results.study.file import AVERAGES, PLAIN
+from seqdg.results.study.outcomes import USUAL
 from seqdg.results.study.steadiness import LAST, Steadiness
 
 READING = (
@@ -31,6 +32,7 @@ SWINGS = (
     f"evaluations is above that of the plain weights. Of a part with {LAST} evaluations in all, it is that of whole "
     "trainings."
 )
+OTHER_RULE = "These are not the answers that the file asks for: the step was chosen by another rule,"
 FORMATS = ("text", "markdown", "json")
 
 
@@ -42,6 +44,8 @@ def render_answers(answers: Answers, style: str = "text") -> str:
         return json.dumps(make_json(answers), indent=1)
     mark = style == "markdown"
     lines = [f"# {answers.study.title}" if mark else answers.study.title, "", READING, ""]
+    if answers.select != USUAL:
+        lines += [f"{OTHER_RULE} {answers.select}.", ""]
     for answer in answers.answers:
         lines += [*_describe_answer(answer, mark), ""]
     if answers.rivals:
@@ -159,6 +163,7 @@ def make_json(answers: Answers) -> dict[str, Any]:
     """Return the answers as plain data."""
     return {
         "title": answers.study.title,
+        "select": answers.select,
         "hypotheses": [
             {
                 "name": a.hypothesis.name,

@@ -82,6 +82,11 @@ def open_runs(paths: Sequence[Path]) -> RecordSource:
     return JoinedRuns([(path, open_run(path)) for path in paths])
 
 
+def drop_label(algorithm: str) -> str:
+    """Return the name that an algorithm has in its run: `ffo-s-mldg` of `ffo-s-mldg (table3)`."""
+    return algorithm.partition(" (")[0]
+
+
 def _label(paths: Sequence[Path]) -> list[str]:
     """Name each run by its folder, or by the whole path where two folders have one name."""
     short = [path.resolve().name for path in paths]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
 from seqdg.results.pooling import Place, Pooled, SetDifference, average_set, find_levels, pool_sets, pool_sizes
 from seqdg.results.statistics import LEVEL, correct_by_holm
 from seqdg.results.study.file import Comparison, Hypothesis, Part, Study
-from seqdg.results.study.outcomes import PartScores, Scores, find_scores, pair_scores
+from seqdg.results.study.outcomes import USUAL, PartScores, Scores, find_scores, pair_scores
 from seqdg.results.study.steadiness import Steadiness, measure_steadiness
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
@@ -74,16 +74,20 @@ class Answers:
     answers: tuple[Answer, ...]
     rivals: tuple[Rivals, ...]
     steadiness: tuple[Steadiness, ...]
+    select: str = USUAL  # the rule by which steps are chosen
 
 
-def answer_study(study: Study, out: Path | None) -> Answers:
-    """Answer the hypotheses from the run directories below `out` and the published records."""
-    return answer_from(study, read_parts(study, out))
+def answer_study(study: Study, out: Path | None, select: str = USUAL) -> Answers:
+    """Answer the hypotheses from the run directories below `out` and the published records.
+
+    select: the rule that chooses the step; settings and the best algorithms are always chosen by source validation.
+    """
+    return replace(answer_from(study, read_parts(study, out, select)), select=select)
 
 
-def read_parts(study: Study, out: Path | None) -> dict[tuple[str, str], PartScores]:
+def read_parts(study: Study, out: Path | None, select: str = USUAL) -> dict[tuple[str, str], PartScores]:
     """Read the parts that have records, by set and kind."""
-    parts = {(part.set, part.kind): PartScores(study, part, out) for part in study.parts}
+    parts = {(part.set, part.kind): PartScores(study, part, out, select) for part in study.parts}
     return {place: scores for place, scores in parts.items() if scores.scores}
 
 

@@ -16,6 +16,7 @@ from seqdg.results.store import FILE as STORE
 from seqdg.results.study.file import COSINE, COSINE_FOLDER, SEARCH, Part, Side, Study
 
 CRITERION = "accuracy"  # of all that a study answers
+USUAL = "source-val"  # the rule of the answers
 SOURCES = 6  # up to so many, the accuracy on each source is kept; above, their mean
 
 
@@ -54,33 +55,32 @@ def make_lean(record: Record) -> Record:
 
 @dataclass(frozen=True)
 class Scores:
-    """The accuracy of one algorithm in a part, in percent, at the steps that source validation chooses."""
+    """The accuracy of one algorithm in a part, in percent, at the steps that a rule chooses."""
 
     held_out: dict[Place, float]
-    source: dict[Place, float]  # its source validation at these steps, by which the best algorithm is chosen
+    source: dict[Place, float]  # its source validation at its best step, which chooses the best algorithm
     diverged: frozenset[str]  # the held-out domains of trainings that diverged
 
 
 class PartScores:
     """The scores of a part's algorithms, with `+cosine` after those under that schedule."""
 
-    def __init__(self, study: Study, part: Part, out: Path | None) -> None:
+    def __init__(self, study: Study, part: Part, out: Path | None, select: str = USUAL) -> None:
         self.part, self.records = part, dict[str, list[Record]]()
         for folder in part.folders:
             for record in () if folder == SEARCH else _read_trials(study, part, folder, out):
                 name = record.algorithm + (f"+{COSINE}" if folder == COSINE_FOLDER else "")
                 self.records.setdefault(name, []).append(record)
-        self.scores = {name: _score(records) for name, records in self.records.items()}
+        self.scores = {name: _score(records, select) for name, records in self.records.items()}
 
 
-def _score(records: Sequence[Record]) -> Scores:
-    outcomes = select_outcomes(records, "source-val", CRITERION)
+def _score(records: Sequence[Record], select: str) -> Scores:
+    outcomes = select_outcomes(records, select, CRITERION)
     known = [o for o in outcomes if o.value is not None]
     return Scores(
         held_out={(o.held_out, o.seed): 100 * o.value for o in known if o.value is not None},
         source={
-            (o.held_out, o.seed): 100 * score_candidate(o.record, InnerTrials(()), "source-val", CRITERION)
-            for o in known
+            (o.held_out, o.seed): 100 * score_candidate(o.record, InnerTrials(()), USUAL, CRITERION) for o in known
         },
         diverged=frozenset(o.held_out for o in outcomes if o.value is None),
     )
