@@ -6,7 +6,7 @@ rows themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from seqdg.base.errors import UsageError
+from seqdg.base.machine import measure_free_memory
 from seqdg.bench.trial import Trial
 from seqdg.core.algorithm import Algorithm
 from seqdg.data import Dataset, load_data
@@ -26,12 +27,14 @@ from seqdg.nets.normalization import Normalization
 from seqdg.training.inputs import Inputs, TargetScale, learn_target_scale
 from seqdg.training.loss import AUTO, NumberLoss, RowWeighted, find_number_loss, make_loss
 from seqdg.training.metrics import Groups
-from seqdg.training.prefetch import fits_on, move_to_device
+from seqdg.training.prefetch import count_bytes, fits_on, move_to_device
 from seqdg.training.protocol import Protocol as TrainingProtocol
 from seqdg.training.protocol import list_sources, split_rows
 from seqdg.training.sampler import make_generator
 
-READY = 2**26  # numbers: a quarter of a GiB, for rows that are scaled before training
+READY = 2**26  # numbers: a quarter of a GiB, for rows that are scaled, or images that are resized, before training
+LARGER = 4  # times what images take as they are stored, at most: as they enter the net, bytes are floats
+SHARE = 0.25  # of the free memory, at most, for images that are resized before training
 ReadProgress = Callable[[int, int], None]  # files read, of how many
 
 
@@ -76,6 +79,7 @@ class RowsInMemory:
 
 
 _resident: dict[tuple[int, torch.device], Any] = {}  # rows on a device, None where they do not fit, per data set
+_prepared: dict[int, tuple[Hashable, Tensor | None]] = {}  # how, and all images so; None: too many; per data set
 _scales: dict[tuple[int, tuple[str, ...]], tuple[float, float]] = {}  # of the numbers to predict, per data set
 _constants: dict[tuple[int, tuple[str, ...], int, str], Scaling] = {}  # of sources, per data set
 
@@ -180,15 +184,23 @@ class Task:
             )
         return None
 
-    def make_inputs(self, trials: Sequence[Trial], net: BuiltNet, device: torch.device) -> Inputs:
-        """Make the inputs of a stack of trials."""
+    def make_inputs(
+        self, trials: Sequence[Trial], net: BuiltNet, device: torch.device, prepares: bool = True
+    ) -> Inputs:
+        """Make the inputs of a stack of trials.
+
+        prepares: on a CPU, resize images now, all of them, where every step would resize them in the same way and they
+        fit into memory. The numbers are the same to the bit.
+        """
         dataset, first = self.dataset(), trials[0]
         x, dtype, groups = self._move_rows(dataset, device), first.protocol.dtype, _find_groups(dataset)
         sources = [list_sources(dataset, trial.held_out, trial.protocol) for trial in trials]
         target, weight = find_target_scale(dataset, sources), weigh_rows(dataset)
         if dataset.is_image:
             transform = ImageTransform(first.size, net.normalization, find_augmentation(first.augment))
-            return Inputs(x, dataset.y, device, dtype, transform, groups=groups, target=target, weight=weight)
+            inputs = Inputs(x, dataset.y, device, dtype, transform, groups=groups, target=target, weight=weight)
+            inputs.prepared = _prepare_images(dataset, inputs, transform) if prepares else None
+            return inputs
         if self._count_numbers() is None:
             return Inputs(x, dataset.y, device, dtype, groups=groups, target=target, weight=weight)
         return self._scale_inputs(x, dataset, sources, device, dtype, first.protocol.scaling)
@@ -235,6 +247,34 @@ class Task:
             )
         per_trial = Scaling(*(c.index_select(0, kind) for c in scaling))
         return Inputs(x, dataset.y, device, dtype, scaling=per_trial, groups=groups, target=target, weight=weight)
+
+
+def _prepare_images(dataset: Dataset, inputs: Inputs, transform: ImageTransform) -> Tensor | None:
+    """Return all images as they enter the net; None where each step changes them, where none is resized, or where they
+    take too much memory. A GPU resizes them at every step.
+
+    A process keeps those of the last transform, per data set, for the groups that follow.
+    """
+    is_resized = tuple(dataset.shape[1:]) != (transform.size, transform.size)
+    if transform.is_random or not is_resized or inputs.device.type != "cpu":
+        return None
+    place, how = id(dataset), (transform, inputs.dtype)
+    known = _prepared.get(place)
+    if known is None:
+        finalize(dataset, _prepared.pop, place, None)
+    if known is None or known[0] != how:
+        _prepared.pop(place, None)  # before others take its place in memory
+        known = how, inputs.prepare_rows() if _has_room(dataset, inputs, transform.size) else None
+        _prepared[place] = known
+    return known[1]
+
+
+def _has_room(dataset: Dataset, inputs: Inputs, size: int) -> bool:
+    """Say whether all images, with sides of this size, may be kept beside the stored ones."""
+    numbers = len(dataset.y) * dataset.shape[0] * size**2
+    needed, free = numbers * inputs.dtype.itemsize, measure_free_memory()
+    fits = free is None or needed <= SHARE * free
+    return numbers <= READY and needed <= LARGER * count_bytes(dataset.x) and fits
 
 
 def _find_groups(dataset: Dataset) -> Groups | None:

@@ -51,13 +51,13 @@ def bench(
     """
     from seqdg.bench.benchmark import load_benchmark
     from seqdg.bench.run import default_directory
-    from seqdg.report.run import describe_failures, run
+    from seqdg.report.run import FailedTrials, describe_failures, run
     from seqdg.results.record import FAILED
 
     directory = out or default_directory(load_benchmark(benchmark))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # failures are printed below
+            warnings.simplefilter("ignore", FailedTrials)  # they are printed below
             results = run(
                 benchmark, options.split_names(algorithms), held_out=options.split_names(held_out), trials=trials,
                 steps=steps, seed=seed, settings=settings or (), search=search, reuse=reuse,

@@ -83,6 +83,11 @@ class ImageTransform:
     normalization: Normalization = Normalization()
     recipe: Augment | None = None
 
+    @property
+    def is_random(self) -> bool:
+        """Whether training changes images at random. If not, it sees them as serving does."""
+        return self.recipe is not None
+
     def train(self, x: Tensor, key: Tensor) -> Tensor:
         if self.recipe is None:
             return self.serve(x)

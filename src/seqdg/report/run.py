@@ -19,6 +19,10 @@ from seqdg.report.results import Results
 from seqdg.results.select import RULES
 
 
+class FailedTrials(UserWarning):
+    """Some trials of a run failed."""
+
+
 def run(
     benchmark: str = "rotated-mnist",
     algorithms: Sequence[str] | None = None,
@@ -106,7 +110,7 @@ def run(
     done = run_benchmark(chosen, request, where, command, quiet=not progress)
     results = Results.open(done.directory).only([trial.key for trial in done.plan.trials])
     if done.failed:
-        warnings.warn(describe_failures(results), UserWarning, stacklevel=2)
+        warnings.warn(describe_failures(results), FailedTrials, stacklevel=2)
     return results
 
 

@@ -58,6 +58,8 @@ class Inputs:
     target: of every trial, where y holds numbers to predict; training sees them standardized.
     weight: (row,) how much each row counts, in every metric and in training, which then sees targets (..., 2): y and
         the weight.
+    prepared: all rows as they enter the net, on the device, as `prepare_rows` makes them; None: they are made from the
+        stored ones whenever they are needed.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Inputs:
         self._weight = None if weight is None else weight.to(device, dtype)
         self._groups = None if groups is None else groups._replace(number=groups.number.to(device))
         self._x = x.to(device, dtype if x.is_floating_point() else None) if isinstance(x, Tensor) else x
+        self.prepared: Tensor | None = None
 
     @property
     def size(self) -> int:
@@ -95,13 +98,18 @@ class Inputs:
 
         rows: (step, trial, domain, batch).   key: (step, trial).
         """
-        stored = (self._gather(r) for r in rows) if self.is_resident else self._stream(rows)
-        for x, r, k in zip(stored, rows, key, strict=True):
+        if self.is_resident or self.prepared is not None:
+            yield from (self.load_step(r, k) for r, k in zip(rows, key, strict=True))
+            return
+        for x, r, k in zip(self._stream(rows), rows, key, strict=True):
             yield self._augment(x, k), self._gather_targets(r)
 
     def load_step(self, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return x and y of one step of data that are on the device; nothing in it waits for the host."""
-        return self._augment(self._gather(rows), key), self._gather_targets(rows)
+        if self.prepared is None:
+            return self._augment(self._gather(rows), key), self._gather_targets(rows)
+        x = _take(self.prepared, rows)
+        return _to_channels_last(x.squeeze(0)).unsqueeze(0) if len(x) == 1 else x, self._gather_targets(rows)
 
     @property
     def is_resident(self) -> bool:
@@ -110,10 +118,22 @@ class Inputs:
 
     def serve(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return x and y of rows, for evaluation: numbers to predict in the user's units."""
-        x = self._gather(rows)
-        if self.transform is not None:
-            x = self.transform.serve(self._widen(x))
+        x = self._serve(rows) if self.prepared is None else _take(self.prepared, rows)
         return _to_channels_last(x) if len(x) == 1 else x, self._gather_labels(rows)
+
+    def prepare_rows(self, together: int = 2**23) -> Tensor:
+        """Return all rows as they enter the net. together: how many stored numbers are worked on at once."""
+        block, count = max(1, together // self.size), len(self._x)
+        shape = self._serve(torch.arange(min(1, count), device=self.device)).shape[1:]
+        whole = torch.empty((count, *shape), dtype=self.dtype, device=self.device)
+        for start in range(0, count, block):
+            part = whole[start : start + block]
+            part.copy_(self._serve(torch.arange(start, start + len(part), device=self.device)))
+        return whole
+
+    def _serve(self, rows: Tensor) -> Tensor:
+        x = self._gather(rows)
+        return x if self.transform is None else self.transform.serve(self._widen(x))
 
     def find_groups(self, rows: Tensor) -> Groups | None:
         """Return the groups of rows, where the data have them."""
@@ -154,8 +174,7 @@ class Inputs:
             return self._convert(gather_rows(self._x, rows.cpu(), self.device))
         if self._first_row is not None:
             rows = rows + self._first_row.reshape(-1, *(1,) * (rows.dim() - 1))
-        x = self._x.index_select(0, rows.flatten())
-        x = x.reshape(*rows.shape, *x.shape[1:])
+        x = _take(self._x, rows)
         return x if self._scaling is None else self._scaling(x)
 
     def _stream(self, rows: Tensor) -> Iterator[Tensor]:
@@ -167,6 +186,11 @@ class Inputs:
 
     def _convert(self, x: Tensor) -> Tensor:
         return x.to(self.dtype) if x.is_floating_point() else x
+
+
+def _take(x: Tensor, rows: Tensor) -> Tensor:
+    """Return `x[rows]`, for rows of any shape."""
+    return x.index_select(0, rows.flatten()).reshape(*rows.shape, *x.shape[1:])
 
 
 def _to_channels_last(x: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ def fits_on(x: Any, device: torch.device | str) -> bool:
     if device.type != "cuda":
         return isinstance(x, Tensor)
     free, _ = torch.cuda.mem_get_info(device)
-    return _count_bytes(x) <= SPARE * free
+    return count_bytes(x) <= SPARE * free
 
 
 def move_to_device(x: Any, device: torch.device | str, block: int = 1024) -> Tensor:
@@ -102,5 +102,6 @@ def _find_dtype(x: Any) -> torch.dtype:
     return torch.from_numpy(np.empty(0, x.dtype)).dtype
 
 
-def _count_bytes(x: Any) -> int:
+def count_bytes(x: Any) -> int:
+    """Count the bytes of a tensor or a memory map."""
     return int(x.numel() * x.element_size()) if isinstance(x, Tensor) else int(x.nbytes)

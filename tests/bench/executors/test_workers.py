@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from command import seqdg as run_command
 from digits import make_plan, make_session
 from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Request
@@ -24,6 +23,7 @@ from seqdg.bench.execute import execute
 from seqdg.bench.executors import workers
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor, record_failure
+from seqdg.bench.executors.worker import Sender, Warned
 from seqdg.bench.executors.workers import Workers, _receive, _Waiting, _Worker
 from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group
@@ -109,48 +109,6 @@ def test_a_group_over_which_all_workers_die_is_recorded_as_failed_and_the_others
     assert sorted(r.status for r in records) == ["done"] * 4 + [FAILED] * 4
 
 
-WARNING = '''
-import multiprocessing
-import warnings
-from dataclasses import dataclass
-
-from seqdg import Algorithm, register
-
-
-class Oddity(UserWarning):
-    pass
-
-
-@register("warning")
-@dataclass(frozen=True)
-class Warn(Algorithm):
-    """Warns in worker processes."""
-
-    def loss(self, net, params, episode):
-        if multiprocessing.parent_process() is not None:
-            warnings.warn("This is\\n  odd.", Oddity, stacklevel=1)
-        return net.losses(params, episode).mean()
-
-
-@register("warning-too")
-@dataclass(frozen=True)
-class WarnToo(Warn):
-    """Warns in worker processes, too."""
-
-
-'''
-
-
-@pytest.mark.slow
-def test_a_warning_in_worker_processes_is_one_note_as_in_this_process(tmp_path: Path) -> None:
-    (tmp_path / "warning.py").write_text(WARNING)
-    names = ",".join(f"{tmp_path}/warning.py:{name}" for name in ("warning", "warning-too"))
-    more = "--held-out", "0", "--trials", 1, "--steps", 2, "--workers", 2, "--out", tmp_path / "run"
-    done = run_command("bench", "--algorithms", names, *more)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("note: This is odd.\n") == 1, "two workers warn"
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="A pipe of Windows sends a message in one call.")
 def test_a_warning_while_a_message_is_sent_comes_after_it() -> None:
     class WarningPipe(Connection):
@@ -164,16 +122,16 @@ def test_a_warning_while_a_message_is_sent_comes_after_it() -> None:
 
     warned: list[bool] = []
     ours, theirs = multiprocessing.Pipe()
-    sender = workers._Sender(WarningPipe(os.dup(theirs.fileno())))
+    sender = Sender(WarningPipe(os.dup(theirs.fileno())))
     record = "x" * 2**15
     sender.send([record])
     assert ours.recv() == [record]
-    assert ours.recv() == workers._Warned("This is odd.", "UserWarning", "warning.py", 7)
+    assert ours.recv() == Warned("This is odd.", "UserWarning", "warning.py", 7)
 
 
 def test_a_warning_that_comes_after_ctrl_c_is_no_record() -> None:
     group, *_ = make_plan(REQUEST).missing
-    warned = workers._Warned("This is odd.", "Oddity", "warning.py", 7)
+    warned = Warned("This is odd.", "Oddity", "warning.py", 7)
     worker = _Worker.__new__(_Worker)
     worker.group = group
     worker.pipe, other = multiprocessing.Pipe()

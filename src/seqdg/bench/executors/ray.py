@@ -1,8 +1,8 @@
 """Groups on a Ray cluster.
 
 The driver alone writes: it hands out the data set, which Ray keeps once per node, and each group's last checkpoint;
-workers send it steps, checkpoints and weights through a mailbox, and their records as the result. A group whose worker
-or node dies is given to another.
+workers send it steps, checkpoints, weights and warnings through a mailbox, and their records as the result. A group
+whose worker or node dies is given to another.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import torch
 from seqdg.base.errors import UsageError
 from seqdg.base.machine import count_cores
 from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure, train_group
+from seqdg.bench.executors.worker import Warned, describe_warning
 from seqdg.bench.task import RowsInMemory
 from seqdg.bench.trial import Group
 from seqdg.data import Dataset
@@ -34,6 +35,8 @@ from seqdg.training.checkpoint import name_checkpoint
 ATTEMPTS = 3  # at a group whose workers die
 PATIENCE = 10.0  # seconds that workers have to send a checkpoint when the run is interrupted
 MOMENT = 0.5  # seconds between looks into the mailbox
+
+Content = int | bytes | Warned  # steps that a group has taken, a file, or a warning
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,7 @@ class _Driver:
         self.work = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, max_calls=0)(_train_remotely)
         self.under_way: dict[Any, tuple[Group, int]] = {}  # by what Ray calls the result: a group, which attempt
         self.groups: dict[str, Group] = {}
-        self.mail: deque[tuple[str, int | bytes]] = deque()  # taken from the mailbox, and not read yet
+        self.mail: deque[tuple[str, Content]] = deque()  # taken from the mailbox, and not read yet
 
     def submit(self, group: Group, attempt: int) -> None:
         name = name_checkpoint(group.key)
@@ -172,14 +175,16 @@ class _Driver:
             return None, str(error).strip()
 
     def open_mail(self) -> None:
-        """Write the files that workers have sent, and tell of their steps."""
+        """Write the files that workers have sent, tell of their steps, and show their warnings."""
         self.mail.extend(self.ray.get(self.mailbox.take.remote()))
         while self.mail:
             name, content = self.mail[0]
             if isinstance(content, bytes) and self.session.saving.files is not None:
                 self.session.saving.files.write(name, content)
             self.mail.popleft()  # not before: a file that Ctrl-C keeps from being written is written by `stop`
-            if isinstance(content, int):
+            if isinstance(content, Warned):
+                content.show()
+            elif isinstance(content, int):
                 self.tell(self.groups[name], content)
 
     def stop(self) -> list[tuple[Group, list[Record]]]:
@@ -208,12 +213,12 @@ class _Mailbox:
     """An actor that keeps what workers send until the driver takes it."""
 
     def __init__(self) -> None:
-        self.content: list[tuple[str, int | bytes]] = []
+        self.content: list[tuple[str, Content]] = []
 
-    def put(self, name: str, content: int | bytes) -> None:
+    def put(self, name: str, content: Content) -> None:
         self.content.append((name, content))
 
-    def take(self) -> list[tuple[str, int | bytes]]:
+    def take(self) -> list[tuple[str, Content]]:
         taken, self.content = self.content, []
         return taken
 
@@ -237,15 +242,25 @@ def _train_remotely(
 ) -> list[Record]:
     """Train a group in a process of Ray."""
     saving = replace(session.saving, files=_PostedFiles(mailbox, checkpoint))
+    warned: deque[Warned] = deque()  # sent with the next steps: a warning may come in the middle of a call of Ray
+    warnings.showwarning = lambda *about, **more: warned.append(describe_warning(*about))
+
+    def post_warnings() -> list[Any]:
+        return [mailbox.put.remote(group.key, warned.popleft()) for _ in range(len(warned))]
 
     def tick(step: int) -> None:
+        post_warnings()
         mailbox.put.remote(group.key, step)
 
     tick(0)
     if run not in _rows:
         _rows.clear()
         _rows[run] = RowsInMemory(_to_tensors(data))
-    return train_group(group, replace(session, task=replace(session.task, rows=_rows[run]), saving=saving), tick)
+    task = replace(session.task, rows=_rows[run])
+    try:
+        return train_group(group, replace(session, task=task, saving=saving), tick)
+    finally:
+        _import_ray().get(post_warnings())  # they have arrived before the records have
 
 
 _rows: dict[str, RowsInMemory] = {}  # of the run that this process works for: the same object for each of its groups

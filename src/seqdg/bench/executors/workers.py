@@ -1,26 +1,23 @@
 """Groups in processes of this machine, one thread each.
 
-A worker that dies is replaced, and its group is run again from its last checkpoint. What libraries warn of in a worker
-is shown by the first process, in its own way.
+A worker that dies is replaced, and its group is run again from its last checkpoint. Warnings in a worker are shown by
+the first process, in its own way.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
-import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from typing import NamedTuple
+from multiprocessing.connection import wait
 
-from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure, train_group
+from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure
+from seqdg.bench.executors.worker import Message, Sender, Warned, serve
 from seqdg.bench.trial import Group
 from seqdg.results.record import Record
 
@@ -80,22 +77,6 @@ class _Waiting:
         return None if group is None else (group, 1)
 
 
-class _Warned(NamedTuple):
-    """A warning on its way to the first process, which may not have its class."""
-
-    message: str
-    category: str
-    filename: str
-    line: int
-
-    def show(self) -> None:
-        """Show it, whatever the filters of this process are: those of the worker let it pass."""
-        warnings.showwarning(self.message, type(self.category, (Warning,), {}), self.filename, self.line)
-
-
-_Message = int | list[Record] | _Warned  # steps that were taken, the records of a group, or a warning
-
-
 class _Worker:
     """A process and the group that it works on."""
 
@@ -107,7 +88,7 @@ class _Worker:
 
     def start(self) -> None:
         self.pipe, other = _SPAWN.Pipe()
-        self.process = _SPAWN.Process(target=_serve, args=(other, self.session), daemon=True)
+        self.process = _SPAWN.Process(target=serve, args=(Sender(other), self.session), daemon=True)
         try:
             with _block_interrupts():
                 self.process.start()
@@ -161,7 +142,7 @@ def _receive(worker: _Worker, waiting: _Waiting, tell: Tell) -> FinishedGroups:
     group = worker.group
     assert group is not None
     try:
-        message: _Message = worker.pipe.recv()
+        message: Message = worker.pipe.recv()
     except KeyboardInterrupt:
         worker.pipe.close()  # what is left of a message is no message
         raise
@@ -174,7 +155,7 @@ def _receive(worker: _Worker, waiting: _Waiting, tell: Tell) -> FinishedGroups:
             yield group, record_failure(group, worker.session, _describe_death(worker))
         worker.start()
         return
-    if isinstance(message, _Warned):
+    if isinstance(message, Warned):
         message.show()
     elif isinstance(message, int):
         tell(group, message)
@@ -205,11 +186,11 @@ def _dismiss(crew: Sequence[_Worker]) -> list[tuple[Group, list[Record]]]:
             for pipe in wait([worker.pipe for worker in present.values()], until - time.monotonic()):
                 worker = present[pipe]
                 try:
-                    message: _Message = worker.pipe.recv()
+                    message: Message = worker.pipe.recv()
                 except (EOFError, OSError):
                     del present[pipe]
                     continue
-                if isinstance(message, _Warned):
+                if isinstance(message, Warned):
                     message.show()
                 elif worker.group is not None and not isinstance(message, int):
                     finished.append((worker.group, message))
@@ -217,60 +198,3 @@ def _dismiss(crew: Sequence[_Worker]) -> list[tuple[Group, list[Record]]]:
         for worker in crew:
             worker.end()
     return finished
-
-
-class _Sender:
-    """Sends the messages of a worker, one after the other.
-
-    A warning may come while a message is on its way: from another thread, or from this one, where Python frees objects
-    at any moment. It is sent after that message.
-    """
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe, self._turn = pipe, threading.Lock()
-        self._warned: deque[_Warned] = deque()
-
-    def send(self, message: _Message) -> None:
-        with self._turn:
-            self._pipe.send(message)
-        self._send_warnings()
-
-    def send_warning(
-        self, message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
-    ) -> None:
-        """Stand in for `warnings.showwarning`."""
-        self._warned.append(_Warned(str(message), category.__name__, filename, lineno))
-        self._send_warnings()
-
-    def _send_warnings(self) -> None:
-        while self._warned and self._turn.acquire(blocking=False):  # who has the turn sends the rest
-            try:
-                with suppress(OSError, IndexError):  # nobody is there to read it; another thread has sent it
-                    self._pipe.send(self._warned.popleft())
-            finally:
-                self._turn.release()
-
-
-def _serve(pipe: Connection, session: Session) -> None:
-    """Train groups from the pipe until None comes; this is what a worker process runs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the first one decides
-    threading.Thread(target=_follow_parent, daemon=True).start()
-    sender = _Sender(pipe)
-
-    def tick(step: int) -> None:
-        sender.send(step)
-        if pipe.poll():  # nothing but the dismissal is sent to a busy worker
-            raise KeyboardInterrupt
-
-    warnings.showwarning = sender.send_warning
-    with suppress(EOFError, OSError, KeyboardInterrupt):
-        while (group := pipe.recv()) is not None:
-            sender.send(train_group(group, session, tick))
-
-
-def _follow_parent() -> None:
-    """End this process when its parent ends."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

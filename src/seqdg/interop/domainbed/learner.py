@@ -151,7 +151,7 @@ class DomainBedClass(Learner):
         """Take one step, as some errors come no sooner: a wrong version of a package, a net for other inputs."""
         cpu, dtype = torch.device("cpu"), torch.get_default_dtype()
         split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
-        inputs = task.make_inputs([trial], choose_inputs(trial, task), cpu)
+        inputs = task.make_inputs([trial], choose_inputs(trial, task), cpu, prepares=False)  # one step
         minibatches = next(load_minibatches(trial, split, inputs, 0, 1))
         torch.set_default_dtype(trial.protocol.dtype)
         try:
