@@ -139,9 +139,10 @@ def check_widths(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
     return [Problem(f"The domains have different numbers of features ({each}): they must have the same ones.")]
 
 
-def check_domains(domains: Sequence[Any]) -> None:
-    """Raise a UsageError unless every row has a domain."""
-    lacking = [i for i, value in enumerate(domains) if is_missing(value)]
+def check_domains(domains: Sequence[Any], row_numbers: Iterable[int] | None = None) -> None:
+    """Raise a UsageError unless every row has a domain. row_numbers: in the user's table; None: 0, 1, 2, ..."""
+    numbered = zip(range(len(domains)) if row_numbers is None else row_numbers, domains, strict=True)
+    lacking = [number for number, value in numbered if is_missing(value)]
     if lacking:
         raise UsageError(
             f"There is no domain for {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
