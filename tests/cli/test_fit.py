@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -274,6 +275,19 @@ def test_folders_of_images_from_fit_to_predictions(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     written = pd.read_csv(tmp_path / "p.csv")
     assert (written["label"] == written["file"].str.split("/").str[1]).all()
+    assert done.stdout == "Accuracy on 16 labelled rows: 100.0 %\n"
+    dark = tmp_path / "pictures" / "day" / "dark"
+    for place, name, said in (
+        ("mixed/light", "0.png", "Accuracy on 1 labelled rows: 0.0 %\n"),  # its folder says otherwise
+        ("mixed/dusk", "1.png", "Accuracy on 1 labelled rows: 0.0 %\n"),  # no class of the model
+        ("other/2024", "0.png", ""),  # as if folders said something else
+    ):
+        (tmp_path / place).mkdir(parents=True)
+        shutil.copy(dark / name, tmp_path / place)
+        done = seqdg("predict", tmp_path / "m", (tmp_path / place).parent, "--out", tmp_path / "p.csv", "--force")
+        assert done.stdout == said
+        assert ("1 row has a label that the model does not know (dusk)" in done.stderr) == ("dusk" in place)
+        assert "2024" not in done.stderr
     (tmp_path / "pictures" / "day" / "dark" / "0.png").write_bytes(b"no picture")
     broken = seqdg("predict", tmp_path / "m", tmp_path / "pictures", "--out", tmp_path / "q.csv")
     assert broken.returncode == 2
