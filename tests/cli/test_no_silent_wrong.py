@@ -324,6 +324,24 @@ def test_a_check_of_a_table_notes_columns_that_are_no_features(tmp_path):
     assert "note:" not in seqdg(*words, "--id", "patient", "--ignore", "row").stdout
 
 
+def test_whole_numbers_that_are_another_in_every_row_are_noted_and_measurements_are_not(tmp_path):
+    draw, patients = np.random.default_rng(0), make_patients(90)
+    patients["file"] = draw.permutation(90) + 1000
+    patients["patientNr"] = draw.choice(10**6, 90, replace=False)
+    for site in "abc":  # which numbers its own patients
+        patients.loc[patients["site"] == site, "visit"] = draw.permutation(30)
+    patients["platelets"] = draw.choice(10**6, 90, replace=False)  # as well a measurement
+    patients["steps"] = np.round(draw.normal(9000, 500, 90))
+    patients.to_csv(tmp_path / "t.csv", index=False)
+    words = ["check", tmp_path / "t.csv", "--label", "ill", "--domain", "site"]
+    said = seqdg(*words).stdout
+    asked = r"'(\w+)' has another whole number in every row( of a domain)?: is it an identifier\?.* --id (\w+), which"
+    assert re.findall(asked, said) == [
+        ("file", "", "file"), ("patientNr", "", "patientNr"), ("visit", " of a domain", "visit"),
+    ]  # fmt: skip
+    assert "note:" not in seqdg(*words, "--id", "file,patientNr,visit").stdout
+
+
 def test_many_classes_that_some_domains_lack_are_one_note(tmp_path):
     kinds = [f"k{i % 30 // 3}" if i % 3 else f"only{i % 9}" for i in range(60)]
     said = fit(make_patients().assign(ill=kinds), tmp_path).stderr
