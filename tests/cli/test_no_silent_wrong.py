@@ -398,6 +398,29 @@ def test_labels_and_domains_that_differ_by_case_alone_are_noted(tmp_path):
     assert "Names that differ" not in fit(make_patients(), tmp_path).stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["NA"], "The label 'NA' counts as a class."),
+        (["none"], "The label 'none' counts as a class."),
+        (["?", "NA"], "The labels '?' and 'NA' count as classes."),
+    ],
+)
+def test_labels_that_may_stand_for_none_are_noted_with_what_to_type(tmp_path, words, what):
+    patients, typed = make_patients(), ",".join(words)
+    for i, word in enumerate(words):
+        patients.loc[i::7, "ill"] = word
+    done = fit(patients, tmp_path)
+    assert (done.stdout + done.stderr).count(f"note: {what}") == 1
+    assert done.stderr.index(what) < done.stderr.index("The model is in")
+    check = ["check", tmp_path / "t.csv", "--label", "ill", "--domain", "site"]
+    assert re.search(rf"note: {re.escape(what)}.* --na '{re.escape(typed)}' --drop-unlabeled\.", seqdg(*check).stdout)
+    after = seqdg(*check, "--na", typed, "--drop-unlabeled").stdout
+    assert "2 classes: no, yes" in after
+    assert "note:" not in after
+    assert "note:" not in fit(make_patients(), tmp_path).stderr
+
+
 def test_a_column_that_names_the_domain_is_noted_once(tmp_path):
     patients = make_patients()
     patients["town"] = patients["site"].map({"a": "Oslo", "b": "Bonn", "c": "Lyon"})

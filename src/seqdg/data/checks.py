@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things, list_some
-from seqdg.data.cells import is_missing
+from seqdg.base.phrases import count_things, join_names, list_some
+from seqdg.data.cells import is_gap_word, is_missing
 
 MOST_NOTES = 8  # on single classes; of more there is one note for all
 MANY_DOMAINS = 10  # from which on most of them may not have a single row
@@ -87,6 +87,20 @@ def note_spellings(what: str, names: Iterable[str]) -> list[str]:
         return []
     each = f"Is each a {what} of its own?"
     return [f"Names that differ by case, spaces or leading zeros alone: {list_some(groups)}. {each} If not, mend them."]
+
+
+def note_gap_labels(y: NDArray[Any]) -> list[str]:
+    """Return a note where labels that elsewhere stand for a gap, such as NA, are classes among others."""
+    names = sorted(map(str, set(y.tolist()))) if y.dtype.kind in "OU" else []
+    gaps = [name for name in names if is_gap_word(name)]
+    if not gaps or len(names) == len(gaps):
+        return []
+    said = join_names([repr(name) for name in gaps])
+    what = f"The label {said} counts as a class" if len(gaps) == 1 else f"The labels {said} count as classes"
+    return [
+        f"{what}. Where that means that there is no label, leave these rows out, on the command line by --na "
+        f"'{','.join(name.strip() for name in gaps)}' --drop-unlabeled."
+    ]
 
 
 def check_counts(labels: Mapping[str, NDArray[Any]], published: Mapping[str, int], what: str = "row") -> list[Problem]:

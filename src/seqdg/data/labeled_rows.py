@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.phrases import count_things, list_some
 from seqdg.data.cells import Column, has_codes, is_missing, parse_column, rank_word, to_words
-from seqdg.data.checks import check_class_sizes, check_domain_sizes, check_domains, check_labels, note_spellings
+from seqdg.data.checks import (
+    check_class_sizes,
+    check_domain_sizes,
+    check_domains,
+    check_labels,
+    note_gap_labels,
+    note_spellings,
+)
 from seqdg.data.column_notes import note_columns
 from seqdg.data.column_types import drop_gap_words
 from seqdg.data.frame import Frame
@@ -220,10 +227,11 @@ def _count_rows(rows: LabeledRows) -> list[str]:
 
 
 def _note_names(rows: LabeledRows) -> list[str]:
-    """Note labels, and domains, that may be one and the same."""
+    """Note labels that may be none, and labels, and domains, that may be one and the same."""
     assert rows.domains is not None
     classes = [] if rows.is_regression else sorted(set(map(str, rows.y.tolist())))
-    return [*note_spellings("class", classes), *note_spellings("domain", sorted(set(rows.domains.tolist())))]
+    spellings = [*note_spellings("class", classes), *note_spellings("domain", sorted(set(rows.domains.tolist())))]
+    return [*note_gap_labels(rows.y), *spellings]
 
 
 def _describe_numbers(rows: LabeledRows) -> list[str]:
