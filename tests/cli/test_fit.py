@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -180,6 +181,28 @@ def test_rows_without_a_label_can_be_left_out(tmp_path, kind, label, gap):
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(
+    ("change", "more", "sentence"),
+    [
+        ({"d": None}, (), "There is no domain for 1 row (from 0: 9)"),
+        ({"a": "high"}, (), "Column 'a' holds mostly numbers, but row 9 (from 0) holds 'high'"),
+        ({"w": -1.0}, ("--weight", "w"), "is empty or below 0 in 1 row (from 0: 9)"),
+        ({"y": "inf"}, ("--task", "number"), "has no number in 1 row (from 0: 9)"),
+        ({"a": "inf"}, (), "Input X contains infinity: column 'a' in 1 row (from 0: 9)"),
+    ],
+)
+def test_messages_number_the_rows_of_the_file_though_some_were_left_out(tmp_path, change, more, sentence):
+    table = pd.concat([SMALL] * 2, ignore_index=True).assign(w=1.0).astype(object)
+    if "--task" in more:
+        table["y"] = (np.arange(24.0) + 0.5).astype(object)
+    table.loc[[1, 6, 12], "y"] = None
+    for name, value in change.items():
+        table.loc[9, name] = value
+    done = fit_of(table, tmp_path, "--drop-unlabeled", *more)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
 def test_a_table_without_any_label_is_refused_though_such_rows_are_left_out(tmp_path):
     done = fit_of(SMALL.assign(y=None), tmp_path, "--drop-unlabeled")
     assert done.returncode == 2
@@ -252,6 +275,19 @@ def test_folders_of_images_from_fit_to_predictions(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     written = pd.read_csv(tmp_path / "p.csv")
     assert (written["label"] == written["file"].str.split("/").str[1]).all()
+    assert done.stdout == "Accuracy on 16 labelled rows: 100.0 %\n"
+    dark = tmp_path / "pictures" / "day" / "dark"
+    for place, name, said in (
+        ("mixed/light", "0.png", "Accuracy on 1 labelled rows: 0.0 %\n"),  # its folder says otherwise
+        ("mixed/dusk", "1.png", "Accuracy on 1 labelled rows: 0.0 %\n"),  # no class of the model
+        ("other/2024", "0.png", ""),  # as if folders said something else
+    ):
+        (tmp_path / place).mkdir(parents=True)
+        shutil.copy(dark / name, tmp_path / place)
+        done = seqdg("predict", tmp_path / "m", (tmp_path / place).parent, "--out", tmp_path / "p.csv", "--force")
+        assert done.stdout == said
+        assert ("1 row has a label that the model does not know (dusk)" in done.stderr) == ("dusk" in place)
+        assert "2024" not in done.stderr
     (tmp_path / "pictures" / "day" / "dark" / "0.png").write_bytes(b"no picture")
     broken = seqdg("predict", tmp_path / "m", tmp_path / "pictures", "--out", tmp_path / "q.csv")
     assert broken.returncode == 2

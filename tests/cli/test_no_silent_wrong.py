@@ -324,6 +324,24 @@ def test_a_check_of_a_table_notes_columns_that_are_no_features(tmp_path):
     assert "note:" not in seqdg(*words, "--id", "patient", "--ignore", "row").stdout
 
 
+def test_whole_numbers_that_are_another_in_every_row_are_noted_and_measurements_are_not(tmp_path):
+    draw, patients = np.random.default_rng(0), make_patients(90)
+    patients["file"] = draw.permutation(90) + 1000
+    patients["patientNr"] = draw.choice(10**6, 90, replace=False)
+    for site in "abc":  # which numbers its own patients
+        patients.loc[patients["site"] == site, "visit"] = draw.permutation(30)
+    patients["platelets"] = draw.choice(10**6, 90, replace=False)  # as well a measurement
+    patients["steps"] = np.round(draw.normal(9000, 500, 90))
+    patients.to_csv(tmp_path / "t.csv", index=False)
+    words = ["check", tmp_path / "t.csv", "--label", "ill", "--domain", "site"]
+    said = seqdg(*words).stdout
+    asked = r"'(\w+)' has another whole number in every row( of a domain)?: is it an identifier\?.* --id (\w+), which"
+    assert re.findall(asked, said) == [
+        ("file", "", "file"), ("patientNr", "", "patientNr"), ("visit", " of a domain", "visit"),
+    ]  # fmt: skip
+    assert "note:" not in seqdg(*words, "--id", "file,patientNr,visit").stdout
+
+
 def test_many_classes_that_some_domains_lack_are_one_note(tmp_path):
     kinds = [f"k{i % 30 // 3}" if i % 3 else f"only{i % 9}" for i in range(60)]
     said = fit(make_patients().assign(ill=kinds), tmp_path).stderr
@@ -378,6 +396,29 @@ def test_labels_and_domains_that_differ_by_case_alone_are_noted(tmp_path):
     assert labels in shown
     assert domains in shown
     assert "Names that differ" not in fit(make_patients(), tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["NA"], "The label 'NA' counts as a class."),
+        (["none"], "The label 'none' counts as a class."),
+        (["?", "NA"], "The labels '?' and 'NA' count as classes."),
+    ],
+)
+def test_labels_that_may_stand_for_none_are_noted_with_what_to_type(tmp_path, words, what):
+    patients, typed = make_patients(), ",".join(words)
+    for i, word in enumerate(words):
+        patients.loc[i::7, "ill"] = word
+    done = fit(patients, tmp_path)
+    assert (done.stdout + done.stderr).count(f"note: {what}") == 1
+    assert done.stderr.index(what) < done.stderr.index("The model is in")
+    check = ["check", tmp_path / "t.csv", "--label", "ill", "--domain", "site"]
+    assert re.search(rf"note: {re.escape(what)}.* --na '{re.escape(typed)}' --drop-unlabeled\.", seqdg(*check).stdout)
+    after = seqdg(*check, "--na", typed, "--drop-unlabeled").stdout
+    assert "2 classes: no, yes" in after
+    assert "note:" not in after
+    assert "note:" not in fit(make_patients(), tmp_path).stderr
 
 
 def test_a_column_that_names_the_domain_is_noted_once(tmp_path):

@@ -10,9 +10,11 @@ import pytest
 import seqdg
 from command import seqdg as command
 from seqdg.base.errors import UsageError
+from seqdg.bench.learners.hist_gradient_boosting import HistGradientBoosting
 from seqdg.estimator import budget as module
 from seqdg.estimator import parse_settings_texts
 from seqdg.estimator.budget import Budget, draw_rows, list_rounds
+from seqdg.estimator.sweep import Sweep
 
 
 def quick(**how):
@@ -81,10 +83,76 @@ def test_what_is_slower_than_expected_is_stopped_and_left_out(hospitals, monkeyp
     monkeypatch.setattr(
         "seqdg.estimator.choose.Budget", lambda minutes: Budget(minutes, clock=lambda: float(next(now)))
     )
-    found = compared(hospitals, minutes=0.06)
+    found = compared(hospitals, minutes=0.2)
     assert "agg, agg+ema were left out: not done in time." in found.notes
     assert "coral was left out: no time was left." in found.notes
     assert set(found.scores()) == {"logistic", "chosen"}
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """Seconds by candidate that are estimated, and by a clock that goes on by twice as many when it is trained; the
+    candidates in the order in which they are timed and trained."""
+    seconds, now, timed, trained = {}, [0.0], [], []
+
+    def estimate(sweep, searches, targets, learners):
+        timed.append(next(iter(searches)))
+        return [seconds[timed[-1]]]
+
+    def train(sweep, searches, *how):
+        trained.append(next(iter(searches)))
+        now[0] += 2 * seconds[trained[-1]]
+        return run(sweep, searches, *how)
+
+    run = Sweep.run
+    monkeypatch.setattr(Sweep, "run", train)
+    monkeypatch.setattr(module, "_estimate", estimate)
+    monkeypatch.setattr("seqdg.estimator.choose.Budget", lambda minutes: Budget(minutes, clock=lambda: now[0]))
+    return seconds, timed, trained
+
+
+def test_what_takes_long_waits_until_what_is_shorter_is_done(hospitals, pretended):
+    seconds, _, trained = pretended
+    seconds |= {"logistic": 1, "agg": 200, "extra-trees": 20, "knn": 10, "svc": 90}
+    found = compared(hospitals, ("logistic", "agg", "extra-trees", "knn", "svc"), minutes=10)
+    assert trained == ["logistic", "extra-trees", "knn", "svc"]
+    assert [n for n in found.notes if "left out" in n] == [
+        "agg was left out: that takes about 4 min, and less was left."
+    ]
+    assert set(found.scores()) == {"logistic", "extra-trees", "knn", "svc", "chosen"}
+
+
+def test_no_net_is_timed_while_another_waits(hospitals, pretended):
+    seconds, timed, trained = pretended
+    seconds |= {"logistic": 1, "agg": 150, "coral": 170, "knn": 10}
+    compared(hospitals, ("logistic", "agg", "coral", "knn"), minutes=12)
+    assert timed == ["logistic", "agg", "knn", "coral"]
+    assert trained == ["logistic", "knn", "agg"]
+
+
+def test_with_time_for_all_the_order_is_that_of_promise(hospitals, pretended):
+    seconds, _, trained = pretended
+    seconds |= {"logistic": 1, "agg": 200, "coral": 20, "knn": 10, "svc": 90}
+    compared(hospitals, ("logistic", "agg", "coral", "knn", "svc"), minutes=60)
+    assert trained == ["logistic", "agg", "coral", "svc", "knn"]
+
+
+def test_what_takes_long_to_be_timed_is_timed_when_the_others_are_done(hospitals, pretended, monkeypatch):
+    seconds, timed, trained = pretended
+    names = ("logistic", "hist-gradient-boosting", "knn", "svc")
+    seconds |= dict.fromkeys(names, 5)
+    compared(hospitals, names, minutes=10, baseline=None)
+    assert timed == trained == ["logistic", "hist-gradient-boosting", "svc", "knn"]
+    timed.clear()
+    trained.clear()
+    monkeypatch.setattr(HistGradientBoosting, "most_work", 500)  # of 240 rows and 7 inputs: some 200 s
+    compared(hospitals, names, minutes=10, baseline=None)
+    assert timed == trained == ["logistic", "svc", "knn", "hist-gradient-boosting"]
+    timed.clear()
+    monkeypatch.setattr(HistGradientBoosting, "most_work", 200)  # some 500 s
+    found = compared(hospitals, names, minutes=10, baseline=None)
+    assert timed == ["logistic", "svc", "knn"]
+    assert "hist-gradient-boosting was left out: a single fit takes about 8 min, and less was left." in found.notes
 
 
 def test_many_rows_are_compared_on_some_and_the_winner_is_fitted_on_all(hospitals, monkeypatch):

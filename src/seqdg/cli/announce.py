@@ -21,7 +21,7 @@ class Announcement:
 
     def __init__(self, rows: LabeledRows, minutes: float | None = None) -> None:
         """minutes: how long it may take; what it tries is then known only as it goes on."""
-        self.notes = _note_columns(rows)
+        self.notes = _note_table(rows)
         self.sentences = [*rows.notes, *_describe(rows), *(f"note: {note}" for note in self.notes)]
         self.counted = self.timed = minutes is not None
         if minutes is not None:
@@ -72,11 +72,15 @@ def note_task(rows: LabeledRows, task: str | None, label: str) -> None:
         )
 
 
-def _note_columns(rows: LabeledRows) -> list[str]:
+def _note_table(rows: LabeledRows) -> list[str]:
+    """Note labels that may be none, and columns that may be no features."""
     from seqdg.data import Frame
+    from seqdg.data.checks import note_gap_labels
     from seqdg.data.column_notes import note_columns
 
-    return note_columns(rows.x, rows.domains) if isinstance(rows.x, Frame) else []
+    if not isinstance(rows.x, Frame):
+        return []
+    return [*note_gap_labels(rows.y), *note_columns(rows.x, rows.domains)]
 
 
 def _describe(rows: LabeledRows) -> list[str]:

@@ -40,7 +40,8 @@ def predict(
         zcat new.csv.gz | seqdg predict model - --out - | head
 
     Rows are read, predicted and written some at a time, so a table may be larger than memory. If it has the column of
-    labels, the accuracy is printed; of numbers, RMSE and R².
+    labels, the accuracy is printed; of numbers, RMSE and R². Of pictures, the folder that each lies in is its label,
+    where the model knows a class of that name.
     """
     from seqdg.bench.console import count_files
     from seqdg.estimator import predict_file, read_model

@@ -131,25 +131,27 @@ def expect_words(values: Column, known: Sequence[str]) -> Column:
     )
 
 
-def expect_numbers(name: str, values: Column, first: int = 0) -> Column:
+def expect_numbers(name: str, values: Column, row_numbers: NDArray[np.int64]) -> Column:
     """Return the numbers of a column that held numbers in training, even if it now comes as words.
 
-    first: the number of the first row, for the error message.
+    row_numbers: (row,) in the user's table, for the error message.
     """
     if values.dtype.kind == "M":
         raise UsageError(f"Column '{name}' held numbers when the model was fitted, but now it holds dates.")
     if values.dtype != object:
         return values
-    return np.array([_expect(name, row, value) for row, value in enumerate(values.tolist(), first)], dtype=np.float64)
+    rows = zip(row_numbers, values.tolist(), strict=True)
+    return np.array([_expect(name, row, value) for row, value in rows], dtype=np.float64)
 
 
-def expect_dates(name: str, values: Column, order: str, first: int = 0) -> Column:
+def expect_dates(name: str, values: Column, order: str, row_numbers: NDArray[np.int64]) -> Column:
     """Return the dates of a column that held dates in training, even if it now comes as words in the same order."""
     if values.dtype.kind == "M":
         return values
     words = to_words(values)
     dates = [
-        None if v is None or is_gap_word(v) else _expect_date(name, i, v, order) for i, v in enumerate(words, first)
+        None if v is None or is_gap_word(v) else _expect_date(name, i, v, order)
+        for i, v in zip(row_numbers, words, strict=True)
     ]
     return make_dates(dates)
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things, list_some
-from seqdg.data.cells import is_missing
+from seqdg.base.phrases import count_things, join_names, list_some
+from seqdg.data.cells import is_gap_word, is_missing
 
 MOST_NOTES = 8  # on single classes; of more there is one note for all
 MANY_DOMAINS = 10  # from which on most of them may not have a single row
@@ -89,6 +89,20 @@ def note_spellings(what: str, names: Iterable[str]) -> list[str]:
     return [f"Names that differ by case, spaces or leading zeros alone: {list_some(groups)}. {each} If not, mend them."]
 
 
+def note_gap_labels(y: NDArray[Any]) -> list[str]:
+    """Return a note where labels that elsewhere stand for a gap, such as NA, are classes among others."""
+    names = sorted(map(str, set(y.tolist()))) if y.dtype.kind in "OU" else []
+    gaps = [name for name in names if is_gap_word(name)]
+    if not gaps or len(names) == len(gaps):
+        return []
+    said = join_names([repr(name) for name in gaps])
+    what = f"The label {said} counts as a class" if len(gaps) == 1 else f"The labels {said} count as classes"
+    return [
+        f"{what}. Where that means that there is no label, leave these rows out, on the command line by --na "
+        f"'{','.join(name.strip() for name in gaps)}' --drop-unlabeled."
+    ]
+
+
 def check_counts(labels: Mapping[str, NDArray[Any]], published: Mapping[str, int], what: str = "row") -> list[Problem]:
     return [
         Problem(f"{domain} has {count_things(len(labels[domain]), what)} where {right} are published.", partial=True)
@@ -139,9 +153,10 @@ def check_widths(x: Mapping[str, NDArray[Any]]) -> list[Problem]:
     return [Problem(f"The domains have different numbers of features ({each}): they must have the same ones.")]
 
 
-def check_domains(domains: Sequence[Any]) -> None:
-    """Raise a UsageError unless every row has a domain."""
-    lacking = [i for i, value in enumerate(domains) if is_missing(value)]
+def check_domains(domains: Sequence[Any], row_numbers: Iterable[int] | None = None) -> None:
+    """Raise a UsageError unless every row has a domain. row_numbers: in the user's table; None: 0, 1, 2, ..."""
+    numbered = zip(range(len(domains)) if row_numbers is None else row_numbers, domains, strict=True)
+    lacking = [number for number, value in numbered if is_missing(value)]
     if lacking:
         raise UsageError(
             f"There is no domain for {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.phrases import count_things
@@ -23,6 +24,7 @@ NUMBERS, WORDS, DATES = "numbers", "words", "dates"
 TYPES = ("number", "words", "date", "date:dmy", "date:mdy", "ignore")  # as the user names them
 SHORT = 10  # rows in which numbers may well run upwards by chance
 SAMPLE = 1000  # different words by which the order of days and months is told
+RowNumbers = NDArray[np.int64]  # (row,) in the user's table, for messages
 
 
 @dataclass(frozen=True)
@@ -102,12 +104,12 @@ def drop_gap_words(values: Column, na: Sequence[str]) -> Column:
 
 
 def decide_column(
-    name: str, values: Column, asked: str, is_text: bool, ways: WaysOut, first: int = 0
+    name: str, values: Column, asked: str, is_text: bool, ways: WaysOut, row_numbers: RowNumbers
 ) -> tuple[Column, ColumnType]:
     """Return the values as what they are, and the decision.
 
     asked: of TYPES, or empty.   is_text: whether numbers come as words too, as in a file of text; else a column of
-    words that are all numbers is what its owner made it: words.   first: number of the first row.
+    words that are all numbers is what its owner made it: words.   row_numbers: in the user's table.
     """
     if asked == "words":
         words = to_words(values)
@@ -116,7 +118,7 @@ def decide_column(
         return values, ColumnType(name, DATES, len(values) - count_present(values))
     if values.dtype != object:
         if asked.startswith("date"):
-            return _decide_dates(name, to_words(values), Counter(to_words(values).tolist()), asked, ways, first)
+            return _decide_dates(name, to_words(values), Counter(to_words(values).tolist()), asked, ways, row_numbers)
         return values, ColumnType(name, NUMBERS, len(values) - count_present(values))
     counts = Counter(values.tolist())
     counts.pop(None, None)
@@ -124,26 +126,26 @@ def decide_column(
     numeric = sum(count for word, count in real.items() if _read_number(word) is not None)
     total = sum(real.values())
     if asked == "number" or (2 * numeric > total and (is_text or numeric < sum(counts.values()))):
-        return _decide_numbers(name, values, counts, asked, ways, first)
+        return _decide_numbers(name, values, counts, asked, ways, row_numbers)
     if asked.startswith("date") or (real and find_orders(list(real)[:SAMPLE])):
-        return _decide_dates(name, values, Counter(real), asked, ways, first)
+        return _decide_dates(name, values, Counter(real), asked, ways, row_numbers)
     return values, _describe_words(name, values)
 
 
 def _decide_numbers(
-    name: str, values: Column, counts: Counter[Any], asked: str, ways: WaysOut, first: int
+    name: str, values: Column, counts: Counter[Any], asked: str, ways: WaysOut, row_numbers: RowNumbers
 ) -> tuple[Column, ColumnType]:
     meaning = {word: float("nan") if is_gap_word(word) else _read_number(word) for word in counts}
     stray = {word for word, number in meaning.items() if number is None}
     if stray:
-        raise _refuse_stray(name, "numbers" if asked else "mostly numbers", values, stray, asked, ways, first)
+        raise _refuse_stray(name, "numbers" if asked else "mostly numbers", values, stray, asked, ways, row_numbers)
     numbers = np.array([np.nan if v is None else meaning[v] for v in values.tolist()], dtype=np.float64)
     gap_words = tuple(dict.fromkeys(word.strip() for word in counts if is_gap_word(word) and word.strip()))
     return numbers, ColumnType(name, NUMBERS, int(np.isnan(numbers).sum()), gap_words=gap_words)
 
 
 def _decide_dates(
-    name: str, values: Column, counts: Counter[Any], asked: str, ways: WaysOut, first: int
+    name: str, values: Column, counts: Counter[Any], asked: str, ways: WaysOut, row_numbers: RowNumbers
 ) -> tuple[Column, ColumnType]:
     real = [word for word in counts if word is not None]
     if real and all(len(word) == 8 and word.isdecimal() for word in real):  # 20200131
@@ -163,7 +165,7 @@ def _decide_dates(
     meaning = {word: parse_date(word, order) for word in real}
     stray = {word for word, date in meaning.items() if date is None}
     if stray:
-        raise _refuse_stray(name, "dates" if asked else "mostly dates", values, stray, asked, ways, first)
+        raise _refuse_stray(name, "dates" if asked else "mostly dates", values, stray, asked, ways, row_numbers)
     dates = make_dates(meaning.get(v) for v in values.tolist())
     gap_words = tuple(dict.fromkeys(v.strip() for v in values.tolist() if v is not None and v not in meaning))
     return dates, ColumnType(name, DATES, int(np.isnat(dates).sum()), gap_words=gap_words, order=order)
@@ -176,9 +178,9 @@ def _describe_words(name: str, values: Column) -> ColumnType:
 
 
 def _refuse_stray(
-    name: str, what: str, values: Column, stray: set[str], asked: str, ways: WaysOut, first: int
+    name: str, what: str, values: Column, stray: set[str], asked: str, ways: WaysOut, row_numbers: RowNumbers
 ) -> UsageError:
-    row, word = next((i, v) for i, v in enumerate(values.tolist(), first) if v in stray)
+    row, word = next((i, v) for i, v in zip(row_numbers, values.tolist(), strict=True) if v in stray)
     count = sum(v in stray for v in values.tolist())
     more = f", and {count_things(count - 1, 'other cell')} like it" if count > 1 else ""
     held = f"Column '{name}' should hold {what}" if asked else f"Column '{name}' holds {what}"

@@ -27,7 +27,7 @@ class Frame:
     names: tuple[str, ...]
     columns: tuple[Column, ...]
     named: bool  # whether the names are the user's, and not made up for the columns of an array
-    first: int = 0  # number of its first row, where it is one of several batches
+    from_rows: NDArray[np.int64] | None = None  # numbers of its rows in the user's table; None: 0, 1, 2, ...
     raw: Mapping[str, Any] = field(default_factory=dict)  # columns that come along unread, as pyarrow's arrays
     fixed: frozenset[str] = frozenset()  # columns of words, whatever they look like: their owner says so
     types: tuple[ColumnType, ...] | None = None  # what `decide_types` decided
@@ -43,9 +43,14 @@ class Frame:
     def __len__(self) -> int:
         return len(self.columns[0]) if self.columns else 0
 
+    @property
+    def row_numbers(self) -> NDArray[np.int64]:
+        """The number of each row in the user's table, for messages."""
+        return np.arange(len(self)) if self.from_rows is None else self.from_rows
+
     def take(self, rows: Any) -> Frame:
-        """Return some rows, by number."""
-        return replace(self, columns=tuple(column[rows] for column in self.columns))
+        """Return some rows, by place."""
+        return replace(self, columns=tuple(column[rows] for column in self.columns), from_rows=self.row_numbers[rows])
 
     def without(self, names: Iterable[str]) -> Frame:
         dropped = set(names)
@@ -67,7 +72,7 @@ class Frame:
         columns, types = [], []
         for name, values in zip(kept.names, kept.columns, strict=True):
             kind = asked.get(name, "words" if name in self.fixed else "")
-            column, decided = decide_column(name, drop_gap_words(values, na), kind, is_text, ways, self.first)
+            column, decided = decide_column(name, drop_gap_words(values, na), kind, is_text, ways, kept.row_numbers)
             columns.append(column)
             types.append(decided)
         return replace(kept, columns=tuple(columns), types=tuple(types), na=tuple(na))

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.phrases import count_things, list_some
 from seqdg.data.cells import Column, has_codes, is_missing, parse_column, rank_word, to_words
-from seqdg.data.checks import check_class_sizes, check_domain_sizes, check_domains, check_labels, note_spellings
+from seqdg.data.checks import (
+    check_class_sizes,
+    check_domain_sizes,
+    check_domains,
+    check_labels,
+    note_gap_labels,
+    note_spellings,
+)
 from seqdg.data.column_notes import note_columns
 from seqdg.data.column_types import drop_gap_words
 from seqdg.data.frame import Frame
@@ -131,7 +138,7 @@ def _read_table(
             notes = (*notes, f"{count_things(len(labels) - len(kept), 'row')} without a label left out.")
         frame, labels, by_name = frame.take(kept), labels[kept], {name: c[kept] for name, c in by_name.items()}
     if weight is not None:
-        weights = make_weights(weight, parse_column(by_name[weight]))
+        weights = make_weights(weight, parse_column(by_name[weight]), frame.row_numbers)
     x = frame.without(roles)
     if not x.names:
         raise UsageError(
@@ -141,10 +148,10 @@ def _read_table(
     if task == CLASS and has_codes(by_name[label]):
         labels = by_name[label]
     domains = to_words(by_name[domain])
-    check_domains(domains.tolist())
+    check_domains(domains.tolist(), frame.row_numbers)
     check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
     features = {name: kind for name, kind in types.items() if name not in roles}
-    y = make_numbers(label, labels) if task == NUMBER else make_labels(labels)
+    y = make_numbers(label, labels, frame.row_numbers) if task == NUMBER else make_labels(labels)
     if task == CLASS:
         numbers = ", or predict the number with --task number" if labels.dtype.kind == "f" else ""
         check_class_sizes(f"Column '{label}'", y, f"Name another column with --label{numbers}.")
@@ -220,10 +227,11 @@ def _count_rows(rows: LabeledRows) -> list[str]:
 
 
 def _note_names(rows: LabeledRows) -> list[str]:
-    """Note labels, and domains, that may be one and the same."""
+    """Note labels that may be none, and labels, and domains, that may be one and the same."""
     assert rows.domains is not None
     classes = [] if rows.is_regression else sorted(set(map(str, rows.y.tolist())))
-    return [*note_spellings("class", classes), *note_spellings("domain", sorted(set(rows.domains.tolist())))]
+    spellings = [*note_spellings("class", classes), *note_spellings("domain", sorted(set(rows.domains.tolist())))]
+    return [*note_gap_labels(rows.y), *spellings]
 
 
 def _describe_numbers(rows: LabeledRows) -> list[str]:
@@ -259,15 +267,18 @@ def choose_task(name: str, column: Column) -> str:
     )
 
 
-def make_numbers(name: str, column: Column) -> NDArray[np.float64]:
-    """Return the numbers of a column to predict; raise a UsageError where a row has none."""
+def make_numbers(name: str, column: Column, row_numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the numbers of a column to predict; raise a UsageError where a row has none.
+
+    row_numbers: (row,) in the user's table, for the error message.
+    """
     if column.dtype.kind != "f":
         first = next((str(v) for v in column.tolist() if v is not None), "")
         raise UsageError(
             f"Column '{name}' does not hold numbers alone, for example '{first[:40]}': mend it, say with --na which "
             "words are gaps, or predict classes with --task class."
         )
-    lacking = np.flatnonzero(~np.isfinite(column))
+    lacking = row_numbers[~np.isfinite(column)]
     if len(lacking):
         raise UsageError(
             f"Column '{name}' has no number in {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
@@ -276,12 +287,15 @@ def make_numbers(name: str, column: Column) -> NDArray[np.float64]:
     return column.astype(np.float64)
 
 
-def make_weights(name: str, column: Column) -> NDArray[np.float64]:
-    """Return the weights of rows; raise a UsageError unless they are numbers of at least 0, and not all 0."""
+def make_weights(name: str, column: Column, row_numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the weights of rows; raise a UsageError unless they are numbers of at least 0, and not all 0.
+
+    row_numbers: (row,) in the user's table, for the error message.
+    """
     if column.dtype.kind != "f":
         first = next((str(v) for v in column.tolist() if v is not None), "")
         raise UsageError(f"The column of weights, '{name}', does not hold numbers alone, for example '{first[:40]}'.")
-    wrong = np.flatnonzero(~(np.isfinite(column) & (column >= 0)))
+    wrong = row_numbers[~(np.isfinite(column) & (column >= 0))]
     if len(wrong):
         raise UsageError(
             f"The column of weights, '{name}', is empty or below 0 in {count_things(len(wrong), 'row')} (from 0: "

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from seqdg.base.errors import UsageError, unknown
 from seqdg.base.phrases import count_things
 from seqdg.data import foreign_tables
@@ -114,8 +116,8 @@ class TableFile:
         for part in self._read_cells(list(dict.fromkeys([*names, *raw])), progress):
             columns = [make_column(name, to_numpy(part[name], name in numeric, name in text)) for name in names]
             cells = {name: part[name] for name in raw}
-            frame = Frame(tuple(names), tuple(columns), named=True, first=first, raw=cells)
-            yield frame
+            frame = Frame(tuple(names), tuple(columns), named=True, raw=cells)
+            yield replace(frame, from_rows=first + np.arange(len(frame)))
             first += len(frame)
 
     def _read_cells(

@@ -1,4 +1,5 @@
-"""A comparison within a time: candidates in order of promise and cost, and none is begun that cannot be finished."""
+"""A comparison within a time: candidates in order of promise, of which none takes the time of several cheaper ones, and
+none is begun that cannot be finished."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 
 from seqdg.base.errors import UsageError
+from seqdg.bench.array_learner import ArrayLearner
 from seqdg.bench.contract import Learner
 from seqdg.bench.cost import estimate_makespan, sort_longest_first, time_groups
 from seqdg.bench.executors.choice import SHORT
@@ -22,6 +24,7 @@ from seqdg.bench.progress import Progress
 from seqdg.bench.search import Search, Target
 from seqdg.core.names import shorten, split_chain
 from seqdg.data import Frame
+from seqdg.estimator.candidates import measure_work
 from seqdg.estimator.sweep import Contender, Sweep
 from seqdg.estimator.user_data import decide_types, read_domains
 from seqdg.results.status import format_duration
@@ -39,6 +42,7 @@ ORDER = (
     "ffo-s-mldg", "svc", "knn",
 )  # fmt: skip
 POWER = {"svc": 2.0, "knn": 2.0}  # of the number of rows with which the time of a fit grows; others: 1.1
+MOST_SECONDS = 60.0  # of one core, that a fit takes whose work is a learner's `most_work`
 Rows = NDArray[np.int64]
 
 
@@ -122,6 +126,27 @@ def list_rounds(names: Sequence[str]) -> list[list[str]]:
     return [rounds[base] for base in sorted(rounds, key=rank)]
 
 
+@dataclass(eq=False)
+class Round:
+    """Candidates that are trained alike, and how long that takes once it is known."""
+
+    searches: Mapping[str, Search]
+    is_net: bool
+    timing: float  # seconds that it may take to find that out, by the size of the data; 0: not many
+    needed: float | None = None
+    executor: Executor | None = None  # where it runs
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.searches)
+
+    def explain(self) -> str:
+        """Say why it is left out where it cannot be finished."""
+        if self.needed is None:
+            return f"a single fit takes {format_duration(self.timing)}, and less was left"
+        return f"that takes {format_duration(self.needed)}, and less was left"
+
+
 def run_within(
     budget: Budget,
     sweep: Sweep,
@@ -139,33 +164,68 @@ def run_within(
     at the next sign of life. rows: that the winner will be fitted to.   say: hears of each round how long it takes.
     """
     left_out: dict[str, str] = {}
-    show, executor, rounds = sweep.show, sweep.executor, list_rounds(list(searches))
-    for names in rounds:
-        is_first = names is rounds[0]
-        part = {name: searches[name] for name in names}
-        if not is_first and budget.left <= 0:
-            left_out |= dict.fromkeys(names, NO_TIME)
-            continue
+    show, executor = sweep.show, sweep.executor
+
+    def find_time(part: Round) -> None:
+        sweep.executor = InProcess()  # what is timed is short, and not worth the start of others
         try:
-            if not is_first:
-                sweep.show = lambda progress: _watch(progress, budget, show)
-            sweep.executor = InProcess()  # what is timed is short, and not worth the start of others
-            costs, sweep.executor = _choose_place(_estimate(sweep, part, targets, learners), executor)
-            needed = MARGIN * costs
-            if not is_first and needed > budget.left:
-                left_out |= dict.fromkeys(names, f"that takes {format_duration(needed)}, and less was left")
-                continue
-            say(f"{', '.join(names)}: {format_duration(needed)}")
-            sweep.run(part, targets, rule, criterion)
-        except OutOfTime:
-            sweep.forget(names)
-            left_out |= dict.fromkeys(names, "not done in time")
-            continue
+            costs, part.executor = _choose_place(_estimate(sweep, part.searches, targets, learners), executor)
         finally:
-            sweep.show, sweep.executor = show, executor
-        if not is_first:
-            left_out |= _list_slow(budget, sweep, part, learners, rows)
-    return left_out
+            sweep.executor = executor
+        part.needed = MARGIN * costs
+
+    def run(part: Round) -> None:
+        assert part.needed is not None
+        assert part.executor is not None
+        say(f"{', '.join(part.names)}: {format_duration(part.needed)}")
+        sweep.executor = part.executor
+        try:
+            sweep.run(part.searches, targets, rule, criterion)
+        finally:
+            sweep.executor = executor
+
+    first, *waiting = (
+        Round({n: searches[n] for n in names}, learner.takes_steps, _forecast_timing(learner, sweep))
+        for names in list_rounds(list(searches))
+        for learner in [learners[names[0]]]
+    )
+    find_time(first)
+    run(first)
+    sweep.show = lambda progress: _watch(progress, budget, show)
+    try:
+        while waiting and budget.left > 0:
+            part = choose_next(waiting, budget, find_time)
+            waiting.remove(part)
+            try:
+                if part.needed is None and part.timing <= budget.left:
+                    find_time(part)
+                if part.needed is None or part.needed > budget.left:
+                    left_out |= dict.fromkeys(part.names, part.explain())
+                    continue
+                run(part)
+            except OutOfTime:
+                sweep.forget(part.names)
+                left_out |= dict.fromkeys(part.names, "not done in time")
+                continue
+            left_out |= _list_slow(budget, sweep, part.searches, learners, rows)
+    finally:
+        sweep.show = show
+    return left_out | {name: NO_TIME for part in waiting for name in part.names}
+
+
+def choose_next(waiting: Sequence[Round], budget: Budget, find_time: Callable[[Round], None]) -> Round:
+    """Choose the first round that needs no more than an equal share of the time left, or else the shortest.
+
+    So none takes the time of several shorter ones. What may take more than a share only to find out is not timed here,
+    nor a net while another waits: that one is `agg`, as a rule, and none is quicker.
+    """
+    for part in waiting:
+        has_shorter = part.is_net and any(other.is_net and other.needed is not None for other in waiting)
+        if part.needed is None and not has_shorter and part.timing <= budget.left / len(waiting):
+            find_time(part)
+        if part.needed is not None and part.needed <= budget.left / len(waiting):
+            return part
+    return min(waiting, key=lambda part: float("inf") if part.needed is None else part.needed)
 
 
 def note_left_out(left_out: Mapping[str, str]) -> list[str]:
@@ -186,6 +246,13 @@ def _watch(progress: Progress, budget: Budget, show: Callable[[Progress], None])
         raise OutOfTime
 
 
+def _forecast_timing(learner: Learner, sweep: Sweep) -> float:
+    """Return about how many seconds a single fit takes, where the learner says from which size of data on they are
+    many; else 0."""
+    most = learner.most_work if isinstance(learner, ArrayLearner) else None
+    return 0.0 if most is None else MOST_SECONDS * measure_work(sweep.user_data.dataset) / most
+
+
 def _estimate(
     sweep: Sweep, searches: Mapping[str, Search], targets: Sequence[Target], learners: Mapping[str, Learner]
 ) -> list[float]:
@@ -199,7 +266,7 @@ def _estimate(
         if len(costs) < len(plan.missing):
             return []
         return [costs[g.key] for g in sort_longest_first(plan.missing, costs)] * repeats
-    trials, show = plan.groups[-1].trials[:1], sweep.show
+    trials, show = plan.groups[-1].trials, sweep.show  # which share a fit
     sweep.show = lambda progress: None  # one fit says nothing of how far the others are
     sweep.run_trials(trials)
     sweep.show = show

@@ -47,7 +47,7 @@ def choose_learners(
         except UsageError as error:
             errors[name] = error
             continue
-        work = _measure_work(sweep.user_data.dataset)
+        work = measure_work(sweep.user_data.dataset)
         if candidates is None and isinstance(learner, ArrayLearner) and work > (learner.most_work or work):
             errors[name] = UsageError("for so many rows, inputs and classes it would take minutes. Name it to have it.")
         if candidates is None and sweep.within and not nests and len(sweep.domains) > 2:
@@ -63,7 +63,7 @@ def choose_learners(
     return {name: learner for name, learner in learners.items() if name not in errors}, notes
 
 
-def _measure_work(dataset: Dataset) -> int:
+def measure_work(dataset: Dataset) -> int:
     """Multiply rows, inputs and outputs; two classes are one output, as a number is."""
     classes = len(dataset.classes)
     return len(dataset.y) * math.prod(dataset.shape) * (classes if classes > 2 else 1)

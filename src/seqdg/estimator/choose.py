@@ -118,10 +118,10 @@ def compare(
         result, bit for bit; other data or options start anew.   say: hears of that, in sentences.
     sample_weight: (row,) how much each row counts, in training and in every score, so also in what is chosen.
     groups: another name of domains.
-    minutes: about how long it may all take. Candidates are then tried in order of promise and cost, on at most 20,000
-        rows, drawn from every domain in proportion; none is begun that cannot be finished, and `notes` say what was
-        left out. The winner is fitted on all rows. The first candidate, the linear model of the usual ones, is always
-        tried.
+    minutes: about how long it may all take. Candidates are then tried in order of promise, what takes long after what
+        is shorter, on at most 20,000 rows, drawn from every domain in proportion; none is begun that cannot be
+        finished, and `notes` say what was left out. The winner is fitted on all rows. The first candidate, the linear
+        model of the usual ones, is always tried.
     """
     budget = None if minutes is None else Budget(minutes)
     domains = join_domains(domains, groups)

@@ -108,7 +108,7 @@ class Tally:
             self.note(
                 [f"{have} a word where a number is predicted ({list_some(self.unknown)}): left out of the error."]
             )
-        elif self.unknown:
+        elif self.unknown and (self.labelled or isinstance(model.input, TableInput)):  # else folders name no classes
             rows, what = self.unknown.total(), list_some(self.unknown)
             have = "1 row has" if rows == 1 else f"{rows} rows have"
             left = "they are left out of the accuracy" if self.labelled else "no accuracy can be told"
@@ -292,14 +292,14 @@ def _predict_images(model: Model, data: Path, tally: Tally, progress: ProgressCa
         raise UsageError(container.problems[0].text)
     files = [f for f in container.files if f.name.lower().endswith(SUFFIXES)]
     if model.together:
-        yield _make_image_columns(model, files, _predict_together(model, container, files, tally, progress))
+        yield _make_image_columns(model, files, _predict_together(model, container, files, tally, progress), tally)
         return
     for start in range(0, len(files), TOGETHER):
         part = files[start : start + TOGETHER]
         logits = _predict_pixels(model, container, part)
         tally.rows += len(part)
         progress(tally.rows, len(files))
-        yield _make_image_columns(model, part, logits)
+        yield _make_image_columns(model, part, logits, tally)
 
 
 def _predict_together(
@@ -321,8 +321,13 @@ def _predict_pixels(model: Model, container: Container, files: Sequence[File]) -
     return model.compute_logits(np.stack([_decode(container, file, model.input) for file in files]))[0]
 
 
-def _make_image_columns(model: Model, files: Sequence[File], logits: NDArray[np.float64]) -> Columns:
-    return {"file": np.array([f.name for f in files], dtype=object), **_make_columns(model, logits)}
+def _make_image_columns(model: Model, files: Sequence[File], logits: NDArray[np.float64], tally: Tally) -> Columns:
+    """Make the columns of some pictures, and count those that lie in a class's folder as it names them."""
+    columns = _make_columns(model, logits)
+    if not model.is_regression:
+        folders = np.array([f.parts[-2] if len(f.parts) > 1 else None for f in files], dtype=object)
+        tally.count_labels(folders, columns["label"], model.classes, np.ones(len(files)))
+    return {"file": np.array([f.name for f in files], dtype=object), **columns}
 
 
 def _decode(container: Container, file: File, read: ImageInput) -> NDArray[np.uint8]:

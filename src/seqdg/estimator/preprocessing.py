@@ -61,13 +61,13 @@ class Preprocessing:
             if name not in columns:
                 raise make_missing_error(self.names, columns)
         columns = {name: drop_gap_words(values, self.na) for name, values in columns.items() if name in self.names}
-        raw = np.empty((len(frame), len(self.numeric)))
+        raw, rows = np.empty((len(frame), len(self.numeric))), frame.row_numbers
         plain = len(self.numeric) - len(PARTS) * len(self.dates)
         for i, name in enumerate(self.numeric[:plain]):
-            raw[:, i] = check_finite(name, expect_numbers(name, columns[name], frame.first))
+            raw[:, i] = check_finite(name, expect_numbers(name, columns[name], rows), rows)
         for i, (name, order) in enumerate(self.dates.items()):
             start = plain + len(PARTS) * i
-            dates = expect_dates(name, columns[name], order, frame.first)
+            dates = expect_dates(name, columns[name], order, rows)
             raw[:, start : start + len(PARTS)] = take_parts(dates)
         codes = np.empty((len(frame), len(self.vocabulary)), dtype=np.int64)
         notes = []
@@ -111,7 +111,8 @@ def learn_preprocessing(frame: Frame, scaling: str = STANDARD) -> Preprocessing:
     ]
     # Column by column, so that only one at a time is copied.
     columns = [
-        learn_scaling(torch.tensor(check_finite(name, values)[:, None]), scaling) for name, values in (*numbers, *parts)
+        learn_scaling(torch.tensor(check_finite(name, values, frame.row_numbers)[:, None]), scaling)
+        for name, values in (*numbers, *parts)
     ]
     none = learn_scaling(torch.zeros(1, 0), scaling)
     orders = {t.name: t.order for t in frame.types or ()}
@@ -146,9 +147,12 @@ def _look_up(values: Column, known: Sequence[str]) -> tuple[NDArray[np.int64], l
     return codes, list(strange)
 
 
-def check_finite(name: str, values: Column) -> Column:
-    """Return the values of a column, or raise a UsageError where one is infinite."""
-    wrong = np.flatnonzero(np.isinf(values))
+def check_finite(name: str, values: Column, row_numbers: NDArray[np.int64]) -> Column:
+    """Return the values of a column, or raise a UsageError where one is infinite.
+
+    row_numbers: (row,) in the user's table, for the error message.
+    """
+    wrong = row_numbers[np.isinf(values)]
     if len(wrong):
         raise UsageError(
             f"Input X contains infinity: column '{name}' in {count_things(len(wrong), 'row')} (from 0: "

@@ -25,6 +25,7 @@ from seqdg.data.checks import (
     check_domain_sizes,
     check_domains,
     check_labels,
+    note_gap_labels,
     note_spellings,
 )
 from seqdg.data.column_notes import note_columns
@@ -155,7 +156,7 @@ def make_user_data(
     _, notes = check_class_coverage(labels, [str(c) for c in classes], held_out=())
     notes = [*note_spellings("class", map(str, classes)), *note_spellings("domain", names), *notes]
     if isinstance(read, TableInput):
-        notes = [*notes, *note_columns(x, domain)]
+        notes = [*note_gap_labels(y), *notes, *note_columns(x, domain)]
     weight = read_weights(sample_weight, names, domain)
     if weight is not None:
         notes = [*notes, "Rows count by their weights, in training and in every score."]
