@@ -49,7 +49,7 @@ def takes_rows(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of `AskedRows`, in front of its own and in place of its first parameter."""
     shared = get_type_hints(AskedRows, include_extras=True)
     first, *others = inspect.signature(command).parameters.values()
-    own = get_type_hints(command, include_extras=True)
+    own = inspect.get_annotations(command, eval_str=True)  # get_type_hints hides some from typer, in Python 3.10
     hints = {**shared, **{p.name: own[p.name] for p in others}}
     defaults = inspect.signature(AskedRows).parameters | {p.name: p for p in others}
 
