@@ -90,6 +90,15 @@ def test_settings_in_docstrings_become_lists(script: Any) -> None:
     assert lists("    m = d * m") == "    m = d * m"
 
 
+def test_a_number_and_its_error_stay_on_one_line(script: Any) -> None:
+    pytest.importorskip("mkdocs", reason="The site's tools are not installed: pip install '.[docs]'.")
+    finish = script("site/pages").on_page_content
+    assert (
+        finish("<td>79.3 ± 1.1</td>, mean ± standard error", None)
+        == "<td>79.3&nbsp;±&nbsp;1.1</td>, mean ± standard error"
+    )
+
+
 def test_the_check_of_a_site_notices_what_is_wrong(script: Any, tmp_path: Path) -> None:
     check = script("site/check").check
     (tmp_path / "a.html").write_text(

@@ -20,6 +20,7 @@ OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md",
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 IMAGE = re.compile(r'<img [^>]*src="[^"]*drawings/([\w-]+\.svg)"[^>]*>')
 PICTURE = re.compile(r'<img [^>]*src="(?![^"]*drawings/)[^"]*\.svg"[^>]*>')
+ERROR = re.compile(r"(?<=\d) ± (?=\d)")
 LANGUAGES = {".py": "python", ".toml": "toml", ".md": "markdown", ".yml": "yaml"}
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 
@@ -50,7 +51,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Draw the drawings on the page itself, so that they follow its light and dark; wide pictures scroll on a phone."""
+    """Draw the drawings on the page itself, so that they follow its light and dark; wide pictures scroll on a phone. A
+    number and its error stay on one line."""
+    html = ERROR.sub("&nbsp;±&nbsp;", html)
     html = PICTURE.sub(lambda found: f'<span class="picture">{found[0]}</span>', html)
     return IMAGE.sub(lambda found: _inline(found[1]), html)
 
