@@ -199,8 +199,10 @@ def test_answers_by_another_rule_are_of_its_steps_and_say_so(whole):
         assert answers.answers[0].main.sets[0].mean == pytest.approx(value)
         assert f"chosen by another rule, {rule}." in render_answers(answers)
         assert json.loads(render_answers(answers, "json"))["select"] == rule
+        assert f"another rule than the study's: {rule}." in make_answers_figure(answers).caption
     assert "another rule" not in render_answers(answer_study(study, out))
-    with pytest.raises(UsageError, match="two domains held out"):
+    assert "another rule" not in make_answers_figure(answer_study(study, out)).caption
+    with pytest.raises(UsageError, match="no selection rule 'leave-one-out'"):
         answer_study(study, out, "leave-one-out")
 
 
@@ -396,6 +398,8 @@ def test_the_command_says_what_it_would_run_answers_and_restores(whole, tmp_path
     assert done == wanted != "0"
     assert count("--from-nothing") == ["0", wanted]
     shutil.rmtree(published)
+    code, said = run("--dry-run", "--select", "last")
+    assert (code, "--select goes with --answers" in said.err) == (2, True)
     code, said = run("--from-nothing", "--publish")
     assert (code, "--from-nothing goes with running" in said.err) == (2, True)
     code, said = run("--parts", "office")

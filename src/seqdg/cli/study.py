@@ -54,11 +54,11 @@ Figures = Annotated[
 ]
 
 Select = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="source-val|last|oracle|oracle-split",
         help="With --answers: how the step that counts is chosen, as by `seqdg table`. Settings stay those that source "
-        "validation chose.",
+        "validation chose.  [default: source-val]",
     ),
 ]
 
@@ -79,7 +79,7 @@ def study(
     prepare: Prepare = None,
     format: Format = "text",
     figures: Figures = None,
-    select: Select = "source-val",
+    select: Select = None,
 ) -> None:
     """Run a study, part by part, or print its answers.
 
@@ -98,6 +98,8 @@ def study(
                 "--from-nothing goes with running, --dry-run and --answers, not with --publish or --restore."
             )
         read = replace(read, published=None)
+    if select is not None and not answers:
+        raise UsageError("--select goes with --answers: what is trained is always chosen by source validation.")
     chosen = read.select_parts(options.split_names(parts))
     if dry_run:
         from seqdg.bench.study_plan import describe_plan
@@ -106,8 +108,9 @@ def study(
     elif answers:
         from seqdg.report.study import render_answers
         from seqdg.results.study.answers import answer_study
+        from seqdg.results.study.outcomes import USUAL
 
-        found = answer_study(read, out, select)
+        found = answer_study(read, out, select or USUAL)
         typer.echo(render_answers(found, format).rstrip("\n"))
         if figures is not None:
             from seqdg.report.charts import write_figures

@@ -9,6 +9,7 @@ from seqdg.report.panels import Row, Rows
 from seqdg.report.theme import Style
 from seqdg.results.study.answers import Answer, Answers
 from seqdg.results.study.file import Comparison, Study
+from seqdg.results.study.outcomes import USUAL
 
 NAME = "study-answers"
 SET, ALL = "a set, 95 % interval", "all sets, interval corrected for all hypotheses"
@@ -18,12 +19,13 @@ LOOKS = {SET: Style("c6"), ALL: Style("c1", "diamond")}
 def make_answers_figure(answers: Answers) -> Figure:
     """Make the figure of the hypotheses that have answers."""
     known = [answer for answer in answers.answers if answer.interval is not None]
+    rule = "" if answers.select == USUAL else f" Steps are chosen by another rule than the study's: {answers.select}."
     return Figure(
         NAME,
         answers.study.title,
         [make_panel(answers.study, answer) for answer in known],
         "Differences in points of accuracy on a held-out domain, paired by domain and seed. Gray: one data set. "
-        "Orange: all of them, by a random-effects model.",
+        f"Orange: all of them, by a random-effects model.{rule}",
         LOOKS,
     )
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
+from seqdg.base.errors import unknown
 from seqdg.results.pooling import Place, Pooled, SetDifference, average_set, find_levels, pool_sets, pool_sizes
 from seqdg.results.statistics import LEVEL, correct_by_holm
 from seqdg.results.study.file import Comparison, Hypothesis, Part, Study
-from seqdg.results.study.outcomes import USUAL, PartScores, Scores, find_scores, pair_scores
+from seqdg.results.study.outcomes import RULES, USUAL, PartScores, Scores, find_scores, pair_scores
 from seqdg.results.study.steadiness import Steadiness, measure_steadiness
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
@@ -82,6 +83,8 @@ def answer_study(study: Study, out: Path | None, select: str = USUAL) -> Answers
 
     select: the rule that chooses the step; settings and the best algorithms are always chosen by source validation.
     """
+    if select not in RULES:
+        raise unknown("selection rule", select, RULES, owner="A study")
     return replace(answer_from(study, read_parts(study, out, select)), select=select)
 
 

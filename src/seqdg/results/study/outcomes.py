@@ -17,6 +17,7 @@ from seqdg.results.study.file import COSINE, COSINE_FOLDER, SEARCH, Part, Side, 
 
 CRITERION = "accuracy"  # of all that a study answers
 USUAL = "source-val"  # the rule of the answers
+RULES = (USUAL, "last", "oracle", "oracle-split")  # others need trials that a study does not have
 SOURCES = 6  # up to so many, the accuracy on each source is kept; above, their mean
 
 
