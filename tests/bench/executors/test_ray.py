@@ -106,19 +106,21 @@ def test_ray_gives_the_records_of_one_process_and_keeps_weights_though_a_worker_
 
 @pytest.mark.ray
 @needs_ray
-def test_interrupted_on_ray_a_run_keeps_what_is_under_way_and_goes_on(tmp_path: Path, expected) -> None:
-    run = started(*ON_RAY, "--out", tmp_path)
-    wait_for(lambda: under_way(tmp_path), run)
+def test_interrupted_on_ray_a_run_keeps_what_is_under_way_and_goes_on(tmp_path: Path) -> None:
+    words = ["bench", "--algorithms", "mldg", "--held-out", "0", "--trials", "1", "--steps", "4000"]  # seconds
+    run = started(*words, *ON_RAY[len(WORDS) :], "--out", tmp_path / "ray")
+    wait_for(lambda: under_way(tmp_path / "ray"), run)
     os.killpg(run.pid, signal.SIGINT)
     code, _, err = finished(run)
     assert code == 130, err
     assert "To go on: seqdg bench" in err
     assert "Traceback" not in err
-    assert list((tmp_path / "checkpoints").glob("*.safetensors"))
-    again = seqdg(*WORDS, "--workers", 0, "--out", tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert results(tmp_path) == expected[0]
-    assert again.stdout == expected[1]
+    assert list((tmp_path / "ray" / "checkpoints").glob("*.safetensors"))
+    again = seqdg(*words, "--workers", 0, "--out", tmp_path / "ray")
+    alone = seqdg(*words, "--workers", 0, "--out", tmp_path / "alone")
+    assert again.returncode == alone.returncode == 0, again.stderr + alone.stderr
+    assert results(tmp_path / "ray") == results(tmp_path / "alone")
+    assert again.stdout == alone.stdout
 
 
 FINISHED = """

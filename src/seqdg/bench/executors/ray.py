@@ -1,8 +1,8 @@
 """Groups on a Ray cluster.
 
 The driver alone writes: it hands out the data set, which Ray keeps once per node, and each group's last checkpoint;
-workers send it steps, checkpoints, weights and warnings through a mailbox, and their records as the result. A group
-whose worker or node dies is given to another.
+workers send it steps, checkpoints, weights and warnings through a mailbox, and their records as the result. The mailbox
+answers that the run stops, where it does. A group whose worker or node dies is given to another.
 """
 
 from __future__ import annotations
@@ -146,6 +146,7 @@ class _Driver:
         self.work = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0, max_calls=0)(_train_remotely)
         self.under_way: dict[Any, tuple[Group, int]] = {}  # by what Ray calls the result: a group, which attempt
         self.groups: dict[str, Group] = {}
+        self.begun: set[str] = set()  # keys of groups
         self.mail: deque[tuple[str, Content]] = deque()  # taken from the mailbox, and not read yet
 
     def submit(self, group: Group, attempt: int) -> None:
@@ -185,17 +186,23 @@ class _Driver:
             if isinstance(content, Warned):
                 content.show()
             elif isinstance(content, int):
+                self.begun.add(name)
                 self.tell(self.groups[name], content)
 
     def stop(self) -> list[tuple[Group, list[Record]]]:
-        """Interrupt busy workers, which have a moment to send a checkpoint, and leave Ray. Return the groups that have
-        finished by then and were not collected."""
+        """Have busy workers stop, which have a moment to send a checkpoint, and leave Ray. Return the groups that have
+        finished by then and were not collected.
+
+        It is the mailbox that stops them, since `ray.cancel` of a task that is just finishing may end this process.
+        """
         finished = []
         try:
-            for ref in self.under_way:
-                self.ray.cancel(ref)
+            left: list[Any] = []
+            if self.under_way:
+                self.ray.get(self.mailbox.close.remote())
+                self.open_mail()  # it tells of every group that will keep something: one that begins now stops at once
+                left = [ref for ref, (group, _) in self.under_way.items() if group.key in self.begun]
             until = time.monotonic() + PATIENCE
-            left = list(self.under_way)
             while left and time.monotonic() < until:
                 done, left = self.ray.wait(left, num_returns=len(left), timeout=MOMENT)
                 for ref in done:
@@ -214,9 +221,16 @@ class _Mailbox:
 
     def __init__(self) -> None:
         self.content: list[tuple[str, Content]] = []
+        self.is_closed = False
 
-    def put(self, name: str, content: Content) -> None:
+    def put(self, name: str, content: Content) -> bool:
+        """Keep the content. Say whether the sender should go on."""
         self.content.append((name, content))
+        return not self.is_closed
+
+    def close(self) -> None:
+        """Take the last things: those who send now should stop."""
+        self.is_closed = True
 
     def take(self) -> list[tuple[str, Content]]:
         taken, self.content = self.content, []
@@ -239,8 +253,8 @@ class _PostedFiles:
 
 def _train_remotely(
     group: Group, session: Session, run: str, data: Dataset, mailbox: Any, checkpoint: dict[str, bytes]
-) -> list[Record]:
-    """Train a group in a process of Ray."""
+) -> list[Record] | None:
+    """Train a group in a process of Ray. Return its records, or None if the run stops meanwhile."""
     saving = replace(session.saving, files=_PostedFiles(mailbox, checkpoint))
     warned: deque[Warned] = deque()  # sent with the next steps: a warning may come in the middle of a call of Ray
     warnings.showwarning = lambda *about, **more: warned.append(describe_warning(*about))
@@ -250,15 +264,18 @@ def _train_remotely(
 
     def tick(step: int) -> None:
         post_warnings()
-        mailbox.put.remote(group.key, step)
+        if not _import_ray().get(mailbox.put.remote(group.key, step)):
+            raise KeyboardInterrupt
 
-    tick(0)
-    if run not in _rows:
-        _rows.clear()
-        _rows[run] = RowsInMemory(_to_tensors(data))
-    task = replace(session.task, rows=_rows[run])
     try:
+        tick(0)
+        if run not in _rows:
+            _rows.clear()
+            _rows[run] = RowsInMemory(_to_tensors(data))
+        task = replace(session.task, rows=_rows[run])
         return train_group(group, replace(session, task=task, saving=saving), tick)
+    except KeyboardInterrupt:
+        return None
     finally:
         _import_ray().get(post_warnings())  # they have arrived before the records have
 
