@@ -165,6 +165,36 @@ def test_interrupted_on_ray_a_run_stores_what_is_finished_and_not_yet_collected(
     assert out == "3 of 3, Ray is there: False\n"
 
 
+ONE_CORE = """
+import time
+import ray
+from seqdg.bench.executors import ray as executors
+
+executors._initialize(ray, 1, None)
+mailbox = ray.remote(num_cpus=0)(executors._Mailbox).remote()
+files = executors._PostedFiles(mailbox, {})
+
+@ray.remote(num_cpus=1)
+def write_often():
+    began = time.time()
+    for _ in range(20):
+        files.write("a file", b"of some bytes")
+        time.sleep(0.02)
+    return began, time.time()
+
+spans = sorted(ray.get([write_often.remote() for _ in range(4)]))
+print(all(ended <= began for (_, ended), (began, _) in zip(spans, spans[1:])))
+"""
+
+
+@pytest.mark.ray
+@needs_ray
+def test_what_waits_for_the_driver_keeps_its_core_from_other_groups() -> None:
+    code, out, err = finished(started(code=ONE_CORE))
+    assert code == 0, err
+    assert out == "True\n"
+
+
 CLUSTER = """
 import logging, sys
 from ray.cluster_utils import Cluster

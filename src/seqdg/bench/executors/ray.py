@@ -248,7 +248,13 @@ class _PostedFiles:
         return self.checkpoint.get(name)
 
     def write(self, name: str, data: bytes) -> None:
-        _import_ray().get(self.mailbox.put.remote(name, data))  # it has arrived before the records have
+        _wait_for(self.mailbox.put.remote(name, data))  # it has arrived before the records have
+
+
+def _wait_for(result: Any) -> Any:
+    """Wait in a task for what an actor returns. Not by `ray.get`, which gives the task's core to another group
+    meanwhile: then more groups are under way than there are cores."""
+    return result.future().result()
 
 
 def _train_remotely(
@@ -264,7 +270,7 @@ def _train_remotely(
 
     def tick(step: int) -> None:
         post_warnings()
-        if not _import_ray().get(mailbox.put.remote(group.key, step)):
+        if not _wait_for(mailbox.put.remote(group.key, step)):
             raise KeyboardInterrupt
 
     try:
@@ -277,7 +283,8 @@ def _train_remotely(
     except KeyboardInterrupt:
         return None
     finally:
-        _import_ray().get(post_warnings())  # they have arrived before the records have
+        for posted in post_warnings():
+            _wait_for(posted)  # they have arrived before the records have
 
 
 _rows: dict[str, RowsInMemory] = {}  # of the run that this process works for: the same object for each of its groups
