@@ -242,13 +242,13 @@ def _compare(
     **how: Any,
 ) -> Comparison:
     from seqdg.bench.console import show_progress
-    from seqdg.estimator import compare, count_workers, parse_settings_texts
+    from seqdg.estimator import DoubtfulChoice, compare, count_workers, parse_settings_texts
 
     settings = parse_settings_texts(texts, names)
     if how["workers"] is None:
         how["workers"] = 0 if how["executor"] == "ray" else count_workers(template.device)
     with show_progress("comparing") as show, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the comparison prints what they say
+        warnings.simplefilter("ignore", DoubtfulChoice)  # the comparison prints what they say
         return compare(
             rows.x,
             rows.y,
