@@ -214,6 +214,16 @@ def test_what_takes_too_long_on_all_rows_is_left_out(hospitals, monkeypatch):
     assert any(note.startswith("knn was left out: fitting it to all 240 rows takes") for note in found.notes)
 
 
+def test_what_is_tried_is_said_after_how_the_table_was_read(hospitals, tmp_path):
+    x, y, domains = hospitals
+    x.assign(y=y, site=domains).to_csv(tmp_path / "table.csv", index=False)
+    words = ["--choose", "--candidates", "logistic", "--minutes", 5, "--seeds", 1, "--steps", 2, "--workers", 0]
+    done = command("fit", "table.csv", "--label", "y", "--domain", "site", *words, "--out", "m", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    places = [done.stderr.index(said) for said in ("240 rows; labels", "for 5 min in all", "Trying logistic: ")]
+    assert places == sorted(places)
+
+
 def test_minutes_without_choose_are_refused(tmp_path):
     done = command("fit", "table.csv", "--minutes", 3, "--out", "model", cwd=tmp_path)
     assert done.returncode == 2

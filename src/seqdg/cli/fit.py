@@ -257,7 +257,7 @@ def _compare(
             settings,
             estimator=template,
             show=announcement.wrap(show),
-            say=_say,
+            say=announcement.add,
             sample_weight=rows.weight,
             **how,
         )
@@ -283,16 +283,12 @@ def _fit_one(
         return model.fit(rows.x, rows.y, domains=rows.domains, sample_weight=rows.weight)
     with show_progress("holding out each domain") as show:
         model, reason = fit_and_estimate(
-            rows.x, rows.y, rows.domains, model, show=announcement.wrap(show), say=_say, sample_weight=rows.weight,
-            **how,
+            rows.x, rows.y, rows.domains, model, show=announcement.wrap(show), say=announcement.add,
+            sample_weight=rows.weight, **how,
         )  # fmt: skip
     if reason:
         print(f"seqdg: no estimate for the next domain: {reason}", file=sys.stderr)
     return model
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
 
 
 @contextmanager

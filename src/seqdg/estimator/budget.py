@@ -194,7 +194,7 @@ def run_within(
     def run(part: Round) -> None:
         assert part.needed is not None
         assert part.executor is not None
-        say(f"{', '.join(part.names)}: {format_duration(part.needed)}")
+        say(f"Trying {', '.join(part.names)}: {format_duration(part.needed)}.")
         sweep.executor = part.executor
         try:
             sweep.run(part.searches, targets, rule, criterion)
