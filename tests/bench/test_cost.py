@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from digits import build_stack, make_plan, make_session, train
+from seqdg.bench import cost
 from seqdg.bench.benchmark import Request
-from seqdg.bench.cost import Schedule, estimate_costs, estimate_makespan, sort_longest_first
+from seqdg.bench.cost import Schedule, estimate_costs, estimate_makespan, sort_longest_first, time_groups
 from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group, Trial
 from seqdg.results.record import DIVERGED, DONE, FAILED, Record
@@ -33,6 +34,14 @@ def test_the_first_time_groups_are_timed_and_the_costly_algorithm_is_seen_to_be(
     by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
     assert by_name["s-mldg"] > 3 * by_name["agg"] > 0
     assert [g.trials[0].algorithm for g in sort_longest_first(plan.missing, found)] == ["s-mldg", "agg"]
+
+
+def test_what_comes_before_the_first_step_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the scaling of many columns, which every group does for its own sources."""
+    plan = make_plan(replace(REQUEST, algorithms=["agg"], steps=3))
+    build = cost.build_stack
+    monkeypatch.setattr(cost, "build_stack", lambda *how: time.sleep(0.5) or build(*how))
+    assert min(time_groups(plan.missing, SESSION).values()) > 0.5
 
 
 def test_later_records_of_the_same_device_say_how_long_it_takes(tmp_path: Path) -> None:

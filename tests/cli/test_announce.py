@@ -43,3 +43,16 @@ def test_what_takes_a_moment_is_not_announced(monkeypatch, capsys):
         clock.now = now
         show(SimpleNamespace(trials=3, share=share))
     assert "This takes" not in capsys.readouterr().err
+
+
+def test_what_is_known_as_the_training_goes_on_comes_after_what_was_decided(capsys):
+    announcement = make_announcement()
+    for sentence in ("Trying ridge: about 17 s.", "Trying agg: about 34 s."):
+        announcement.add(sentence)
+    announcement.say()
+    assert capsys.readouterr().err.splitlines() == [
+        "4 rows; labels: 2 classes (0, 1); domains: 2 (9, 10)",
+        "columns: a: numbers",
+        "Trying ridge: about 17 s.",
+        "Trying agg: about 34 s.",
+    ]

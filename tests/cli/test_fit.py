@@ -288,6 +288,22 @@ def test_folders_of_images_from_fit_to_predictions(tmp_path, monkeypatch):
         assert done.stdout == said
         assert ("1 row has a label that the model does not know (dusk)" in done.stderr) == ("dusk" in place)
         assert "2024" not in done.stderr
+    shutil.make_archive(str(tmp_path / "light"), "zip", dark)
+    shutil.copytree(dark, tmp_path / "dusk")
+    for place, said in (
+        (dark, "Accuracy on 4 labelled rows: 100.0 %\n"),
+        (tmp_path / "light.zip", "Accuracy on 4 labelled rows: 0.0 %\n"),
+        (tmp_path / "dusk", ""),  # no class, and as good a name as any
+    ):
+        done = seqdg("predict", tmp_path / "m", place, "--out", tmp_path / "p.csv", "--force")
+        assert done.stdout == said
+        taken = f"note: The pictures right in {place}: their label is taken to be '{place.stem}'"
+        assert (taken in done.stderr) == bool(said)
+    done = seqdg("predict", tmp_path / "m", ".", "--out", tmp_path / "p.csv", "--force", cwd=dark)
+    assert done.stdout == "Accuracy on 4 labelled rows: 100.0 %\n"
+    shutil.copytree(tmp_path / "pictures" / "day" / "light", dark / "light")  # the nearest folder counts
+    done = seqdg("predict", tmp_path / "m", dark, "--out", tmp_path / "p.csv", "--force")
+    assert done.stdout == "Accuracy on 8 labelled rows: 100.0 %\n"
     (tmp_path / "pictures" / "day" / "dark" / "0.png").write_bytes(b"no picture")
     broken = seqdg("predict", tmp_path / "m", tmp_path / "pictures", "--out", tmp_path / "q.csv")
     assert broken.returncode == 2

@@ -76,6 +76,24 @@ def test_few_operations_give_the_same(kind):
     assert_close(scaling.in_few_operations(new), scaling(new), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_blocks_of_rows_give_the_same_to_the_bit(kind, monkeypatch):
+    each = [learn_scaling(x, kind) for x in (draw(100), 5 * draw(100, seed=1))]
+    stacked = Scaling(*(torch.stack(c) for c in zip(*each, strict=True)))
+    new = 2 * draw(50, seed=2)
+    new[0], new[1] = torch.nan, 1e30
+    both = new.expand(2, *new.shape)
+    wanted, rows, scale = (each[0](new), stacked(both)), [], Scaling.__call__
+    monkeypatch.setattr("seqdg.data.scaling.BLOCK", 60)
+    monkeypatch.setattr(Scaling, "__call__", lambda self, x: rows.append(x.shape[-2]) or scale(self, x))
+    assert torch.equal(each[0].in_blocks(new), wanted[0])
+    assert rows == [20, 20, 10]
+    rows.clear()
+    assert torch.equal(stacked.in_blocks(both), wanted[1])
+    assert rows == [10] * 5
+    assert each[0].in_blocks(new[:0]).shape == (0, 3)
+
+
 def test_words_stay_as_they_are_where_they_are_known():
     numbers = learn_scaling(draw(50), QUANTILE)
     words = keep_as_is(torch.tensor([True, False]), numbers)

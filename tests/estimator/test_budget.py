@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import seqdg
 from command import seqdg as command
 from seqdg.base.errors import UsageError
+from seqdg.bench.array_learner import ArrayLearner
 from seqdg.bench.learners.hist_gradient_boosting import HistGradientBoosting
 from seqdg.estimator import budget as module
 from seqdg.estimator import parse_settings_texts
@@ -122,12 +124,17 @@ def test_what_takes_long_waits_until_what_is_shorter_is_done(hospitals, pretende
     assert set(found.scores()) == {"logistic", "extra-trees", "knn", "svc", "chosen"}
 
 
-def test_no_net_is_timed_while_another_waits(hospitals, pretended):
+def test_no_net_is_timed_while_another_waits_nor_where_there_was_no_time_for_the_quickest(hospitals, pretended):
     seconds, timed, trained = pretended
     seconds |= {"logistic": 1, "agg": 150, "coral": 170, "knn": 10}
-    compared(hospitals, ("logistic", "agg", "coral", "knn"), minutes=12)
-    assert timed == ["logistic", "agg", "knn", "coral"]
+    found = compared(hospitals, ("logistic", "agg", "coral", "knn"), minutes=12)
+    assert timed == ["logistic", "agg", "knn"]
     assert trained == ["logistic", "knn", "agg"]
+    assert "coral was left out: that takes about 3 min, and less was left." in found.notes
+    timed.clear()
+    seconds["agg"] = 30
+    compared(hospitals, ("logistic", "agg", "coral", "knn"), minutes=12)
+    assert timed == ["logistic", "agg", "coral", "knn"]
 
 
 def test_with_time_for_all_the_order_is_that_of_promise(hospitals, pretended):
@@ -155,6 +162,43 @@ def test_what_takes_long_to_be_timed_is_timed_when_the_others_are_done(hospitals
     assert "hist-gradient-boosting was left out: a single fit takes about 8 min, and less was left." in found.notes
 
 
+@pytest.fixture
+def parts(monkeypatch):
+    """Seconds by candidate that a fit to a sixteenth and to a quarter of the rows are said to take; the rows of these
+    fits."""
+    seconds, rows, train = {}, {}, ArrayLearner.train_one
+
+    def train_part(learner, trial, task):
+        taken = rows.setdefault(trial.short_name, [])
+        taken.append(len(task.dataset().y))
+        predict, record = train(learner, trial, task)
+        return predict, replace(record, seconds=seconds[trial.short_name][len(taken) - 1])
+
+    monkeypatch.setattr(ArrayLearner, "train_one", train_part)
+    monkeypatch.setattr(module, "MANY_ROWS", 200)
+    return seconds, rows
+
+
+def test_fits_to_some_rows_tell_of_one_that_is_too_long_to_be_tried(hospitals, pretended, parts):
+    seconds, timed, trained = pretended
+    seconds |= {"logistic": 1, "svc": 1, "knn": 10}
+    parts[0].update(svc=(2.0, 32.0), knn=(0.1, 0.2))  # 16 times as long for 4 times the rows: 512 s for all; and 0.4 s
+    found = compared(hospitals, ("logistic", "svc", "knn"), minutes=10, baseline=None, refit=False)
+    assert parts[1] == {name: [pytest.approx(16, abs=3), pytest.approx(60, abs=3)] for name in ("svc", "knn")}
+    assert timed == trained == ["logistic", "knn"]
+    (note,) = (note for note in found.notes if "left out" in note)
+    assert note == "svc was left out: that takes about 2 h, and less was left."
+
+
+def test_what_is_long_by_some_rows_is_timed_by_a_whole_fit_when_it_is_its_turn(hospitals, pretended, parts):
+    seconds, timed, trained = pretended
+    seconds |= {"logistic": 1, "svc": 300, "knn": 10}
+    parts[0].update(svc=(2.5, 10.0), knn=(0.1, 0.1))  # 40 s for all, of 720 for 11 fits
+    found = compared(hospitals, ("logistic", "svc", "knn"), minutes=20, baseline=None, refit=False)
+    assert timed == trained == ["logistic", "knn", "svc"]
+    assert not [note for note in found.notes if "left out" in note]
+
+
 def test_many_rows_are_compared_on_some_and_the_winner_is_fitted_on_all(hospitals, monkeypatch):
     monkeypatch.setattr("seqdg.estimator.budget.MOST_ROWS", 120)
     found = compared(hospitals, ("logistic", "agg"), minutes=60)
@@ -168,6 +212,16 @@ def test_what_takes_too_long_on_all_rows_is_left_out(hospitals, monkeypatch):
     monkeypatch.setattr(module, "POWER", {"knn": 60.0})
     found = compared(hospitals, ("logistic", "knn"), minutes=1)
     assert any(note.startswith("knn was left out: fitting it to all 240 rows takes") for note in found.notes)
+
+
+def test_what_is_tried_is_said_after_how_the_table_was_read(hospitals, tmp_path):
+    x, y, domains = hospitals
+    x.assign(y=y, site=domains).to_csv(tmp_path / "table.csv", index=False)
+    words = ["--choose", "--candidates", "logistic", "--minutes", 5, "--seeds", 1, "--steps", 2, "--workers", 0]
+    done = command("fit", "table.csv", "--label", "y", "--domain", "site", *words, "--out", "m", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    places = [done.stderr.index(said) for said in ("240 rows; labels", "for 5 min in all", "Trying logistic: ")]
+    assert places == sorted(places)
 
 
 def test_minutes_without_choose_are_refused(tmp_path):

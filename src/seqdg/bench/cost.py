@@ -40,7 +40,7 @@ def estimate_costs(
     unknown = {kind: group for kind, group in kinds.items() if here and kind not in per_step}
     for done, (kind, group) in enumerate(unknown.items()):
         progress(done, len(unknown))
-        per_step[kind] = _time_step(group, session)
+        per_step[kind] = _time_step(group, session)[1]
     seconds = {
         g.key: per_step[_name_kind(g)] * sum(trials[0].protocol.steps for trials in g.trainings)
         for g in groups
@@ -52,14 +52,22 @@ def estimate_costs(
 
 
 def time_groups(groups: Sequence[Group], session: Session) -> dict[str, float]:
-    """Estimate the seconds of each group on one worker from a few steps taken now; what trains no net is left out."""
-    per_step: dict[_Kind, float] = {}
+    """Estimate the seconds of each group on one worker from a few steps taken now; what trains no net is left out.
+
+    To scale many columns takes a CPU seconds, which count in.
+    """
+    known: dict[_Kind, tuple[float, float]] = {}
     for group in groups:
         kind = _name_kind(group)
-        if kind not in per_step:
-            per_step[kind] = _time_step(group, session)
-    steps = {g.key: sum(trials[0].protocol.steps for trials in g.trainings) for g in groups}
-    return {g.key: per_step[_name_kind(g)] * steps[g.key] for g in groups if per_step[_name_kind(g)]}
+        if kind not in known:
+            known[kind] = _time_step(group, session)
+    seconds = {}
+    for group in groups:
+        before, per_step = known[_name_kind(group)]
+        if per_step:
+            steps = sum(trials[0].protocol.steps for trials in group.trainings)
+            seconds[group.key] = (before if session.device == "cpu" else 0.0) + per_step * steps
+    return seconds
 
 
 def sort_longest_first(groups: Iterable[Group], costs: Mapping[str, float]) -> tuple[Group, ...]:
@@ -126,14 +134,17 @@ def _name_kind(group: Group) -> _Kind:
     return first.short_name, len(first.held_out), first.protocol.precision
 
 
-def _time_step(group: Group, session: Session) -> float:
-    """Return the seconds per step of the protocol and training, all stages together; 0 where no stack can be tried."""
+def _time_step(group: Group, session: Session) -> tuple[float, float]:
+    """Return the seconds before the first step, and those per step of the protocol and training, all stages together;
+    0 where no stack can be tried."""
     if not isinstance(find_learner_of(group.trials[0]), StackLearner):
-        return 0.0
+        return 0.0, 0.0
     prepare_process()
+    began = time.perf_counter()
     try:
         sample = Group(tuple(trial for trials in group.trainings[:SAMPLE] for trial in trials))
         stack = build_stack(sample, session.task, torch.device(session.device))
+        before = time.perf_counter() - began
         stack.captures &= stack.alone  # recording a graph takes longer than it tells of a stack
         begins = [0, *stack.bounds[:-1]]
         seconds = [
@@ -141,8 +152,8 @@ def _time_step(group: Group, session: Session) -> float:
             for k, (begin, end) in enumerate(zip(begins, stack.bounds, strict=True))
         ]
     except Exception:  # It happens again, and is recorded, when the group runs.
-        return 0.0
-    return sum(seconds) / stack.protocol.steps / len(group.trainings[:SAMPLE])
+        return 0.0, 0.0
+    return before, sum(seconds) / stack.protocol.steps / len(group.trainings[:SAMPLE])
 
 
 def _time_stage(stack: Stack, stage: int, begin: int, count: int, on_cpu: bool) -> float:

@@ -233,7 +233,7 @@ class Task:
         scaling = Scaling(*(torch.stack(c).to(device, dtype) for c in zip(*each, strict=True)))
         kind = torch.tensor([kinds.index(s) for s in sources], device=device)
         if len(kinds) * x.numel() <= READY:
-            versions = scaling(x.to(dtype).expand(len(kinds), *x.shape))  # (kind, row, input)
+            versions = scaling.in_blocks(x.to(dtype).expand(len(kinds), *x.shape))  # (kind, row, input)
             first_row = kind * len(x)
             return Inputs(
                 versions.flatten(0, 1),

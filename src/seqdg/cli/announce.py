@@ -34,6 +34,11 @@ class Announcement:
             print(sentence, file=sys.stderr, flush=True)
         self.sentences = []
 
+    def add(self, sentence: str) -> None:
+        """Say what is known only as the training goes on, after what was decided."""
+        self.say()
+        print(sentence, file=sys.stderr, flush=True)
+
     def wrap(self, show: Callable[[Progress], None]) -> Callable[[Progress], None]:
         """Return a function that shows how far the training is, and first says how much there is to do."""
 

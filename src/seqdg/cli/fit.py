@@ -242,13 +242,13 @@ def _compare(
     **how: Any,
 ) -> Comparison:
     from seqdg.bench.console import show_progress
-    from seqdg.estimator import compare, count_workers, parse_settings_texts
+    from seqdg.estimator import DoubtfulChoice, compare, count_workers, parse_settings_texts
 
     settings = parse_settings_texts(texts, names)
     if how["workers"] is None:
         how["workers"] = 0 if how["executor"] == "ray" else count_workers(template.device)
     with show_progress("comparing") as show, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the comparison prints what they say
+        warnings.simplefilter("ignore", DoubtfulChoice)  # the comparison prints what they say
         return compare(
             rows.x,
             rows.y,
@@ -257,7 +257,7 @@ def _compare(
             settings,
             estimator=template,
             show=announcement.wrap(show),
-            say=_say,
+            say=announcement.add,
             sample_weight=rows.weight,
             **how,
         )
@@ -283,16 +283,12 @@ def _fit_one(
         return model.fit(rows.x, rows.y, domains=rows.domains, sample_weight=rows.weight)
     with show_progress("holding out each domain") as show:
         model, reason = fit_and_estimate(
-            rows.x, rows.y, rows.domains, model, show=announcement.wrap(show), say=_say, sample_weight=rows.weight,
-            **how,
+            rows.x, rows.y, rows.domains, model, show=announcement.wrap(show), say=announcement.add,
+            sample_weight=rows.weight, **how,
         )  # fmt: skip
     if reason:
         print(f"seqdg: no estimate for the next domain: {reason}", file=sys.stderr)
     return model
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ STANDARD, QUANTILE = "standard", "quantile"
 SCALINGS = (STANDARD, QUANTILE)
 KNOTS = 33
 AT_A_TIME = 8  # knots, where operations are to be few
+BLOCK = 2**19  # numbers that are scaled at a time, so that they stay in a CPU's cache from one piece to the next
 SAMPLE = 10_000  # rows that quantiles are found in
 TAIL = 0.005  # the least share of values that a quantile is taken to have below it, and above it
 
@@ -49,6 +50,14 @@ class Scaling(NamedTuple):
             beyond = torch.minimum((filled - knots[..., k]).clamp(min=0.0), widths[..., k])
             scaled = scaled + beyond * slopes[..., k]
         return scaled
+
+    def in_blocks(self, x: Tensor) -> Tensor:
+        """Scale rows as a call does, to the bit, some at a time: several times as fast on a CPU, where they are
+        many."""
+        rows = max(1, BLOCK * x.shape[-2] // max(1, x.numel()))
+        if x.device.type != "cpu" or rows >= x.shape[-2]:
+            return self(x)
+        return torch.cat([self(some) for some in torch.split(x, rows, dim=-2)], dim=-2)
 
     def in_few_operations(self, x: Tensor) -> Tensor:
         """Scale rows of one table as a call does, up to rounding: several knots at a time, which needs more memory and

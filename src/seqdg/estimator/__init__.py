@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from seqdg.estimator.analysis import load_estimator, write_analysis
     from seqdg.estimator.candidates import ALL_USUAL, NETS
     from seqdg.estimator.card import render_card
-    from seqdg.estimator.choose import compare, count_workers, fit_and_estimate
+    from seqdg.estimator.choose import DoubtfulChoice, compare, count_workers, fit_and_estimate
     from seqdg.estimator.classifier import DomainClassifier, DomainGeneralizer
     from seqdg.estimator.comparison import Comparison
     from seqdg.estimator.curve_training import learning_curve
@@ -32,6 +32,7 @@ __all__ = [
     "DomainEstimator",
     "DomainGeneralizer",
     "DomainRegressor",
+    "DoubtfulChoice",
     "Importance",
     "LearningCurve",
     "Model",
@@ -64,7 +65,7 @@ __getattr__, __dir__ = open_front_door(
         "analysis": "load_estimator write_analysis",
         "candidates": "ALL_USUAL NETS",
         "card": "render_card",
-        "choose": "compare count_workers fit_and_estimate",
+        "choose": "DoubtfulChoice compare count_workers fit_and_estimate",
         "classifier": "DomainClassifier DomainGeneralizer",
         "comparison": "Comparison",
         "estimator": "DomainEstimator",

@@ -3,9 +3,10 @@ none is begun that cannot be finished."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -22,6 +23,8 @@ from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.progress import Progress
 from seqdg.bench.search import Search, Target
+from seqdg.bench.task import RowsInMemory
+from seqdg.bench.trial import Trial
 from seqdg.core.names import shorten, split_chain
 from seqdg.data import Frame
 from seqdg.estimator.candidates import measure_work
@@ -35,7 +38,12 @@ MOST_ROWS = 20_000  # that a comparison within a time is made on
 LEAST_ROWS = 2  # of every class of every domain, where there are as many
 MARGIN = 1.2  # by which an estimate may be too short
 START = 5.0  # seconds that other processes take to start
+MANY_ROWS = 2000  # from which on some are fitted before all are
+PARTS = (16, 4)  # as many times fewer rows are fitted first: the two times tell how they grow
+LEAST_POWER, MOST_POWER = 0.5, 3.0  # of the number of rows, with which they are taken to grow
+CHEAP = 0.05  # of the time left: a fit that is expected to take no more is made to see how long it takes
 NO_TIME = "no time was left"
+QUICKEST = "agg"  # of the nets: others take as long, or longer
 AVERAGES = ("ema", "sma", "swad")  # of one training, which are trained together
 ORDER = (
     "ridge", "logistic", "agg", "hist-gradient-boosting", "fo-s-mldg", "coral", "random-forest", "extra-trees",
@@ -134,6 +142,7 @@ class Round:
     is_net: bool
     timing: float  # seconds that it may take to find that out, by the size of the data; 0: not many
     needed: float | None = None
+    is_rough: bool = False  # whether that is from a fit to some of the rows, or of a net that is no slower
     executor: Executor | None = None  # where it runs
 
     @property
@@ -166,18 +175,26 @@ def run_within(
     left_out: dict[str, str] = {}
     show, executor = sweep.show, sweep.executor
 
-    def find_time(part: Round) -> None:
+    def find_time(part: Round, exactly: bool = False) -> None:
+        """Find out how long a round takes. exactly: by a whole fit, however long that is."""
         sweep.executor = InProcess()  # what is timed is short, and not worth the start of others
         try:
-            costs, part.executor = _choose_place(_estimate(sweep, part.searches, targets, learners), executor)
+            costs = [] if exactly else _forecast(sweep, part.searches, targets, learners)
+            part.is_rough = bool(costs) and costs[0] > CHEAP * budget.left
+            if not part.is_rough:
+                costs = _estimate(sweep, part.searches, targets, learners)
+            seconds, part.executor = _choose_place(costs, executor)
         finally:
             sweep.executor = executor
-        part.needed = MARGIN * costs
+        part.needed = MARGIN * seconds
+        for other in waiting if QUICKEST in part.names else ():
+            if other.is_net and other.needed is None:
+                other.needed, other.executor, other.is_rough = part.needed, part.executor, True
 
     def run(part: Round) -> None:
         assert part.needed is not None
         assert part.executor is not None
-        say(f"{', '.join(part.names)}: {format_duration(part.needed)}")
+        say(f"Trying {', '.join(part.names)}: {format_duration(part.needed)}.")
         sweep.executor = part.executor
         try:
             sweep.run(part.searches, targets, rule, criterion)
@@ -189,12 +206,15 @@ def run_within(
         for names in list_rounds(list(searches))
         for learner in [learners[names[0]]]
     )
-    find_time(first)
+    find_time(first, exactly=True)
     run(first)
     sweep.show = lambda progress: _watch(progress, budget, show)
     try:
         while waiting and budget.left > 0:
             part = choose_next(waiting, budget, find_time)
+            if part.is_rough and part.needed is not None and part.needed <= budget.left:
+                find_time(part, exactly=True)
+                continue  # another may be shorter, now that it is known
             waiting.remove(part)
             try:
                 if part.needed is None and part.timing <= budget.left:
@@ -272,6 +292,42 @@ def _estimate(
     sweep.show = show
     seconds = sweep.sink.records[trials[0].key].seconds
     return [seconds] * (repeats * len(plan.missing) - 1)
+
+
+def _forecast(
+    sweep: Sweep, searches: Mapping[str, Search], targets: Sequence[Target], learners: Mapping[str, Learner]
+) -> list[float]:
+    """Forecast the seconds of each fit of a candidate from two to some of the rows. Empty where that is not worth it:
+    for nets, of few rows, and where the learner says itself from which size of data on a fit is long."""
+    (name, search), rows = next(iter(searches.items())), len(sweep.user_data.dataset.y)
+    learner = learners[name]
+    if not isinstance(learner, ArrayLearner) or learner.most_work is not None or rows < MANY_ROWS:
+        return []
+    plan = sweep.plan([(target, Contender(name, *search.first)) for target in targets])
+    if not plan.missing:
+        return []
+    try:
+        few, more = (_time_part(sweep, plan.missing[-1].trials[0], learner, rows // part) for part in PARTS)
+    except Exception:  # so few rows may be too few; where all are, it happens again and is recorded
+        return []
+    power = math.log(more / few) / math.log(PARTS[0] / PARTS[1])
+    seconds = more * PARTS[1] ** min(max(power, LEAST_POWER), MOST_POWER)
+    return [seconds] * (search.total * len(plan.missing))
+
+
+def _time_part(sweep: Sweep, trial: Trial, learner: ArrayLearner, count: int) -> float:
+    """Return the seconds of a fit to so many rows, of every class of every domain in proportion."""
+    data = sweep.user_data.dataset
+    rows = draw_rows(data.y.numpy(), data.domain.numpy(), count, trial.seed)
+    part = replace(
+        data,
+        x=data.x[rows],
+        y=data.y[rows],
+        domain=data.domain[rows],
+        validation=None if data.validation is None else data.validation[rows],
+        weight=None if data.weight is None else data.weight[rows],
+    )
+    return learner.train_one(trial, replace(sweep.task, rows=RowsInMemory(part)))[1].seconds
 
 
 def _choose_place(costs: Sequence[float], executor: Executor) -> tuple[float, Executor]:

@@ -60,6 +60,10 @@ from seqdg.training.device import choose_device
 BASELINE = "agg"
 
 
+class DoubtfulChoice(UserWarning):
+    """A reason not to trust the choice of a comparison; its text says the same."""
+
+
 def compare(
     X: Any,
     y: Any,
@@ -174,7 +178,7 @@ def compare(
     comparison = _make_comparison(sweep, learners, searches, reported, select, criterion, baseline, notes)
     comparison = replace(comparison, left_out=tuple(left_out))
     for sentence in comparison.warnings:
-        warnings.warn(sentence, UserWarning, stacklevel=2)
+        warnings.warn(sentence, DoubtfulChoice, stacklevel=2)
     return _refit_winner(comparison, learners, template, x, labels, domains, sample_weight) if refit else comparison
 
 

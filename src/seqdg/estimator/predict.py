@@ -291,15 +291,27 @@ def _predict_images(model: Model, data: Path, tally: Tally, progress: ProgressCa
     if container.problems:
         raise UsageError(container.problems[0].text)
     files = [f for f in container.files if f.name.lower().endswith(SUFFIXES)]
+    top = _find_class_of_all(model, data, files, tally)
     if model.together:
-        yield _make_image_columns(model, files, _predict_together(model, container, files, tally, progress), tally)
+        logits = _predict_together(model, container, files, tally, progress)
+        yield _make_image_columns(model, files, logits, tally, top)
         return
     for start in range(0, len(files), TOGETHER):
         part = files[start : start + TOGETHER]
         logits = _predict_pixels(model, container, part)
         tally.rows += len(part)
         progress(tally.rows, len(files))
-        yield _make_image_columns(model, part, logits, tally)
+        yield _make_image_columns(model, part, logits, tally, top)
+
+
+def _find_class_of_all(model: Model, data: Path, files: Sequence[File], tally: Tally) -> str | None:
+    """Return the name of the folder or .zip itself where pictures lie right in it and it is called as a class."""
+    name = data.stem if data.is_file() else data.resolve().name if data.name in ("", "..") else data.name  # "": of `.`
+    classes = {to_word(c) for c in model.classes.tolist()}
+    if model.is_regression or name not in classes or all(len(f.parts) > 1 for f in files):
+        return None
+    tally.note([f"The pictures right in {data}: their label is taken to be '{name}', as a class of the model is."])
+    return name
 
 
 def _predict_together(
@@ -321,11 +333,16 @@ def _predict_pixels(model: Model, container: Container, files: Sequence[File]) -
     return model.compute_logits(np.stack([_decode(container, file, model.input) for file in files]))[0]
 
 
-def _make_image_columns(model: Model, files: Sequence[File], logits: NDArray[np.float64], tally: Tally) -> Columns:
-    """Make the columns of some pictures, and count those that lie in a class's folder as it names them."""
+def _make_image_columns(
+    model: Model, files: Sequence[File], logits: NDArray[np.float64], tally: Tally, top: str | None
+) -> Columns:
+    """Make the columns of some pictures, and count those that lie in a class's folder as it names them.
+
+    top: the label of those that lie in no folder; None: it is not known.
+    """
     columns = _make_columns(model, logits)
     if not model.is_regression:
-        folders = np.array([f.parts[-2] if len(f.parts) > 1 else None for f in files], dtype=object)
+        folders = np.array([f.parts[-2] if len(f.parts) > 1 else top for f in files], dtype=object)
         tally.count_labels(folders, columns["label"], model.classes, np.ones(len(files)))
     return {"file": np.array([f.name for f in files], dtype=object), **columns}
 

@@ -46,7 +46,7 @@ class Preprocessing:
     def apply(self, frame: Frame) -> tuple[Matrix, list[str]]:
         """Return the net's inputs, and notes on what differs from the training data."""
         raw, codes, notes = self.encode(frame)
-        return self._join(self.scaling(torch.from_numpy(raw)), codes), notes
+        return self._join(self.scaling.in_blocks(torch.from_numpy(raw)), codes), notes
 
     def apply_with_gaps(self, frame: Frame) -> tuple[Matrix, list[str]]:
         """Return the same inputs, but with NaN where a number is missing, and without the limit."""

@@ -6,14 +6,17 @@ import importlib
 import importlib.util
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from digits import TASK, make_plan, make_session
 from seqdg.bench.benchmark import Request
 from seqdg.bench.executors.workers import Workers
+from seqdg.cli.warning_notes import print_warnings_as_notes
 from seqdg.results.record import DONE
 
 MAIN = "from seqdg.cli import main; main()"
@@ -58,10 +61,13 @@ RAY = pytest.param(
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+EVERYWHERE = pytest.mark.parametrize(
     ("where", "place"), [(["--workers", "0"], "here"), (["--workers", "2"], "away"), RAY], ids=["0", "2", "ray"]
 )
+
+
+@pytest.mark.slow
+@EVERYWHERE
 def test_what_own_code_warns_of_is_one_note_in_every_executor(tmp_path: Path, where: list[str], place: str) -> None:
     (tmp_path / "odd.py").write_text(ODD)
     words = ["bench", "--algorithms", "./odd.py:odd,./odd.py:odd-too", "--held-out", "0,75", "--trials", "1"]
@@ -74,6 +80,52 @@ def test_what_own_code_warns_of_is_one_note_in_every_executor(tmp_path: Path, wh
     assert done.stderr.count(f"note: It is computed {place}.\n") == 1, done.stderr
     assert "Oddity" not in done.stderr
     assert "UserWarning" not in done.stderr
+
+
+@pytest.mark.slow
+@EVERYWHERE
+def test_a_choice_notes_what_its_trainings_warn_of_in_every_executor(
+    tmp_path: Path, where: list[str], place: str
+) -> None:
+    """An algorithm of the user's own warns in every step, and scikit-learn in every fit, each time of another number;
+    that the choice is doubtful is a warning too, and is said in the printed answer."""
+    (tmp_path / "odd.py").write_text(ODD)
+    draw = np.random.default_rng(0)
+    columns = draw.normal(size=(240, 2))
+    same = columns[:, :1] + 1e-9 * draw.normal(size=(240, 1))
+    rows = np.c_[columns, same, draw.normal(size=(240, 1)), np.arange(240) // 60]
+    np.savetxt(tmp_path / "rents.csv", rows, delimiter=",", header="a,b,c,rent,town", comments="")
+    words = ["fit", "rents.csv", "--label", "rent", "--domain", "town", "--choose", "--select", "source-val"]
+    candidates = ["--candidates", "./odd.py:odd,ridge,extra-trees", "--set", "ridge.decay=0"]
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, *words, *candidates, "--steps", "3", "--seeds", "1", *where, "--out", "model"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"note: It is computed {place}.\n") == 1, done.stderr
+    assert done.stderr.lower().count("ill-conditioned") == 1, done.stderr
+    assert (done.stdout + done.stderr).count("which is simpler, may be chance") == 1, done.stdout + done.stderr
+
+
+def test_warnings_of_one_line_that_differ_in_numbers_alone_are_one_note(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = (
+        "The gap is 1.5e-3, of 20 rows.",
+        "The gap is -2, of 1,000 rows.",
+        "Column 'x1' is empty.",
+        "Column 'x2' is empty.",
+        "Column '1.5' is empty.",
+        "Column '-2' is empty.",
+    )
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "warnoptions", [])
+        warnings.simplefilter("always")
+        with print_warnings_as_notes():
+            for text in texts:
+                warnings.warn(text, stacklevel=1)
+            warnings.warn("The gap is 7, of 9 rows.", stacklevel=1)  # another line: another note
+            warnings.warn(texts[0], stacklevel=1)  # the same words once more
+    said = [texts[0], *texts[2:], "The gap is 7, of 9 rows."]
+    assert capsys.readouterr().err == "".join(f"note: {text}\n" for text in said)
 
 
 @pytest.mark.slow
