@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bar
 
 from seqdg.bench.progress import Progress
@@ -26,7 +33,7 @@ def show_progress(label: str) -> Iterator[Callable[[Progress], None]]:
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[trials]}"),
                TimeElapsedColumn(), TextColumn("{task.fields[left]}"))  # fmt: skip
-    with Bar(*columns, console=console, transient=True) as bar:
+    with _make_bar(*columns, console=console) as bar:
         task = bar.add_task(label, total=1.0, trials="", left="")
         yield lambda p: bar.update(task, completed=p.share, trials=_count_trials(p), left=_say_left(p))
 
@@ -36,10 +43,17 @@ def count_files(label: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that is called with how many are done, of how many, and shows a bar on a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("left:"))
-    bar = Bar(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
-    with bar:
+    with _make_bar(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+def _make_bar(*columns: ProgressColumn, console: Console, disable: bool = False) -> Bar:
+    """Make a bar that goes when it is done. It takes over what is printed on a terminal, but leaves a file alone."""
+    return Bar(
+        *columns, console=console, disable=disable, transient=True,
+        redirect_stdout=sys.stdout.isatty(), redirect_stderr=sys.stderr.isatty(),
+    )  # fmt: skip
 
 
 def _print_lines(label: str) -> Callable[[Progress], None]:
