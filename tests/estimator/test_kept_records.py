@@ -160,6 +160,25 @@ def test_ctrl_c_keeps_what_was_trained_and_the_same_command_goes_on_to_the_same_
     assert one == other
 
 
+def test_ctrl_c_while_the_model_is_written_says_how_to_go_on(hospitals, tmp_path, monkeypatch):
+    def interrupt(*words):
+        raise KeyboardInterrupt
+
+    x, y, domains = hospitals
+    x.assign(ill=y, site=domains).to_csv(tmp_path / "table.csv", index=False)
+    words = ["fit", "table.csv", "--label", "ill", "--domain", "site", "--algorithm", "agg", "--steps", 5, "--seeds", 1]
+    words += ["--device", "cpu", "--out", "model"]
+    with monkeypatch.context() as patch:
+        patch.setattr(seqdg.DomainClassifier, "save", interrupt)
+        stopped = command(*words, cwd=tmp_path)
+    assert stopped.returncode == 130
+    kept = count_things(count_kept(tmp_path / "model.partial"), "training")
+    assert f"{kept} kept in model.partial. To go on: seqdg fit table.csv" in stopped.stderr
+    done = command(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"Going on from {kept} that model.partial holds." in done.stderr
+
+
 def test_runs_are_kept_where_the_user_says(hospitals, tmp_path):
     x, y, domains = hospitals
     x.assign(ill=y, site=domains).to_csv(tmp_path / "table.csv", index=False)
