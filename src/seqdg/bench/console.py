@@ -21,7 +21,8 @@ from rich.progress import Progress as Bar
 from seqdg.bench.progress import Progress
 from seqdg.results.status import format_duration
 
-EVERY = 10.0  # seconds between plain lines, at first; a run of hours says less
+EVERY = 10.0  # seconds between plain lines, at first
+SELDOM = 0.05  # of the time so far lies between them later: a run of hours says less
 
 
 @contextmanager
@@ -62,7 +63,7 @@ def _print_lines(label: str) -> Callable[[Progress], None]:
     def show(progress: Progress) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= max(EVERY, (now - began) / 20):
+        if now - last >= max(EVERY, SELDOM * (now - began)):
             last = now
             parts = [f"{100 * progress.share:.0f} %", _count_trials(progress), _say_left(progress)]
             print(f"{label}: {', '.join(part for part in parts if part)}", file=sys.stderr, flush=True)
@@ -76,4 +77,4 @@ def _count_trials(progress: Progress) -> str:
 
 def _say_left(progress: Progress) -> str:
     left = progress.left
-    return "" if left is None else f"{format_duration(left)} left"
+    return "" if left is None or progress.share >= 1 else f"{format_duration(left)} left"
