@@ -51,7 +51,7 @@ def list_requests(browser: Any) -> list[str]:
     return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
 
 
-def wait_until(browser: Any, condition: str, seconds: float = 30.0) -> None:
+def wait_until(browser: Any, condition: str, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not browser.execute_script(condition):
         assert time.monotonic() < end, f"{condition}: {browser.get_log('browser')}"

@@ -25,6 +25,10 @@ from hypothesis import settings
 
 torch.set_num_threads(1)
 
+# What a terminal or a build server may ask for: the commands under test write plain text, as wide as they like.
+for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
 # What is started in the background ignores Ctrl-C, and so would all that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)

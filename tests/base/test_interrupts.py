@@ -11,6 +11,12 @@ from seqdg.base import interrupts
 from seqdg.base.interrupts import heed_interrupts_once, hold_interrupts
 
 
+@pytest.fixture(autouse=True)
+def long_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows closely here does so on a busy machine, too."""
+    monkeypatch.setattr(interrupts, "MOMENT", 3600.0)
+
+
 def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 

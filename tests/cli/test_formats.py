@@ -112,6 +112,9 @@ def test_predictions_go_from_standard_input_to_standard_output(plain, monkeypatc
     assert done.returncode == 0, done.stderr
     assert done.stdout == (plain / "p.csv").read_text()
     assert "Accuracy on 40 labelled rows" in done.stderr
+    monkeypatch.setattr(sys, "stdin", Standard((plain / "t.csv").read_bytes()))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as if stderr were a terminal, with a bar
+    assert seqdg("predict", plain / "m", "-", "--out", "-").stdout == done.stdout
 
 
 def test_a_model_is_fitted_to_standard_input(plain, tmp_path, monkeypatch):

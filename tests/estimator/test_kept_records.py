@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -120,6 +118,20 @@ def test_removing_what_was_kept_leaves_other_files(tmp_path):
     assert [p.name for p in (tmp_path / "runs").iterdir()] == ["notes.txt"]
 
 
+INTERRUPTED = """
+import os, signal
+from seqdg.cli import main
+from seqdg.estimator.kept_records import KeptRecords
+
+def add(kept, *words):
+    keep(kept, *words)
+    os.kill(os.getpid(), signal.SIGINT)  # from outside it might come when all is done
+
+keep, KeptRecords.add = KeptRecords.add, add
+main()
+"""
+
+
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_trained_and_the_same_command_goes_on_to_the_same_bits(hospitals, tmp_path):
     x, y, domains = hospitals
@@ -129,18 +141,12 @@ def test_ctrl_c_keeps_what_was_trained_and_the_same_command_goes_on_to_the_same_
         "fit", "table.csv", "--label", "ill", "--domain", "site", "--choose", "--algorithms", "agg,coral,dann",
         "--steps", "60", "--hidden", "4", "--seeds", "1", "--workers", "0", "--device", "cpu", "--out",
     ]  # fmt: skip
-    code = "import sys; from seqdg.cli import main; main()"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words, "model"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
-    )
-    partial, until = tmp_path / "model.partial", time.monotonic() + 120
-    while count_kept(partial) == 0 and time.monotonic() < until and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    err = process.communicate(timeout=60)[1]
-    if process.returncode == 0:
-        pytest.skip("It was done before it could be interrupted.")
+    environment, partial = {**os.environ, "PYTHONPATH": str(ROOT)}, tmp_path / "model.partial"
+    process = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *words, "model"],
+        cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    err = process.stderr
     assert process.returncode == 130, err
     kept = count_kept(partial)
     assert kept > 0
@@ -152,6 +158,25 @@ def test_ctrl_c_keeps_what_was_trained_and_the_same_command_goes_on_to_the_same_
     assert command(*words, "other", cwd=tmp_path).returncode == 0
     one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("model", "other"))
     assert one == other
+
+
+def test_ctrl_c_while_the_model_is_written_says_how_to_go_on(hospitals, tmp_path, monkeypatch):
+    def interrupt(*words):
+        raise KeyboardInterrupt
+
+    x, y, domains = hospitals
+    x.assign(ill=y, site=domains).to_csv(tmp_path / "table.csv", index=False)
+    words = ["fit", "table.csv", "--label", "ill", "--domain", "site", "--algorithm", "agg", "--steps", 5, "--seeds", 1]
+    words += ["--device", "cpu", "--out", "model"]
+    with monkeypatch.context() as patch:
+        patch.setattr(seqdg.DomainClassifier, "save", interrupt)
+        stopped = command(*words, cwd=tmp_path)
+    assert stopped.returncode == 130
+    kept = count_things(count_kept(tmp_path / "model.partial"), "training")
+    assert f"{kept} kept in model.partial. To go on: seqdg fit table.csv" in stopped.stderr
+    done = command(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"Going on from {kept} that model.partial holds." in done.stderr
 
 
 def test_runs_are_kept_where_the_user_says(hospitals, tmp_path):

@@ -80,7 +80,9 @@ def test_a_folded_convolution_with_its_shortcut(nest, geometry, act, depth):
         out = convolution.convolve_and_activate(x, ready, add * rest, act, geometry)
         return (out * out.detach().cos()).mean() + out.square().mean()
 
-    arguments = (draw(3, 4, 6, 5), draw(8, 4 // geometry[3], 3, 3), draw(8), 1 + draw(8) / 4, draw(8), draw(1))
+    # Small weights: sines of large gradients turn last bits, which differ between CPUs, into first ones.
+    weight = draw(8, 4 // geometry[3], 3, 3) / 10
+    arguments = (draw(3, 4, 6, 5), weight, draw(8), 1 + draw(8) / 4, draw(8), draw(1))
     assert_same(nest, lambda: differentiate(loss, depth, *arguments))
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from browsing import wait_until
+from browsing import set_looks, wait_until
 from seqdg.report.contents import RunContents
 from seqdg.report.page import build_page, render_page
 from seqdg.report.sheet import build_sheet
@@ -36,6 +36,7 @@ def page(records, tmp_path_factory):
 
 @pytest.fixture
 def opened(browser, page):
+    set_looks(browser, 1280, 844, "light")  # whatever another test has left
     browser.get_log("browser")
     browser.get(page.as_uri())
     browser.execute_script("sessionStorage.clear()")

@@ -20,6 +20,8 @@ from seqdg.training.stack import Stack
 
 _Kind = tuple[str, int, str]  # algorithm, how many domains are held out, precision
 LONG = 10.0  # seconds: a step that takes as long is timed once
+ENOUGH = 0.2  # seconds: where steps took as long together, no more are timed
+MOST_TIMED = 10  # steps
 SAMPLE = 32  # trials of a stack, enough to keep a GPU at work
 
 
@@ -148,7 +150,7 @@ def _time_step(group: Group, session: Session) -> tuple[float, float]:
         stack.captures &= stack.alone  # recording a graph takes longer than it tells of a stack
         begins = [0, *stack.bounds[:-1]]
         seconds = [
-            (end - begin) * _time_stage(stack, k, begin, min(3, end - begin), session.device == "cpu")
+            (end - begin) * _time_stage(stack, k, begin, end, session.device == "cpu")
             for k, (begin, end) in enumerate(zip(begins, stack.bounds, strict=True))
         ]
     except Exception:  # It happens again, and is recorded, when the group runs.
@@ -156,18 +158,21 @@ def _time_step(group: Group, session: Session) -> tuple[float, float]:
     return before, sum(seconds) / stack.protocol.steps / len(group.trainings[:SAMPLE])
 
 
-def _time_stage(stack: Stack, stage: int, begin: int, count: int, on_cpu: bool) -> float:
-    """Return the seconds of the fastest of `count` steps of a stage after the first, which prepares what others use.
+def _time_stage(stack: Stack, stage: int, begin: int, end: int, on_cpu: bool) -> float:
+    """Return the seconds of the fastest of a few steps of a stage after the first, which prepares what others use.
 
-    Of a machine that others use too, the fastest says most of what a step needs.
+    Of a machine that others use too, the fastest says most of what a step needs. Steps that are short are timed more
+    often: all of two may have had to wait.
     """
-    state, fastest = replace(stack.start(), step=begin, stage=stage - 1), 0.0
-    for i in range(count):
+    state, fastest, spent = replace(stack.start(), step=begin, stage=stage - 1), 0.0, 0.0
+    for i in range(min(end - begin, MOST_TIMED)):
         began = time.perf_counter()
         state = stack.advance(state, begin + i + 1)
         float(state.losses[-1].sum())  # waits for the device
         taken = time.perf_counter() - began
         fastest = min(fastest, taken) if i > 1 else taken
-        if taken > LONG and (i or on_cpu):  # a GPU's first step compiles and records
+        spent += taken if i else 0.0
+        is_long = taken > LONG and (i or on_cpu)  # a GPU's first step compiles and records
+        if is_long or (i > 1 and spent > ENOUGH):
             break
     return fastest

@@ -175,15 +175,15 @@ def fit(
             if "estimate" in model.model_.facts:
                 typer.echo(model.model_.facts["estimate"]["sentence"])
                 typer.echo(model.model_.facts["estimate"]["drivers"])
-    columns = {
-        "id": options.split_names(asked.identifier),
-        "types": parse_types(options.split_words(asked.types)),
-        "weight": asked.weight,
-    }
-    source = "standard input" if str(asked.data) == "-" else asked.data.name
-    facts = {"label": asked.label, "domain": asked.domain, **{k: v for k, v in columns.items() if v}}
-    model.add_facts(data=source, **facts)
-    model.save(out)
+        columns = {
+            "id": options.split_names(asked.identifier),
+            "types": parse_types(options.split_words(asked.types)),
+            "weight": asked.weight,
+        }
+        source = "standard input" if str(asked.data) == "-" else asked.data.name
+        facts = {"label": asked.label, "domain": asked.domain, **{k: v for k, v in columns.items() if v}}
+        model.add_facts(data=source, **facts)
+        model.save(out)
     if runs is None:
         remove_kept(partial)
     announcement.say()

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -42,12 +43,14 @@ def results(directory: Path) -> list[tuple[object, ...]]:
     return [(r.key, r.status, r.weights, r.history, r.losses) for r in Store.open(directory).records()]
 
 
-def wait_for(condition: Callable[[], object], run: subprocess.Popen[str]) -> None:
+def wait_for(condition: Callable[[], Any], run: subprocess.Popen[str]) -> Any:
+    """Wait until the condition holds; return what it says."""
     until = time.monotonic() + 120
-    while not condition():
+    while not (said := condition()):
         assert run.poll() is None, "it has ended too early"
         assert time.monotonic() < until, "it has not come so far"
         time.sleep(0.05)
+    return said
 
 
 def under_way(directory: Path) -> bool:
@@ -92,8 +95,8 @@ def test_ray_gives_the_records_of_one_process_and_keeps_weights_though_a_worker_
 ) -> None:
     mark = uuid4().hex
     run = started(*ON_RAY, "--save-weights", "--out", tmp_path, mark=mark)
-    wait_for(lambda: under_way(tmp_path) and ray_workers(mark), run)
-    os.kill(ray_workers(mark)[0], signal.SIGKILL)
+    (victim, *_) = wait_for(lambda: under_way(tmp_path) and ray_workers(mark), run)
+    os.kill(victim, signal.SIGKILL)
     code, out, err = finished(run)
     assert code == 0, err
     assert "with 2 workers" in err
