@@ -43,10 +43,12 @@ def test_estimator_loaded_model_and_command_line_agree(fitted_model, table, hosp
     x, _, _ = hospitals
     done = seqdg("predict", fitted_model, table, "--out", tmp_path / "p.csv")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Accuracy on 240 labelled rows: ")
+    measured, expected = done.stdout.splitlines()
+    assert measured.startswith("Accuracy on 240 labelled rows: ")
+    loaded = package.DomainGeneralizer.load(fitted_model)
+    assert expected == loaded.model_.facts["estimate"]["sentence"]
     written = pd.read_csv(tmp_path / "p.csv")
     assert list(written.columns) == ["label", "p_healthy", "p_ill"]
-    loaded = package.DomainGeneralizer.load(fitted_model)
     own = loaded.predict_proba(x)
     np.testing.assert_allclose(written[["p_healthy", "p_ill"]], own, atol=1e-5)
     assert written["label"].tolist() == loaded.predict(x).tolist()

@@ -40,8 +40,8 @@ def predict(
         zcat new.csv.gz | seqdg predict model - --out - | head
 
     Rows are read, predicted and written some at a time, so a table may be larger than memory. If it has the column of
-    labels, the accuracy is printed; of numbers, RMSE and R². Of pictures, the folder that each lies in is its label,
-    where the model knows a class of that name.
+    labels, the accuracy is printed, and what was expected of it when the model was fitted; of numbers, RMSE and R².
+    Of pictures, the folder that each lies in is its label, where the model knows a class of that name.
     """
     from seqdg.bench.console import count_files
     from seqdg.estimator import predict_file, read_model
@@ -73,5 +73,9 @@ def predict(
     elif tally.weighed:
         right = 100 * tally.right / tally.weighed
         typer.echo(f"Accuracy on {tally.labelled} labelled rows{weighted}: {right:.1f} %", err=to_standard)
+    estimate = loaded.facts.get("estimate")
+    measured = ("rmse", "mae", "r2", "pearson") if loaded.is_regression else ("accuracy",)
+    if tally.weighed and estimate and estimate["criterion"] in measured and estimate["interval"] is not None:
+        typer.echo(estimate["sentence"], err=to_standard)
     if not to_standard:
         print(f"{tally.rows} predictions are in {out}.", file=sys.stderr)
