@@ -29,6 +29,9 @@ torch.set_num_threads(1)
 for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES"):
     os.environ.pop(name, None)
 
+# Ray gives its workers a low priority, and so hardly any time where other tests keep all cores busy.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 # What is started in the background ignores Ctrl-C, and so would all that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -25,12 +25,12 @@ WORDS = ["bench", "--algorithms", "agg,fo-s-mldg,ffo-s-mldg,mldg", "--trials", "
 ON_RAY = [*WORDS, "--executor", "ray", "--workers", "2", "--checkpoint", "0.2"]
 
 
-def started(*words: object, mark: str = "", code: str = MAIN) -> subprocess.Popen[str]:
+def started(*words: object, mark: str = "", code: str = MAIN, **environment: str) -> subprocess.Popen[str]:
     """`mark` is in the environment of all that comes of it, so that it can be found."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, words)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "SEQDG_TEST_MARK": mark}, start_new_session=True,
+        env={**os.environ, "SEQDG_TEST_MARK": mark, **environment}, start_new_session=True,
     )  # fmt: skip
 
 
@@ -235,6 +235,24 @@ def test_on_a_cluster_that_loses_a_node_the_others_take_its_groups(tmp_path: Pat
     assert "with 2 workers" in err
     assert results(tmp_path) == expected[0]
     assert out == expected[1]
+
+
+@pytest.mark.ray
+@needs_ray
+def test_a_cluster_that_asks_for_a_token_is_named_and_entered_with_it() -> None:
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid4().hex}
+    nodes = started(code=CLUSTER, **token)
+    assert nodes.stdout is not None
+    address = nodes.stdout.readline().strip()
+    enter = f"from seqdg.bench.executors.ray import connect; print(connect(None, None, {address!r}, 'cpu')[1])"
+    code, _, err = finished(started(code=enter, RAY_NUM_REDIS_GET_RETRIES="1"))
+    assert code != 0
+    assert f"What answers at '{address}' does not let this command in" in err
+    assert "set RAY_AUTH_MODE=token" in err
+    code, out, err = finished(started(code=enter, **token))
+    assert code == 0, err
+    assert out == "cpu\n"
+    nodes.communicate(timeout=60)
 
 
 class NoGpus:

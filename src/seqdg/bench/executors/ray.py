@@ -35,6 +35,11 @@ from seqdg.training.checkpoint import name_checkpoint
 ATTEMPTS = 3  # at a group whose workers die
 PATIENCE = 10.0  # seconds that workers have to send a checkpoint when the run is interrupted
 MOMENT = 0.5  # seconds between looks into the mailbox
+START = "`ray start --head` starts one; without --address, one is started on this machine for the run."
+TOKEN = (
+    "If it is a Ray cluster that asks for a token, set RAY_AUTH_MODE=token, and have its token in ~/.ray/auth_token "
+    "or in RAY_AUTH_TOKEN."
+)
 
 Content = int | bytes | Warned  # steps that a group has taken, a file, or a warning
 
@@ -103,12 +108,15 @@ def _initialize(ray: Any, workers: int | None, address: str | None) -> None:
         return
     try:
         _check_reachable(address)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"There is no Ray cluster at '{address}' ({error}). {START}") from None
+    try:
         ray.init(address, **quiet)
     except (OSError, RuntimeError, ValueError) as error:
-        why = "" if address == "auto" else f" ({error})"
+        if address == "auto":
+            raise UsageError(f"There is no Ray cluster on this machine. {START}") from None
         raise UsageError(
-            f"There is no Ray cluster at '{address}'{why}. `ray start --head` starts one; "
-            "without --address, one is started on this machine for the run."
+            f"What answers at '{address}' does not let this command in ({str(error).strip().splitlines()[0]}). {TOKEN}"
         ) from None
 
 
