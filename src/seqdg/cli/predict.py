@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -63,19 +64,20 @@ def predict(
     for note in tally.notes.values():
         print(f"note: {note}", file=sys.stderr)
     weighted = f", weighted by '{tally.weight}'" if tally.weight else ""
+    measured: Collection[str] = ()
     if tally.weighed and loaded.is_regression:
-        found = tally.measure()
+        measured = found = tally.measure()
         typer.echo(
             f"On {tally.labelled} rows with a number{weighted}: RMSE {found['rmse']:.4g}, MAE {found['mae']:.4g}, "
             f"R² {100 * found['r2']:.1f}, correlation {100 * found['pearson']:.1f} (points of 100)",
             err=to_standard,
         )
     elif tally.weighed:
+        measured = ("accuracy",)
         right = 100 * tally.right / tally.weighed
         typer.echo(f"Accuracy on {tally.labelled} labelled rows{weighted}: {right:.1f} %", err=to_standard)
     estimate = loaded.facts.get("estimate")
-    measured = ("rmse", "mae", "r2", "pearson") if loaded.is_regression else ("accuracy",)
-    if tally.weighed and estimate and estimate["criterion"] in measured and estimate["interval"] is not None:
+    if estimate and estimate["criterion"] in measured and estimate["interval"] is not None:
         typer.echo(estimate["sentence"], err=to_standard)
     if not to_standard:
         print(f"{tally.rows} predictions are in {out}.", file=sys.stderr)
