@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import seqdg
-from seqdg.bench.benchmark import load_benchmark
+from seqdg.bench import load_benchmark
 from seqdg.data import load_data
 
 NAMES = "agg,fo-mldg,fo-s-mldg,ffo-s-mldg,undo-bias,s-undo-bias,ensemble,dann,crossgrad,mmd-aae"

@@ -14,12 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import seqdg
 from seqdg import Algorithm, Episode, Net, Range, Sequential
-from seqdg.bench.benchmark import load_benchmark
-from seqdg.bench.learner import ArrayLearner, find_learner, list_learners
+from seqdg.bench import ArrayLearner, find_learner, list_learners, load_benchmark
 from seqdg.bench.search import MULTIPLES
-from seqdg.core.registry import find_wrapper
-from seqdg.core.sequential import list_alone
-from seqdg.core.settings import collect_rules
+from seqdg.core import collect_rules, find_wrapper, list_alone
 from seqdg.nets import mlp
 
 PAGE = Path(__file__).parents[1] / "docs" / "algorithms.md"

@@ -14,10 +14,8 @@ from typing import Any
 
 import seqdg
 from seqdg import Sequential
-from seqdg.bench.benchmark import Benchmark, load_benchmark
-from seqdg.bench.learner import ArrayLearner, find_learner
-from seqdg.core.sequential import list_alone
-from seqdg.core.settings import flatten_settings, format_settings
+from seqdg.bench import ArrayLearner, Benchmark, find_learner, load_benchmark
+from seqdg.core import flatten_settings, format_settings, list_alone
 from seqdg.report.published import find_column, load_settings, load_tables
 
 if sys.version_info >= (3, 11):

@@ -17,10 +17,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import load_benchmark
-from seqdg.data import DataSpec, image_folder, splits
-from seqdg.data.container import Container, File, open_container
+from seqdg.base import UsageError
+from seqdg.bench import load_benchmark
+from seqdg.data import Container, DataSpec, File, image_folder, open_container, splits
 from seqdg.nets import Net, NetSpec, build_net
 
 BATCH = 64

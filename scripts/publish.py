@@ -14,19 +14,15 @@ import shlex
 import sys
 from pathlib import Path
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
+from seqdg.report import render_costs
 from seqdg.report.charts import name_file, render_figure
 from seqdg.report.contents import RunContents, list_commands, list_facts, list_settings, read_contents
-from seqdg.report.costs import render_costs
 from seqdg.report.page import build_page
 from seqdg.report.published import find_table
 from seqdg.report.sheet import build_sheet
 from seqdg.report.table import render
-from seqdg.results.archive.reading import open_run
-from seqdg.results.criteria import CRITERIA
-from seqdg.results.record import Record
-from seqdg.results.select import RULES, select_outcomes
-from seqdg.results.versions import describe_versions
+from seqdg.results import CRITERIA, RULES, Record, describe_versions, open_run, select_outcomes
 
 BASELINE = "agg"
 WITH_DATA = '```sh title="needs the data set"'

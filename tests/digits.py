@@ -6,16 +6,9 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from seqdg.bench import learner
-from seqdg.bench.benchmark import Benchmark, Request, load_benchmark
-from seqdg.bench.executors.session import Session
-from seqdg.bench.learner import STACK
-from seqdg.bench.plan import Plan
-from seqdg.bench.task import Task
-from seqdg.bench.trial import Group, Trial
-from seqdg.results.record import Record
-from seqdg.training.saving import Saving
-from seqdg.training.stack import Stack
+from seqdg.bench import STACK, Benchmark, Group, Plan, Request, Session, Task, Trial, learner, load_benchmark
+from seqdg.results import Record
+from seqdg.training import Saving, Stack
 
 BENCHMARK = load_benchmark("rotated-mnist")
 TASK = BENCHMARK.make_task()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seqdg.bench.benchmark import list_benchmarks, load_benchmark
+from seqdg.bench import list_benchmarks, load_benchmark
 from seqdg.data import BUNDLED, DataSpec
 
 PAGE = (Path(__file__).parents[1] / "docs" / "data-sets.md").read_text(encoding="utf-8")

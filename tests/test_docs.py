@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 import seqdg
-from seqdg.bench.benchmark import load_benchmark
-from seqdg.bench.learner import find_learner, list_learners
-from seqdg.core.sequential import list_alone
-from seqdg.core.settings import collect_rules
+from seqdg.bench import find_learner, list_learners, load_benchmark
+from seqdg.core import collect_rules, list_alone
 
 APPENDIX_C = {
     ("ixmas", "fo-s-mldg"): {"alpha": 0.9, "lr": 0.001, "beta": [2.0]},

@@ -11,7 +11,7 @@ import pytest
 from following import follow
 from pages import GUIDES, ROOT, list_blocks
 from seqdg.bench.benchmark import FIELDS, tomllib
-from seqdg.training.protocol import Protocol
+from seqdg.training import Protocol
 
 
 def like(text: str) -> str:

@@ -18,7 +18,7 @@ from packaging.specifiers import SpecifierSet
 import seqdg
 from command import seqdg as command
 from pages import ROOT
-from seqdg.base.version import VERSION
+from seqdg.base import VERSION
 from seqdg.bench.benchmark import tomllib
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -103,7 +103,7 @@ def test_every_extra_that_a_sentence_names_exists():
         for names in re.findall(r"seqdg\[([\w,-]+)\]", path.read_text(encoding="utf-8"))
         for name in names.split(",")
     }
-    assert {"tables", "onnx", "tensorboard"} <= named <= extras
+    assert {"images", "onnx", "tensorboard"} <= named <= extras
 
 
 def test_the_conda_recipe_needs_what_the_package_needs(recipe):
@@ -111,8 +111,6 @@ def test_the_conda_recipe_needs_what_the_package_needs(recipe):
     has = dict(map(split_requirement, recipe["requirements"]["run"]))
     assert has.pop("python") == PROJECT["project"]["requires-python"]
     assert has == {CONDA_NAMES.get(name, name): bound for name, bound in wanted.items()}
-    tables = dict(map(split_requirement, PROJECT["project"]["optional-dependencies"]["tables"]))
-    assert dict(map(split_requirement, recipe["requirements"]["run_constrained"])) == tables
     assert dict(map(split_requirement, recipe["requirements"]["host"]))["hatchling"] == ">=1.27"
     (script,) = recipe["build"]["entry_points"]
     assert script.split(" = ") == list(*PROJECT["project"]["scripts"].items())

@@ -10,7 +10,7 @@ from torch.func import grad, grad_and_value
 
 from seqdg import Algorithm
 from seqdg.base import tree
-from seqdg.core.algorithm import Number, setting
+from seqdg.core import Number, setting
 from seqdg.testing import ContractError, check_algorithm
 
 toy = dataclass(frozen=True)

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdg.estimator.candidates import ALL_USUAL
+from seqdg.estimator import ALL_USUAL
 from seqdg.estimator.rules import DEFAULT, RULES, STOPPED, choose, rank_simplicity, split_rule
 
 SETS = ("pacs", "beijing", "wisdm", "parkinsons", "reviews", "office")  # the longest first
@@ -191,10 +191,9 @@ def make_sweep(name: str, how: How) -> Any:
     """Make what trains on a set, once per process."""
     import torch
 
-    from seqdg.bench.executors.local import InProcess
+    from seqdg.bench import InProcess
+    from seqdg.estimator import DomainClassifier, DomainRegressor
     from seqdg.estimator.auto import adapt_recipe
-    from seqdg.estimator.classifier import DomainClassifier
-    from seqdg.estimator.regressor import DomainRegressor
     from seqdg.estimator.sweep import Sweep
     from seqdg.estimator.user_data import make_user_data, read_input
 
@@ -212,8 +211,8 @@ def make_sweep(name: str, how: How) -> Any:
 
 def train(job: Job, how: How) -> list[dict[str, Any]]:
     """Train a job; return what is kept of each training. A candidate that the set cannot train gives its reason."""
-    from seqdg.base.errors import UsageError
-    from seqdg.bench.learner import find_learner
+    from seqdg.base import UsageError
+    from seqdg.bench import find_learner
     from seqdg.estimator.sweep import Contender
 
     warnings.simplefilter("ignore")
@@ -333,7 +332,7 @@ def _sort(target: Target) -> Target:
 
 
 def _choose_device(wanted: str) -> str:
-    from seqdg.training.device import choose_device
+    from seqdg.training import choose_device
 
     return choose_device(wanted)
 
@@ -580,9 +579,7 @@ def calibrate(sets: Sequence[Outcomes]) -> dict[str, list[dict[str, float]]]:
 
 def draw_calibration(curves: Mapping[str, Sequence[Mapping[str, float]]], folder: Path) -> None:
     """Draw how often intervals hold the next domain against how often they should, and how wide they are."""
-    from seqdg.report.charts import MISSING, Figure, can_draw, write_figures
-    from seqdg.report.panels import Lines, Series
-    from seqdg.report.theme import make_styles
+    from seqdg.report import MISSING, Figure, Lines, Series, can_draw, make_styles, write_figures
 
     if not can_draw():
         print(MISSING)

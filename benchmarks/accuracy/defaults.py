@@ -25,20 +25,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdg.bench.execute import MemorySink, execute
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.session import Session
-from seqdg.bench.executors.workers import Workers
-from seqdg.bench.learner import find_learner
-from seqdg.bench.plan import plan_trials
-from seqdg.bench.trial import Trial
-from seqdg.core.settings import adapt_to_path, describe_settings
+from seqdg.bench import InProcess, MemorySink, Session, Trial, Workers, execute, find_learner, plan_trials
+from seqdg.core import adapt_to_path, describe_settings
 from seqdg.estimator import DomainClassifier, DomainRegressor
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import make_user_data, read_input
 from seqdg.nets import NetSpec
-from seqdg.results.record import FAILED, Record
-from seqdg.results.select import average_finite, select_step
+from seqdg.results import FAILED, Record, average_finite, select_step
 
 ALGORITHMS = ("agg", "agg+ema", "agg+ema.grows=False", "fo-s-mldg", "fo-s-mldg+ema", "fo-s-mldg+ema.grows=False")
 BASE: dict[str, Any] = {"steps": 500, "hidden": (64, 32), "lr": 0.003, "evaluations": 5, "scaling": "quantile"}

@@ -18,7 +18,7 @@ from statistics import mean, stdev
 
 import seqdg
 from seqdg import Results
-from seqdg.results.select import select_outcomes
+from seqdg.results import select_outcomes
 
 ALGORITHMS = ("agg", "coral", "fo-s-mldg", "ffo-s-mldg", "s-coral")
 VARIANTS = ("plain", "cosine", "ema", "sma")

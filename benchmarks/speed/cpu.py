@@ -18,11 +18,8 @@ from pathlib import Path
 
 import torch
 
-from seqdg.bench.benchmark import Request, load_benchmark
-from seqdg.bench.executors.process import prepare_process
-from seqdg.bench.learner import STACK, build_stack
+from seqdg.bench import STACK, Request, Task, build_stack, load_benchmark, prepare_process
 from seqdg.bench.plan import count_together
-from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, group_trials
 
 

@@ -19,14 +19,10 @@ from argparse import Namespace
 
 import torch
 
-from seqdg.core.registry import build
+from seqdg.core import build
 from seqdg.data import Dataset
 from seqdg.nets import Net, mlp
-from seqdg.training.inputs import Inputs
-from seqdg.training.protocol import Protocol, split_rows
-from seqdg.training.run_stack import run_stack
-from seqdg.training.sampler import make_generator
-from seqdg.training.stack import Job, Stack
+from seqdg.training import Inputs, Job, Protocol, Stack, make_generator, run_stack, split_rows
 
 ROWS, INPUTS, CLASSES, TRIALS, WARM_UP = 100_000, 64, 5, 3, 8
 

@@ -17,7 +17,7 @@ from statistics import median
 
 import torch
 
-from seqdg.training.sampler import Sampler
+from seqdg.training import Sampler
 
 STEPS = 192
 

@@ -16,9 +16,8 @@ from statistics import median
 import torch
 from steps import make_task, make_trials
 
-from seqdg.bench.learner import build_stack
-from seqdg.bench.trial import Group
-from seqdg.training.device import set_precision
+from seqdg.bench import Group, build_stack
+from seqdg.training import set_precision
 
 
 def parse_options() -> argparse.Namespace:

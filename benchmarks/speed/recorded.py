@@ -19,9 +19,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from seqdg.bench.benchmark import Request, load_benchmark
-from seqdg.bench.learner import build_stack
-from seqdg.bench.trial import Group
+from seqdg.bench import Group, Request, build_stack, load_benchmark
 
 NEVER = 10**9
 

@@ -20,18 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqdg.base.episode import Params
+from seqdg.base import Params
+from seqdg.bench import Group, RowsInMemory, Task, Trial, build_stack, prepare_process
 from seqdg.bench import task as bench_task
-from seqdg.bench.executors.process import prepare_process
-from seqdg.bench.learner import build_stack
-from seqdg.bench.task import RowsInMemory, Task
-from seqdg.bench.trial import Group, Trial
-from seqdg.core.registry import build
-from seqdg.core.settings import format_settings
+from seqdg.core import build, format_settings
 from seqdg.data import Dataset
 from seqdg.nets import NetSpec
+from seqdg.training import Protocol
 from seqdg.training.evaluation import evaluate_stack
-from seqdg.training.protocol import Protocol
 
 NET = NetSpec("mlp", (64, 32))
 

@@ -18,10 +18,7 @@ from statistics import median
 import steps
 import torch
 
-from seqdg.bench.benchmark import Request, load_benchmark
-from seqdg.bench.learner import build_stack
-from seqdg.bench.task import Task
-from seqdg.bench.trial import Group, Trial
+from seqdg.bench import Group, Request, Task, Trial, build_stack, load_benchmark
 
 FIRST = 8  # steps before the clock starts: recording a graph is not part of a step
 

@@ -16,14 +16,11 @@ from statistics import median
 
 import torch
 
-from seqdg.bench.learner import build_stack
-from seqdg.bench.task import RowsInMemory, Task
-from seqdg.bench.trial import Group, Trial
-from seqdg.core.registry import build
-from seqdg.core.settings import format_settings, parse_settings
+from seqdg.bench import Group, RowsInMemory, Task, Trial, build_stack
+from seqdg.core import build, format_settings, parse_settings
 from seqdg.data import Dataset
 from seqdg.nets import NetSpec
-from seqdg.training.protocol import Protocol
+from seqdg.training import Protocol
 
 
 def parse_options() -> argparse.Namespace:

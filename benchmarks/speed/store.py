@@ -16,12 +16,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from seqdg.bench.benchmark import Request, load_benchmark
-from seqdg.bench.trial import Trial
-from seqdg.report.results import Results
-from seqdg.results.record import DONE, Evaluation, Record
-from seqdg.results.status import read_status
-from seqdg.results.store import Store, pause_garbage_collection
+from seqdg.bench import Request, Trial, load_benchmark
+from seqdg.report import Results
+from seqdg.results import DONE, Evaluation, Record, Store, pause_garbage_collection, read_status
 
 CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error")
 EVALUATIONS, POINTS, STACK = 10, 200, 16

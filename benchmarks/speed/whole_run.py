@@ -35,30 +35,40 @@ from typing import Any  # noqa: E402
 
 import torch  # noqa: E402
 
-import seqdg.bench.run  # noqa: E402
+import seqdg.bench.running  # noqa: E402
 import seqdg.bench.stack_learner  # noqa: E402
 import seqdg.training.evaluation  # noqa: E402
-from seqdg.bench.benchmark import Benchmark, Request, load_benchmark  # noqa: E402
-from seqdg.bench.run import _Runner  # noqa: E402
-from seqdg.bench.stack_learner import build_stack  # noqa: E402
-from seqdg.bench.task import RowsOnDisk, Task  # noqa: E402
-from seqdg.bench.trial import Group  # noqa: E402
-from seqdg.report.results import Results  # noqa: E402
-from seqdg.report.run import run  # noqa: E402
-from seqdg.results.record import DONE, Record  # noqa: E402
-from seqdg.results.store import Store  # noqa: E402
+from seqdg.bench import (  # noqa: E402  # noqa: E402
+    Benchmark,
+    Group,
+    Request,
+    RowsOnDisk,
+    Task,
+    build_stack,
+    load_benchmark,
+    run,
+)
+from seqdg.bench.running import _Runner  # noqa: E402
+from seqdg.report import Results  # noqa: E402
+from seqdg.results import (  # noqa: E402
+    DONE,
+    Record,
+    Store,
+)
+from seqdg.training import (  # noqa: E402
+    DomainPredictions,
+    Stack,
+    choose_device,
+    measure_predictions,
+)
 from seqdg.training.capture import CapturedStep  # noqa: E402
-from seqdg.training.device import choose_device  # noqa: E402
-from seqdg.training.measuring import measure_predictions  # noqa: E402
-from seqdg.training.predictions import DomainPredictions  # noqa: E402
-from seqdg.training.run_stack import _Run  # noqa: E402
-from seqdg.training.stack import Stack  # noqa: E402
+from seqdg.training.run import _Run  # noqa: E402
 
 ALL = "agg,mldg,fo-mldg,s-mldg,fo-s-mldg,ffo-s-mldg,undo-bias,s-undo-bias,ensemble,dann,crossgrad,metareg,mmd-aae"
 PLACES: dict[str, list[tuple[Any, str]]] = {  # a phase is what these functions do
     "reading the data": [(RowsOnDisk, "load")],
     "planning": [(Benchmark, "plan")],
-    "timing each algorithm": [(seqdg.bench.run, "estimate_costs")],
+    "timing each algorithm": [(seqdg.bench.running, "estimate_costs")],
     "building stacks": [(seqdg.bench.stack_learner, "build_stack")],
     "  inputs": [(Task, "make_inputs")],
     "  first state": [(Stack, "start")],

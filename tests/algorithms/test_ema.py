@@ -6,8 +6,8 @@ from torch.testing import assert_close
 from seqdg import build
 from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.ema import EMA
-from seqdg.bench.learner import find_learner
-from seqdg.core.settings import describe_settings, restore_settings
+from seqdg.bench import find_learner
+from seqdg.core import describe_settings, restore_settings
 
 
 def test_the_moving_average_is_the_one_of_the_equation(net, weights, take_steps):

@@ -15,9 +15,9 @@ from seqdg.algorithms import _branches as branches
 from seqdg.algorithms.agg import AGG
 from seqdg.base import tree
 from seqdg.bench.benchmark import TRAINING
-from seqdg.core.settings import collect_rules
+from seqdg.core import collect_rules
 from seqdg.nets import Point, resnet18
-from seqdg.testing.case import Case, build_nets
+from seqdg.testing import Case, build_nets
 from toys import mark_others
 
 LEFT_OUT = ("mldg", "s-mldg", "eqrm", "rdm")  # of a ResNet: the former are slow, the latter follow the worst domain

@@ -12,11 +12,8 @@ import seqdg
 from seqdg import UsageError
 from seqdg.algorithms.mixup import Mixup
 from seqdg.bench.learner import TRAINING
-from seqdg.core.registry import find_wrapper
-from seqdg.core.settings import collect_rules, flatten_settings
-from seqdg.core.wrapper import Averaging, list_layers
-from seqdg.testing import check_algorithm
-from seqdg.testing.case import Case, build_nets, find_source_count
+from seqdg.core import Averaging, collect_rules, find_wrapper, flatten_settings, list_layers
+from seqdg.testing import Case, build_nets, check_algorithm, find_source_count
 
 BASES = {name: seqdg.build(name) for name in ("agg", "fo-s-mldg", "metareg", "undo-bias", "group-dro")}
 QUICK = ("agg+ema", "agg+mixup", "agg+sam", "agg+lp")

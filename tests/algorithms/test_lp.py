@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from seqdg import Net, UsageError, build
 from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.lp import LinearProbingFirst
-from seqdg.training.protocol import end_stages
+from seqdg.training import end_stages
 from toys import Remembers
 
 

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from seqdg import build
 from seqdg.algorithms._look_ahead import exact_by_products
 from seqdg.algorithms.mldg import MLDG
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 ALPHA, BETA = (0.4, 0.9, 0.3), (1.0, 1.3, 0.6, 0.8)
 

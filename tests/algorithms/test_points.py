@@ -17,7 +17,7 @@ from seqdg.algorithms.mixstyle import STREAM as MIXSTYLE_STREAM
 from seqdg.algorithms.sagnet import STREAM as SAGNET_STREAM
 from seqdg.base import noise
 from seqdg.nets import Point
-from seqdg.testing.case import Case, build_nets
+from seqdg.testing import Case, build_nets
 
 NET = build_nets(with_points=True)["a convolutional net"]
 CASE = Case(AGG(), NET, 3)

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from seqdg import UsageError, build
 from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.swad import SWAD
-from seqdg.testing.case import build_nets
+from seqdg.testing import build_nets
 
 
 def choose_valley(losses: list[float], converge: int, tolerance: int, ratio: float) -> tuple[int, int] | None:

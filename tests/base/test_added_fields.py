@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from seqdg.base.added_fields import added_field, describe_fields, restore_fields
-from seqdg.base.toml_table import read_fields
+from seqdg.base import added_field, describe_fields, read_fields, restore_fields
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqdg.base.files import Folder, replace_file, replace_folder
+from seqdg.base import Folder, replace_file, replace_folder
 
 
 def names(folder):

@@ -7,8 +7,7 @@ import signal
 
 import pytest
 
-from seqdg.base import interrupts
-from seqdg.base.interrupts import heed_interrupts_once, hold_interrupts
+from seqdg.base import heed_interrupts_once, hold_interrupts, interrupts
 
 
 @pytest.fixture(autouse=True)

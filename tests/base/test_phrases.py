@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqdg.base.phrases import list_numbers
+from seqdg.base import list_numbers
 
 
 @pytest.mark.parametrize(

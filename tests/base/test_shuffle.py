@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqdg.base import noise
-from seqdg.base.shuffle import GRIDS, shuffle
+from seqdg.base.shuffling import GRIDS, shuffle
 
 
 def order(n: int, count: int = 1, seed: int = 0) -> torch.Tensor:
@@ -79,7 +79,7 @@ def test_half_of_the_orders_are_even(n):
 
 
 def test_one_grid_less_would_leave_neighbours_together(monkeypatch):
-    monkeypatch.setattr("seqdg.base.shuffle.GRIDS", GRIDS - 1)
+    monkeypatch.setattr("seqdg.base.shuffling.GRIDS", GRIDS - 1)
     orders = order(36, 20_000)
     steps = torch.bincount(((orders[:, 1:] - orders[:, :-1]) % 36).flatten(), minlength=36)[1:]
     assert deviate(steps, 34) > 5

@@ -10,15 +10,10 @@ import pytest
 import torch
 
 from digits import build_stack, make_plan, make_session, train
-from seqdg.bench import cost
-from seqdg.bench.benchmark import Request
+from seqdg.bench import Group, Progress, Request, Trial, cost
 from seqdg.bench.cost import Schedule, estimate_costs, estimate_makespan, sort_longest_first, time_groups
-from seqdg.bench.progress import Progress
-from seqdg.bench.trial import Group, Trial
-from seqdg.results.record import DIVERGED, DONE, FAILED, Record
-from seqdg.results.status import estimate_seconds_left, format_duration
-from seqdg.results.store import Store
-from seqdg.training.provenance import name_device
+from seqdg.results import DIVERGED, DONE, FAILED, Record, Store, estimate_seconds_left, format_duration
+from seqdg.training import name_device
 
 SESSION = make_session()
 REQUEST = Request(algorithms=["agg", "s-mldg"], held_out=["0", "75"], trials=2, steps=100)

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from command import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.results.directory import is_locked
-from seqdg.results.store import Store
+from seqdg.base import UsageError
+from seqdg.results import Store, is_locked
 
 ALGORITHMS = ["agg", "mldg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg"]
 WORDS = ["bench", "--algorithms", ",".join(ALGORITHMS), "--held-out", "0,75", "--trials", "2", "--steps", "250"]

@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
+from seqdg.bench import OwnEstimator
 from seqdg.bench.estimator_identity import describe_estimator
-from seqdg.bench.estimator_learner import OwnEstimator
 
 
 class Holder(ClassifierMixin, BaseEstimator):

@@ -9,19 +9,12 @@ from pathlib import Path
 import pytest
 
 from digits import TASK, make_plan, make_session, train
-from seqdg.base.errors import UsageError
-from seqdg.base.files import Folder
-from seqdg.bench.benchmark import Request
+from seqdg.base import Folder, UsageError
+from seqdg.bench import InProcess, MemorySink, Plan, Request, TrainingFailed, execute, remove_checkpoints
 from seqdg.bench.cost import Schedule
-from seqdg.bench.execute import MemorySink, TrainingFailed, execute, remove_checkpoints
-from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import record_failure
-from seqdg.bench.plan import Plan
-from seqdg.results.record import DONE, FAILED, Record
-from seqdg.results.run import RunningGroup, RunProgress
-from seqdg.results.store import Store
-from seqdg.training.checkpoint import FOLDER, name_checkpoint
-from seqdg.training.saving import Saving
+from seqdg.results import DONE, FAILED, Record, RunningGroup, RunProgress, Store
+from seqdg.training import FOLDER, Saving, name_checkpoint
 
 REQUEST = Request(algorithms=["agg", "fo-s-mldg"], held_out=["0"], trials=2, steps=4)
 

@@ -8,12 +8,10 @@ import pytest
 import torch
 
 from digits import TASK, build_stack, make_plan
-from seqdg.base.episode import Params
-from seqdg.bench import stack_learner
-from seqdg.bench.benchmark import Request
-from seqdg.bench.trial import Trial
+from seqdg.base import Params
+from seqdg.bench import Request, Trial, stack_learner
 from seqdg.nets import build_net
-from seqdg.training.sampler import make_generator
+from seqdg.training import make_generator
 from seqdg.training.stacking import stack_shared
 
 REQUEST = Request(algorithms=["undo-bias"], held_out=["0", "75"], trials=2, steps=4, search=2)

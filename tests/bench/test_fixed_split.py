@@ -11,20 +11,16 @@ import pytest
 import torch
 
 from command import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Request, load_benchmark
-from seqdg.bench.learner import find_learner
-from seqdg.bench.rerun import rebuild_trial
-from seqdg.bench.trial import Trial
+from seqdg.base import UsageError
+from seqdg.bench import Request, Trial, find_learner, load_benchmark
+from seqdg.bench.reruns import rebuild_trial
+from seqdg.report import Results
 from seqdg.report.contents import describe_missing, list_commands, read_contents
 from seqdg.report.page import build_page, render_page
-from seqdg.report.results import Results
+from seqdg.results import Store, pack, select_outcomes
 from seqdg.results.archive.reading import Archive
-from seqdg.results.archive.writing import pack
 from seqdg.results.record_rows import pack_history, unpack_history
-from seqdg.results.select import select_outcomes
-from seqdg.results.store import Store
-from seqdg.training.protocol import split_rows
+from seqdg.training import split_rows
 
 CITIES = ("rome", "oslo", "lima", "kiev", "bonn", "riga")
 LISTS = 'train_domains = ["rome", "oslo", "lima"]\nvalidation_domains = ["kiev"]\ntest_domains = ["bonn", "riga"]\n'
@@ -272,7 +268,7 @@ def test_a_trial_is_rerun_from_its_description_alone(run):
 
 
 def trial_group(trial):
-    from seqdg.bench.trial import Group
+    from seqdg.bench import Group
 
     return Group((trial,))
 

@@ -15,19 +15,11 @@ from safetensors.torch import load_file
 
 from command import seqdg
 from digits import TASK, build_stack, make_plan, train
-from seqdg.base.errors import UsageError
-from seqdg.base.files import Folder
-from seqdg.bench.benchmark import Request
-from seqdg.bench.learner import ArrayLearner
-from seqdg.bench.trial import Group
+from seqdg.base import Folder, UsageError
+from seqdg.bench import ArrayLearner, Group, Request, run
 from seqdg.cli import complete_words
-from seqdg.report.run import run
-from seqdg.results.predictions import write_predictions
-from seqdg.results.record import Record
-from seqdg.results.select import select_step
-from seqdg.training.evaluation import predict_domains
-from seqdg.training.measuring import measure_predictions
-from seqdg.training.saving import Saving
+from seqdg.results import Record, select_step, write_predictions
+from seqdg.training import Saving, measure_predictions, predict_domains
 
 # So large a rate that the last step is not the best one of every trial.
 REQUEST = Request(

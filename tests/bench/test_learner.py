@@ -13,17 +13,22 @@ import torch
 
 from command import Done, seqdg
 from digits import BENCHMARK, TASK, make_plan
-from seqdg.base.errors import UsageError
-from seqdg.base.files import Folder
-from seqdg.bench.benchmark import Request
-from seqdg.bench.learner import STACK, ArrayLearner, Draft, find_learner, register_learner
-from seqdg.bench.task import RowsInMemory, Task
-from seqdg.bench.trial import Group, Trial
+from seqdg.base import Folder, UsageError
+from seqdg.bench import (
+    STACK,
+    ArrayLearner,
+    Draft,
+    Group,
+    Request,
+    RowsInMemory,
+    Task,
+    Trial,
+    find_learner,
+    register_learner,
+)
 from seqdg.core import Range, registry
-from seqdg.results.record import DONE
-from seqdg.results.store import Store
-from seqdg.training.protocol import split_rows
-from seqdg.training.saving import Saving
+from seqdg.results import DONE, Store
+from seqdg.training import Saving, split_rows
 
 NEAREST = '''
 """Assign each row to the class with the nearest mean."""

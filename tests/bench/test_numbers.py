@@ -10,8 +10,7 @@ import pytest
 
 from command import seqdg
 from seqdg import Results, UsageError
-from seqdg.data import DataSpec, check_dataset
-from seqdg.data.load import load_dataset
+from seqdg.data import DataSpec, check_dataset, load_dataset
 
 TOML = """
 title = "Rents"

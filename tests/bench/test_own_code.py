@@ -11,8 +11,8 @@ import seqdg
 from command import Done
 from command import seqdg as run_command
 from seqdg.core.registry import _factories, _later, _origins, _wrappers
-from seqdg.results.store import Store
-from seqdg.training.run_stack import _Run
+from seqdg.results import Store
+from seqdg.training.run import _Run
 
 MINE = """
 from dataclasses import dataclass

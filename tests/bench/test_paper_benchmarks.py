@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from seqdg import build
-from seqdg.bench.benchmark import load_benchmark
+from seqdg.bench import load_benchmark
 from seqdg.nets import BACKBONES
 from seqdg.report.published import find_column, load_tables
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from digits import make_plan
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Request
+from seqdg.base import UsageError
+from seqdg.bench import Request
 from seqdg.bench.plan import choose_compiled
 
 

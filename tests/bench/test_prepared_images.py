@@ -11,13 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqdg.bench import STACK, Group, RowsInMemory, Task, Trial, build_stack
 from seqdg.bench import task as bench_task
-from seqdg.bench.learner import STACK, build_stack
-from seqdg.bench.task import RowsInMemory, Task
-from seqdg.bench.trial import Group, Trial
 from seqdg.data import Dataset, augment
 from seqdg.nets import NetSpec
-from seqdg.training.protocol import Protocol
+from seqdg.training import Protocol
 
 CPU = torch.device("cpu")
 ROWS, STORED, SIZE = 48, 21, 8

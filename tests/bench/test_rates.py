@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from digits import BENCHMARK
-from seqdg.bench.benchmark import Benchmark, Request, list_benchmarks, load_benchmark
-from seqdg.core.registry import build, list_algorithms
-from seqdg.core.sequential import Sequential
+from seqdg.bench import Benchmark, Request, list_benchmarks, load_benchmark
+from seqdg.core import Sequential, build, list_algorithms
 
 BARE = replace(BENCHMARK, tables={})
 DOMAINS = [str(d) for d in range(0, 90, 15)]  # five to learn from

@@ -15,18 +15,11 @@ import pytest
 import torch
 
 from digits import build_stack, make_plan, make_session, train
-from seqdg.base.files import Folder
-from seqdg.bench.benchmark import Request
-from seqdg.bench.execute import execute, remove_checkpoints
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.trial import Group
-from seqdg.results.record import Evaluation, Record
-from seqdg.results.store import Store
-from seqdg.training import checkpoint
+from seqdg.base import Folder
+from seqdg.bench import Group, InProcess, Request, execute, remove_checkpoints
+from seqdg.results import Evaluation, Record, Store
+from seqdg.training import Saving, State, Watch, checkpoint, run_stack
 from seqdg.training.checkpoint import Snapshot
-from seqdg.training.run_stack import Watch, run_stack
-from seqdg.training.saving import Saving
-from seqdg.training.stack import State
 
 REQUEST = Request(algorithms=["fo-s-mldg"], held_out=["0", "75"], trials=1, steps=40)
 MADE_BY = {"device": "cpu"}
@@ -212,7 +205,7 @@ from pathlib import Path
 from digits import make_plan, make_session
 from seqdg.base.files import Folder
 from seqdg.bench.benchmark import Request
-from seqdg.bench.execute import execute
+from seqdg.bench.execution import execute
 from seqdg.bench.executors.local import InProcess
 from seqdg.results.store import Store
 from seqdg.training import checkpoint

@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 
 from command import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Request, load_benchmark
+from seqdg.base import UsageError
+from seqdg.bench import Request, load_benchmark, run
 from seqdg.bench.reuse import choose_settings
-from seqdg.report.results import Results
-from seqdg.report.run import run
-from seqdg.results.record import Record
-from seqdg.results.select import name_candidate, select_outcomes
-from seqdg.results.store import Store
+from seqdg.report import Results
+from seqdg.results import Record, Store, name_candidate, select_outcomes
 
 if sys.version_info >= (3, 11):
     import tomllib

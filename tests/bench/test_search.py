@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import seqdg
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.bench.search import Fixed, Optuna, Proposal, draw_proposals, draw_variants, list_ranges, make_grid
-from seqdg.core.algorithm import Algorithm, Range, setting
-from seqdg.core.settings import describe_shape, flatten_settings
+from seqdg.core import Algorithm, Range, describe_shape, flatten_settings, setting
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Request, load_benchmark
-from seqdg.bench.learner import STACK
+from seqdg.base import UsageError
+from seqdg.bench import STACK, Request, load_benchmark
 from seqdg.bench.plan import count_together
 from seqdg.bench.trial import group_trials
 from seqdg.data import rotated_mnist

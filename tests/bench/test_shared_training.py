@@ -14,19 +14,11 @@ from safetensors.torch import load_file
 
 from command import seqdg
 from digits import build_stack, make_plan, make_session, train
-from seqdg.base.files import Folder
-from seqdg.bench import cost
-from seqdg.bench.benchmark import Request
-from seqdg.bench.execute import MemorySink, execute
-from seqdg.bench.executors.local import InProcess
+from seqdg.base import Folder
+from seqdg.bench import Group, InProcess, MemorySink, Plan, Progress, Request, cost, execute, rerun
 from seqdg.bench.learner import share_trainings
-from seqdg.bench.plan import Plan
-from seqdg.bench.progress import Progress
-from seqdg.bench.rerun import rerun
-from seqdg.bench.trial import Group
-from seqdg.results.record import Record
-from seqdg.results.store import Store
-from seqdg.training.saving import Saving
+from seqdg.results import Record, Store
+from seqdg.training import Saving
 
 FOUR = ["agg", "agg+ema", "agg+sma", "agg+swad"]
 SET = ["agg.evaluations=10", "agg.lr=3"]  # so large that the loss soon rises, and SWAD has a valley

@@ -15,13 +15,11 @@ from safetensors.torch import load_file
 import seqdg
 from command import seqdg as command
 from digits import TASK
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import load_benchmark
-from seqdg.bench.executors.session import Session
+from seqdg.base import UsageError
+from seqdg.bench import Session, load_benchmark
 from seqdg.bench.soup import MixtureChoice, is_finite, list_mixtures, mean_weights, mix_run
-from seqdg.results.record import Evaluation, make_key
-from seqdg.results.store import Store
-from seqdg.training.protocol import split_rows
+from seqdg.results import Evaluation, Store, make_key
+from seqdg.training import split_rows
 
 
 @pytest.fixture(scope="module")

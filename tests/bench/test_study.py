@@ -12,22 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqdg.base.errors import UsageError
-from seqdg.bench.study import OutOfTime, StudyWhere, prepare_data, run_study
-from seqdg.bench.study_plan import describe_plan
+from seqdg.base import UsageError
+from seqdg.bench import OutOfTime, RowsOnDisk, StudyWhere, describe_plan, prepare_data, run_study
 from seqdg.bench.study_trials import make_benchmark
-from seqdg.bench.task import RowsOnDisk
 from seqdg.cli import main
+from seqdg.report import make_answers_figure
 from seqdg.report.study import _count_names, render_answers
-from seqdg.report.study_figure import make_answers_figure
-from seqdg.results.archive.reading import open_run
-from seqdg.results.record import DIVERGED, DONE
-from seqdg.results.select import InnerTrials, score_candidate
-from seqdg.results.store import Store
+from seqdg.results import DIVERGED, DONE, InnerTrials, Store, load_study, open_run, publish_parts, score_candidate
 from seqdg.results.study.answers import answer_study, choose_best
-from seqdg.results.study.file import load_study
 from seqdg.results.study.outcomes import Scores
-from seqdg.results.study.publishing import publish_parts
 
 TEXT = """
 title = "A small study"
@@ -488,7 +481,7 @@ def test_trainings_that_do_not_stack_run_seed_by_seed(tmp_path, monkeypatch):
 
 def test_workers_stop_when_the_minutes_are_over_and_their_groups_go_on_later(tmp_path, monkeypatch):
     """Also in the middle of a group: it is there that a worker's time ends."""
-    monkeypatch.setattr("seqdg.bench.execute.NOTED", 0.0)
+    monkeypatch.setattr("seqdg.bench.execution.NOTED", 0.0)
     file = tmp_path / "study.toml"
     file.write_text(TEXT.replace("steps = 18", "steps = 900"))
     study = load_study(file)

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from seqdg.bench import STACK, Draft, Group, StackLearner, Trial
 from seqdg.bench import task as task_module
-from seqdg.bench.learner import STACK, Draft, StackLearner
 from seqdg.bench.plan import Choice, plan
 from seqdg.bench.task import RowsInMemory, RowsOnDisk, RowSource, Task
-from seqdg.bench.trial import Group, Trial
 from seqdg.data import Dataset
 from seqdg.nets import NetSpec
-from seqdg.training.protocol import Protocol
+from seqdg.training import Protocol
 
 DOMAINS = ("art", "photo", "sketch")
 PROTOCOL = Protocol(steps=3, batch=4, evaluations=1, precision="float64")

@@ -4,19 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Request, load_benchmark, split_settings
-from seqdg.bench.learner import STACK
-from seqdg.bench.task import RowsInMemory
+from seqdg.base import UsageError
+from seqdg.bench import STACK, Request, RowsInMemory, load_benchmark, split_settings
 from seqdg.bench.trial import Trial, group_trials
-from seqdg.core.registry import build
-from seqdg.core.settings import describe_settings, restore_settings
+from seqdg.core import build, describe_settings, restore_settings
 from seqdg.data.rotated_mnist import load
 from seqdg.nets import NetSpec
-from seqdg.results.archive.reading import open_run
-from seqdg.results.record import make_key
-from seqdg.results.versions import VERSION
-from seqdg.training.protocol import Protocol
+from seqdg.results import VERSION, make_key, open_run
+from seqdg.training import Protocol
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,7 @@ import numpy as np
 
 from seqdg.cli import announce
 from seqdg.cli.announce import Announcement
-from seqdg.data import LabeledRows
-from seqdg.data.frame import Frame
+from seqdg.data import Frame, LabeledRows
 
 
 def make_announcement() -> Announcement:

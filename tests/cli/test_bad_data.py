@@ -13,7 +13,7 @@ import pytest
 import scipy.io
 from PIL import Image
 
-from seqdg.results.store import Store
+from seqdg.results import Store
 
 Spoil = Callable[[Path], None]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from command import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Request, load_benchmark
+from seqdg.base import UsageError
+from seqdg.bench import Request, load_benchmark
 
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from command import seqdg
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 QUICK = ["--steps", "5", "--hidden", "4", "--seeds", "1", "--workers", "0", "--no-estimate"]
 

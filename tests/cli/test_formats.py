@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from command import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.data.tables import TableFormat, open_table
+from seqdg.base import UsageError
+from seqdg.data import TableFormat, open_table
 
 QUICK = ["--steps", "3", "--hidden", "4", "--seeds", "1", "--workers", "0", "--no-estimate"]
 

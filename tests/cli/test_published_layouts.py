@@ -10,11 +10,10 @@ import scipy.io
 import torch
 from PIL import Image
 
-from seqdg.bench.benchmark import load_benchmark
+from seqdg.bench import load_benchmark
 from seqdg.data import load_data
 from seqdg.nets import alexnet, initialize, resnet18
-from seqdg.results.record import DONE
-from seqdg.results.store import Store
+from seqdg.results import DONE, Store
 
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 

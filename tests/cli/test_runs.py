@@ -9,13 +9,9 @@ import pytest
 from safetensors import safe_open
 
 from command import Done
-from seqdg.bench import console, cost
-from seqdg.bench.progress import Progress
+from seqdg.bench import Progress, console, cost
 from seqdg.cli.status import format_status
-from seqdg.results.directory import lock_directory
-from seqdg.results.run import RunningGroup
-from seqdg.results.status import Status
-from seqdg.results.store import FILE, Store
+from seqdg.results import FILE, RunningGroup, Status, Store, lock_directory
 
 QUICK = ["bench", "--algorithms", "agg", "--trials", "2", "--steps", "6", "--held-out", "0,75"]
 

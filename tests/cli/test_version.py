@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from command import seqdg
-from seqdg.base.version import VERSION
+from seqdg.base import VERSION
 from seqdg.cli import LISTS, app
 
 

@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 
 from seqdg.nets import initialize, resnet18
-from seqdg.results.store import Store
+from seqdg.results import Store
 
 NET = 'name = "resnet18"\npretrained = true\npolicy = "frozen"\nsize = 32'
 FIXED = "lr = 0.0\nweight_decay = 0.0"  # so that what is deployed is what was loaded, but for a head of its own

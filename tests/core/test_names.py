@@ -11,10 +11,17 @@ from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.ema import EMA
 from seqdg.algorithms.mixup import Mixup
 from seqdg.algorithms.sam import SAM
-from seqdg.core.names import list_inner_names, shorten, split_chain
+from seqdg.core import (
+    find_core,
+    flatten_settings,
+    list_inner_names,
+    list_layers,
+    parse_settings,
+    shorten,
+    split_chain,
+    strip_wrappers,
+)
 from seqdg.core.registry import _check_names
-from seqdg.core.settings import flatten_settings, parse_settings
-from seqdg.core.wrapper import find_core, list_layers, strip_wrappers
 
 
 @pytest.mark.parametrize(

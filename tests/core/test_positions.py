@@ -54,7 +54,7 @@ def test_a_tuple_of_the_wrong_length_is_an_error_that_names_the_path():
     ],
 )
 def test_an_algorithm_says_before_training_that_a_tuple_does_not_fit(name, settings, sentence):
-    from seqdg.testing.case import build_nets
+    from seqdg.testing import build_nets
 
     net = next(iter(build_nets().values()))
     with pytest.raises(UsageError, match=sentence):

@@ -9,7 +9,7 @@ import pytest
 
 import seqdg
 from seqdg import Algorithm, Chainable, Sequential, UsageError, build, register
-from seqdg.bench.learner import find_learner
+from seqdg.bench import find_learner
 from seqdg.core import register_chain
 from seqdg.core.registry import _factories, _later, _origins
 

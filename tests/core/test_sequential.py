@@ -11,7 +11,7 @@ from seqdg import Chainable, Sequential, UsageError, build
 from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.mldg import MLDG
 from seqdg.base import tree
-from seqdg.testing.case import Case, build_nets
+from seqdg.testing import Case, build_nets
 
 NET = next(iter(build_nets().values()))
 

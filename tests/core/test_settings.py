@@ -12,8 +12,9 @@ from seqdg import Algorithm, Sequential, UsageError, build
 from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.fo_mldg import FirstOrderMLDG
 from seqdg.algorithms.mldg import MLDG
-from seqdg.core.algorithm import Number, Numbers, setting
-from seqdg.core.settings import (
+from seqdg.core import (
+    Number,
+    Numbers,
     collect_numbers,
     collect_rules,
     describe_settings,
@@ -22,6 +23,7 @@ from seqdg.core.settings import (
     format_settings,
     parse_settings,
     restore_settings,
+    setting,
     with_numbers,
     with_settings,
 )

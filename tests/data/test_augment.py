@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn.functional import interpolate
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.data import pixels
 from seqdg.data.augment import RECIPES, Augment, ImageTransform, _draw_window, augment, find_augmentation, prepare
 from seqdg.nets import IMAGENET, Normalization

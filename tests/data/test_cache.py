@@ -16,11 +16,10 @@ from threading import Barrier
 import numpy as np
 import pytest
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
+from seqdg.data import DataSpec, check_dataset, load_dataset
 from seqdg.data import cache as cache_module
 from seqdg.data.cache import find_cache_folder
-from seqdg.data.load import check_dataset, load_dataset
-from seqdg.data.spec import DataSpec
 
 SPEC = DataSpec("mine", path=("set",))
 

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqdg.base.errors import UsageError
-from seqdg.data.column_types import describe_columns, parse_types
-from seqdg.data.frame import Frame, make_frame
+from seqdg.base import UsageError
+from seqdg.data import Frame, describe_columns, make_frame, parse_types
 
 
 def words(*cells: str | None) -> Frame:

@@ -8,9 +8,8 @@ import pytest
 import torch
 from pyarrow import csv, parquet
 
-from seqdg.base.errors import UsageError
-from seqdg.data.load import check_dataset, load_dataset, make_dataset
-from seqdg.data.spec import DataSpec
+from seqdg.base import UsageError
+from seqdg.data import DataSpec, check_dataset, load_dataset, make_dataset
 
 
 def columns(n=12):

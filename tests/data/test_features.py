@@ -12,10 +12,9 @@ import scipy.io
 import scipy.sparse
 from pyarrow import csv, parquet
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
+from seqdg.data import DataSpec, check_dataset, load_dataset
 from seqdg.data.features import read_file
-from seqdg.data.load import check_dataset, load_dataset
-from seqdg.data.spec import DataSpec
 
 DOMAINS = ("amazon", "dslr", "webcam")
 

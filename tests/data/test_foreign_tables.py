@@ -8,11 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqdg.base.errors import UsageError
-from seqdg.data.load import check_dataset, load_dataset
-from seqdg.data.spec import DataSpec
-from seqdg.data.table_writer import TableWriter
-from seqdg.data.tables import TableFormat, open_table
+from seqdg.base import UsageError
+from seqdg.data import DataSpec, TableFormat, TableWriter, check_dataset, load_dataset, open_table
 
 ROWS = [("a", 1.5, "yes"), ("b", 2.0, "no"), ("a", 3.0, "no"), ("b", 4.5, "yes")]
 ARFF = """@relation toy

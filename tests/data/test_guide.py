@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seqdg.data.spec import DataSpec
+from seqdg.data import DataSpec
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -11,9 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from seqdg.data.decode import decode
-from seqdg.data.load import check_dataset, load_dataset
-from seqdg.data.spec import DataSpec
+from seqdg.data import DataSpec, check_dataset, decode, load_dataset
 
 SET = DataSpec("mine", path=("set",))
 

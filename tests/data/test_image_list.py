@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from seqdg.base.errors import UsageError
-from seqdg.data.load import check_dataset, load_dataset
+from seqdg.base import UsageError
+from seqdg.data import DataSpec, check_dataset, load_dataset
 from seqdg.data.readers import guess_format
-from seqdg.data.spec import DataSpec
 
 ROWS = [  # file, label, domain, split
     ("x/0.png", "cat", "k7", "0"),

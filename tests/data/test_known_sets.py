@@ -14,11 +14,10 @@ import pytest
 import torch
 from PIL import Image
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
+from seqdg.data import BUNDLED, DataSpec, check_dataset, load_dataset
 from seqdg.data.colored_mnist import load as load_colored
-from seqdg.data.load import BUNDLED, check_dataset, load_dataset
 from seqdg.data.rotated_digits import read_mnist, turn
-from seqdg.data.spec import DataSpec
 
 if sys.version_info >= (3, 11):
     import tomllib

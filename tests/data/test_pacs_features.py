@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqdg.bench.benchmark import load_benchmark
+from seqdg.bench import load_benchmark
 from seqdg.data import load_data
 
 ROOT = Path(__file__).parents[2]

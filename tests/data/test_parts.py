@@ -7,10 +7,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv
 
-from seqdg.base.errors import UsageError
-from seqdg.data.load import check_dataset, load_dataset
+from seqdg.base import UsageError
+from seqdg.data import DataSpec, check_dataset, load_dataset
 from seqdg.data.parts import divide_rows, encode_groups
-from seqdg.data.spec import DataSpec
 
 
 def columns(n=24):

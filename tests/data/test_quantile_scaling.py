@@ -9,9 +9,9 @@ from scipy.stats import norm
 from torch.testing import assert_close
 
 import seqdg
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.data.scaling import KNOTS, QUANTILE, SCALINGS, TAIL, Scaling, keep_as_is, learn_scaling
-from seqdg.estimator.onnx import export_onnx
+from seqdg.estimator import export_onnx
 
 
 def draw(rows, columns=3, seed=0):

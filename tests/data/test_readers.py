@@ -8,12 +8,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from seqdg.base.errors import UsageError
-from seqdg.data.checks import Problem
+from seqdg.base import UsageError
+from seqdg.data import READERS, DataSpec, Problem, check_dataset, load_data, load_dataset
 from seqdg.data.contents import DomainRows, RowsByDomain, collect_rows
-from seqdg.data.load import check_dataset, load_data, load_dataset
 from seqdg.data.readers import guess_format
-from seqdg.data.spec import READERS, DataSpec
 
 
 def recognizes(path):

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg.data.container import open_container
+from seqdg.data import DataSpec, check_dataset, load_dataset, open_container
 from seqdg.data.image_folder import list_pictures
-from seqdg.data.load import check_dataset, load_dataset
-from seqdg.data.spec import DataSpec
 
 if sys.version_info >= (3, 11):
     import tomllib

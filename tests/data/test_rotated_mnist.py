@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg.data import rotated_mnist
-from seqdg.data.dataset import Dataset
+from seqdg.data import Dataset, rotated_mnist
 
 SHIPPED = files("seqdg.data").joinpath("rotated_mnist.npz")
 

@@ -8,9 +8,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from seqdg.base.errors import UsageError
-from seqdg.data import load_data
-from seqdg.data.spec import DataSpec
+from seqdg.base import UsageError
+from seqdg.data import DataSpec, load_data
 
 
 def test_a_table_becomes_a_spec_and_one_name_a_list_of_one():

@@ -6,9 +6,8 @@ import shutil
 
 import pytest
 
-from seqdg.base.errors import UsageError
-from seqdg.data.load import check_dataset, load_dataset
-from seqdg.data.spec import DataSpec
+from seqdg.base import UsageError
+from seqdg.data import DataSpec, check_dataset, load_dataset
 
 SPEC = DataSpec("mine", path=("set",), splits="splits", validation_counts={"art": 2})
 

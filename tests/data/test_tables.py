@@ -6,11 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqdg.base.errors import UsageError
-from seqdg.data import tables
-from seqdg.data.cells import to_words
-from seqdg.data.table_writer import TableWriter
-from seqdg.data.tables import TableFormat, open_table
+from seqdg.base import UsageError
+from seqdg.data import TableFormat, TableWriter, open_table, tables, to_words
 
 
 def test_a_csv_has_numbers_where_all_cells_are_numbers_or_gaps(tmp_path):

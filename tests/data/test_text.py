@@ -7,9 +7,8 @@ import pytest
 import torch
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from seqdg.base.errors import UsageError
-from seqdg.data.load import check_dataset, load_dataset
-from seqdg.data.spec import DataSpec
+from seqdg.base import UsageError
+from seqdg.data import DataSpec, check_dataset, load_dataset
 from seqdg.data.text import encode_text, hash_ngrams
 
 TEXTS = ["good book, very good", "bad film", "good film", "", "bad book indeed"]

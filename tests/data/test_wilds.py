@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from seqdg.bench.benchmark import load_benchmark
-from seqdg.data.load import load_dataset
-from seqdg.data.spec import DataSpec
+from seqdg.bench import load_benchmark
+from seqdg.data import DataSpec, load_dataset
 
 if sys.version_info >= (3, 11):
     import tomllib

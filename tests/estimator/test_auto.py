@@ -11,10 +11,10 @@ import torch
 
 import seqdg
 from seqdg.algorithms.vrex import VREx
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.estimator.auto import adapt_recipe, choose_domains, choose_steps, choose_widths
 from seqdg.estimator.user_data import make_user_data, read_input
-from seqdg.training.protocol import Protocol
+from seqdg.training import Protocol
 
 
 def make_rows(domains, each=12):

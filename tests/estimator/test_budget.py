@@ -10,8 +10,8 @@ import pytest
 
 import seqdg
 from command import seqdg as command
-from seqdg.base.errors import UsageError
-from seqdg.bench.array_learner import ArrayLearner
+from seqdg.base import UsageError
+from seqdg.bench import ArrayLearner
 from seqdg.bench.learners.hist_gradient_boosting import HistGradientBoosting
 from seqdg.estimator import budget as module
 from seqdg.estimator import parse_settings_texts

@@ -17,8 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import seqdg
 from seqdg import DomainClassifier, UsageError
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.learner import find_learner
+from seqdg.bench import InProcess, find_learner
 from seqdg.estimator.candidates import NETS, choose_learners, list_usual, name_candidates
 from seqdg.estimator.sweep import Sweep
 from seqdg.estimator.user_data import make_user_data

@@ -19,8 +19,8 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
 import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.results.criteria import CRITERIA
+from seqdg.base import UsageError
+from seqdg.results import CRITERIA
 
 # Checks of scikit-learn that do not pass, by name, each with the reason. (One skips itself: that of array libraries
 # other than numpy, which needs the variable SCIPY_ARRAY_API. Columns in another order than in the fit are not an error

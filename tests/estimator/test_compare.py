@@ -11,14 +11,12 @@ import torch
 from sklearn.base import clone
 
 import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.plan import plan_trials
-from seqdg.bench.search import Fixed, Proposal
-from seqdg.estimator.classifier import DomainGeneralizer
+from seqdg.base import UsageError
+from seqdg.bench import Fixed, InProcess, Proposal, plan_trials
+from seqdg.estimator import DomainGeneralizer
 from seqdg.estimator.sweep import Contender, Sweep
 from seqdg.estimator.user_data import make_user_data, read_input
-from seqdg.results.criteria import CRITERIA
+from seqdg.results import CRITERIA
 
 QUICK = {"steps": 10, "hidden": (8,), "evaluations": 3}
 
@@ -399,7 +397,7 @@ def test_labels_that_name_rows_are_refused(hospitals):
 @pytest.mark.slow
 @pytest.mark.parametrize("benchmark", ["office-caltech10", pytest.param("pacs-features", marks=pytest.mark.soak)])
 def test_real_features_give_a_verdict_with_the_chosen_below_the_oracle(shared_data, benchmark):
-    from seqdg.bench.benchmark import load_benchmark
+    from seqdg.bench import load_benchmark
     from seqdg.data import load_data
 
     data = load_data(load_benchmark(benchmark).data, shared_data, name=benchmark)

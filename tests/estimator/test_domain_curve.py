@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 import seqdg
 from command import seqdg as command
 from seqdg import Algorithm
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.estimator.curve_training import choose_sizes, choose_subsets
 from seqdg.estimator.domain_curve import LearningCurve, Measured
 

@@ -15,8 +15,7 @@ import torch
 
 import seqdg
 from command import seqdg as command
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things
+from seqdg.base import UsageError, count_things
 from seqdg.estimator import count_kept, remove_kept
 from seqdg.estimator.kept_records import identify
 
@@ -87,7 +86,7 @@ def test_other_data_options_or_code_start_anew_with_a_word(hospitals, tmp_path, 
 
 
 def test_two_comparisons_cannot_share_a_directory_at_once(hospitals, tmp_path):
-    from seqdg.results.directory import lock_directory
+    from seqdg.results import lock_directory
 
     with lock_directory(tmp_path), pytest.raises(UsageError, match="Another run is writing"):
         compared(hospitals, tmp_path)

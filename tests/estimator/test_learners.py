@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import seqdg
 from command import seqdg as run
 from seqdg import DomainGeneralizer, Range, UsageError
+from seqdg.bench import ArrayLearner, Learner, find_learner, register_learner
 from seqdg.bench import learner as module
-from seqdg.bench.learner import ArrayLearner, Learner, find_learner, register_learner
 from seqdg.estimator import export_onnx
 
 NAMES = ("north", "east", "south", "west")

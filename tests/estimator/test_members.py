@@ -12,20 +12,14 @@ import torch
 
 import seqdg
 from digits import make_plan, make_session, train
-from seqdg.base.errors import UsageError
-from seqdg.base.files import Folder
-from seqdg.bench.benchmark import Request
-from seqdg.bench.execute import MemorySink, execute
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.learner import build_stack
+from seqdg.base import Folder, UsageError
+from seqdg.bench import Group, InProcess, MemorySink, Request, build_stack, execute
 from seqdg.bench.soup import list_mixtures
-from seqdg.bench.trial import Group
-from seqdg.estimator.onnx import export_onnx
+from seqdg.estimator import export_onnx
 from seqdg.estimator.recipe import make_recipe
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import make_user_data, read_input
-from seqdg.training.members import list_seeds, pool_outputs
-from seqdg.training.saving import Saving
+from seqdg.training import Saving, list_seeds, pool_outputs
 
 QUICK = {"steps": 12, "hidden": (8,), "evaluations": 3, "device": "cpu"}
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.estimator.model_file import read_description, read_model
+from seqdg.base import UsageError
+from seqdg.estimator import read_description, read_model
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from sklearn.preprocessing import KBinsDiscretizer
 
 import seqdg
 from command import seqdg as command
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.data import make_frame
 from seqdg.estimator.permutation import Importance, judge
 from seqdg.estimator.spread import Spread, estimate_spread

@@ -12,7 +12,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.data import Frame, make_frame
 from seqdg.data.scaling import LIMIT
 from seqdg.estimator.preprocessing import learn_preprocessing

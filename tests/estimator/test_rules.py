@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.estimator import DomainClassifier, DomainRegressor
 from seqdg.estimator.rules import (
     DEFAULT,

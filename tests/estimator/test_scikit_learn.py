@@ -9,7 +9,7 @@ from sklearn import config_context
 from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score
 
 import seqdg
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.estimator import sparse
 
 

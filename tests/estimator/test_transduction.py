@@ -8,10 +8,9 @@ import pytest
 import torch
 
 import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.estimator.onnx import export_onnx
-from seqdg.estimator.predict import predict_file
-from seqdg.training.transduction import shuffle_order
+from seqdg.base import UsageError
+from seqdg.estimator import export_onnx, predict_file
+from seqdg.training import shuffle_order
 
 
 @pytest.fixture(scope="module")

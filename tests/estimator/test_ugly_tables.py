@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import seqdg
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.data import open_table
 
 NUMBERS = st.one_of(

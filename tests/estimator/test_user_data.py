@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.bench import task as bench_task
-from seqdg.estimator.choose import compare
-from seqdg.estimator.classifier import DomainGeneralizer
+from seqdg.estimator import DomainGeneralizer, compare
 from seqdg.estimator.preprocessing import learn_preprocessing
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import draw_validation, make_user_data, read_input
-from seqdg.training.loss import make_loss
+from seqdg.training import make_loss
 
 
 def test_validation_takes_a_share_of_every_class_of_every_domain():

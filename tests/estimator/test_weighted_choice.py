@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 import seqdg
-from seqdg.estimator.permutation import importance
+from seqdg.estimator import importance
 from seqdg.estimator.user_data import draw_validation
 from seqdg.estimator.weights import count_effective
 

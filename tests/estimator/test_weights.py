@@ -16,10 +16,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.core.registry import build, list_algorithms
+from seqdg.base import UsageError
+from seqdg.core import build, list_algorithms
 from seqdg.testing.case import Case, build_nets, compute_direction, count_stages, find_source_count
-from seqdg.training.loss import NumberLoss, RowWeighted, WeightedCrossEntropy
+from seqdg.training import NumberLoss, RowWeighted, WeightedCrossEntropy
 
 REFUSING = [name for name in list_algorithms() if build(name).hard_labels]
 WRAPPED = ("agg+mixup", "agg+sam", "fo-s-mldg+sagm", "fo-s-mldg+mixup+sam")

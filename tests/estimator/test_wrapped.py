@@ -11,7 +11,7 @@ import torch
 
 import seqdg
 from command import seqdg as run_command
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 CHAIN = "fo-s-mldg+mixup+ema"
 

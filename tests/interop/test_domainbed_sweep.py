@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from command import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.interop.domainbed_sweep import describe_import, import_sweep
-from seqdg.report.results import Results
-from seqdg.results.status import read_status
+from seqdg.base import UsageError
+from seqdg.interop import describe_import, import_sweep
+from seqdg.report import Results
+from seqdg.results import read_status
 
 # By trial seed, settings seed and test environments: at steps 0 and 100, the (in, out) accuracy of three environments.
 Curve = Sequence[Sequence[tuple[float, float]]]

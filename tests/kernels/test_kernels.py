@@ -12,8 +12,7 @@ from torch.nn.functional import batch_norm, conv2d
 
 from seqdg.base import tree
 from seqdg.kernels import convolution
-from seqdg.nets import Net, resnet18
-from seqdg.nets.efficientnet_lite import efficientnet_lite0
+from seqdg.nets import Net, efficientnet_lite0, resnet18
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -12,9 +12,8 @@ from torch.nn.functional import max_pool2d
 from seqdg import kernels
 from seqdg.algorithms import _look_ahead
 from seqdg.algorithms.mldg import MLDG
-from seqdg.base.episode import Episode
-from seqdg.core import Sequential
-from seqdg.core.registry import build
+from seqdg.base import Episode
+from seqdg.core import Sequential, build
 from seqdg.kernels import convolution, nested
 from seqdg.nets import Net
 

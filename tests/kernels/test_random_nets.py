@@ -10,8 +10,7 @@ from torch import nn
 from torch.func import grad
 
 from seqdg.kernels import convolution
-from seqdg.nets import Net
-from seqdg.nets.recompute import RecomputingNet
+from seqdg.nets import Net, RecomputingNet
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CHANNELS = 4

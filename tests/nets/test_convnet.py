@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from seqdg import Net, UsageError
-from seqdg.bench.benchmark import load_benchmark
+from seqdg.bench import load_benchmark
 from seqdg.nets import NetSpec, build_net
 from seqdg.nets.convnet import convnet
 

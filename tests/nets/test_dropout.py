@@ -16,9 +16,7 @@ from seqdg.base import noise
 from seqdg.data import Dataset
 from seqdg.nets import NetSpec, RecomputingNet, alexnet, build_net, efficientnet_lite0, mlp
 from seqdg.nets.dropout import PureDropout, purify_dropout
-from seqdg.training.inputs import Inputs
-from seqdg.training.protocol import Protocol, split_rows
-from seqdg.training.stack import Job, Stack
+from seqdg.training import Inputs, Job, Protocol, Stack, split_rows
 
 SOURCES, ROWS, WIDTH = 3, 6, 5
 

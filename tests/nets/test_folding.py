@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from seqdg.nets import Net, resnet18
+from seqdg.nets import Net, efficientnet_lite0, resnet18
 from seqdg.nets.batchnorm import PureBatchNorm, purify_batchnorm
-from seqdg.nets.efficientnet_lite import efficientnet_lite0
 from seqdg.nets.folding import fold_layers
 
 

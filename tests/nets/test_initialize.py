@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from seqdg.base.errors import UsageError
-from seqdg.nets import initialize, mlp, resnet18
-from seqdg.nets.efficientnet_lite import efficientnet_lite0
+from seqdg.base import UsageError
+from seqdg.nets import efficientnet_lite0, initialize, mlp, resnet18
 
 MAKERS = {
     "mlp": lambda: mlp(7, (6, 5), 3, batchnorm=True),

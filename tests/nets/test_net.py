@@ -8,7 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from seqdg import Episode, Net, UsageError
-from seqdg.core.registry import build
+from seqdg.core import build
 
 
 class Residual(nn.Module):

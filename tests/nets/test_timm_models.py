@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.func import grad, vmap
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.nets import Net, NetSpec, build_net
 from seqdg.nets.timm_models import purify_model
 

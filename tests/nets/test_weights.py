@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.nets import alexnet, initialize, mlp, resnet18, weights
 
 

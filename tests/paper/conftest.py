@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg.bench.benchmark import load_benchmark
-from seqdg.bench.executors.session import Session
-from seqdg.bench.task import RowsInMemory
+from seqdg.bench import RowsInMemory, Session, load_benchmark
 from seqdg.data import Dataset
 from seqdg.nets import NetSpec
-from seqdg.paper.study import Study
-from seqdg.training.protocol import Protocol
+from seqdg.paper import Study
+from seqdg.training import Protocol
 
 CLASSES, WIDTH, ROWS = 3, 12, 240
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from command import seqdg
-from seqdg.results.store import Store
+from seqdg.results import Store
 
 
 def test_numbers_are_printed_and_kept_and_the_report_shows_them(tmp_path):

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from seqdg.bench.executors.local import InProcess
+from seqdg.bench import InProcess
 from seqdg.paper.ensemble import compute
-from seqdg.results.summary import AVERAGE
+from seqdg.results import AVERAGE
 
 
 def test_every_held_out_domain_has_a_mean_over_the_trials_of_every_algorithm(dataset, study):

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.report import published
-from seqdg.report.analyses import find_analysis, list_analyses, show_analysis
+from seqdg.base import UsageError
+from seqdg.report import find_analysis, list_analyses, published, show_analysis
 
 WRAPPED = ["agg+ema", "fo-s-mldg+mixup+sma", "undo-bias+ema"]
 ALGORITHMS = [*seqdg.list_algorithms(), *WRAPPED]  # before any test registers one of its own

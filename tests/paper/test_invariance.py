@@ -9,12 +9,11 @@ import pytest
 import torch
 
 import seqdg
-from seqdg.base.episode import Episode
-from seqdg.bench.benchmark import load_benchmark
-from seqdg.bench.executors.session import Session
-from seqdg.bench.task import RowsInMemory
+from seqdg.base import Episode
+from seqdg.bench import RowsInMemory, Session, load_benchmark
 from seqdg.data import Dataset
 from seqdg.nets import Net, NetSpec, mlp
+from seqdg.paper import Study
 from seqdg.paper.invariance import (
     BIAS,
     WEIGHT,
@@ -26,9 +25,8 @@ from seqdg.paper.invariance import (
     probe,
     show,
 )
-from seqdg.paper.study import Study
-from seqdg.report.theme import make_styles
-from seqdg.training.protocol import Protocol
+from seqdg.report import make_styles
+from seqdg.training import Protocol
 
 LN3 = math.log(3)
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import seqdg
-from seqdg.base.episode import Episode
-from seqdg.base.errors import UsageError
+from seqdg.base import Episode, UsageError
 from seqdg.nets import Net, mlp
 from seqdg.paper.ranks import compute, compute_loss_at, move_source
 

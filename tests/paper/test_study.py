@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqdg.base.errors import UsageError
-from seqdg.bench.learner import STACK
-from seqdg.bench.trial import Group
+from seqdg.base import UsageError
+from seqdg.bench import STACK, Group
 from seqdg.paper.study import choose_steps, embed, is_one_net, walk
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from browsing import open_browser
-from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
-from seqdg.results.versions import VERSION
+from seqdg.results import DIVERGED, DONE, VERSION, Evaluation, Record
 
 CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error")
 

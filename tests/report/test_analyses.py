@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 import seqdg.paper
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.report import analyses
 from seqdg.report.analyses import find_analysis, list_analyses, register_analysis, show_analyses, show_analysis
-from seqdg.results.run import Analysis
+from seqdg.results import Analysis
 
 
 def test_every_analysis_has_a_picture_its_numbers_and_how_it_was_made(payloads):

@@ -10,14 +10,11 @@ import pytest
 from browsing import list_requests, set_looks, wait_until
 from command import seqdg
 from digits import make_plan, train
-from seqdg.bench.benchmark import Request
-from seqdg.report.analyses import find_analysis, list_analyses
+from seqdg.bench import Request
+from seqdg.report import Lines, Rows, find_analysis, list_analyses
 from seqdg.report.contents import RunContents, read_contents
 from seqdg.report.page import build_page, render_page
-from seqdg.report.panels import Lines, Rows
-from seqdg.results.record import Record
-from seqdg.results.run import Analysis
-from seqdg.results.store import Store
+from seqdg.results import Analysis, Record, Store
 
 MEASURE = """
 const box = e => { const r = e.getBoundingClientRect(); return [r.width, r.height]; };

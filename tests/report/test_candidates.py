@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.report.sheet import build_sheet
 from seqdg.report.table import FORMATS, render
-from seqdg.results.record import DIVERGED, DONE, FAILED, Evaluation, Record
-from seqdg.results.select import select_outcomes
+from seqdg.results import DIVERGED, DONE, FAILED, Evaluation, Record, select_outcomes
 
 DOMAINS = ("V", "L", "C")
 

@@ -9,9 +9,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
+from seqdg.report import Cloud, Lines, Point, Points, Row, Rows, Series
 from seqdg.report.embedding import Charts
-from seqdg.report.panels import Cloud, Lines, Point, Points, Row, Rows, Series
 from seqdg.report.theme import LIGHT, SHAPES, Style, make_styles
 
 pytest.importorskip("altair", reason="Charts need altair.")

@@ -11,8 +11,7 @@ from seqdg.report.contents import (
     list_settings,
     read_contents,
 )
-from seqdg.results.record import FAILED
-from seqdg.results.store import Store
+from seqdg.results import FAILED, Store
 
 ASKED = {"command": "seqdg bench vlcs", "algorithms": ["agg", "mldg", "dann"], "held_out": ["V", "L"], "seeds": [0, 1]}
 

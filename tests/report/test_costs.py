@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.report.costs import render_costs, sum_costs
-from seqdg.results.record import DIVERGED, FAILED
+from seqdg.results import DIVERGED, FAILED
 
 ONE = {"V": [0.6, 0.7]}
 

@@ -8,7 +8,7 @@ import pytest
 from seqdg.report.contents import RunContents
 from seqdg.report.page import build_page, render_page
 from seqdg.report.section import Page
-from seqdg.results.run import Analysis
+from seqdg.results import Analysis
 
 TWO = {"agg": {"V": [0.60, 0.70, 0.65], "L": [0.5, 0.6, 0.55]}, "mldg": {"V": [0.8, 0.9, 0.85], "L": [0.6, 0.7, 0.65]}}
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"

@@ -9,15 +9,14 @@ import pytest
 
 import seqdg
 from command import seqdg as seqdg_command
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import load_benchmark
-from seqdg.core.registry import build
-from seqdg.core.settings import flatten_settings
+from seqdg.base import UsageError
+from seqdg.bench import load_benchmark
+from seqdg.core import build, flatten_settings
 from seqdg.report.domainbed import load_suite
 from seqdg.report.published import find_column, find_wrong_averages, load_minutes, load_settings, load_tables
 from seqdg.report.sheet import build_sheet
 from seqdg.report.table import render
-from seqdg.results.summary import AVERAGE
+from seqdg.results import AVERAGE
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -11,10 +11,10 @@ import typer.main
 
 from command import seqdg
 from seqdg.cli import app
+from seqdg.report import Results
 from seqdg.report.analyses import propose_analysis
 from seqdg.report.contents import RunContents
-from seqdg.report.results import Results
-from seqdg.results.store import Store
+from seqdg.results import Store
 
 
 @pytest.fixture(scope="module")

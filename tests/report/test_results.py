@@ -9,9 +9,8 @@ import pytest
 
 import seqdg
 from command import seqdg as command
-from seqdg.base.errors import UsageError
-from seqdg.results.record import FAILED
-from seqdg.results.store import Store
+from seqdg.base import UsageError
+from seqdg.results import FAILED, Store
 
 AGG = {"V": [0.6, 0.61, 0.62, 0.63], "L": [0.5, 0.52, 0.51, 0.53]}
 BETTER = {domain: [value + 0.05 for value in values] for domain, values in AGG.items()}

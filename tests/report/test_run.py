@@ -9,8 +9,8 @@ import pytest
 
 import seqdg
 from command import seqdg as command
-from seqdg.cli.bench import bench
-from seqdg.report.run import run
+from seqdg.bench import run
+from seqdg.cli import bench
 
 QUICK = {"held_out": ["0", "75"], "trials": 2, "steps": 12, "device": "cpu"}
 

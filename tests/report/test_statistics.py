@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from seqdg.base.errors import UsageError
-from seqdg.results.select import select_outcomes
+from seqdg.base import UsageError
+from seqdg.results import select_outcomes
 from seqdg.results.statistics import (
     compare_pairs,
     correct_by_holm,

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from command import seqdg
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.report.contents import RunContents
 from seqdg.report.page import build_page, render_page
 from seqdg.report.sheet import build_sheet

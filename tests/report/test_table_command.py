@@ -7,7 +7,7 @@ import json
 import pytest
 
 from command import seqdg
-from seqdg.results.store import Store
+from seqdg.results import Store
 
 
 @pytest.fixture

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.report import watch
-from seqdg.results.directory import lock_directory
-from seqdg.results.store import Store
+from seqdg.results import Store, lock_directory
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seqdg.estimator.rules import RULES, STOPPED
-from seqdg.results.next_domain import predict_next_domain
+from seqdg.results import predict_next_domain
 
 DOMAINS = ("a", "b", "c", "d")
 

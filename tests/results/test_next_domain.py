@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from scipy.special import ndtr
 
-from seqdg.results.criteria import CRITERIA
+from seqdg.results import CRITERIA
 from seqdg.results.next_domain import DEGREES, LEVEL, SHARE, find_quantiles, get_scale, predict_next_domain
 
 

@@ -8,15 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from seqdg.base.errors import UsageError
-from seqdg.report.results import Results
-from seqdg.results.archive.writing import pack
-from seqdg.results.record import DIVERGED, DONE, Evaluation, Record, make_key
+from seqdg.base import UsageError
+from seqdg.report import Results
+from seqdg.results import (
+    DIVERGED,
+    DONE,
+    VERSION,
+    Evaluation,
+    Record,
+    Store,
+    make_key,
+    mean_and_error,
+    pack,
+    select_outcomes,
+)
 from seqdg.results.record_rows import pack_history, unpack_history
-from seqdg.results.select import select_outcomes
-from seqdg.results.store import Store
-from seqdg.results.summary import mean_and_error
-from seqdg.results.versions import VERSION
 
 
 def make_record(lr: float, parts: list[tuple[float, float]], seed: int = 0, **changes: object) -> Record:

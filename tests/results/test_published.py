@@ -12,8 +12,7 @@ from types import ModuleType
 import pytest
 
 from command import seqdg
-from seqdg.results import joined_runs
-from seqdg.results.archive.reading import open_run
+from seqdg.results import joined_runs, open_run
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "docs" / "results").glob("*/tables"))

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
-from seqdg.results.select import find_best, select_evaluation, select_step
+from seqdg.results import DIVERGED, DONE, Evaluation, Record, find_best, select_evaluation, select_step
 
 CRITERIA = ("accuracy", "log_loss")
 

@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seqdg.results.directory import lock_directory
-from seqdg.results.record import DIVERGED, DONE, FAILED, Record
-from seqdg.results.run import RunningGroup, RunProgress
-from seqdg.results.status import read_status
-from seqdg.results.store import Store
+from seqdg.results import DIVERGED, DONE, FAILED, Record, RunningGroup, RunProgress, Store, lock_directory, read_status
 
 
 def record(key: str, state: str, error: str = "") -> Record:

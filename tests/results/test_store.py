@@ -12,11 +12,8 @@ from threading import Thread
 
 import pytest
 
-from seqdg.base.errors import UsageError
-from seqdg.results.directory import lock_directory
-from seqdg.results.record import DIVERGED, DONE, FAILED, Evaluation, Record
-from seqdg.results.salvage import salvage
-from seqdg.results.store import FILE, Store
+from seqdg.base import UsageError
+from seqdg.results import DIVERGED, DONE, FAILED, FILE, Evaluation, Record, Store, lock_directory, salvage
 
 
 def record(number: int = 0, status: str = DONE) -> Record:

@@ -21,14 +21,11 @@ from seqdg.report.charts import render_figure
 from seqdg.report.domainbed import load_suite
 from seqdg.report.published import find_column, find_row, load_tables
 from seqdg.report.study_figure import NAME, make_answers_figure
+from seqdg.results import AVERAGE, Outcome, Record, format_cell, load_study, select_outcomes, summarize
 from seqdg.results.pooling import average_set, pool_sets
-from seqdg.results.record import Record
-from seqdg.results.select import Outcome, select_outcomes
 from seqdg.results.statistics import compare_with_each, correct_by_holm
 from seqdg.results.study.answers import Answers, answer_from, answer_study, count_wanted, read_parts
-from seqdg.results.study.file import load_study
 from seqdg.results.study.outcomes import PartScores, pair_scores
-from seqdg.results.summary import AVERAGE, format_cell, summarize
 
 pytestmark = pytest.mark.slow  # it reads 20,000 trials, for some ten seconds
 

@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 
 from command import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.results.archive.writing import pack
-from seqdg.results.record import DONE, Evaluation, Record, make_key
-from seqdg.results.store import Store
+from seqdg.base import UsageError
+from seqdg.results import DONE, Evaluation, Record, Store, make_key, pack
 from seqdg.results.versions import RELEASES, VERSION, describe_versions
 
 

@@ -9,7 +9,7 @@ import torch
 
 from seqdg import Algorithm, UsageError
 from seqdg.base import tree
-from seqdg.core.algorithm import setting
+from seqdg.core import setting
 from seqdg.testing import check_algorithm
 from toys import Sound, TwoStages, failure, toy
 

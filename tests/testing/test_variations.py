@@ -9,7 +9,7 @@ import torch
 
 from seqdg import UsageError
 from seqdg.base import tree
-from seqdg.core.algorithm import Number, Numbers, setting
+from seqdg.core import Number, Numbers, setting
 from seqdg.testing import check_algorithm
 from toys import Pull, Pulled, Sound, TwoStages, failure, toy
 

@@ -10,12 +10,11 @@ import torch
 
 import seqdg
 from digits import TASK, make_plan, train
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Request
-from seqdg.bench.trial import Group
-from seqdg.estimator.onnx import export_onnx
+from seqdg.base import UsageError
+from seqdg.bench import Group, Request
+from seqdg.estimator import export_onnx
+from seqdg.training import Protocol
 from seqdg.training.calibration import DEVIATION, fit_temperature
-from seqdg.training.protocol import Protocol
 
 
 def draw_rows(trials, rows, classes=3, seed=0):

@@ -7,8 +7,8 @@ import torch
 
 import seqdg
 from digits import BENCHMARK, build_stack, make_plan
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Request
+from seqdg.base import UsageError
+from seqdg.bench import Request
 
 pytestmark = pytest.mark.gpu
 

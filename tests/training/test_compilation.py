@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from digits import build_stack, make_plan
-from seqdg.bench.benchmark import Request
+from seqdg.bench import Request
 from seqdg.training.compilation import compile_at_first_call
 
 MORE = ["s-undo-bias", "fo-s-mldg", "ffo-s-mldg", "crossgrad", "dann", "group-dro"]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from digits import BENCHMARK, TASK, train
-from seqdg.base.files import Folder
-from seqdg.bench.trial import Group, Trial
-from seqdg.results.record import DIVERGED, DONE, Record
-from seqdg.training.saving import Saving
+from seqdg.base import Folder
+from seqdg.bench import Group, Trial
+from seqdg.results import DIVERGED, DONE, Record
+from seqdg.training import Saving
 
 PROTOCOL = replace(BENCHMARK.protocol, steps=20, evaluations=5, optimizer="sgd", batch=4, precision="float64")
 CALM, WILD = 0.05, 1e200
@@ -80,8 +80,8 @@ def test_one_that_was_interrupted_after_its_last_evaluation_takes_no_more_steps(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("seqdg.training.run_stack._Run._keep_step", lambda *about: None)
-        patched.setattr("seqdg.training.run_stack._Run._is_final", interrupt)
+        patched.setattr("seqdg.training.run._Run._keep_step", lambda *about: None)
+        patched.setattr("seqdg.training.run._Run._is_final", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(group, saving=saving)
     taken: list[int] = []

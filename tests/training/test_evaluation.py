@@ -13,14 +13,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from seqdg.algorithms.agg import AGG
 from seqdg.data import Dataset
 from seqdg.nets import Net
+from seqdg.training import (
+    DomainPredictions,
+    Groups,
+    Inputs,
+    Job,
+    Protocol,
+    Stack,
+    compute_metrics,
+    measure_predictions,
+    split_rows,
+)
 from seqdg.training.device import use_serving_precision
 from seqdg.training.evaluation import evaluate_stack
-from seqdg.training.inputs import Inputs
-from seqdg.training.measuring import measure_predictions
-from seqdg.training.metrics import Groups, compute_metrics
-from seqdg.training.predictions import DomainPredictions
-from seqdg.training.protocol import Protocol, split_rows
-from seqdg.training.stack import Job, Stack
 
 
 @pytest.mark.parametrize("classes", [2, 7])

@@ -11,11 +11,9 @@ import pytest
 import torch
 
 from digits import TASK, build_stack, make_plan, train
-from seqdg.bench.benchmark import Request
-from seqdg.bench.learner import ArrayLearner
-from seqdg.bench.trial import Group
+from seqdg.bench import ArrayLearner, Group, Request
+from seqdg.training import split_rows
 from seqdg.training.evaluation import evaluate_stack, predict_domains
-from seqdg.training.protocol import split_rows
 
 REQUEST = Request(algorithms=["agg"], held_out=["0", "30"], trials=2, steps=4)
 

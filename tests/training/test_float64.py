@@ -10,16 +10,11 @@ import torch
 import seqdg
 from command import seqdg as command
 from digits import BENCHMARK, build_stack, make_plan
-from seqdg.base.episode import Params
-from seqdg.bench.benchmark import Request
-from seqdg.bench.task import RowsInMemory, Task
-from seqdg.bench.trial import Trial
-from seqdg.data import Dataset
-from seqdg.data.augment import ImageTransform, find_augmentation
+from seqdg.base import Params
+from seqdg.bench import Request, RowsInMemory, Task, Trial
+from seqdg.data import Dataset, ImageTransform, find_augmentation
 from seqdg.nets import NetSpec
-from seqdg.training.inputs import Inputs
-from seqdg.training.protocol import Protocol
-from seqdg.training.stack import Stack
+from seqdg.training import Inputs, Protocol, Stack
 
 REQUEST = Request(held_out=["0"], trials=2, steps=60, precision="float64")
 

@@ -8,8 +8,7 @@ import torch
 
 from seqdg.base import noise as draw
 from seqdg.data import Dataset
-from seqdg.training.inputs import Inputs
-from seqdg.training.prefetch import move_to_device
+from seqdg.training import Inputs, move_to_device
 
 
 class Noise:

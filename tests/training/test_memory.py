@@ -13,21 +13,13 @@ from torch import nn
 
 from seqdg.algorithms.ema import EMA
 from seqdg.algorithms.swad import SWAD
-from seqdg.base.errors import UsageError
-from seqdg.base.files import Folder
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.registry import build
-from seqdg.core.settings import with_settings
-from seqdg.core.wrapper import SharedTraining, split_average
+from seqdg.base import Folder, UsageError
+from seqdg.core import Algorithm, SharedTraining, build, split_average, with_settings
 from seqdg.data import Dataset
 from seqdg.nets import Net
-from seqdg.results.record import Record
-from seqdg.training import run_stack as running
-from seqdg.training.inputs import Inputs
-from seqdg.training.protocol import Protocol, split_rows
-from seqdg.training.run_stack import run_stack
-from seqdg.training.saving import Saving
-from seqdg.training.stack import Job, Stack, View
+from seqdg.results import Record
+from seqdg.training import Inputs, Job, Protocol, Saving, Stack, View, run_stack, split_rows
+from seqdg.training import run as running
 from toys import Remembers
 
 PROTOCOL = Protocol(steps=20, batch=5, lr=0.3, evaluations=10, precision="float64")

@@ -16,8 +16,7 @@ from sklearn.metrics import (
 )
 
 from command import seqdg
-from seqdg.results.criteria import CRITERIA, Unit
-from seqdg.results.store import Store
+from seqdg.results import CRITERIA, Store, Unit
 from seqdg.training.metrics import METRICS, Groups, compute_metrics
 
 

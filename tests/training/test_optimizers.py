@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqdg.training.optimizers import OPTIMIZERS, Rates
+from seqdg.training import OPTIMIZERS, Rates
 
 
 def _walk(name, rates, make, steps=7):

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.registry import build
+from seqdg.base import UsageError
+from seqdg.core import Algorithm, build
 from seqdg.data import Dataset
-from seqdg.training.protocol import (
+from seqdg.training import (
     Protocol,
     count_steps,
     end_stages,

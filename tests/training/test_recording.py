@@ -5,9 +5,9 @@ import torch
 from torch.func import grad, vmap
 
 from digits import build_stack, make_plan
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Request
-from seqdg.core.registry import list_algorithms
+from seqdg.base import UsageError
+from seqdg.bench import Request
+from seqdg.core import list_algorithms
 from seqdg.training import recording
 from seqdg.training.recording import Recorder, _is_same, record_at_first_call
 

@@ -15,21 +15,15 @@ import seqdg
 from seqdg import UsageError
 from seqdg.algorithms._branches import PREFIX
 from seqdg.algorithms.mixup import judge_both
+from seqdg.bench import ArrayLearner, Group, RowsInMemory, Task, build_stack, find_learner, register_learner
 from seqdg.bench import learner as learners
-from seqdg.bench.learner import ArrayLearner, build_stack, find_learner, register_learner
-from seqdg.bench.task import RowsInMemory, Task
-from seqdg.bench.trial import Group
-from seqdg.core.settings import describe_settings
-from seqdg.core.wrapper import list_layers
+from seqdg.core import describe_settings, list_layers
 from seqdg.data import Dataset
 from seqdg.nets import Net, NetSpec
+from seqdg.training import Protocol, TargetScale, compute_metrics, learn_target_scale, run_stack
 from seqdg.training.checkpoint import Snapshot, decode_snapshot, encode_snapshot
 from seqdg.training.evaluation import evaluate_stack
-from seqdg.training.inputs import TargetScale, learn_target_scale
 from seqdg.training.loss import NUMBER_LOSSES, find_number_loss
-from seqdg.training.metrics import compute_metrics
-from seqdg.training.protocol import Protocol
-from seqdg.training.run_stack import run_stack
 
 CPU = torch.device("cpu")
 PROTOCOL = Protocol(steps=6, batch=8, evaluations=2, lr=0.01, optimizer="adam", validation=0.25)

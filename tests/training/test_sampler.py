@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg.training.sampler import Sampler, make_generator, make_stream
+from seqdg.training import Sampler, make_generator, make_stream
 
 ROWS = [torch.arange(0, 10), torch.arange(10, 17), torch.arange(17, 20)]
 MANY = [torch.arange(10 * i, 10 * i + 3 + i % 7) for i in range(35)]

@@ -10,16 +10,12 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR, StepLR
 
 from digits import build_stack, make_plan
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Request
-from seqdg.core.algorithm import Algorithm, Number, setting
-from seqdg.core.registry import build
+from seqdg.base import UsageError
+from seqdg.bench import Request
+from seqdg.core import Algorithm, Number, build, setting
 from seqdg.data import Dataset
 from seqdg.nets import Net
-from seqdg.training.inputs import Inputs
-from seqdg.training.protocol import Protocol, split_rows
-from seqdg.training.sampler import Sampler
-from seqdg.training.stack import Job, Stack
+from seqdg.training import Inputs, Job, Protocol, Sampler, Stack, split_rows
 
 STEPS = 40
 

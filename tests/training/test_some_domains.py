@@ -13,18 +13,13 @@ from torch.func import grad
 
 from digits import TASK, make_plan
 from seqdg.algorithms.ema import EMA
-from seqdg.base.added_fields import describe_fields
-from seqdg.base.episode import Episode
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Request
+from seqdg.base import Episode, UsageError, describe_fields
+from seqdg.bench import Group, Request
 from seqdg.bench.learner import Draft, build_stack, choose_rate
-from seqdg.bench.trial import Group
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.registry import build
+from seqdg.core import Algorithm, build
 from seqdg.nets import Net
 from seqdg.testing import ContractError, check_algorithm
-from seqdg.training.protocol import Protocol
-from seqdg.training.sampler import Sampler
+from seqdg.training import Protocol, Sampler
 
 
 @pytest.fixture

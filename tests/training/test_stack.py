@@ -6,17 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from seqdg.base import tree
-from seqdg.base.episode import Episode
-from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.registry import build
+from seqdg.base import Episode, UsageError, tree
+from seqdg.core import Algorithm, build
 from seqdg.data import Dataset
 from seqdg.nets import Net
-from seqdg.training.inputs import Inputs
-from seqdg.training.protocol import Protocol, end_stages, split_rows
-from seqdg.training.sampler import Sampler
-from seqdg.training.stack import Job, Stack
+from seqdg.training import Inputs, Job, Protocol, Sampler, Stack, end_stages, split_rows
 
 PROTOCOL = Protocol(steps=6, batch=5, lr=0.1)
 

@@ -6,13 +6,10 @@ import pytest
 import torch
 
 from digits import TASK, make_plan
-from seqdg.bench.benchmark import Request
+from seqdg.bench import Request
 from seqdg.data.rotated_mnist import load
 from seqdg.nets import Net
-from seqdg.training.inputs import Inputs
-from seqdg.training.protocol import split_rows
-from seqdg.training.sampler import make_generator
-from seqdg.training.stack import Job, Stack
+from seqdg.training import Inputs, Job, Stack, make_generator, split_rows
 from toys import mark_all
 
 STEPS = 25

@@ -9,11 +9,8 @@ from torch import nn
 from seqdg.algorithms.agg import AGG
 from seqdg.data import Dataset
 from seqdg.nets import Net
+from seqdg.training import Inputs, Job, Protocol, Stack, count_filled, fill_cyclically, shuffle_order, split_rows
 from seqdg.training.evaluation import evaluate_stack, predict_domains
-from seqdg.training.inputs import Inputs
-from seqdg.training.protocol import Protocol, split_rows
-from seqdg.training.stack import Job, Stack
-from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
 
 TOGETHER = 7
 

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
-from seqdg.nets.net import Net
+from seqdg.base import Episode, Params, UsageError, tree
+from seqdg.nets import Net
 
 PREFIX = "branch."
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqdg.base.episode import Episode
-from seqdg.base.errors import UsageError
+from seqdg.base import Episode, UsageError
 
 GAMMAS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # of DomainBed's seven Gaussian kernels, exp(-gamma |a - b|^2)
 

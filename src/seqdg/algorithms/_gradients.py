@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
-from seqdg.nets.net import Net
+from seqdg.base import Episode, Params, tree
+from seqdg.nets import Net
 
 
 def compute_gradients(net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:

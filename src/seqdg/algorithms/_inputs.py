@@ -7,8 +7,7 @@ import math
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from seqdg.base.episode import Params
-from seqdg.base.errors import UsageError
+from seqdg.base import Params, UsageError
 
 FIELDS = 8  # along a side of an image, over which it is averaged before it is restored
 

@@ -9,10 +9,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.functional import linear as affine
 
-from seqdg.base.episode import Params
-from seqdg.base.errors import UsageError
+from seqdg.base import Params, UsageError
 from seqdg.core import Number
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 def linear_params(prefix: str, inputs: int, outputs: int, generator: torch.Generator, like: Tensor) -> Params:

@@ -11,11 +11,9 @@ from torch import Tensor
 from torch.func import grad, grad_and_value, jvp, vjp
 
 from seqdg import kernels
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
-from seqdg.core import Chainable, Loss, Number, Numbers, Range, setting
-from seqdg.core.positions import check_count, pick, pick_from_end
-from seqdg.nets.net import Net
+from seqdg.base import Episode, Params, tree
+from seqdg.core import Chainable, Loss, Number, Numbers, Range, check_count, pick, pick_from_end, setting
+from seqdg.nets import Net
 
 Gradient = Callable[[Params], tuple[Params, Tensor]]  # gradient and value of a loss, at these weights
 

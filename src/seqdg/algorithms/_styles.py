@@ -8,10 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from seqdg.base import noise
-from seqdg.base.episode import Episode
-from seqdg.base.errors import UsageError
-from seqdg.nets.net import Net
+from seqdg.base import Episode, UsageError, noise
+from seqdg.nets import Net
 
 EPSILON = 1e-6
 

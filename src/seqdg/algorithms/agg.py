@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, register
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("agg")

@@ -8,9 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from seqdg.algorithms._gradients import apply_mask, compute_gradients, measure_agreement
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("and-mask")

@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 
 from seqdg.algorithms import _layers as layers
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
+from seqdg.base import Episode, Params, UsageError
 from seqdg.core import Algorithm, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 KERNEL = 5
 

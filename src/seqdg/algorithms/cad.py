@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from seqdg.algorithms import _layers as layers
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 BASE_TEMPERATURE = 0.07  # of DomainBed, so that `lam` means what it means there
 

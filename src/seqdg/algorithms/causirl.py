@@ -10,10 +10,9 @@ from torch import Tensor
 
 from seqdg.algorithms import _distances as distances
 from seqdg.algorithms import _layers as layers
-from seqdg.base import noise
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, noise
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("causirl")

@@ -12,10 +12,9 @@ from torch.func import grad_and_value, vmap
 from seqdg.algorithms import _branches as branches
 from seqdg.algorithms import _inputs as inputs
 from seqdg.algorithms import _layers as layers
-from seqdg.base import noise, tree
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, noise, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("d-mtae")

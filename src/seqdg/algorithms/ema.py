@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqdg.base import tree
-from seqdg.base.episode import Params
+from seqdg.base import Params, tree
 from seqdg.core import Averaging, Number, Range, register, setting
 
 COUNT = "#steps"  # in the memory, beside the average: how many steps are in it

@@ -11,10 +11,9 @@ from torch.func import vmap
 from torch.nn.functional import log_softmax
 
 from seqdg.algorithms import _branches as branches
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, tree
 from seqdg.core import Algorithm, register
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("ensemble")

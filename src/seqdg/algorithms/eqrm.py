@@ -10,9 +10,9 @@ from torch import Tensor
 
 from seqdg.algorithms._anneal import split_stages
 from seqdg.algorithms.agg import AGG
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 TINY = 1e-6  # of the spread, so that domains of equal loss have a quantile
 POINTS, ROUNDS = 32, 5  # of the search for the quantile

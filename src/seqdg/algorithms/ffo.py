@@ -8,11 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
-from seqdg.core import Algorithm, Numbers, Range, register, setting
-from seqdg.core.positions import check_count, pick, pick_from_end
-from seqdg.nets.net import Net
+from seqdg.base import Episode, Params, tree
+from seqdg.core import Algorithm, Numbers, Range, check_count, pick, pick_from_end, register, setting
+from seqdg.nets import Net
 
 
 @register("ffo-s-mldg")

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 FIRST, SECOND, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual constants
 

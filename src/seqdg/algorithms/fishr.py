@@ -12,10 +12,9 @@ from torch.func import grad, grad_and_value, vmap
 from seqdg.algorithms import _branches as branches
 from seqdg.algorithms import _layers as layers
 from seqdg.algorithms._anneal import split_stages
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, tree
 from seqdg.core import Algorithm, Chainable, Loss, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("fishr")

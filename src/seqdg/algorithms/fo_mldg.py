@@ -17,9 +17,9 @@ from seqdg.algorithms._look_ahead import (
     judge,
     split_last,
 )
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params
 from seqdg.core import Loss, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("fo-mldg", sequential="fo-s-mldg")

@@ -12,10 +12,9 @@ from torch.nn.functional import log_softmax, softmax
 
 from seqdg.algorithms import _branches as branches
 from seqdg.algorithms import _layers as layers
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("fusion")

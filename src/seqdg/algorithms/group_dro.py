@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("group-dro")

@@ -10,9 +10,9 @@ from torch.func import grad
 
 from seqdg.algorithms._anneal import anneal_setting, split_stages, weaken
 from seqdg.algorithms._distances import check_rows
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("irm")

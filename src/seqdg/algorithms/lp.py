@@ -7,10 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
+from seqdg.base import Episode, Params, UsageError
 from seqdg.core import Algorithm, Wrapper, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("lp")

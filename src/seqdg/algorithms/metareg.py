@@ -10,11 +10,9 @@ from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
 from seqdg.algorithms import _branches as branches
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
+from seqdg.base import Episode, Params, UsageError, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("metareg")

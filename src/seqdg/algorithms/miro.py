@@ -13,10 +13,9 @@ from torch.func import grad_and_value
 from torch.nn.functional import softplus
 
 from seqdg.algorithms import _styles as styles
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 PREFIX, FIRST = "variance.", "first."
 START, EPSILON = 0.1, 1e-5  # of the variances

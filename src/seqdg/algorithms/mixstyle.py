@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from seqdg.algorithms import _styles as styles
-from seqdg.base import noise
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, noise
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 STREAM = 0x4D53
 

@@ -8,11 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from seqdg.base import noise
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
+from seqdg.base import Episode, Params, UsageError, noise
 from seqdg.core import Number, Range, Wrapper, register, setting
-from seqdg.nets.net import Criterion, Net
+from seqdg.nets import Criterion, Net
 
 STREAM = 0x6D697875700000  # makes a key of its own from an episode's
 

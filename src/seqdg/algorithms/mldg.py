@@ -22,8 +22,7 @@ from seqdg.algorithms._look_ahead import (
     second_order,
     split_last,
 )
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, tree
 from seqdg.core import Loss, register, setting
 from seqdg.nets import Net, RecomputingNet
 

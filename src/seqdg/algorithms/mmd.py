@@ -9,9 +9,9 @@ from torch import Tensor
 
 from seqdg.algorithms import _distances as distances
 from seqdg.algorithms import _layers as layers
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("mmd")

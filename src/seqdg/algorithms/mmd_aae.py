@@ -11,10 +11,9 @@ from torch.nn.functional import softplus
 
 from seqdg.algorithms import _inputs as inputs
 from seqdg.algorithms import _layers as layers
-from seqdg.base import noise, tree
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, noise, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 BANDWIDTHS = (1.0, 5.0, 10.0)  # of the kernels; as in a public re-implementation
 

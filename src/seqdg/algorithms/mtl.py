@@ -12,9 +12,9 @@ from torch.func import grad_and_value
 
 from seqdg.algorithms import _branches as branches
 from seqdg.algorithms import _layers as layers
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 WEIGHT, EMBEDDING = "mean.weight", "embedding"
 

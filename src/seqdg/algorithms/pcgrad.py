@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.func import grad, grad_and_value
 
 from seqdg.algorithms._gradients import compute_gradients
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, tree
 from seqdg.core import Chainable, Loss, register
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 TINY = 1e-30  # a gradient of length 0 conflicts with none
 

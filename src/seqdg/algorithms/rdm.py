@@ -10,9 +10,9 @@ from torch import Tensor
 
 from seqdg.algorithms._anneal import split_stages
 from seqdg.algorithms.agg import AGG
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 SHARPNESS = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0)
 

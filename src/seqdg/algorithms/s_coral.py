@@ -9,9 +9,9 @@ from torch import Tensor
 from seqdg.algorithms import _distances as distances
 from seqdg.algorithms import _layers as layers
 from seqdg.algorithms._look_ahead import FirstOrderLookAhead
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params
 from seqdg.core import Loss, Number, Range, register_chain, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register_chain("s-coral")

@@ -10,11 +10,9 @@ from torch.func import grad_and_value
 
 from seqdg.algorithms._look_ahead import extend_first_order, judge
 from seqdg.algorithms.group_dro import begin_weights, follow_losses, select_weights
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
-from seqdg.core import Chainable, Loss, Number, Numbers, Range, register_chain, setting
-from seqdg.core.positions import check_count, pick
-from seqdg.nets.net import Net
+from seqdg.base import Episode, Params, tree
+from seqdg.core import Chainable, Loss, Number, Numbers, Range, check_count, pick, register_chain, setting
+from seqdg.nets import Net
 
 
 @register_chain("s-group-dro")

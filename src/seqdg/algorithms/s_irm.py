@@ -9,9 +9,9 @@ from torch import Tensor
 from seqdg.algorithms._anneal import anneal_setting, split_stages, weaken
 from seqdg.algorithms._look_ahead import FirstOrderLookAhead
 from seqdg.algorithms.irm import compute_slopes
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Loss, Number, Range, register_chain, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register_chain("s-irm")

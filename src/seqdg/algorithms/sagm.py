@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from seqdg.algorithms.sam import climb, norm
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
-from seqdg.core import Algorithm, Number, Range, Wrapper, register, setting
-from seqdg.core.wrapper import BASE
-from seqdg.nets.net import Net
+from seqdg.base import Episode, Params, tree
+from seqdg.core import BASE, Algorithm, Number, Range, Wrapper, register, setting
+from seqdg.nets import Net
 
 
 @register("sagm")

@@ -11,11 +11,9 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 
 from seqdg.algorithms import _styles as styles
-from seqdg.base import noise, tree
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
+from seqdg.base import Episode, Params, UsageError, noise, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 STREAM, PREFIX = 0x5361674E, "style."
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
-from seqdg.core import Algorithm, Number, Range, Wrapper, register, setting
-from seqdg.core.wrapper import BASE
-from seqdg.nets.net import Net
+from seqdg.base import Episode, Params, tree
+from seqdg.core import BASE, Algorithm, Number, Range, Wrapper, register, setting
+from seqdg.nets import Net
 
 TINY = 1e-12
 

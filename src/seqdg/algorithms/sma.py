@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from seqdg.base import tree
-from seqdg.base.episode import Params
+from seqdg.base import Params, tree
 from seqdg.core import Averaging, Number, Range, register, setting
 
 COUNT = "count"

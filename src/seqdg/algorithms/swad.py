@@ -8,11 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from seqdg.base import tree
-from seqdg.base.episode import Params
-from seqdg.base.errors import UsageError
+from seqdg.base import Params, UsageError, tree
 from seqdg.core import Averaging, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("swad")

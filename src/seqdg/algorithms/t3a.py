@@ -11,10 +11,9 @@ from torch.nn.functional import normalize
 
 from seqdg.algorithms import _layers as layers
 from seqdg.algorithms.agg import AGG
-from seqdg.base.episode import Params
-from seqdg.base.errors import UsageError
+from seqdg.base import Params, UsageError
 from seqdg.core import register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("t3a")

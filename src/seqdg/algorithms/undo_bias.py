@@ -11,11 +11,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from seqdg.algorithms import _branches as branches
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, tree
 from seqdg.core import Chainable, Loss, Number, Range, register, setting
-from seqdg.kernels.copies import Contrasts
-from seqdg.nets.net import Net
+from seqdg.kernels import Contrasts
+from seqdg.nets import Net
 
 EPSILON = 1e-6  # the norm is sqrt(s + EPSILON^2), so that equal copies (the start) give no kick
 

@@ -9,10 +9,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from seqdg.algorithms import _layers as layers
-from seqdg.base import noise, tree
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, noise, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @register("urm")

@@ -2,89 +2,45 @@
 
 from typing import TYPE_CHECKING
 
-from seqdg.base.front_door import open_front_door
+from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
-    from seqdg.bench.benchmark import Benchmark, Request, list_benchmarks, load_benchmark
-    from seqdg.bench.execute import MemorySink, Sink, TrainingFailed
-    from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
+    from seqdg.bench.array_learner import ArrayLearner, Packed, Predict, as_outputs
+    from seqdg.bench.benchmark import Benchmark, Request, list_benchmarks, load_benchmark, split_settings
+    from seqdg.bench.calling import FailedTrials, describe_failures, run
+    from seqdg.bench.console import count_files, show_progress
+    from seqdg.bench.contract import Candidate, Draft, Learner, Tick
+    from seqdg.bench.cost import estimate_makespan, sort_longest_first, time_groups
+    from seqdg.bench.estimator_learner import (
+        BYTES,
+        FittedEstimator,
+        OwnEstimator,
+        OwnEstimatorLearner,
+        OwnSettings,
+        is_estimator,
+        name_estimator,
+        pack_estimator,
+        unpack_estimator,
+    )
+    from seqdg.bench.execution import MemorySink, Sink, TrainingFailed, execute, remove_checkpoints
+    from seqdg.bench.executors.choice import SHORT, ExecutorChoice, choose_executor, is_short
     from seqdg.bench.executors.local import InProcess
+    from seqdg.bench.executors.process import prepare_process
     from seqdg.bench.executors.session import Executor, Session
     from seqdg.bench.executors.workers import Workers
-    from seqdg.bench.learner import (
-        ArrayLearner,
-        Candidate,
-        Learner,
-        StackLearner,
-        build_stack,
-        find_learner,
-        list_learners,
-        register_learner,
-    )
+    from seqdg.bench.learner import find_learner, find_learner_of, list_learners, register_learner
+    from seqdg.bench.own_code import read_code
     from seqdg.bench.plan import Choice, Plan, plan_trials
-    from seqdg.bench.rerun import Repeat
-    from seqdg.bench.run import BenchmarkRun, Where, run_benchmark
-    from seqdg.bench.search import Proposal, Search
-    from seqdg.bench.task import RowsInMemory, RowsOnDisk, Task
+    from seqdg.bench.progress import Progress
+    from seqdg.bench.reruns import Repeat, pick_records, refuse_changed_code, rerun
+    from seqdg.bench.reuse import write_settings
+    from seqdg.bench.running import BenchmarkRun, Where, default_directory, run_benchmark
+    from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, draw_proposals, list_ranges, make_grid
+    from seqdg.bench.soup import MixtureChoice, mix_run
+    from seqdg.bench.stack_learner import STACK, StackLearner, build_stack, check_domains_per_step, check_weights
+    from seqdg.bench.study import OutOfTime, StudyWhere, prepare_data, restore_parts, run_study
+    from seqdg.bench.study_plan import describe_plan
+    from seqdg.bench.task import RowsInMemory, RowsOnDisk, Task, find_target_scale, weigh_rows
     from seqdg.bench.trial import Group, Trial
 
-__all__ = [
-    "ArrayLearner",
-    "Benchmark",
-    "BenchmarkRun",
-    "Candidate",
-    "Choice",
-    "Executor",
-    "ExecutorChoice",
-    "Group",
-    "InProcess",
-    "Learner",
-    "MemorySink",
-    "Plan",
-    "Proposal",
-    "Repeat",
-    "Request",
-    "RowsInMemory",
-    "RowsOnDisk",
-    "Search",
-    "Session",
-    "Sink",
-    "StackLearner",
-    "Task",
-    "TrainingFailed",
-    "Trial",
-    "Where",
-    "Workers",
-    "build_stack",
-    "choose_executor",
-    "find_learner",
-    "list_benchmarks",
-    "list_learners",
-    "load_benchmark",
-    "plan_trials",
-    "register_learner",
-    "run_benchmark",
-]
-
-# `plan`, `execute` and `rerun` have the names of their modules and are imported from them:
-# `from seqdg.bench.plan import plan`.
-
-__getattr__, __dir__ = open_front_door(
-    __name__,
-    {
-        "benchmark": "Benchmark Request list_benchmarks load_benchmark",
-        "execute": "MemorySink Sink TrainingFailed",
-        "executors.choice": "ExecutorChoice choose_executor",
-        "executors.local": "InProcess",
-        "executors.session": "Executor Session",
-        "executors.workers": "Workers",
-        "learner": "ArrayLearner Candidate Learner StackLearner build_stack find_learner list_learners "
-        "register_learner",
-        "plan": "Choice Plan plan_trials",
-        "rerun": "Repeat",
-        "run": "BenchmarkRun Where run_benchmark",
-        "search": "Proposal Search",
-        "task": "RowsInMemory RowsOnDisk Task",
-        "trial": "Group Trial",
-    },
-)
+__getattr__, __dir__ = open_front(__name__)

@@ -14,30 +14,34 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things
+from seqdg.base import UsageError, count_things
 from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick, check_names, make_candidate
 from seqdg.bench.search import RATE, Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
-from seqdg.core.algorithm import Settings, setting
-from seqdg.core.names import shorten, split_chain
-from seqdg.core.settings import flatten_settings, parse_settings, with_settings
-from seqdg.data import Dataset
-from seqdg.data.scaling import STANDARD
+from seqdg.core import Settings, flatten_settings, parse_settings, setting, shorten, split_chain, with_settings
+from seqdg.data import STANDARD, Dataset
 from seqdg.nets import Net
-from seqdg.results.criteria import choose_loss
-from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
-from seqdg.results.select import average_finite
-from seqdg.training.evaluated_rows import mark_fifth
-from seqdg.training.inputs import Inputs
-from seqdg.training.loss import RowWeighted, WeightedCrossEntropy
-from seqdg.training.measuring import is_finite, measure_predictions
-from seqdg.training.predictions import DomainPredictions
-from seqdg.training.protocol import Split, list_sources, split_rows
-from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
-from seqdg.training.saving import Saving, save_step
-from seqdg.training.stack import View
+from seqdg.results import DIVERGED, DONE, Evaluation, Record, average_finite, choose_loss
+from seqdg.training import (
+    DomainPredictions,
+    Inputs,
+    RowWeighted,
+    Saving,
+    Split,
+    View,
+    WeightedCrossEntropy,
+    find_commit,
+    is_finite,
+    list_sources,
+    list_versions,
+    mark_fifth,
+    measure_peak_memory,
+    measure_predictions,
+    name_device,
+    save_step,
+    split_rows,
+)
 
 Arrays = NDArray[Any]
 Predict = Callable[[Arrays], Arrays]  # rows (row, input) to probabilities (row, class), or to numbers (row,)

@@ -10,20 +10,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.phrases import list_some
-from seqdg.base.toml_table import read_fields, read_value
+from seqdg.base import UsageError, list_some, read_fields, read_value, unknown
 from seqdg.bench.learner import TRAINING, Candidate, Draft, find_learner, list_learners
 from seqdg.bench.plan import Choice, Plan, list_held_out, plan
 from seqdg.bench.search import MULTIPLES
 from seqdg.bench.task import RowsOnDisk, Task
-from seqdg.core.names import list_inner_names, shorten, split_chain
-from seqdg.core.registry import build, list_algorithms
-from seqdg.data import Dataset
-from seqdg.data.augment import find_augmentation
+from seqdg.core import build, list_algorithms, list_inner_names, shorten, split_chain
+from seqdg.data import Dataset, find_augmentation
 from seqdg.nets import NET_NAMES, NetSpec, get_published_dropout
-from seqdg.training.fixed_split import check_rule, fix_split
-from seqdg.training.protocol import Protocol, list_sources
+from seqdg.training import Protocol, check_rule, fix_split, list_sources
 
 if sys.version_info >= (3, 11):
     import tomllib

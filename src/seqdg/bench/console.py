@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from seqdg.bench.progress import Progress
-from seqdg.results.status import format_duration
+from seqdg.results import format_duration
 
 EVERY = 10.0  # seconds between plain lines, at first
 SELDOM = 0.05  # of the time so far lies between them later: a run of hours says less

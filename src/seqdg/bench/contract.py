@@ -9,16 +9,13 @@ from typing import Any, ClassVar
 
 import torch
 
-from seqdg.base.errors import UsageError, unknown
+from seqdg.base import UsageError, unknown
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
-from seqdg.core.algorithm import Settings
-from seqdg.core.names import shorten
-from seqdg.core.settings import describe_settings
+from seqdg.core import Settings, describe_settings, shorten
 from seqdg.nets import Net, NetSpec
-from seqdg.results.record import Record
-from seqdg.training.protocol import Protocol
-from seqdg.training.saving import Saving
+from seqdg.results import Record
+from seqdg.training import Protocol, Saving
 
 TRAINING = (
     "steps", "batch", "evaluations", "optimizer", "lr", "momentum", "weight_decay", "precision",

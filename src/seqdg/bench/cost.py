@@ -14,9 +14,8 @@ from seqdg.bench.executors.process import prepare_process
 from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import StackLearner, build_stack, find_learner_of
 from seqdg.bench.trial import Group
-from seqdg.results.store import Store
-from seqdg.training.provenance import name_device
-from seqdg.training.stack import Stack
+from seqdg.results import Store
+from seqdg.training import Stack, name_device
 
 _Kind = tuple[str, int, str]  # algorithm, how many domains are held out, precision
 LONG = 10.0  # seconds: a step that takes as long is timed once

@@ -19,13 +19,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.bench.array_learner import ArrayLearner, Arrays, Packed, Predict
 from seqdg.bench.estimator_identity import describe_estimator
 from seqdg.bench.skops_file import check_skops, read_skops, write_skops
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Trial
-from seqdg.core.algorithm import Settings
+from seqdg.core import Settings
 from seqdg.nets import Net
 
 BYTES = "skops"  # the array that holds a fitted estimator

@@ -15,13 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.bench.array_learner import ArrayLearner, Arrays, Packed, Predict, take_logarithm
 from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick
 from seqdg.bench.stack_learner import STACK, StackLearner, build_stack, choose_rate, share_trainings
 from seqdg.bench.trial import Group, Trial
-from seqdg.core.names import split_chain
-from seqdg.core.registry import import_plugin, is_registered, list_algorithms, list_origins, refuse_name
+from seqdg.core import import_plugin, is_registered, list_algorithms, list_origins, refuse_name, split_chain
 
 __all__ = [
     "STACK",

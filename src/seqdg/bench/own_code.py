@@ -6,14 +6,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things
+from seqdg.base import UsageError, count_things
 from seqdg.bench.learner import Learner, find_learner
 from seqdg.bench.trial import Trial
-from seqdg.core.names import FOREIGN, shorten
-from seqdg.core.registry import list_origins
-from seqdg.core.source import is_same, read_own_code
-from seqdg.results.store import Store
+from seqdg.core import FOREIGN, is_same, list_origins, read_own_code, shorten
+from seqdg.results import Store
 
 META = "own_code"
 

@@ -8,13 +8,13 @@ from itertools import combinations
 
 import torch
 
-from seqdg.base.errors import UsageError, unknown
+from seqdg.base import UsageError, unknown
 from seqdg.bench.learner import Candidate, count_work, find_learner_of
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial, group_trials
 from seqdg.data import Dataset
 from seqdg.nets import Net
-from seqdg.training.protocol import list_sources, split_rows
+from seqdg.training import list_sources, split_rows
 
 COMPILING = ("auto", "on", "off")
 MOST = 256  # trainings in a stack on a GPU

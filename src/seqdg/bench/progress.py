@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from seqdg.bench.learner import count_work
 from seqdg.bench.trial import Group
-from seqdg.results.run import RunningGroup, RunProgress
-from seqdg.results.status import estimate_seconds_left
+from seqdg.results import RunningGroup, RunProgress, estimate_seconds_left
 
 
 class Progress:

@@ -15,19 +15,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from seqdg.base.added_fields import restore_fields
-from seqdg.base.errors import UsageError
-from seqdg.base.files import replace_file
+from seqdg.base import UsageError, replace_file, restore_fields
 from seqdg.bench.learner import TRAINING
 from seqdg.bench.trial import Trial
-from seqdg.core.registry import build
-from seqdg.core.settings import flatten_settings, restore_settings
-from seqdg.results.directory import make_directory
-from seqdg.results.imported_trials import is_imported
-from seqdg.results.record import DONE, FAILED, Record
-from seqdg.results.run import find_usual_criterion_in
-from seqdg.results.select import InnerTrials, name_candidate, score_candidate, select_outcomes
-from seqdg.training.protocol import Protocol
+from seqdg.core import build, flatten_settings, restore_settings
+from seqdg.results import (
+    DONE,
+    FAILED,
+    InnerTrials,
+    Record,
+    find_usual_criterion_in,
+    is_imported,
+    make_directory,
+    name_candidate,
+    score_candidate,
+    select_outcomes,
+)
+from seqdg.training import Protocol
 
 
 def list_reused(

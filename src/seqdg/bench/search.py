@@ -13,11 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Range, Settings
-from seqdg.core.sequential import list_alone
-from seqdg.core.settings import collect_rules, flatten_settings, with_settings
-from seqdg.training.sampler import make_stream
+from seqdg.base import UsageError
+from seqdg.core import Range, Settings, collect_rules, flatten_settings, list_alone, with_settings
+from seqdg.training import make_stream
 
 MULTIPLES = (0.1, 2.0)  # of a learning rate, between which others are drawn: well above a good one, rounding decides
 RATE = "lr"  # its name among what can be fixed

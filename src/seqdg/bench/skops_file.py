@@ -9,7 +9,7 @@ import warnings
 import zipfile
 from typing import Any
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 SCHEMA, IDENTITY = "schema.json", "__id__"  # skops's names of the list of what a file holds, and of an object's number
 

@@ -19,29 +19,39 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 
-from seqdg.base.episode import Params
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.files import Files, Folder
-from seqdg.base.phrases import list_some
+from seqdg.base import Files, Folder, Params, UsageError, list_some, unknown
 from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import STACK, build_stack, find_learner
-from seqdg.bench.rerun import describe_foreign, rebuild_trial, refuse_changed_code
+from seqdg.bench.reruns import describe_foreign, rebuild_trial, refuse_changed_code
 from seqdg.bench.trial import Group
-from seqdg.core.names import shorten
-from seqdg.results.commands import add_command
-from seqdg.results.criteria import CRITERIA, choose_loss, score
-from seqdg.results.directory import lock_directory
-from seqdg.results.record import DIVERGED, DONE, Evaluation, Record, make_key
-from seqdg.results.run import find_usual_criterion_in
-from seqdg.results.select import average_finite
-from seqdg.results.store import Store
-from seqdg.training.evaluation import predict_domains
-from seqdg.training.measuring import measure_predictions
-from seqdg.training.members import pool_outputs
-from seqdg.training.predictions import DomainPredictions
-from seqdg.training.provenance import find_commit, list_versions, name_device
-from seqdg.training.saving import Saving, hash_weights
-from seqdg.training.stack import Stack
+from seqdg.core import shorten
+from seqdg.results import (
+    CRITERIA,
+    DIVERGED,
+    DONE,
+    Evaluation,
+    Record,
+    Store,
+    add_command,
+    average_finite,
+    choose_loss,
+    find_usual_criterion_in,
+    lock_directory,
+    make_key,
+    score,
+)
+from seqdg.training import (
+    DomainPredictions,
+    Saving,
+    Stack,
+    find_commit,
+    hash_weights,
+    list_versions,
+    measure_predictions,
+    name_device,
+    pool_outputs,
+    predict_domains,
+)
 
 KINDS = {"uniform": "soup", "greedy": "greedy-soup", "ensemble": "ensemble"}  # and what follows an algorithm's name
 STATISTICS = ("running_mean", "running_var")

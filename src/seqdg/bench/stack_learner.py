@@ -10,26 +10,45 @@ from typing import Any
 
 import torch
 
-from seqdg.base.episode import Params
-from seqdg.base.errors import UsageError
+from seqdg.base import Params, UsageError
 from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick, check_names, make_candidate
 from seqdg.bench.search import Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.names import list_inner_names, split_chain
-from seqdg.core.registry import build
-from seqdg.core.settings import describe_shape, flatten_settings, parse_settings, with_settings
-from seqdg.core.wrapper import Averaging, SharedTraining, count_needed_evaluations, list_layers, split_average
+from seqdg.core import (
+    Algorithm,
+    Averaging,
+    SharedTraining,
+    build,
+    count_needed_evaluations,
+    describe_shape,
+    flatten_settings,
+    list_inner_names,
+    list_layers,
+    parse_settings,
+    split_average,
+    split_chain,
+    with_settings,
+)
 from seqdg.nets import BuiltNet, Net
-from seqdg.results.record import Record
+from seqdg.results import Record
 from seqdg.testing import ContractError, check_memory
-from seqdg.training.device import set_precision
-from seqdg.training.protocol import Split, choose_optimizer, count_steps, end_stages, list_sources, split_rows
-from seqdg.training.run_stack import Watch, run_stack
-from seqdg.training.sampler import make_generator
-from seqdg.training.saving import Saving
-from seqdg.training.stack import Job, Stack, View
+from seqdg.training import (
+    Job,
+    Saving,
+    Split,
+    Stack,
+    View,
+    Watch,
+    choose_optimizer,
+    count_steps,
+    end_stages,
+    list_sources,
+    make_generator,
+    run_stack,
+    set_precision,
+    split_rows,
+)
 
 KEPT = 2**28  # bytes of first weights that a process keeps from one group to the next
 _first_weights: dict[Hashable, Params] = {}

@@ -15,31 +15,40 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from seqdg.base.errors import UsageError
-from seqdg.base.files import Folder
+from seqdg.base import Folder, UsageError
 from seqdg.bench.benchmark import load_benchmark
 from seqdg.bench.console import count_files, show_progress
 from seqdg.bench.contract import Candidate
-from seqdg.bench.execute import execute, remove_checkpoints
+from seqdg.bench.execution import execute, remove_checkpoints
 from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.own_code import check_code, read_codes, refuse_changed
 from seqdg.bench.plan import choose_compiled, plan_trials
-from seqdg.bench.run import check_versions
+from seqdg.bench.running import check_versions
 from seqdg.bench.study_trials import Entry, Place, TrialMaker, make_benchmark, say
 from seqdg.bench.task import Task
-from seqdg.data.load import BUNDLED
-from seqdg.data.prepared import write_prepared
+from seqdg.data import BUNDLED, write_prepared
 from seqdg.nets import Net
-from seqdg.results.archive.layout import TRIALS
-from seqdg.results.archive.reading import open_run
-from seqdg.results.directory import lock_directory, make_directory
-from seqdg.results.record import Record
-from seqdg.results.run import CLASSES, DOMAINS, RecordSource, RunningGroup, RunProgress
-from seqdg.results.store import FILE, Store
-from seqdg.results.study.file import SEARCH, Part, Study
-from seqdg.results.study.outcomes import CRITERION, make_lean
-from seqdg.training.saving import Saving
+from seqdg.results import (
+    CLASSES,
+    CRITERION,
+    DOMAINS,
+    FILE,
+    SEARCH,
+    TRIALS,
+    Part,
+    Record,
+    RecordSource,
+    RunningGroup,
+    RunProgress,
+    Store,
+    Study,
+    lock_directory,
+    make_directory,
+    make_lean,
+    open_run,
+)
+from seqdg.training import Saving
 
 TOGETHER = 512  # trials of small nets in a stack, at most
 CHECKPOINT = 60.0  # seconds between checkpoints of a group; workers that are sent away write one, too

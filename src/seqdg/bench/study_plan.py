@@ -8,11 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from seqdg.bench.study_trials import make_benchmark
-from seqdg.results.record import DONE, Record
-from seqdg.results.status import format_duration
-from seqdg.results.study.answers import count_wanted
-from seqdg.results.study.file import Part, Study
-from seqdg.results.study.outcomes import collect_records, find_runs
+from seqdg.results import DONE, Part, Record, Study, collect_records, count_wanted, find_runs, format_duration
 
 TRAININGS = (
     "Trainings: at most so many, as plain and averaged weights share one where the search chooses the same for both."

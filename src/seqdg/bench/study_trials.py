@@ -7,18 +7,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.bench.benchmark import Benchmark, Request, load_benchmark
 from seqdg.bench.contract import Candidate
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Trial
-from seqdg.core.registry import build
-from seqdg.core.settings import describe_settings
+from seqdg.core import build, describe_settings
 from seqdg.nets import Net, get_published_dropout
-from seqdg.results.record import DONE, FAILED, Record
-from seqdg.results.select import InnerTrials, score_candidate
-from seqdg.results.study.file import COSINE, COSINE_FOLDER, LEADER, PLAIN, SEARCH, Part
-from seqdg.results.study.outcomes import CRITERION
+from seqdg.results import (
+    COSINE,
+    COSINE_FOLDER,
+    CRITERION,
+    DONE,
+    FAILED,
+    LEADER,
+    PLAIN,
+    SEARCH,
+    InnerTrials,
+    Part,
+    Record,
+    score_candidate,
+)
 
 Fold = tuple[str, ...]  # held-out domains
 Place = tuple[str, str, str, Fold]  # an algorithm, a schedule, plain or averaged weights, a fold

@@ -15,22 +15,38 @@ from weakref import finalize
 import torch
 from torch import Tensor, nn
 
-from seqdg.base.errors import UsageError
-from seqdg.base.machine import measure_free_memory
+from seqdg.base import UsageError, measure_free_memory
 from seqdg.bench.trial import Trial
-from seqdg.core.algorithm import Algorithm
-from seqdg.data import Dataset, load_data
-from seqdg.data.augment import ImageTransform, find_augmentation
-from seqdg.data.scaling import Scaling, join_columns, keep_as_is, learn_scaling
-from seqdg.nets import BuiltNet, Criterion, NetSpec, build_net
-from seqdg.nets.normalization import Normalization
-from seqdg.training.inputs import Inputs, TargetScale, learn_target_scale
-from seqdg.training.loss import AUTO, NumberLoss, RowWeighted, find_number_loss, make_loss
-from seqdg.training.metrics import Groups
-from seqdg.training.prefetch import count_bytes, fits_on, move_to_device
-from seqdg.training.protocol import Protocol as TrainingProtocol
-from seqdg.training.protocol import list_sources, split_rows
-from seqdg.training.sampler import make_generator
+from seqdg.core import Algorithm
+from seqdg.data import (
+    Dataset,
+    ImageTransform,
+    Scaling,
+    find_augmentation,
+    join_columns,
+    keep_as_is,
+    learn_scaling,
+    load_data,
+)
+from seqdg.nets import BuiltNet, Criterion, NetSpec, Normalization, build_net
+from seqdg.training import (
+    AUTO,
+    Groups,
+    Inputs,
+    NumberLoss,
+    RowWeighted,
+    TargetScale,
+    count_bytes,
+    find_number_loss,
+    fits_on,
+    learn_target_scale,
+    list_sources,
+    make_generator,
+    make_loss,
+    move_to_device,
+    split_rows,
+)
+from seqdg.training import Protocol as TrainingProtocol
 
 READY = 2**26  # numbers: a quarter of a GiB, for rows that are scaled, or images that are resized, before training
 LARGER = 4  # times what images take as they are stored, at most: as they enter the net, bytes are floats

@@ -6,12 +6,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from seqdg.base.errors import UsageError
-from seqdg.results.record import FAILED, Record
-from seqdg.results.run import RunningGroup, RunProgress
-from seqdg.results.store import Store
-from seqdg.results.tracking import TOOLS, Tracker
-from seqdg.results.tracking.tracker import describe_trial, make_table
+from seqdg.base import UsageError
+from seqdg.results import FAILED, TOOLS, Record, RunningGroup, RunProgress, Store, Tracker, describe_trial, make_table
 
 
 class TrackedStore:

@@ -8,18 +8,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from seqdg.base.added_fields import describe_fields, restore_fields
-from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.names import shorten, split_chain
-from seqdg.core.registry import build
-from seqdg.core.settings import adapt_to_path, flatten_settings, restore_settings
-from seqdg.core.wrapper import Averaging
+from seqdg.base import UsageError, describe_fields, restore_fields
+from seqdg.core import (
+    Algorithm,
+    Averaging,
+    adapt_to_path,
+    build,
+    flatten_settings,
+    restore_settings,
+    shorten,
+    split_chain,
+)
 from seqdg.nets import NetSpec
-from seqdg.results.record import make_key
-from seqdg.results.versions import VERSION
-from seqdg.training.members import list_seeds
-from seqdg.training.protocol import Protocol
+from seqdg.results import VERSION, make_key
+from seqdg.training import Protocol, list_seeds
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ app.command()(learning_curve)
 
 
 def _show_version(wanted: bool) -> None:
-    from seqdg.base.version import VERSION
+    from seqdg.base import VERSION
 
     if wanted:
         typer.echo(f"seqdg {VERSION}")
@@ -91,7 +91,7 @@ def _lacks_value(word: str, after: str) -> bool:
 
 def check_repeated(words: list[str]) -> None:
     """Raise a UsageError where an option that takes a list is given twice: the first list would be lost."""
-    from seqdg.base.errors import UsageError
+    from seqdg.base import UsageError
 
     names = [word.partition("=")[0] for word in words]
     for option in LISTS:
@@ -101,9 +101,7 @@ def check_repeated(words: list[str]) -> None:
 
 def main() -> None:
     """Run a command. Bad input gives one sentence on stderr and exit code 2."""
-    from seqdg.base.errors import UsageError
-    from seqdg.base.interrupts import heed_interrupts_once
-    from seqdg.base.phrases import make_printable
+    from seqdg.base import UsageError, heed_interrupts_once, make_printable
     from seqdg.cli.warning_notes import print_warnings_as_notes
 
     try:

@@ -13,7 +13,7 @@ import typer
 from seqdg.cli import options
 
 if TYPE_CHECKING:
-    from seqdg.report.section import Section
+    from seqdg.report import Section
 
 Kind = Annotated[
     str,
@@ -62,17 +62,12 @@ def analyze(
 
         seqdg analyze alignment --algorithms agg,fo-s-mldg
     """
-    from seqdg.base.errors import UsageError, unknown
-    from seqdg.bench.benchmark import load_benchmark
-    from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
-    from seqdg.bench.executors.process import prepare_process
-    from seqdg.bench.executors.session import Session
-    from seqdg.bench.run import default_directory
+    from seqdg.base import UsageError, unknown
+    from seqdg.bench import ExecutorChoice, Session, choose_executor, default_directory, load_benchmark, prepare_process
     from seqdg.cli.bench import quote_command
-    from seqdg.paper.study import Study
-    from seqdg.report.analyses import find_analysis, list_analyses, show_analysis
-    from seqdg.results.directory import lock_directory, make_directory
-    from seqdg.results.store import Store
+    from seqdg.paper import Study
+    from seqdg.report import find_analysis, list_analyses, show_analysis
+    from seqdg.results import Store, lock_directory, make_directory
 
     analysis = find_analysis(kind)
     if analysis is None:
@@ -108,7 +103,7 @@ def analyze(
     typer.echo(_format_section(section), nl=False)
     print(f"The numbers are kept. `seqdg report {directory}` shows the picture.", file=sys.stderr)
     if figures is not None:
-        from seqdg.report.charts import write_figures
+        from seqdg.report import write_figures
 
         for path in write_figures(section.figures, figures):
             typer.echo(path)
@@ -132,8 +127,7 @@ def _count_steps(label: str) -> Iterator[Callable[[int], None]]:
 
 def _format_section(section: Section) -> str:
     """Format its sentences, then its tables, for a terminal."""
-    from seqdg.report.analyses import HOW
-    from seqdg.report.text import draw_table
+    from seqdg.report import HOW, draw_table
 
     lines = [section.title, *section.text]
     for table in [*section.tables, *(t for t in section.aside if t.caption != HOW)]:

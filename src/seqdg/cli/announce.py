@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seqdg.bench.progress import Progress
+    from seqdg.bench import Progress
     from seqdg.data import LabeledRows
 
 EARLY = 5.0  # seconds of training that tell about the whole
@@ -54,7 +54,7 @@ class Announcement:
 
     def _estimate(self, progress: Progress) -> None:
         """Say once how long the rest will take, at the pace since the first steps: workers take a while to start."""
-        from seqdg.results.status import format_duration
+        from seqdg.results import format_duration
 
         now, share = time.time(), progress.share
         if (not self.first and share > 0) or (self.first and share < self.first[1]):  # or it is another round
@@ -79,9 +79,7 @@ def note_task(rows: LabeledRows, task: str | None, label: str) -> None:
 
 def _note_table(rows: LabeledRows) -> list[str]:
     """Note labels that may be none, and columns that may be no features."""
-    from seqdg.data import Frame
-    from seqdg.data.checks import note_gap_labels
-    from seqdg.data.column_notes import note_columns
+    from seqdg.data import Frame, note_columns, note_gap_labels
 
     if not isinstance(rows.x, Frame):
         return []
@@ -91,10 +89,8 @@ def _note_table(rows: LabeledRows) -> list[str]:
 def _describe(rows: LabeledRows) -> list[str]:
     import numpy as np
 
-    from seqdg.base.phrases import count_things, list_some
-    from seqdg.data import Frame
-    from seqdg.data.cells import rank_word
-    from seqdg.data.column_types import describe_columns
+    from seqdg.base import count_things, list_some
+    from seqdg.data import Frame, describe_columns, rank_word
 
     if not isinstance(rows.x, Frame) or rows.domains is None:
         return []  # folders name their classes and domains

@@ -49,10 +49,8 @@ def bench(
 
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
     """
-    from seqdg.bench.benchmark import load_benchmark
-    from seqdg.bench.run import default_directory
-    from seqdg.report.run import FailedTrials, describe_failures, run
-    from seqdg.results.record import FAILED
+    from seqdg.bench import FailedTrials, default_directory, describe_failures, load_benchmark, run
+    from seqdg.results import FAILED
 
     directory = out or default_directory(load_benchmark(benchmark))
     try:
@@ -80,8 +78,8 @@ def bench(
 
 
 def _say_interrupted(directory: Path) -> None:
-    from seqdg.base.errors import UsageError
-    from seqdg.results.store import Store
+    from seqdg.base import UsageError
+    from seqdg.results import Store
 
     stored = 0
     with suppress(UsageError):  # it may not have begun

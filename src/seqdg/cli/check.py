@@ -10,8 +10,8 @@ import typer
 from seqdg.cli import options
 
 if TYPE_CHECKING:
-    from seqdg.base.errors import UsageError
-    from seqdg.bench.benchmark import Benchmark
+    from seqdg.base import UsageError
+    from seqdg.bench import Benchmark
 
 WRAPPED = ("agg", "fo-s-mldg", "metareg")  # what a wrapper is checked around: plain, sequential, of two stages
 
@@ -52,13 +52,9 @@ def check(
 
         seqdg check fo-s-mldg+./mine.py:mine
     """
-    from seqdg.base.errors import UsageError
-    from seqdg.bench.benchmark import list_benchmarks, load_benchmark
-    from seqdg.bench.console import count_files
-    from seqdg.data import BUNDLED, DataSpec, check_dataset
-    from seqdg.data.column_types import parse_types
-    from seqdg.data.labeled_rows import check_table
-    from seqdg.data.tables import is_table
+    from seqdg.base import UsageError
+    from seqdg.bench import count_files, list_benchmarks, load_benchmark
+    from seqdg.data import BUNDLED, DataSpec, check_dataset, check_table, is_table, parse_types
 
     if is_table(Path(benchmark)):
         dropped = [*(options.split_names(ignore) or ()), *(options.split_names(identifier) or ())]
@@ -102,8 +98,8 @@ def check(
 
 def _refuse(name: str) -> UsageError:
     """Return the error for a name that is neither a table, nor a benchmark, nor an algorithm."""
-    from seqdg.base.errors import UsageError, find_similar
-    from seqdg.bench.benchmark import list_benchmarks
+    from seqdg.base import UsageError, find_similar
+    from seqdg.bench import list_benchmarks
     from seqdg.core import list_algorithms
 
     near = find_similar(name, (*list_benchmarks(), *list_algorithms()))
@@ -116,7 +112,7 @@ def _refuse(name: str) -> UsageError:
 
 def _describe_split(benchmark: Benchmark, data: Path, allow_partial: bool) -> str:
     """Say what a fixed split trains on, chooses by and tests; raise a UsageError where it makes no sense."""
-    from seqdg.base.phrases import list_some
+    from seqdg.base import list_some
 
     if benchmark.held_out_in_turn != () and not benchmark.data.get("split_column"):
         return ""
@@ -131,7 +127,7 @@ def _describe_split(benchmark: Benchmark, data: Path, allow_partial: bool) -> st
 
 def _check_domains_per_step(benchmark: Benchmark, sources: int) -> None:
     """Raise a UsageError where a step of the benchmark, or of one of its algorithms, is to meet too many domains."""
-    from seqdg.bench.stack_learner import check_domains_per_step
+    from seqdg.bench import check_domains_per_step
 
     check_domains_per_step(benchmark.protocol.domains_per_step, sources, "A step", benchmark.name)
     for name, table in benchmark.tables.items():
@@ -149,10 +145,9 @@ def _is_algorithm(name: str) -> bool:
 
 def _check_algorithm(name: str) -> None:
     """Check an algorithm against the contract, with its settings as they are."""
-    from seqdg.base.errors import UsageError
-    from seqdg.bench.learner import StackLearner, find_learner
-    from seqdg.core import build, list_wrappers
-    from seqdg.core.names import shorten
+    from seqdg.base import UsageError
+    from seqdg.bench import StackLearner, find_learner
+    from seqdg.core import build, list_wrappers, shorten
     from seqdg.testing import CHECKS, ContractError, check_algorithm
 
     short = shorten(name)

@@ -134,8 +134,8 @@ def fit(
     The model is a directory: `seqdg predict`, `seqdg export` and `seqdg show` read it. Interrupt it whenever you like:
     the same command goes on where it stopped, to the same model.
     """
-    from seqdg.base.errors import UsageError
-    from seqdg.data.column_types import parse_types
+    from seqdg.base import UsageError
+    from seqdg.data import parse_types
     from seqdg.estimator import check_place, check_saving, remove_kept
 
     candidates = candidates or algorithms  # the old name of the option
@@ -194,7 +194,7 @@ def _make_template(
     rows: LabeledRows, parameters: dict[str, Any], loss: str, calibrate: bool, class_weight: str | None
 ) -> DomainEstimator:
     """Make the estimator of the task; refuse options of the other one."""
-    from seqdg.base.errors import UsageError
+    from seqdg.base import UsageError
     from seqdg.estimator import DomainClassifier, DomainRegressor
 
     if rows.is_regression:
@@ -208,7 +208,7 @@ def _make_template(
 
 def _check_choice(choose: bool, algorithm: str | None, candidates: str | None, search: int, select: str) -> None:
     """Refuse options that would have no effect."""
-    from seqdg.base.errors import UsageError
+    from seqdg.base import UsageError
 
     if choose and algorithm is not None:
         raise UsageError(
@@ -225,7 +225,7 @@ def _check_choice(choose: bool, algorithm: str | None, candidates: str | None, s
 
 def _list_saved(data: Path, choose: bool, algorithm: str) -> tuple[str, ...]:
     """List what may have to be saved, where the user named no candidates."""
-    from seqdg.data.tables import is_table
+    from seqdg.data import is_table
     from seqdg.estimator import ALL_USUAL, NETS
 
     if not choose:
@@ -241,7 +241,7 @@ def _compare(
     texts: Sequence[str],
     **how: Any,
 ) -> Comparison:
-    from seqdg.bench.console import show_progress
+    from seqdg.bench import show_progress
     from seqdg.estimator import DoubtfulChoice, compare, count_workers, parse_settings_texts
 
     settings = parse_settings_texts(texts, names)
@@ -273,7 +273,7 @@ def _fit_one(
     **how: Any,
 ) -> DomainEstimator:
     """Fit one algorithm, and estimate how it will do on the next domain where that is possible."""
-    from seqdg.bench.console import show_progress
+    from seqdg.bench import show_progress
     from seqdg.estimator import fit_and_estimate, parse_settings_texts
 
     settings = parse_settings_texts(texts, [name]).get(name, {})
@@ -294,7 +294,7 @@ def _fit_one(
 @contextmanager
 def _explain_interruption(partial: Path) -> Iterator[None]:
     """Say after Ctrl-C what is kept, and how to go on."""
-    from seqdg.base.phrases import count_things
+    from seqdg.base import count_things
     from seqdg.cli.bench import quote_command
     from seqdg.estimator import count_kept
 
@@ -307,7 +307,7 @@ def _explain_interruption(partial: Path) -> Iterator[None]:
 
 
 def _parse_count(option: str, text: str) -> int | str:
-    from seqdg.base.errors import UsageError
+    from seqdg.base import UsageError
 
     try:
         return text if text == "auto" else int(text)
@@ -316,7 +316,7 @@ def _parse_count(option: str, text: str) -> int | str:
 
 
 def _parse_widths(text: str) -> tuple[int, ...] | str:
-    from seqdg.base.errors import UsageError
+    from seqdg.base import UsageError
 
     if text == "auto":
         return text

@@ -34,7 +34,7 @@ def import_domainbed(sweep: Sweep, out: Out, domains: Domains = None, allow_part
     seqdg table runs/theirs --select oracle-split --spread stderr-ddof0
     """
     from seqdg.cli.bench import quote_command
-    from seqdg.interop.domainbed_sweep import describe_import, import_sweep
+    from seqdg.interop import describe_import, import_sweep
 
     for found in import_sweep(sweep, out, options.split_names(domains), allow_partial, quote_command()):
         typer.echo(describe_import(found))

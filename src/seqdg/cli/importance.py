@@ -44,10 +44,9 @@ def importance(
     the score drops on the held-out domain, and on rows of the others that were set aside, is what the column is worth.
     The table is read as in `seqdg fit`, whose --label, --domain, --types, --na and --weight the model remembers.
     """
-    from seqdg.base.errors import UsageError
-    from seqdg.bench.console import count_files
-    from seqdg.data import Frame, read_rows
-    from seqdg.data.column_types import parse_types
+    from seqdg.base import UsageError
+    from seqdg.bench import count_files
+    from seqdg.data import Frame, parse_types, read_rows
     from seqdg.estimator import importance as measure
     from seqdg.estimator import load_estimator, write_analysis
 

@@ -37,8 +37,8 @@ def learning_curve(
 
     The last sentence says what one more domain than you have would be worth, if the curve goes on as it went.
     """
-    from seqdg.base.errors import UsageError
-    from seqdg.bench.console import show_progress
+    from seqdg.base import UsageError
+    from seqdg.bench import show_progress
     from seqdg.cli.announce import Announcement, note_task
     from seqdg.estimator import DomainClassifier, DomainRegressor, count_workers, write_analysis
     from seqdg.estimator import learning_curve as trace

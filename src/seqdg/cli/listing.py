@@ -22,8 +22,7 @@ def list_names(
     domainbed: options.DomainBed = None,
 ) -> None:
     """List the algorithms, the wrappers around them (`agg+ema`), the benchmarks or the data sets to choose from."""
-    from seqdg.base.errors import unknown
-    from seqdg.base.places import DOMAINBED, set_place
+    from seqdg.base import DOMAINBED, set_place, unknown
 
     set_place(DOMAINBED, domainbed)
     kinds: dict[str, Callable[[], list[dict[str, object]]]] = {
@@ -39,7 +38,7 @@ def list_names(
         raise unknown("list", kind, kinds)
     entries = kinds[kind]()
     if domainbed is not None and kind == "algorithms":
-        from seqdg.interop.domainbed.learner import describe_classes
+        from seqdg.interop import describe_classes
 
         entries += describe_classes()
     if as_json:
@@ -74,11 +73,8 @@ def _read_title(kind: type) -> str:
 
 
 def _list_algorithms() -> list[dict[str, object]]:
-    from seqdg.bench.learner import ArrayLearner, find_learner, list_learners
-    from seqdg.core.registry import build, list_algorithms
-    from seqdg.core.sequential import Sequential
-    from seqdg.core.settings import format_settings, format_value
-    from seqdg.core.wrapper import find_core
+    from seqdg.bench import ArrayLearner, find_learner, list_learners
+    from seqdg.core import Sequential, build, find_core, format_settings, format_value, list_algorithms
 
     entries: list[dict[str, object]] = []
     algorithms = {name: build(name) for name in list_algorithms()}
@@ -97,9 +93,7 @@ def _list_algorithms() -> list[dict[str, object]]:
 
 
 def _list_wrappers() -> list[dict[str, object]]:
-    from seqdg.core.algorithm import Algorithm
-    from seqdg.core.registry import find_wrapper, list_wrappers
-    from seqdg.core.settings import format_settings
+    from seqdg.core import Algorithm, find_wrapper, format_settings, list_wrappers
 
     kinds = [(name, find_wrapper(name)) for name in list_wrappers()]
     return [
@@ -113,7 +107,7 @@ def _list_wrappers() -> list[dict[str, object]]:
 
 
 def _list_benchmarks() -> list[dict[str, object]]:
-    from seqdg.bench.benchmark import list_benchmarks, load_benchmark
+    from seqdg.bench import list_benchmarks, load_benchmark
 
     loaded = [load_benchmark(name) for name in list_benchmarks()]
     return [{"name": b.name, "title": b.title, "source": b.source} for b in loaded]
@@ -121,7 +115,7 @@ def _list_benchmarks() -> list[dict[str, object]]:
 
 def _list_datasets() -> list[dict[str, object]]:
     """List the data of every benchmark; data without a path comes with the package."""
-    from seqdg.bench.benchmark import list_benchmarks, load_benchmark
+    from seqdg.bench import list_benchmarks, load_benchmark
     from seqdg.data import BUNDLED, DataSpec
 
     entries: list[dict[str, object]] = []

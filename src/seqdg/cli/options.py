@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from seqdg.results.criteria import CRITERIA
+from seqdg.results import CRITERIA
 
 DataFile = Annotated[
     Path,

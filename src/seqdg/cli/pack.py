@@ -37,10 +37,9 @@ def pack(runs: Runs, out: Out, exact: Exact = False, criteria: Criteria = None) 
 
         seqdg pack runs/rotated-mnist --out docs/results/rotated-mnist
     """
-    from seqdg.base.errors import UsageError
-    from seqdg.results.archive.layout import EVALUATIONS, TRIALS
-    from seqdg.results.archive.reading import open_run
-    from seqdg.results.archive.writing import pack as pack_runs
+    from seqdg.base import UsageError
+    from seqdg.results import EVALUATIONS, TRIALS, open_run
+    from seqdg.results import pack as pack_runs
 
     if out.suffix in (".xz", ".parquet"):
         raise UsageError(f"A packed run is two files: give --out a directory for them, such as {out.with_suffix('')}.")

@@ -44,9 +44,9 @@ def predict(
     labels, the accuracy is printed, and what was expected of it when the model was fitted; of numbers, RMSE and R².
     Of pictures, the folder that each lies in is its label, where the model knows a class of that name.
     """
-    from seqdg.bench.console import count_files
+    from seqdg.bench import count_files
     from seqdg.estimator import predict_file, read_model
-    from seqdg.training.device import choose_device
+    from seqdg.training import choose_device
 
     loaded = read_model(model, device=choose_device(device))
     with count_files("predicting") as progress, options.open_data(data) as place:

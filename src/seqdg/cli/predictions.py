@@ -21,8 +21,8 @@ def predictions(directory: options.RunDirectory, out: Out, step: Step = "chosen"
 
     seqdg predictions runs/rotated-mnist --out predictions.csv
     """
-    from seqdg.base.phrases import count_things
-    from seqdg.results.predictions import write_predictions
+    from seqdg.base import count_things
+    from seqdg.results import write_predictions
 
     written = write_predictions(directory, out, step)
     typer.echo(f"{written.rows} rows of {count_things(written.trials, 'trial')} are in {out}.")

@@ -38,17 +38,17 @@ def report(
     What is given here is shown at first. On the page, choose another criterion, rule or baseline, follow an algorithm
     through all figures, sort tables, and save them as CSV or LaTeX.
     """
-    from seqdg.report.results import Results
+    from seqdg.report import Results
 
     if watch:
-        from seqdg.report.watch import watch_run
+        from seqdg.report import watch_run
 
         watch_run(directories, lambda results, version: results.report(None, select, criterion, baseline, version),
                   lambda line: print(line, file=sys.stderr))  # fmt: skip
     results = Results.open(*directories)
     typer.echo(directories[0] / "report.html" if watch else results.report(None, select, criterion, baseline))
     if figures is not None:
-        from seqdg.report.charts import write_figures
+        from seqdg.report import write_figures
 
         for path in write_figures(results.page(select, criterion, baseline).figures, figures):
             typer.echo(path)

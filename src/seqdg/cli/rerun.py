@@ -11,7 +11,7 @@ import typer
 from seqdg.cli import options
 
 if TYPE_CHECKING:
-    from seqdg.bench.rerun import Repeat
+    from seqdg.bench import Repeat
 
 Keys = Annotated[
     list[str] | None,
@@ -63,15 +63,12 @@ def rerun(
 
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
     """
-    from seqdg.base.places import DOMAINBED, set_place
-    from seqdg.bench.benchmark import load_benchmark
-    from seqdg.bench.executors.session import Session
-    from seqdg.bench.rerun import pick_records, refuse_changed_code
-    from seqdg.bench.rerun import rerun as rerun_trials
-    from seqdg.core.names import shorten
-    from seqdg.results.archive.reading import open_run
-    from seqdg.results.store import Store
-    from seqdg.training.device import choose_device
+    from seqdg.base import DOMAINBED, set_place
+    from seqdg.bench import Session, load_benchmark, pick_records, refuse_changed_code
+    from seqdg.bench import rerun as rerun_trials
+    from seqdg.core import shorten
+    from seqdg.results import Store, open_run
+    from seqdg.training import choose_device
 
     set_place(DOMAINBED, domainbed)
     results = open_run(directory)
@@ -106,7 +103,7 @@ def rerun(
 
 def _format_repeats(repeats: Sequence[Repeat]) -> str:
     """Format recorded and new accuracy side by side, and say what was compared."""
-    from seqdg.report.text import draw_table
+    from seqdg.report import draw_table
 
     head = [
         "trial",

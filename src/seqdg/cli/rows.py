@@ -32,9 +32,8 @@ class AskedRows:
 
     def read(self) -> LabeledRows:
         """Read rows, labels, domains and weights."""
-        from seqdg.bench.console import count_files
-        from seqdg.data import read_rows
-        from seqdg.data.column_types import parse_types
+        from seqdg.bench import count_files
+        from seqdg.data import parse_types, read_rows
 
         types = parse_types(options.split_words(self.types))
         with count_files("reading images") as progress, options.open_data(self.data) as place:

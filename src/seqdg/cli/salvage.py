@@ -18,7 +18,7 @@ def salvage(
     ] = None,
 ) -> None:
     """Copy every readable record of a damaged run directory to a new one, where the run can continue."""
-    from seqdg.results.salvage import salvage as salvage_run
+    from seqdg.results import salvage as salvage_run
 
     count = salvage_run(directory, new, benchmark)
     typer.echo(f"{count} whole records are now in {new}. With --out {new}, the run's command does what is missing.")

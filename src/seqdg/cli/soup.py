@@ -13,8 +13,8 @@ from seqdg.cli import options
 from seqdg.cli.bench import quote_command
 
 if TYPE_CHECKING:
-    from seqdg.bench.executors.session import Session
-    from seqdg.training.saving import Saving
+    from seqdg.bench import Session
+    from seqdg.training import Saving
 
 Kind = Annotated[
     str,
@@ -67,11 +67,9 @@ def soup(
         seqdg soup runs/soup --kind greedy
         seqdg table runs/soup --baseline agg
     """
-    from seqdg.bench.benchmark import load_benchmark
-    from seqdg.bench.executors.session import Session
-    from seqdg.bench.soup import MixtureChoice, mix_run
-    from seqdg.report.results import Results
-    from seqdg.training.device import choose_device
+    from seqdg.bench import MixtureChoice, Session, load_benchmark, mix_run
+    from seqdg.report import Results
+    from seqdg.training import choose_device
 
     def make_session(name: str, saving: Saving, held_out: Sequence[str]) -> Session:
         task = load_benchmark(benchmark or name).with_weights(weights).make_task(data, allow_partial, held_out)

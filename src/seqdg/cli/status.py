@@ -11,7 +11,7 @@ import typer
 from seqdg.cli import options
 
 if TYPE_CHECKING:
-    from seqdg.results.status import Status
+    from seqdg.results import Status
 
 
 def status(
@@ -20,8 +20,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Show the state of a run: trials done, running, failed, diverged and left, and the time that is left."""
-    from seqdg.results.archive.reading import open_run
-    from seqdg.results.status import read_status
+    from seqdg.results import open_run, read_status
 
     now = read_status(directory)
     typer.echo(json.dumps(asdict(now), indent=2) if as_json else format_status(now))
@@ -32,8 +31,8 @@ def status(
 
 def format_status(now: Status) -> str:
     """Return the state of a run as it is printed."""
-    from seqdg.base.phrases import count_things
-    from seqdg.results.status import format_duration
+    from seqdg.base import count_things
+    from seqdg.results import format_duration
 
     lines = [f"{now.benchmark}: {count_things(now.planned, 'trial')}, {'running' if now.active else 'not running'}"]
     for name in ("done", "running", "failed", "diverged", "left"):

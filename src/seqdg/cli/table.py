@@ -59,17 +59,17 @@ def table(
 
     seqdg table runs/rotated-mnist --baseline agg
     """
-    from seqdg.report.results import Results
+    from seqdg.report import Results
 
     results = Results.open(*directories)
     if cost:
-        from seqdg.report.costs import render_costs
+        from seqdg.report import render_costs
 
         typer.echo(render_costs(results.records(criterion), form, baseline or "agg"), nl=False)
     else:
         typer.echo(results.table(select, criterion, baseline, form, against, spread))
     if settings_out is not None:
-        from seqdg.bench.reuse import write_settings
+        from seqdg.bench import write_settings
 
         for path in write_settings(results.records(), settings_out, select, criterion):
             typer.echo(path)

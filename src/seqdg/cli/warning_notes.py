@@ -19,7 +19,7 @@ def print_warnings_as_notes() -> Iterator[None]:
     Of those from one line of code whose texts differ in numbers alone, such as how far a solver was off, the first is
     printed: every fit of a comparison may give another.
     """
-    from seqdg.base.phrases import make_printable
+    from seqdg.base import make_printable
 
     if sys.warnoptions:
         yield

@@ -15,10 +15,8 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.base.added_fields import ADDED
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError, unknown
-from seqdg.nets.net import Net
+from seqdg.base import ADDED, Episode, Params, UsageError, unknown
+from seqdg.nets import Net
 
 Number = float | Tensor  # a 0-d tensor holds one value per trial of a stack
 Numbers = Number | tuple[Number, ...]  # one for every position of the path, or one each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 FOREIGN = "domainbed:"  # begins the name of a class of another project, which is no algorithm of ours
 _SIMPLE = re.compile(r"[\w.\-]+")  # what stands after the colon, or alone

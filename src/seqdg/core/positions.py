@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.core.algorithm import Number, Numbers
 
 

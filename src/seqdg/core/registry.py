@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-from seqdg.base.errors import UsageError, find_similar, unknown
+from seqdg.base import UsageError, find_similar, unknown
 from seqdg.core.algorithm import Algorithm, Chainable
 from seqdg.core.names import FOREIGN, shorten, split_chain
 from seqdg.core.sequential import Sequential

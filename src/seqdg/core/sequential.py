@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
+from seqdg.base import Episode, Params, UsageError
 from seqdg.core.algorithm import Algorithm, Chainable, Number, Settings
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 
 @dataclass(frozen=True)

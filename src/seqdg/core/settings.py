@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from seqdg.base.added_fields import ADDED
-from seqdg.base.errors import UsageError, unknown
+from seqdg.base import ADDED, UsageError, unknown
 from seqdg.core.algorithm import Algorithm, Number, Settings, check_value
 from seqdg.core.positions import resize
 

@@ -8,10 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
+from seqdg.base import Episode, Params, tree
 from seqdg.core.algorithm import Algorithm, Number
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 
 PLACES = ("inputs", "direction", "stages", "weights")  # from the inside out
 BASE, OWN = "base.", "own."  # prefixes in a wrapper's memory

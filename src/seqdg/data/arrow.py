@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.data.cells import CODE, Column, parse_column
 from seqdg.data.frame import make_column
 

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.noise import fold, uniform
+from seqdg.base import UsageError, fold, uniform, unknown
 from seqdg.data import pixels
 from seqdg.kernels import can_run_kernels
 from seqdg.nets import Normalization, expand_channels
@@ -155,7 +154,7 @@ def _augment_by_kernels(images: Tensor, key: Tensor, recipe: Augment, size: int,
     """Augment and normalize in two passes over memory. None if the kernels cannot run here."""
     if images.dtype != torch.uint8 or images.shape[-3] != 3 or not can_run_kernels(images):
         return None
-    from seqdg.kernels.triton_pixels import augment_images
+    from seqdg.kernels import augment_images
 
     flat = images.reshape(-1, *images.shape[-3:]).contiguous()
     window, changes = _draw_amounts(flat.shape, key, recipe, torch.float32)

@@ -22,12 +22,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError
-from seqdg.base.files import UNFINISHED, replace_file
-from seqdg.base.machine import count_cores
+from seqdg.base import UNFINISHED, UsageError, count_cores, replace_file
 from seqdg.data.checks import Problem
 from seqdg.data.container import LARGEST, Container, File
-from seqdg.data.decode import Pixels, decode, measure_side, require_pillow
+from seqdg.data.decoding import Pixels, decode, measure_side, require_pillow
 from seqdg.data.image_folder import PictureFile
 from seqdg.data.readers import ProgressCallback
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.data.dates import ORDERS, make_dates, parse_date, to_texts
 
 Column = NDArray[

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things, join_names, list_some
+from seqdg.base import UsageError, count_things, join_names, list_some
 from seqdg.data.cells import is_gap_word, is_missing
 
 MOST_NOTES = 8  # on single classes; of more there is one note for all

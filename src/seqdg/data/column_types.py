@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.phrases import count_things
+from seqdg.base import UsageError, count_things, unknown
 from seqdg.data.cells import Column, count_present, is_gap_word, parse_number, to_words
 from seqdg.data.dates import ORDERS, PARTS, find_orders, make_dates, parse_date
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.phrases import count_things, list_some
+from seqdg.base import count_things, list_some
 from seqdg.data import checks
 from seqdg.data.checks import Labels, Problem
 from seqdg.data.labels import encode_labels

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqdg.base.errors import UsageError, unknown
+from seqdg.base import UsageError, unknown
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.phrases import count_things, list_some
+from seqdg.base import UsageError, count_things, list_some, unknown
 from seqdg.data.cells import Column, parse_truth, to_word, to_words
 from seqdg.data.checks import Problem, find_missing_domains
 from seqdg.data.contents import Contents, DomainRows, Matrix, RowsByDomain, collect_rows

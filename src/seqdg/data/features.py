@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import list_some
+from seqdg.base import UsageError, list_some
 from seqdg.data.checks import Problem, find_missing_domains
 from seqdg.data.contents import Contents, DomainRows, Matrix, RowsByDomain, collect_rows
 from seqdg.data.domain_table import get_table_format, read_columns, stack_columns

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things
+from seqdg.base import UsageError, count_things
 from seqdg.data.cells import is_missing, to_word
 from seqdg.data.text_files import open_text
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import list_some
+from seqdg.base import UsageError, list_some
 from seqdg.data.cells import Column, is_missing, to_word
 from seqdg.data.column_types import COMMAND_LINE, PANDAS, ColumnType, decide_column, drop_gap_words
 from seqdg.data.dates import make_dates

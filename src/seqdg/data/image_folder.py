@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqdg.base.phrases import count_things, list_some
+from seqdg.base import count_things, list_some
 from seqdg.data.checks import Labels, Problem, find_missing_domains
 from seqdg.data.container import Container, File
 

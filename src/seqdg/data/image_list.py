@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.phrases import count_things, list_some
-from seqdg.core.registry import import_function
+from seqdg.base import UsageError, count_things, list_some, unknown
+from seqdg.core import import_function
 from seqdg.data import cache
 from seqdg.data.cells import is_missing, to_word, to_words
 from seqdg.data.checks import Problem, find_missing_domains

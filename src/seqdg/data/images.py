@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.data import cache
 from seqdg.data.container import open_container
 from seqdg.data.contents import Contents

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.phrases import count_things, list_some
+from seqdg.base import UsageError, count_things, list_some, unknown
 from seqdg.data.cells import Column, has_codes, is_missing, parse_column, rank_word, to_words
 from seqdg.data.checks import (
     check_class_sizes,

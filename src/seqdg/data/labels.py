@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.phrases import count_things, list_some
+from seqdg.base import count_things, list_some
 from seqdg.data.checks import Labels, Problem
 
 Raw = Mapping[str, NDArray[Any]]  # domain -> (row,) numbers or text

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.data import colored_mnist, rotated_mnist
 from seqdg.data.checks import Problem
 from seqdg.data.contents import Contents, DomainRows, collect_rows

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 Arrays = dict[str, NDArray[Any]]
 OBJECTS = ("cell", "struct", "object", "function", "function_handle", "opaque", "unknown")

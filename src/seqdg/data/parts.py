@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.phrases import count_things, list_some
+from seqdg.base import count_things, list_some
 from seqdg.data.cells import is_missing, to_word
 from seqdg.data.checks import Labels, Problem
 

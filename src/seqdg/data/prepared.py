@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqdg.base.errors import UsageError
-from seqdg.base.files import replace_file
+from seqdg.base import UsageError, replace_file
 from seqdg.data.dataset import Dataset
 
 FOLDER = "prepared"

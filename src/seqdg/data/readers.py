@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from seqdg.base.errors import unknown
+from seqdg.base import unknown
 from seqdg.data.contents import Contents
 from seqdg.data.spec import READERS, DataSpec
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.data.contents import Contents, DomainRows, RowsByDomain, collect_rows
-from seqdg.data.decode import require_pillow
+from seqdg.data.decoding import require_pillow
 from seqdg.data.features import read_npz
 from seqdg.data.readers import ProgressCallback
 from seqdg.data.spec import DataSpec

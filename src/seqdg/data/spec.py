@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.toml_table import read_fields
+from seqdg.base import UsageError, read_fields, unknown
 
 # The module that reads each format; it is imported when it is first used. The last that recognizes a path reads it.
 READERS = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.phrases import count_things, list_some
+from seqdg.base import count_things, list_some
 from seqdg.data.checks import Problem
 from seqdg.data.container import get_stem
 from seqdg.data.image_folder import Pictures

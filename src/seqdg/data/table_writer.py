@@ -13,11 +13,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError
-from seqdg.base.files import replace_file
+from seqdg.base import UsageError, replace_file
 from seqdg.data.arrow import require_pyarrow
 
-STANDARD = Path("-")  # standard output
+STDOUT = Path("-")  # standard output
 WRITTEN = (".csv", ".parquet")
 
 
@@ -46,7 +45,7 @@ class TableWriter:
 
     def __init__(self, path: Path) -> None:
         require_pyarrow()
-        if path.suffix.lower() not in WRITTEN and path != STANDARD:
+        if path.suffix.lower() not in WRITTEN and path != STDOUT:
             raise UsageError(
                 f"Predictions are written to a .csv or a .parquet file, or to standard output (-), not to {path.name}."
             )
@@ -73,7 +72,7 @@ class TableWriter:
         from pyarrow import csv as arrow_csv
         from pyarrow import parquet
 
-        if self.path == STANDARD:
+        if self.path == STDOUT:
             return arrow_csv.CSVWriter(_StandardOutput(), schema)
         kind = parquet.ParquetWriter if self.path.suffix.lower() == ".parquet" else arrow_csv.CSVWriter
         return kind(self._stack.enter_context(replace_file(self.path)), schema)

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.phrases import count_things
+from seqdg.base import UsageError, count_things, unknown
 from seqdg.data import foreign_tables
 from seqdg.data.arrow import join_parts, null_words, require_pyarrow, to_numpy
 from seqdg.data.frame import Frame, make_column

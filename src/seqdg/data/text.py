@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from seqdg.base.errors import UsageError
-from seqdg.core.registry import import_function
+from seqdg.base import UsageError
+from seqdg.core import import_function
 from seqdg.data.contents import Matrix
 
 Encoder = Callable[[list[str]], Any]  # texts to numbers, (row, feature)

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}  # what may stand between columns
 UTF8 = "utf-8-sig"  # with or without the mark that some programs write first

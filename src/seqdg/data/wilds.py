@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 CAMELYON_VALIDATION, CAMELYON_TEST = "1", "2"  # hospitals
 FMOW_VALIDATION, FMOW_TEST = "2013", "2016"  # the first years of each

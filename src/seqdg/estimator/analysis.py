@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from seqdg.data.table_writer import TableWriter
+from seqdg.data import TableWriter
 from seqdg.estimator.classifier import DomainClassifier
 from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.regressor import DomainRegressor
-from seqdg.report.charts import MISSING, Figure, can_draw, write_figures
-from seqdg.results.directory import make_directory
+from seqdg.report import MISSING, Figure, can_draw, write_figures
+from seqdg.results import make_directory
 
 
 def load_estimator(path: Path, device: str = "auto") -> DomainEstimator:

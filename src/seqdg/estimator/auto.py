@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from seqdg.core.algorithm import Algorithm, Settings
+from seqdg.core import Algorithm, Settings
 from seqdg.data import Dataset
 from seqdg.estimator.recipe import DOMAINS_PER_STEP, HIDDEN, MEMBERS, STEPS, Recipe
 from seqdg.nets import NetSpec
-from seqdg.training.protocol import Protocol
+from seqdg.training import Protocol
 
 CLASSES = ((0, (32,)), (10_000, (128, 64)), (100_000, (256, 128)))  # widths from so many rows on
 NUMBERS = ((0, (32,)), (2_000, (64, 32)), *CLASSES[1:])  # likewise, where numbers are predicted

@@ -14,24 +14,30 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 
-from seqdg.base.errors import UsageError
-from seqdg.bench.array_learner import ArrayLearner
-from seqdg.bench.contract import Learner
-from seqdg.bench.cost import estimate_makespan, sort_longest_first, time_groups
-from seqdg.bench.executors.choice import SHORT
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.session import Executor, Session
-from seqdg.bench.progress import Progress
-from seqdg.bench.search import Search, Target
-from seqdg.bench.task import RowsInMemory
-from seqdg.bench.trial import Trial
-from seqdg.core.names import shorten, split_chain
+from seqdg.base import UsageError
+from seqdg.bench import (
+    SHORT,
+    ArrayLearner,
+    Executor,
+    InProcess,
+    Learner,
+    Progress,
+    RowsInMemory,
+    Search,
+    Session,
+    Target,
+    Trial,
+    estimate_makespan,
+    sort_longest_first,
+    time_groups,
+)
+from seqdg.core import shorten, split_chain
 from seqdg.data import Frame
 from seqdg.estimator.candidates import measure_work
 from seqdg.estimator.sweep import Contender, Sweep
 from seqdg.estimator.user_data import decide_types, read_domains
-from seqdg.results.status import format_duration
-from seqdg.training.sampler import make_stream
+from seqdg.results import format_duration
+from seqdg.training import make_stream
 
 COMPARING = 0.6  # of the time; the rest is for fitting the winner on all rows
 MOST_ROWS = 20_000  # that a comparison within a time is made on

@@ -6,9 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqdg.base.errors import UsageError
-from seqdg.bench.estimator_learner import OwnEstimator, OwnEstimatorLearner, is_estimator, name_estimator
-from seqdg.bench.learner import ArrayLearner, Learner, find_learner
+from seqdg.base import UsageError
+from seqdg.bench import (
+    ArrayLearner,
+    Learner,
+    OwnEstimator,
+    OwnEstimatorLearner,
+    find_learner,
+    is_estimator,
+    name_estimator,
+)
 from seqdg.data import Dataset
 from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.sweep import Contender, Sweep

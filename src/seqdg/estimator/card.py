@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqdg.results.criteria import CRITERIA, find_unit
+from seqdg.results import CRITERIA, find_unit
 
 Text = Mapping[str, Any]
 

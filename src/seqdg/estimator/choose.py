@@ -11,22 +11,22 @@ from typing import Any, cast
 import numpy as np
 from sklearn.base import clone
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.machine import count_cores
-from seqdg.base.phrases import list_some
-from seqdg.bench.estimator_learner import OwnEstimatorLearner, OwnSettings
-from seqdg.bench.executors.choice import ExecutorChoice, choose_executor
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.session import Executor
-from seqdg.bench.executors.workers import Workers
-from seqdg.bench.learner import Learner
-from seqdg.bench.own_code import read_code
-from seqdg.bench.progress import Progress
-from seqdg.bench.search import Search, Target
-from seqdg.core import Algorithm, Sequential
-from seqdg.core.algorithm import Settings
-from seqdg.core.settings import flatten_settings
-from seqdg.core.wrapper import list_layers
+from seqdg.base import UsageError, count_cores, list_some, unknown
+from seqdg.bench import (
+    Executor,
+    ExecutorChoice,
+    InProcess,
+    Learner,
+    OwnEstimatorLearner,
+    OwnSettings,
+    Progress,
+    Search,
+    Target,
+    Workers,
+    choose_executor,
+    read_code,
+)
+from seqdg.core import Algorithm, Sequential, Settings, flatten_settings, list_layers
 from seqdg.data import Dataset, checks
 from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.budget import Budget, note_left_out, run_within
@@ -53,9 +53,8 @@ from seqdg.estimator.searches import SAMPLERS, make_searches
 from seqdg.estimator.sweep import Contender, Sweep
 from seqdg.estimator.user_data import UserData, join_domains, make_user_data, read_input, warn_of_order
 from seqdg.estimator.weights import count_effective
-from seqdg.results.criteria import CRITERIA
-from seqdg.results.summary import AVERAGE, WORST
-from seqdg.training.device import choose_device
+from seqdg.results import AVERAGE, CRITERIA, WORST
+from seqdg.training import choose_device
 
 BASELINE = "agg"
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from torch import nn
 
-from seqdg.core.algorithm import Algorithm
+from seqdg.core import Algorithm
 from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.model import Model, compute_softmax
 from seqdg.estimator.user_data import read_labels

@@ -6,12 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from seqdg.base.phrases import count_things
+from seqdg.base import count_things
 from seqdg.estimator.held_out_scores import CHOSEN, HeldOutScores
 from seqdg.estimator.rules import ORACLE, WITHIN_ERROR, split_rule
-from seqdg.report.text import align_columns
-from seqdg.results.criteria import CRITERIA, Unit, find_unit, name_criterion
-from seqdg.results.summary import AVERAGE, WORST
+from seqdg.report import align_columns
+from seqdg.results import AVERAGE, CRITERIA, WORST, Unit, find_unit, name_criterion
 
 RULES = {
     "source-val": "by validation rows of the source domains",

@@ -10,23 +10,24 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things
-from seqdg.bench.cost import estimate_makespan, time_groups
-from seqdg.bench.estimator_learner import OwnSettings
-from seqdg.bench.execute import MemorySink, execute
-from seqdg.bench.executors.choice import is_short
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.session import Executor, Session
-from seqdg.bench.executors.workers import Workers
-from seqdg.bench.learner import find_learner_of
-from seqdg.bench.plan import plan_trials
-from seqdg.bench.progress import Progress
-from seqdg.bench.trial import Trial
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.names import shorten, split_chain
-from seqdg.core.registry import is_registered
-from seqdg.core.settings import adapt_to_path, describe_settings
+from seqdg.base import UsageError, count_things
+from seqdg.bench import (
+    Executor,
+    InProcess,
+    MemorySink,
+    OwnSettings,
+    Progress,
+    Session,
+    Trial,
+    Workers,
+    estimate_makespan,
+    execute,
+    find_learner_of,
+    is_short,
+    plan_trials,
+    time_groups,
+)
+from seqdg.core import Algorithm, adapt_to_path, describe_settings, is_registered, shorten, split_chain
 from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.choose import choose_estimator
 from seqdg.estimator.domain_curve import LearningCurve, Measured, Subset
@@ -34,10 +35,8 @@ from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import make_user_data, read_input, warn_of_order
-from seqdg.results.record import DONE, Record
-from seqdg.results.select import select_step
-from seqdg.results.status import format_duration
-from seqdg.training.sampler import make_stream
+from seqdg.results import DONE, Record, format_duration, select_step
+from seqdg.training import make_stream
 
 SUBSETS = 12  # of the domains, for each number of them
 MOST_SIZES = 8  # numbers of domains that are tried

@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from seqdg.base.phrases import count_things
+from seqdg.base import count_things
 from seqdg.estimator.spread import Spread, estimate_spread, make_records_frame
-from seqdg.report.charts import Figure
-from seqdg.report.panels import Point, Points
-from seqdg.report.text import align_columns
-from seqdg.report.theme import make_styles
-from seqdg.results.criteria import CRITERIA, Unit, find_unit
+from seqdg.report import Figure, Point, Points, align_columns, make_styles
+from seqdg.results import CRITERIA, Unit, find_unit
 
 LAST = 3  # sizes that say how the curve goes on
 Subset = tuple[str, ...]

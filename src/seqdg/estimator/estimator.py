@@ -13,13 +13,10 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import list_some
-from seqdg.bench.estimator_learner import FittedEstimator
-from seqdg.bench.learner import list_learners
-from seqdg.core.algorithm import Algorithm
-from seqdg.data import Frame
-from seqdg.data.cells import count_present
+from seqdg.base import UsageError, list_some
+from seqdg.bench import FittedEstimator, list_learners
+from seqdg.core import Algorithm
+from seqdg.data import Frame, count_present
 from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.inputs import TableInput
 from seqdg.estimator.model import ArrayModel, Model
@@ -90,7 +87,7 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls: type[Kind], path: str | Path, net: nn.Module | None = None, device: str = "auto") -> Kind:
         """Read what `save` wrote. net: your own module, if the model was trained with one; its weights are replaced."""
-        from seqdg.training.device import choose_device
+        from seqdg.training import choose_device
 
         model = read_model(Path(path), net, choose_device(device))
         if model.is_regression != cls.is_regressor:

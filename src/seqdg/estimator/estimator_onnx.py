@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from seqdg.base.errors import UsageError
-from seqdg.bench.estimator_learner import FittedEstimator
+from seqdg.base import UsageError
+from seqdg.bench import FittedEstimator
 
 MATRIX = "inputs_of_the_estimator"  # (row, input) double, what the graph in front gives
 ML = ("ai.onnx.ml", 3)

@@ -9,11 +9,16 @@ from statistics import fmean
 from typing import Any
 
 from seqdg.estimator.leaderboard import make_leaderboard, rank_names, to_frame
-from seqdg.results.criteria import CRITERIA
-from seqdg.results.next_domain import NextDomain, predict_next_domain
-from seqdg.results.select import Outcome
-from seqdg.results.statistics import PairedDifference, compare_pairs
-from seqdg.results.summary import AVERAGE, WORST
+from seqdg.results import (
+    AVERAGE,
+    CRITERIA,
+    WORST,
+    NextDomain,
+    Outcome,
+    PairedDifference,
+    compare_pairs,
+    predict_next_domain,
+)
 
 CHOSEN = "chosen"  # the choice among all candidates, in place of one of them
 Scores = dict[str, float | None]  # by domain, and AVERAGE and WORST

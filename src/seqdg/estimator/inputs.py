@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqdg.base.errors import UsageError
-from seqdg.data import Frame, make_frame
-from seqdg.data.augment import prepare as prepare_images
-from seqdg.data.scaling import Scaling, make_standard
+from seqdg.base import UsageError
+from seqdg.data import Frame, Scaling, make_frame, make_standard
+from seqdg.data import prepare as prepare_images
 from seqdg.estimator.preprocessing import Preprocessing
 from seqdg.nets import Normalization
 

@@ -14,19 +14,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from seqdg.base.errors import UsageError
-from seqdg.base.files import Folder
-from seqdg.base.phrases import count_things
-from seqdg.bench.execute import MemorySink, remove_checkpoints
+from seqdg.base import Folder, UsageError, count_things
+from seqdg.bench import MemorySink, remove_checkpoints
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.user_data import UserData
-from seqdg.results.directory import lock_directory
-from seqdg.results.record import FAILED, Record
-from seqdg.results.run import RunningGroup, RunProgress
-from seqdg.results.store import FILE, Store
-from seqdg.training.checkpoint import FOLDER
-from seqdg.training.provenance import list_versions
-from seqdg.training.saving import Saving
+from seqdg.results import FAILED, FILE, Record, RunningGroup, RunProgress, Store, lock_directory
+from seqdg.training import FOLDER, Saving, list_versions
 
 NAME = "compare"  # of the run, in its store
 IDENTITY = "identity"

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from seqdg.results.criteria import CRITERIA
-from seqdg.results.select import Outcome, average_finite
-from seqdg.results.summary import AVERAGE, WORST
+from seqdg.results import AVERAGE, CRITERIA, WORST, Outcome, average_finite
 
 COLUMNS = (
     "rank", "candidate", "held_out", "worst", "stderr", "source_val", "fit_seconds", "predict_seconds", "chosen",

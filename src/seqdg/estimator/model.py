@@ -14,18 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from seqdg.base import tree
-from seqdg.base.episode import Params
-from seqdg.bench.array_learner import as_outputs
-from seqdg.bench.learner import Predict
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.sequential import Sequential
-from seqdg.core.wrapper import Wrapper, list_layers
+from seqdg.base import Params, tree
+from seqdg.bench import Predict, as_outputs
+from seqdg.core import Algorithm, Sequential, Wrapper, list_layers
 from seqdg.estimator.inputs import TOGETHER, Input
 from seqdg.nets import Net, NetSpec
-from seqdg.training.loss import NumberLoss
-from seqdg.training.members import pool_outputs
-from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
+from seqdg.training import NumberLoss, count_filled, fill_cyclically, pool_outputs, shuffle_order
 
 ROWS = 4096  # that a learner of no net predicts at once
 

@@ -22,15 +22,20 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from seqdg.base.errors import UsageError
-from seqdg.base.files import replace_folder
-from seqdg.base.tree import under_prefix, with_prefix
-from seqdg.bench.estimator_learner import BYTES, FittedEstimator, pack_estimator, unpack_estimator
-from seqdg.bench.learner import ArrayLearner, Packed, Predict, find_learner, list_learners
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.names import shorten
-from seqdg.core.registry import build as build_algorithm
-from seqdg.core.registry import list_algorithms, list_wrappers
+from seqdg.base import UsageError, replace_folder, under_prefix, with_prefix
+from seqdg.bench import (
+    BYTES,
+    ArrayLearner,
+    FittedEstimator,
+    Packed,
+    Predict,
+    find_learner,
+    list_learners,
+    pack_estimator,
+    unpack_estimator,
+)
+from seqdg.core import Algorithm, list_algorithms, list_wrappers, shorten
+from seqdg.core import build as build_algorithm
 from seqdg.estimator.card import render_card
 from seqdg.estimator.inputs import Input, rebuild_input
 from seqdg.estimator.model import ArrayModel, Model, NetModel, predicts_plainly

@@ -20,11 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import list_some
-from seqdg.bench.estimator_learner import FittedEstimator
-from seqdg.data.column_types import find_gap_numbers
-from seqdg.data.scaling import Scaling
+from seqdg.base import UsageError, list_some
+from seqdg.bench import FittedEstimator
+from seqdg.data import Scaling, find_gap_numbers
 from seqdg.estimator.estimator_onnx import MATRIX, MissingPackage, attach_estimator, list_precisions
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import ArrayModel, Model, ModelModule, NetModel, compute_softmax

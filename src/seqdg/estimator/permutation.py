@@ -15,18 +15,13 @@ from sklearn.base import clone, is_classifier
 from sklearn.metrics import get_scorer
 from sklearn.utils import _safe_indexing
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.phrases import list_some
-from seqdg.data import Frame
-from seqdg.data.frame import is_dataframe
+from seqdg.base import UsageError, list_some, unknown
+from seqdg.data import Frame, is_dataframe
 from seqdg.estimator.spread import Spread, estimate_spread, make_records_frame
 from seqdg.estimator.user_data import read_domains
 from seqdg.estimator.weights import read_weights
-from seqdg.report import panels
-from seqdg.report.charts import Figure
-from seqdg.report.text import align_columns, shorten_names
-from seqdg.report.theme import make_styles
-from seqdg.training.sampler import make_stream
+from seqdg.report import Figure, align_columns, make_styles, panels, shorten_names
+from seqdg.training import make_stream
 
 SEEN, UNSEEN = "seen", "unseen"
 SET_ASIDE = 0.2  # share of every domain's rows that no fold trains on

@@ -14,22 +14,34 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.phrases import count_things, list_some
-from seqdg.data import ProgressCallback
-from seqdg.data.cells import Column, count_present, parse_column, parse_number, to_word, to_words
-from seqdg.data.column_types import drop_gap_words
-from seqdg.data.container import Container, File, open_container
-from seqdg.data.decode import decode, require_pillow
-from seqdg.data.frame import Frame
-from seqdg.data.image_folder import SUFFIXES
-from seqdg.data.table_writer import STANDARD, TableWriter
-from seqdg.data.tables import TableFile, TableFormat, is_table, open_table
+from seqdg.base import UsageError, count_things, list_some, unknown
+from seqdg.data import (
+    STDOUT,
+    SUFFIXES,
+    Column,
+    Container,
+    File,
+    Frame,
+    ProgressCallback,
+    TableFile,
+    TableFormat,
+    TableWriter,
+    count_present,
+    decode,
+    drop_gap_words,
+    is_table,
+    open_container,
+    open_table,
+    parse_column,
+    parse_number,
+    require_pillow,
+    to_word,
+    to_words,
+)
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import Model, compute_softmax
 from seqdg.estimator.preprocessing import make_missing_error
-from seqdg.training.metrics import compute_metrics
-from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
+from seqdg.training import compute_metrics, count_filled, fill_cyclically, shuffle_order
 
 Columns = dict[str, NDArray[Any]]
 PREDICTION = "prediction"  # the column of predicted numbers
@@ -155,7 +167,7 @@ def predict_file(
     """
     if not data.exists():
         raise UsageError(f"There is no {data} to predict.")
-    taken = out.exists() and out != STANDARD
+    taken = out.exists() and out != STDOUT
     if taken and out.samefile(data):
         raise UsageError(f"--out is the table to predict itself, {data}, and would replace it: give another name.")
     if taken and not force:

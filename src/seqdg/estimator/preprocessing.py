@@ -15,13 +15,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqdg.base.errors import MOST_NAMES, UsageError, find_similar
-from seqdg.base.phrases import count_things, list_some
-from seqdg.data import Frame
-from seqdg.data.cells import Column, expect_dates, expect_numbers, expect_words
-from seqdg.data.column_types import drop_gap_words
-from seqdg.data.dates import PARTS, take_parts
-from seqdg.data.scaling import STANDARD, Scaling, join_columns, learn_scaling
+from seqdg.base import MOST_NAMES, UsageError, count_things, find_similar, list_some
+from seqdg.data import (
+    PARTS,
+    STANDARD,
+    Column,
+    Frame,
+    Scaling,
+    drop_gap_words,
+    expect_dates,
+    expect_numbers,
+    expect_words,
+    join_columns,
+    learn_scaling,
+    take_parts,
+)
 
 Matrix = NDArray[np.float64]  # (row, input)
 

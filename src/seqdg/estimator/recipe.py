@@ -9,16 +9,24 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.bench.estimator_learner import OwnEstimator, OwnEstimatorLearner, is_estimator, name_estimator
-from seqdg.bench.learner import find_learner
-from seqdg.core.algorithm import Algorithm, Settings
-from seqdg.core.registry import build as build_algorithm
-from seqdg.core.registry import find_wrapper, list_algorithms, list_wrappers
-from seqdg.core.settings import describe_settings, flatten_settings, with_settings
-from seqdg.core.wrapper import Wrapper, count_needed_evaluations, list_layers, strip_wrappers
-from seqdg.data.augment import find_augmentation
-from seqdg.data.scaling import STANDARD
+from seqdg.base import UsageError, unknown
+from seqdg.bench import OwnEstimator, OwnEstimatorLearner, find_learner, is_estimator, name_estimator
+from seqdg.core import (
+    Algorithm,
+    Settings,
+    Wrapper,
+    count_needed_evaluations,
+    describe_settings,
+    find_wrapper,
+    flatten_settings,
+    list_algorithms,
+    list_layers,
+    list_wrappers,
+    strip_wrappers,
+    with_settings,
+)
+from seqdg.core import build as build_algorithm
+from seqdg.data import STANDARD, find_augmentation
 from seqdg.nets import (
     BACKBONES,
     POLICIES,
@@ -30,10 +38,8 @@ from seqdg.nets import (
     has_batchnorm,
     is_batchnorm_frozen,
 )
-from seqdg.results.criteria import CRITERIA
-from seqdg.training.device import choose_device
-from seqdg.training.protocol import Protocol, count_steps
-from seqdg.training.sampler import make_generator
+from seqdg.results import CRITERIA
+from seqdg.training import Protocol, choose_device, count_steps, make_generator
 
 AUTO = "auto"
 HIDDEN, STEPS, DOMAINS_PER_STEP, MEMBERS = "hidden", "steps", "domains_per_step", "members"

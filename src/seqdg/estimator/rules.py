@@ -28,8 +28,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.results.select import average_finite
+from seqdg.base import UsageError, unknown
+from seqdg.results import average_finite
 
 SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE = "source-val", "leave-one-out", "both", "oracle"
 STOPPED = "leave-one-out-stopped"

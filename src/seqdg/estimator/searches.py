@@ -6,13 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.bench.benchmark import split_settings
-from seqdg.bench.estimator_learner import OwnEstimatorLearner
-from seqdg.bench.learner import Learner, find_learner
-from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, draw_proposals, make_grid
-from seqdg.core.names import shorten
-from seqdg.core.settings import flatten_settings, parse_settings
+from seqdg.base import UsageError, unknown
+from seqdg.bench import (
+    RATE,
+    Fixed,
+    Learner,
+    Optuna,
+    OwnEstimatorLearner,
+    Proposal,
+    Search,
+    draw_proposals,
+    find_learner,
+    make_grid,
+    split_settings,
+)
+from seqdg.core import flatten_settings, parse_settings, shorten
 from seqdg.estimator.candidates import ALL_USUAL
 from seqdg.estimator.recipe import Recipe, to_plain
 

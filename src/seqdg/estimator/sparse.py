@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
-from seqdg.base.errors import UsageError
-from seqdg.base.machine import measure_free_memory
+from seqdg.base import UsageError, measure_free_memory
 
 ROOM = 3  # times the size of a dense table in double precision: itself, and what is made of it
 TOGETHER = 2**23  # numbers that are made dense at once for predictions

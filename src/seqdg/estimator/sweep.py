@@ -16,19 +16,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from seqdg.base.errors import UsageError
-from seqdg.bench.estimator_learner import OwnSettings
-from seqdg.bench.execute import MemorySink, execute
-from seqdg.bench.executors.session import Executor, Session
-from seqdg.bench.learner import find_learner_of
-from seqdg.bench.plan import Plan, plan_trials
-from seqdg.bench.progress import Progress
-from seqdg.bench.search import Proposal, Search, Target
-from seqdg.bench.trial import Trial
-from seqdg.core.algorithm import Algorithm, Settings
-from seqdg.core.names import shorten
-from seqdg.core.settings import adapt_to_path, describe_settings
-from seqdg.data.scaling import STANDARD
+from seqdg.base import UsageError
+from seqdg.bench import (
+    Executor,
+    MemorySink,
+    OwnSettings,
+    Plan,
+    Progress,
+    Proposal,
+    Search,
+    Session,
+    Target,
+    Trial,
+    execute,
+    find_learner_of,
+    plan_trials,
+)
+from seqdg.core import Algorithm, Settings, adapt_to_path, describe_settings, shorten
+from seqdg.data import STANDARD
 from seqdg.estimator.auto import meet_all_where_needed
 from seqdg.estimator.recipe import DOMAINS_PER_STEP, Recipe
 from seqdg.estimator.rules import (
@@ -43,9 +48,7 @@ from seqdg.estimator.rules import (
 )
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import UserData
-from seqdg.results.criteria import score
-from seqdg.results.record import DONE, Record
-from seqdg.results.select import Outcome, average_finite, find_best, select_evaluation, select_outcomes
+from seqdg.results import DONE, Outcome, Record, average_finite, find_best, score, select_evaluation, select_outcomes
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from seqdg.base.errors import UsageError
-from seqdg.bench.task import RowsInMemory, Task
+from seqdg.base import UsageError
+from seqdg.bench import RowsInMemory, Task
 from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.recipe import CENTERED, Recipe
 from seqdg.estimator.user_data import UserData
 from seqdg.nets import Net, NetSpec
-from seqdg.training.loss import find_number_loss
+from seqdg.training import find_number_loss
 
 
 def make_task(user_data: UserData, recipe: Recipe, scaled: bool = True) -> tuple[Task, Net]:

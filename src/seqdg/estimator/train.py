@@ -12,27 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqdg.base import tree
-from seqdg.base.episode import Params
-from seqdg.base.errors import UsageError
-from seqdg.bench.estimator_learner import OwnSettings
-from seqdg.bench.learner import STACK, ArrayLearner, find_learner_of
-from seqdg.bench.stack_learner import check_weights
-from seqdg.bench.task import find_target_scale, weigh_rows
-from seqdg.core.algorithm import Algorithm
-from seqdg.core.settings import describe_settings
-from seqdg.core.wrapper import count_needed_evaluations
+from seqdg.base import Params, UsageError, tree
+from seqdg.bench import STACK, ArrayLearner, OwnSettings, check_weights, find_learner_of, find_target_scale, weigh_rows
+from seqdg.core import Algorithm, count_needed_evaluations, describe_settings
 from seqdg.data import Dataset
 from seqdg.estimator.model import ROWS, ArrayModel, Model, NetModel
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import UserData
-from seqdg.results.record import DONE, Evaluation
-from seqdg.results.select import select_step
-from seqdg.training.calibration import fit_temperature
-from seqdg.training.prefetch import gather_rows
-from seqdg.training.protocol import list_evaluation_steps
-from seqdg.training.provenance import list_versions
+from seqdg.results import DONE, Evaluation, select_step
+from seqdg.training import fit_temperature, gather_rows, list_evaluation_steps, list_versions
 
 
 class _BestWeights:

@@ -15,30 +15,33 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 from torch import Tensor
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things, list_some
-from seqdg.data import Dataset
-from seqdg.data.cells import count_present, rank_word, to_word
-from seqdg.data.checks import (
+from seqdg.base import UsageError, count_things, list_some
+from seqdg.data import (
+    STANDARD,
+    Dataset,
+    Frame,
     check_class_coverage,
     check_class_sizes,
     check_domain_sizes,
     check_domains,
     check_labels,
+    count_present,
+    is_dataframe,
+    list_types,
+    make_frame,
+    note_columns,
     note_gap_labels,
     note_spellings,
+    rank_word,
+    to_word,
 )
-from seqdg.data.column_notes import note_columns
-from seqdg.data.column_types import list_types
-from seqdg.data.frame import Frame, is_dataframe, make_frame
-from seqdg.data.scaling import STANDARD
 from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
 from seqdg.estimator.preprocessing import learn_preprocessing
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.sparse import is_sparse, make_dense
 from seqdg.estimator.weights import read_weights
-from seqdg.results.criteria import CRITERIA
-from seqdg.training.sampler import make_stream
+from seqdg.results import CRITERIA
+from seqdg.training import make_stream
 
 LARGEST_SIZE = 224  # of images, where the user names none
 

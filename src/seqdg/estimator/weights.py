@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things, list_some
+from seqdg.base import UsageError, count_things, list_some
 
 Weights = NDArray[np.float64]
 

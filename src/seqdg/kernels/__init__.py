@@ -5,41 +5,30 @@ gradients of their gradients; `triton_pixels` covers the augmentation of images.
 kernels cannot run.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from seqdg.kernels.convolution import (
-    ACTIVATIONS,
-    ConvLayer,
-    FrozenBatchNorm,
-    PreparedLayer,
-    add_and_activate,
-    can_nest,
-    can_run_kernels,
-    convolve,
-    convolve_activate_and_pool,
-    convolve_and_activate,
-    nest,
-    normalize_and_activate,
-    pool_largest,
-    prepare_layers,
-)
-from seqdg.kernels.geometry import Geometry, pad_same
+from seqdg.base.front import open_front
 
-__all__ = [
-    "ACTIVATIONS",
-    "ConvLayer",
-    "FrozenBatchNorm",
-    "Geometry",
-    "PreparedLayer",
-    "add_and_activate",
-    "can_nest",
-    "can_run_kernels",
-    "convolve",
-    "convolve_activate_and_pool",
-    "convolve_and_activate",
-    "nest",
-    "normalize_and_activate",
-    "pad_same",
-    "pool_largest",
-    "prepare_layers",
-]
+if TYPE_CHECKING:
+    from seqdg.kernels.convolution import (
+        ACTIVATIONS,
+        ConvLayer,
+        FrozenBatchNorm,
+        PreparedLayer,
+        add_and_activate,
+        can_nest,
+        can_run_kernels,
+        convolve,
+        convolve_activate_and_pool,
+        convolve_and_activate,
+        nest,
+        normalize_and_activate,
+        pool_largest,
+        prepare_layers,
+    )
+    from seqdg.kernels.copies import Contrasts
+    from seqdg.kernels.geometry import Geometry, pad_same
+    from seqdg.kernels.triton_pixels import augment_images
+    from seqdg.kernels.triton_update import step_with_adam, step_with_momentum
+
+__getattr__, __dir__ = open_front(__name__)

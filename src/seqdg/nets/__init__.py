@@ -3,43 +3,29 @@
 `Net` wraps a module, with its BatchNorm policy. `build_net` makes one by name with its first weights.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from seqdg.nets.alexnet import alexnet
-from seqdg.nets.batchnorm import POLICIES, has_batchnorm, is_batchnorm_frozen
-from seqdg.nets.efficientnet_lite import efficientnet_lite0
-from seqdg.nets.factory import BACKBONES, NET_NAMES, BuiltNet, NetSpec, build_net, get_published_dropout, mlp
-from seqdg.nets.net import Criterion, Net
-from seqdg.nets.normalization import IMAGENET, Normalization, expand_channels
-from seqdg.nets.points import Point
-from seqdg.nets.recompute import RecomputingNet
-from seqdg.nets.resnet import resnet18, resnet50, resnet50_v1
-from seqdg.nets.weights import initialize, load_weights, read_weights
+from seqdg.base.front import open_front
 
-__all__ = [
-    "BACKBONES",
-    "IMAGENET",
-    "NET_NAMES",
-    "POLICIES",
-    "BuiltNet",
-    "Criterion",
-    "Net",
-    "NetSpec",
-    "Normalization",
-    "Point",
-    "RecomputingNet",
-    "alexnet",
-    "build_net",
-    "efficientnet_lite0",
-    "expand_channels",
-    "get_published_dropout",
-    "has_batchnorm",
-    "initialize",
-    "is_batchnorm_frozen",
-    "load_weights",
-    "mlp",
-    "read_weights",
-    "resnet18",
-    "resnet50",
-    "resnet50_v1",
-]
+if TYPE_CHECKING:
+    from seqdg.nets.alexnets import alexnet
+    from seqdg.nets.batchnorm import POLICIES, has_batchnorm, is_batchnorm_frozen
+    from seqdg.nets.efficientnet_lite import efficientnet_lite0
+    from seqdg.nets.factory import (
+        BACKBONES,
+        FOREIGN,
+        NET_NAMES,
+        BuiltNet,
+        NetSpec,
+        build_net,
+        get_published_dropout,
+        mlp,
+    )
+    from seqdg.nets.net import Criterion, Net
+    from seqdg.nets.normalization import IMAGENET, Normalization, expand_channels
+    from seqdg.nets.points import Point
+    from seqdg.nets.recompute import RecomputingNet
+    from seqdg.nets.resnet import resnet18, resnet50, resnet50_v1
+    from seqdg.nets.weights import initialize, load_weights, read_weights
+
+__getattr__, __dir__ = open_front(__name__)

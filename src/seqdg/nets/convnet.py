@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.nets.points import Point
 
 CHANNELS, HIDDEN = (8, 16), 64

@@ -16,8 +16,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
-from seqdg.base import noise
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError, noise
 from seqdg.nets.batchnorm import PureBatchNorm
 from seqdg.nets.points import Point
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.functional import conv2d
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.kernels import pad_same
 from seqdg.nets.points import Point
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from seqdg.base.added_fields import added_field
-from seqdg.base.errors import UsageError, unknown
+from seqdg.base import UsageError, added_field, unknown
 from seqdg.nets import efficientnet_lite, timm_models
-from seqdg.nets.alexnet import alexnet
+from seqdg.nets.alexnets import alexnet
 from seqdg.nets.convnet import convnet
 from seqdg.nets.normalization import IMAGENET, LITE0, Normalization
 from seqdg.nets.points import Point

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy
 
-from seqdg.base.episode import Episode, Minibatch, Params
-from seqdg.base.errors import UsageError, unknown
+from seqdg.base import Episode, Minibatch, Params, UsageError, unknown
 from seqdg.nets.batchnorm import (
     ON_BATCH,
     POLICIES,

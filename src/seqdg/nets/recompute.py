@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.func import vjp
 
-from seqdg.base.episode import Episode, Minibatch, Params
+from seqdg.base import Episode, Minibatch, Params
 from seqdg.nets.net import Net
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.nets.normalization import IMAGENET, Normalization
 
 PREFIX = "timm:"

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import list_some
+from seqdg.base import UsageError, list_some
 
 SUFFIXES = (".safetensors", ".pth", ".pt")
 

@@ -12,23 +12,24 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from seqdg.base.episode import Params
-from seqdg.base.phrases import join_names
-from seqdg.nets.net import Net
+from seqdg.base import Params, join_names
+from seqdg.nets import Net
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, deploy_trainable, is_one_net, mean_and_spread, walk
-from seqdg.report.analyses import (
+from seqdg.report import (
     AnalysisKind,
+    Figure,
+    Lines,
+    Looks,
     Payload,
+    Section,
+    Series,
+    Table,
     describe_study,
     format_mean,
     list_refusals,
     register_analysis,
 )
-from seqdg.report.charts import Figure
-from seqdg.report.panels import Lines, Series
-from seqdg.report.section import Section, Table
-from seqdg.report.theme import Looks
-from seqdg.training.stack import Stack
+from seqdg.training import Stack
 
 MOST = 128  # rows of each source
 

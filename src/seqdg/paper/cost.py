@@ -17,15 +17,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqdg.base.episode import Minibatch
+from seqdg.base import Minibatch
 from seqdg.paper.study import Numbers, Study
-from seqdg.report import published
-from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
-from seqdg.report.charts import Figure
-from seqdg.report.panels import Row, Rows
-from seqdg.report.section import Section, Table
-from seqdg.report.theme import Looks
-from seqdg.training.stack import Stack, State
+from seqdg.report import (
+    AnalysisKind,
+    Figure,
+    Looks,
+    Payload,
+    Row,
+    Rows,
+    Section,
+    Table,
+    describe_study,
+    list_refusals,
+    published,
+    register_analysis,
+)
+from seqdg.training import Stack, State
 
 ALGORITHMS = (
     "agg", "dann", "crossgrad", "metareg", "fo-mldg", "mldg", "ffo-s-mldg", "fo-s-mldg", "s-mldg", "undo-bias",

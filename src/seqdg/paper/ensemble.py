@@ -5,24 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from seqdg.base.errors import UsageError
-from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
-from seqdg.report.figures import draw_domains
-from seqdg.report.section import Section, Table
-from seqdg.report.sheet import Sheet
-from seqdg.report.theme import Looks
-from seqdg.results.select import select_outcomes
-from seqdg.results.summary import AVERAGE, Cell, summarize
+from seqdg.base import UsageError
+from seqdg.report import (
+    AnalysisKind,
+    Looks,
+    Payload,
+    Section,
+    Sheet,
+    Table,
+    describe_study,
+    draw_domains,
+    list_refusals,
+    register_analysis,
+)
+from seqdg.results import AVERAGE, Cell, select_outcomes, summarize
 
 if TYPE_CHECKING:  # only to compute, not to show
-    from seqdg.bench.progress import Progress
+    from seqdg.bench import Progress
     from seqdg.paper.study import Numbers, Study
 
 
 def compute(study: Study) -> Numbers:
     """Compute the accuracy on each held-out domain, selected by source validation, of every algorithm."""
-    from seqdg.bench.benchmark import Request
-    from seqdg.bench.execute import MemorySink, TrainingFailed, execute
+    from seqdg.bench import MemorySink, Request, TrainingFailed, execute
 
     chosen = study.dataset.domains if study.everywhere else [study.held_out]
     request = Request(study.algorithms, chosen, study.trials, study.steps, study.seed, study.settings)

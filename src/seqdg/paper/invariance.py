@@ -14,11 +14,9 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn.functional import cross_entropy, linear
 
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import join_names
+from seqdg.base import Episode, Params, UsageError, join_names
 from seqdg.core import Algorithm
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 from seqdg.paper.study import (
     Diverged,
     Numbers,
@@ -31,20 +29,25 @@ from seqdg.paper.study import (
     require,
     walk,
 )
-from seqdg.report.analyses import (
+from seqdg.report import (
     AnalysisKind,
+    Figure,
+    Lines,
+    Looks,
+    Panel,
     Payload,
+    Row,
+    Rows,
+    Section,
+    Series,
+    Style,
+    Table,
     describe_study,
     format_mean,
     list_refusals,
     register_analysis,
 )
-from seqdg.report.charts import Figure
-from seqdg.report.panels import Lines, Panel, Row, Rows, Series
-from seqdg.report.section import Section, Table
-from seqdg.report.theme import Looks, Style
-from seqdg.training.sampler import make_generator, make_stream
-from seqdg.training.stack import Job, Stack
+from seqdg.training import Job, Stack, make_generator, make_stream
 
 WEIGHT, BIAS = "domain.weight", "domain.bias"
 MOST = 400  # rows of a source that a curve is taken on

@@ -11,17 +11,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqdg.base import tree
-from seqdg.base.episode import Params
-from seqdg.bench.trial import Trial
-from seqdg.core.wrapper import Averaging
+from seqdg.base import Params, tree
+from seqdg.bench import Trial
+from seqdg.core import Averaging
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, is_one_net, mean_and_spread, walk
-from seqdg.report.analyses import AnalysisKind, Payload, describe_study, format_mean, list_refusals, register_analysis
-from seqdg.report.charts import Figure
-from seqdg.report.panels import Lines, Series
-from seqdg.report.section import Section, Table
-from seqdg.report.theme import Looks
-from seqdg.training.stack import Stack
+from seqdg.report import (
+    AnalysisKind,
+    Figure,
+    Lines,
+    Looks,
+    Payload,
+    Section,
+    Series,
+    Table,
+    describe_study,
+    format_mean,
+    list_refusals,
+    register_analysis,
+)
+from seqdg.training import Stack
 
 MOST = 256  # rows of each source, and of the held-out domain four times as many
 PLACES = tuple(round(-0.5 + 0.1 * i, 1) for i in range(21))  # on the line: 0 the last weights, 1 their average

@@ -12,19 +12,25 @@ from torch import Tensor
 
 from seqdg.algorithms._look_ahead import LookAhead
 from seqdg.algorithms.agg import AGG
-from seqdg.base.episode import Episode, Params
-from seqdg.core import Algorithm, Sequential
-from seqdg.core.settings import with_numbers
-from seqdg.core.wrapper import strip_wrappers
-from seqdg.nets.net import Net
+from seqdg.base import Episode, Params
+from seqdg.core import Algorithm, Sequential, strip_wrappers, with_numbers
+from seqdg.nets import Net
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, mean_and_spread, require, walk
-from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
-from seqdg.report.charts import Figure
-from seqdg.report.panels import Lines, Series
-from seqdg.report.section import Section, Table
-from seqdg.report.theme import Looks, make_styles
-from seqdg.training.sampler import Draws, Sampler
-from seqdg.training.stack import Stack
+from seqdg.report import (
+    AnalysisKind,
+    Figure,
+    Lines,
+    Looks,
+    Payload,
+    Section,
+    Series,
+    Table,
+    describe_study,
+    list_refusals,
+    make_styles,
+    register_analysis,
+)
+from seqdg.training import Draws, Sampler, Stack
 
 EPISODES = 16  # on which a loss is taken each time
 ELSEWHERE = 7919  # added to a seed: episodes of their own

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 Array = NDArray[np.floating[Any]]
 

@@ -9,14 +9,23 @@ import torch
 from torch import Tensor
 
 from seqdg.algorithms import _branches as branches
-from seqdg.base.episode import Params
+from seqdg.base import Params
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, mean_and_spread, walk
-from seqdg.report.analyses import AnalysisKind, Payload, describe_study, format_mean, list_refusals, register_analysis
-from seqdg.report.charts import Figure
-from seqdg.report.panels import Lines, Series
-from seqdg.report.section import Section, Table
-from seqdg.report.theme import Looks
-from seqdg.training.stack import Stack
+from seqdg.report import (
+    AnalysisKind,
+    Figure,
+    Lines,
+    Looks,
+    Payload,
+    Section,
+    Series,
+    Table,
+    describe_study,
+    format_mean,
+    list_refusals,
+    register_analysis,
+)
+from seqdg.training import Stack
 
 
 def compute(study: Study) -> Numbers:

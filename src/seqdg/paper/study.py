@@ -11,16 +11,10 @@ import torch
 from torch import Tensor
 
 from seqdg.algorithms import _branches as branches
-from seqdg.base.episode import Params
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Benchmark, Request
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.session import Executor, Session
-from seqdg.bench.learner import build_stack
-from seqdg.bench.trial import Group, Trial
+from seqdg.base import Params, UsageError
+from seqdg.bench import Benchmark, Executor, Group, InProcess, Request, Session, Trial, build_stack
 from seqdg.data import Dataset
-from seqdg.training.protocol import list_sources
-from seqdg.training.stack import Stack, State
+from seqdg.training import Stack, State, list_sources
 
 Tick = Callable[[int], None]
 Numbers = dict[str, Any]  # what JSON can hold

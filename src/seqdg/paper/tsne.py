@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.report.analyses import AnalysisKind, Payload, describe_study, list_refusals, register_analysis
-from seqdg.report.charts import Figure
-from seqdg.report.panels import Cloud
-from seqdg.report.section import Section, Table
-from seqdg.report.theme import Looks, make_styles
+from seqdg.report import (
+    AnalysisKind,
+    Cloud,
+    Figure,
+    Looks,
+    Payload,
+    Section,
+    Table,
+    describe_study,
+    list_refusals,
+    make_styles,
+    register_analysis,
+)
 
 if TYPE_CHECKING:  # only to compute, not to show
     from seqdg.paper.study import Numbers, Study
-    from seqdg.training.stack import Stack
+    from seqdg.training import Stack
 
 MOST = 400  # points in a panel
 
@@ -24,7 +32,7 @@ MOST = 400  # points in a panel
 def compute(study: Study) -> Numbers:
     """Compute points and separability of the raw inputs and of each algorithm's features, of the first seed."""
     from seqdg.paper.study import Refused, analyze_each, embed, explain_missing_features, walk
-    from seqdg.training.sampler import make_stream
+    from seqdg.training import make_stream
 
     stack = study.build_stack(study.names[0])
     rows = stack.jobs[0].split.test[0]

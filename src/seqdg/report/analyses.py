@@ -19,11 +19,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.report.contents import RunContents
 from seqdg.report.section import Section, Table
 from seqdg.report.theme import Looks, make_styles
-from seqdg.results.run import Analysis
+from seqdg.results import Analysis
 
 PACKAGE = "seqdg.paper"
 HOW = "How this was made"

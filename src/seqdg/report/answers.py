@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seqdg.base.phrases import join_names
+from seqdg.base import join_names
 from seqdg.report.figures import average_seconds
 from seqdg.report.sheet import Sheet
-from seqdg.results.select import Outcome
-from seqdg.results.statistics import PairedDifference, describe_wins, format_p
-from seqdg.results.summary import AVERAGE, WORST, Cell
+from seqdg.results import AVERAGE, WORST, Cell, Outcome, PairedDifference, describe_wins, format_p
 
 
 def answer_questions(sheet: Sheet, chosen: Sequence[Outcome]) -> list[tuple[str, str]]:

@@ -16,10 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.report.panels import Cloud, Lines, Panel, Points, Rows, Values
 from seqdg.report.theme import LIGHT, Looks
-from seqdg.results.directory import make_directory
+from seqdg.results import make_directory
 
 MISSING = "Figures need altair and vl-convert-python: pip install 'seqdg[report]'."
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first comes with vl-convert: files are alike everywhere

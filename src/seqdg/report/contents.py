@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.phrases import list_numbers, list_some
-from seqdg.results.commands import read_commands
-from seqdg.results.record import DIVERGED, DONE, FAILED, Record
-from seqdg.results.run import Analysis, RecordSource
+from seqdg.base import list_numbers, list_some
+from seqdg.results import DIVERGED, DONE, FAILED, Analysis, Record, RecordSource, read_commands
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 
-from seqdg.base.errors import UsageError, unknown
+from seqdg.base import UsageError, unknown
 from seqdg.report.text import draw_table, escape_markdown, join_lines
-from seqdg.results.record import DONE, FAILED, Record
+from seqdg.results import DONE, FAILED, Record
 
 FORMATS = ("text", "markdown", "csv", "json")
 NOTE = (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from seqdg.results.joined_runs import drop_label
-from seqdg.results.record import Record
+from seqdg.results import Record, drop_label
 
 Table = Mapping[str, Any]
 

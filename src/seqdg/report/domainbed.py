@@ -8,13 +8,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.report.departures import describe_net, describe_split, join_values, read_values
 from seqdg.report.published import PaperColumns, PaperTable, describe_trials, find_row, list_held_out
-from seqdg.results.joined_runs import drop_label
-from seqdg.results.record import Record
-from seqdg.results.select import count_candidates
-from seqdg.results.summary import AVERAGE, Cell
+from seqdg.results import AVERAGE, Cell, Record, count_candidates, drop_label
 
 if sys.version_info >= (3, 11):
     import tomllib

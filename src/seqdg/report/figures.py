@@ -10,8 +10,7 @@ from seqdg.report.charts import Figure
 from seqdg.report.panels import Lines, Point, Points, Row, Rows, Series
 from seqdg.report.sheet import Sheet
 from seqdg.report.theme import Looks
-from seqdg.results.select import Outcome
-from seqdg.results.summary import AVERAGE, TOGETHER, WORST, mean_and_error
+from seqdg.results import AVERAGE, TOGETHER, WORST, Outcome, mean_and_error
 
 
 def draw_domains(sheet: Sheet, looks: Looks) -> Figure:

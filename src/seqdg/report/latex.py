@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from seqdg.report.sheet import Sheet
 from seqdg.report.text import join_lines
-from seqdg.results.summary import AVERAGE
+from seqdg.results import AVERAGE
 
 # If a document has begun, the table is a part of it; otherwise it is a document by itself.
 OPENING = r"""\expandafter\ifx\csname @nodocument\endcsname\relax \def\tableend{}\else

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.report.analyses import list_analyzed_algorithms, show_analyses, summarize_learning
 from seqdg.report.answers import answer_questions
 from seqdg.report.charts import MISSING, PAGE_FONT, can_draw, load_vega
@@ -30,10 +30,17 @@ from seqdg.report.published import find_table, set_beside
 from seqdg.report.section import Page, Parts, Section, Table
 from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, build_sheet, choose_baseline, list_differences
 from seqdg.report.theme import DARK, LIGHT, Looks, make_styles
-from seqdg.results.criteria import CRITERIA
-from seqdg.results.select import RULES, Outcome, find_reuse, select_outcomes
-from seqdg.results.statistics import compare_with_each
-from seqdg.results.summary import AVERAGE, name_row, summarize
+from seqdg.results import (
+    AVERAGE,
+    CRITERIA,
+    RULES,
+    Outcome,
+    compare_with_each,
+    find_reuse,
+    name_row,
+    select_outcomes,
+    summarize,
+)
 
 DATA_MARK = "@@data@@"  # replaced by what the script reads, when all of it is known
 MOST_BASELINES = 20  # algorithms that can be chosen as the baseline on the page

@@ -10,11 +10,9 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.report.departures import list_departures
-from seqdg.results.joined_runs import drop_label
-from seqdg.results.record import Record
-from seqdg.results.summary import AVERAGE, Cell
+from seqdg.results import AVERAGE, Cell, Record, drop_label
 
 if sys.version_info >= (3, 11):
     import tomllib

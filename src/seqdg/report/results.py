@@ -10,20 +10,26 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError
-from seqdg.base.files import replace_file
+from seqdg.base import UsageError, replace_file
 from seqdg.report.contents import read_contents
 from seqdg.report.section import Page
 from seqdg.report.sheet import build_sheet, choose_baseline
 from seqdg.report.table import PairedTests, ResultTable
-from seqdg.results.criteria import CRITERIA, find_unit
-from seqdg.results.joined_runs import open_runs
-from seqdg.results.record import FAILED, Evaluation, Record
-from seqdg.results.run import RecordSource, find_usual_criterion
-from seqdg.results.select import average_finite, select_outcomes
-from seqdg.results.statistics import compare_pairs
-from seqdg.results.store import FILE as STORE
-from seqdg.results.store import pause_garbage_collection
+from seqdg.results import (
+    CRITERIA,
+    FAILED,
+    Evaluation,
+    Record,
+    RecordSource,
+    average_finite,
+    compare_pairs,
+    find_unit,
+    find_usual_criterion,
+    open_runs,
+    pause_garbage_collection,
+    select_outcomes,
+)
+from seqdg.results import FILE as STORE
 
 
 class Results:

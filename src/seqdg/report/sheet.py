@@ -7,17 +7,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.phrases import join_names
+from seqdg.base import UsageError, join_names, unknown
 from seqdg.report.domainbed import set_beside_suite
 from seqdg.report.published import PaperColumns, set_beside
-from seqdg.results.criteria import CRITERIA, Unit, find_unit
-from seqdg.results.imported_trials import describe_imports
-from seqdg.results.record import FAILED, Record
-from seqdg.results.select import Outcome, count_candidates, find_mixtures, find_reuse, select_outcomes
-from seqdg.results.statistics import PairedDifference, compare_pairs, describe_difference
-from seqdg.results.summary import SUMMARIES, TOGETHER, Cell, format_cell, summarize
-from seqdg.results.versions import describe_versions
+from seqdg.results import (
+    CRITERIA,
+    FAILED,
+    SUMMARIES,
+    TOGETHER,
+    Cell,
+    Outcome,
+    PairedDifference,
+    Record,
+    Unit,
+    compare_pairs,
+    count_candidates,
+    describe_difference,
+    describe_imports,
+    describe_versions,
+    find_mixtures,
+    find_reuse,
+    find_unit,
+    format_cell,
+    select_outcomes,
+    summarize,
+)
 
 PAIRING = (
     "Differences are paired over seed and held-out domain; p by sign-flip permutation, Holm-corrected; the intervals "

@@ -8,13 +8,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqdg.base.errors import unknown
-from seqdg.results.pooling import Pooled, SetDifference
-from seqdg.results.statistics import LEVEL, format_p
-from seqdg.results.study.answers import Answer, Answers, Pooling, Rivals
-from seqdg.results.study.file import AVERAGES, PLAIN
-from seqdg.results.study.outcomes import USUAL
-from seqdg.results.study.steadiness import LAST, Steadiness
+from seqdg.base import unknown
+from seqdg.results import (
+    AVERAGES,
+    LAST,
+    LEVEL,
+    PLAIN,
+    USUAL,
+    Answer,
+    Answers,
+    Pooled,
+    Pooling,
+    Rivals,
+    SetDifference,
+    Steadiness,
+    format_p,
+)
 
 READING = (
     "Differences are in points of accuracy on held-out domains, paired over held-out domain and seed; ± is a standard "

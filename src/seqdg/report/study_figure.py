@@ -7,9 +7,7 @@ import math
 from seqdg.report.charts import Figure
 from seqdg.report.panels import Row, Rows
 from seqdg.report.theme import Style
-from seqdg.results.study.answers import Answer, Answers
-from seqdg.results.study.file import Comparison, Study
-from seqdg.results.study.outcomes import USUAL
+from seqdg.results import USUAL, Answer, Answers, Comparison, Study
 
 NAME = "study-answers"
 SET, ALL = "a set, 95 % interval", "all sets, interval corrected for all hypotheses"

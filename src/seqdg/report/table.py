@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 
-from seqdg.base.errors import unknown
+from seqdg.base import unknown
 from seqdg.report.latex import format_latex
 from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, list_differences
 from seqdg.report.text import format_markdown, format_text
-from seqdg.results.criteria import Unit
-from seqdg.results.statistics import PairedDifference, describe_difference
-from seqdg.results.summary import AVERAGE
+from seqdg.results import AVERAGE, PairedDifference, Unit, describe_difference
 
 PAIRED = ("baseline", "pairs", "difference", "low", "high", "p", "p_holm", "better_on", "domains", "verdict")
 

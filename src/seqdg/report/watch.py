@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.report.results import Results
-from seqdg.results.directory import is_locked
+from seqdg.results import is_locked
 
 PAUSE = 2.0  # seconds between two looks, of the page too
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 _LOCK = "lock"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seqdg.base.phrases import list_some
+from seqdg.base import list_some
 from seqdg.results.record import Record
 
 IMPORTED = "imported"  # the name in a description of where a record is from

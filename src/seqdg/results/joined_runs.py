@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import list_some
+from seqdg.base import UsageError, list_some
 from seqdg.results.archive.reading import open_run
 from seqdg.results.commands import META, read_commands
 from seqdg.results.record import Record

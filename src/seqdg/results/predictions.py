@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.files import replace_file
+from seqdg.base import UsageError, replace_file, unknown
 from seqdg.results.record import FAILED, Record
 from seqdg.results.run import CLASSES
 from seqdg.results.store import Store

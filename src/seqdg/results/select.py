@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seqdg.base.errors import UsageError, unknown
+from seqdg.base import UsageError, unknown
 from seqdg.results.criteria import CRITERIA, choose_usual, score
 from seqdg.results.imported_trials import is_imported
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record

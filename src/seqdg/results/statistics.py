@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
-from seqdg.base.errors import unknown
+from seqdg.base import unknown
 from seqdg.results.select import Outcome
 from seqdg.results.summary import is_known
 

@@ -13,8 +13,7 @@ from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import list_some
+from seqdg.base import UsageError, list_some
 from seqdg.results.directory import make_directory
 from seqdg.results.record import DONE, FAILED, Record
 from seqdg.results.record_rows import COLUMNS, make_record, make_row

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev, stdev
 from typing import TypeGuard
 
-from seqdg.base.errors import unknown
+from seqdg.base import unknown
 from seqdg.results.select import Outcome
 
 AVERAGE, WORST, TOGETHER = SUMMARIES = ("average", "worst", "together")

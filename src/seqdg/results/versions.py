@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from seqdg.base.phrases import list_some
+from seqdg.base import list_some
 from seqdg.results.record import Record
 
 VERSION = 2

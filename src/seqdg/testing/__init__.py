@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from seqdg.core import Algorithm
-from seqdg.core.wrapper import list_layers
+from seqdg.core import Algorithm, list_layers
 from seqdg.testing import directions, variations
 from seqdg.testing.case import Case, Violation, build_nets, find_source_count, format_algorithm
 

@@ -9,12 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
+from seqdg.base import Episode, Params, UsageError, tree
 from seqdg.core import Algorithm
-from seqdg.nets.net import Net
-from seqdg.nets.points import Point
+from seqdg.nets import Net, Point
 
 INPUTS, CLASSES, BATCH = 4, 3, 6
 

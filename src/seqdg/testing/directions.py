@@ -14,12 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things
+from seqdg.base import Episode, Params, UsageError, count_things, tree
 from seqdg.core import Algorithm, Wrapper
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 from seqdg.testing.case import (
     CLASSES,
     Case,

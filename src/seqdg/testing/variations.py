@@ -12,21 +12,19 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
-from seqdg.core import Algorithm
-from seqdg.core.sequential import list_alone
-from seqdg.core.settings import (
+from seqdg.base import Episode, Params, UsageError, tree
+from seqdg.core import (
+    Algorithm,
     collect_numbers,
     collect_rules,
     flatten_settings,
     format_settings,
+    list_alone,
     parse_settings,
     with_numbers,
     with_settings,
 )
-from seqdg.nets.net import Net
+from seqdg.nets import Net
 from seqdg.testing.case import (
     Case,
     Violation,

@@ -2,59 +2,45 @@
 
 from typing import TYPE_CHECKING
 
-from seqdg.base.front_door import open_front_door
+from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
-    from seqdg.training.device import choose_device
-    from seqdg.training.inputs import Inputs
-    from seqdg.training.loss import make_loss
-    from seqdg.training.metrics import compute_metrics
+    from seqdg.training.calibration import fit_temperature
+    from seqdg.training.checkpoint import FOLDER, name_checkpoint, place_tensor, read_header
+    from seqdg.training.device import choose_device, set_precision
+    from seqdg.training.evaluated_rows import mark_fifth
+    from seqdg.training.evaluation import predict_domains
+    from seqdg.training.fixed_split import check_rule, fix_split
+    from seqdg.training.inputs import Inputs, TargetScale, learn_target_scale
+    from seqdg.training.loss import AUTO, NumberLoss, RowWeighted, WeightedCrossEntropy, find_number_loss, make_loss
+    from seqdg.training.measuring import is_finite, measure_predictions
+    from seqdg.training.members import list_seeds, pool_outputs
+    from seqdg.training.metrics import Groups, compute_metrics
     from seqdg.training.optimizers import OPTIMIZERS, Rates
-    from seqdg.training.protocol import Protocol, Split, list_sources, split_rows
-    from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device
+    from seqdg.training.predictions import CHOSEN, DomainPredictions
+    from seqdg.training.prefetch import count_bytes, fits_on, gather_rows, move_to_device
+    from seqdg.training.protocol import (
+        Protocol,
+        Split,
+        choose_optimizer,
+        count_steps,
+        end_stages,
+        list_evaluation_steps,
+        list_sources,
+        split_rows,
+    )
+    from seqdg.training.provenance import (
+        find_commit,
+        list_versions,
+        measure_peak_memory,
+        name_device,
+        reset_peak_memory,
+    )
+    from seqdg.training.run import Watch, run_stack
     from seqdg.training.sampler import Draws, Sampler, make_generator, make_stream
-    from seqdg.training.saving import Saving
-    from seqdg.training.stack import Job, Stack, State
+    from seqdg.training.saving import Saving, hash_weights, save_step, save_weights
+    from seqdg.training.stack import Job, Stack, State, View
+    from seqdg.training.step import split_by_pace
+    from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
 
-__all__ = [
-    "OPTIMIZERS",
-    "Draws",
-    "Inputs",
-    "Job",
-    "Protocol",
-    "Rates",
-    "Sampler",
-    "Saving",
-    "Split",
-    "Stack",
-    "State",
-    "choose_device",
-    "compute_metrics",
-    "find_commit",
-    "list_sources",
-    "list_versions",
-    "make_generator",
-    "make_loss",
-    "make_stream",
-    "measure_peak_memory",
-    "name_device",
-    "split_rows",
-]
-
-# `run_stack` has the name of its module and is imported from it: `from seqdg.training.run_stack import run_stack`.
-
-__getattr__, __dir__ = open_front_door(
-    __name__,
-    {
-        "device": "choose_device",
-        "inputs": "Inputs",
-        "saving": "Saving",
-        "loss": "make_loss",
-        "metrics": "compute_metrics",
-        "optimizers": "OPTIMIZERS Rates",
-        "protocol": "Protocol Split list_sources split_rows",
-        "provenance": "find_commit list_versions measure_peak_memory name_device",
-        "sampler": "Draws Sampler make_generator make_stream",
-        "stack": "Job Stack State",
-    },
-)
+__getattr__, __dir__ = open_front(__name__)

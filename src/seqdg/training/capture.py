@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqdg.base.episode import Params
+from seqdg.base import Params
 
 WARM_UP = 3  # steps outside the graph, in which libraries choose their kernels and workspaces
 StepData = dict[str, Tensor]  # what steps see: domain, rows, key and progress, each (step, trial, ...)

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from seqdg.results.record import Evaluation
+from seqdg.results import Evaluation
 from seqdg.training.optimizers import Slots
 from seqdg.training.stack import State
 

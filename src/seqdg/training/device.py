@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 
 def choose_device(wanted: str) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Collection
 
 import torch
 
-from seqdg.base.episode import Params
-from seqdg.results.criteria import choose_loss
-from seqdg.results.record import Evaluation
+from seqdg.base import Params
+from seqdg.results import Evaluation, choose_loss
 from seqdg.training.calibration import fit_temperature
 from seqdg.training.measuring import measure_predictions
 from seqdg.training.members import pool_outputs

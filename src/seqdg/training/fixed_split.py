@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.phrases import list_some
+from seqdg.base import UsageError, list_some, unknown
 from seqdg.data import Dataset
 from seqdg.training.protocol import Protocol, split_rows
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from seqdg.data.pixels import scale_to_unit
-from seqdg.data.scaling import Scaling
+from seqdg.data import Scaling, scale_to_unit
 from seqdg.training.metrics import Groups
 from seqdg.training.prefetch import gather_rows, prefetch
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn.functional import cross_entropy
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.nets.net import Criterion
+from seqdg.base import UsageError, unknown
+from seqdg.nets import Criterion
 
 AUTO = "auto"  # cross-entropy of classes, the squared loss of numbers
 NUMBER_LOSSES = ("squared", "absolute", "huber")

@@ -8,8 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from seqdg.results.criteria import LOSSES, choose_loss
-from seqdg.results.record import Evaluation
+from seqdg.results import LOSSES, Evaluation, choose_loss
 from seqdg.training.metrics import Groups, compute_metrics
 from seqdg.training.predictions import DomainPredictions
 from seqdg.training.protocol import Split

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqdg.results.criteria import CRITERIA
+from seqdg.results import CRITERIA
 
 BINS = 15
 TOP = 5

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from seqdg.base import tree
-from seqdg.base.episode import Params
+from seqdg.base import Params, tree
 from seqdg.kernels import can_run_kernels
 
 Slots = dict[str, Params]
@@ -83,7 +82,7 @@ def _fuse_momentum(params: Params, direction: Params, slots: Slots, rates: Rates
     velocity = slots["velocity"]
     own: Any = rates
     if rates.vary:
-        from seqdg.kernels.triton_update import step_with_momentum
+        from seqdg.kernels import step_with_momentum
 
         for name, w in params.items():
             step_with_momentum(w, velocity[name], direction[name], *own)
@@ -124,7 +123,7 @@ def _fuse_adam(params: Params, direction: Params, slots: Slots, rates: Rates, co
     torch._foreach_add_(list(count.values()), 1.0)
     own: Any = rates
     if rates.vary:
-        from seqdg.kernels.triton_update import step_with_adam
+        from seqdg.kernels import step_with_adam
 
         for name, w in params.items():
             step_with_adam(coupled, w, first[name], second[name], direction[name], count[name], *own)

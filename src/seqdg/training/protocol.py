@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqdg.base.added_fields import added_field
-from seqdg.base.errors import UsageError, unknown
-from seqdg.core.algorithm import Algorithm
-from seqdg.data import Dataset
-from seqdg.data.scaling import SCALINGS, STANDARD
+from seqdg.base import UsageError, added_field, unknown
+from seqdg.core import Algorithm
+from seqdg.data import SCALINGS, STANDARD, Dataset
 from seqdg.training.loss import AUTO, NUMBER_LOSSES
 from seqdg.training.optimizers import OPTIMIZERS
 from seqdg.training.sampler import make_stream

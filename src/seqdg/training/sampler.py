@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqdg.base import noise
-from seqdg.base.shuffle import shuffle
+from seqdg.base import noise, shuffle
 
 AHEAD = 64, 256  # steps drawn at once: at least, and at most where that many are one block
 BLOCK = {"cpu": 2**16, "cuda": 2**22}  # row numbers computed at once; those of a CPU stay in its cache

@@ -9,11 +9,8 @@ from dataclasses import dataclass
 
 from safetensors.torch import save
 
-from seqdg.base.episode import Params
-from seqdg.base.files import Files
-from seqdg.results.criteria import choose_usual
-from seqdg.results.record import Evaluation
-from seqdg.results.select import select_step
+from seqdg.base import Files, Params
+from seqdg.results import Evaluation, choose_usual, select_step
 from seqdg.training.predictions import CHOSEN, LAST, DomainPredictions, encode_predictions, name_predictions
 from seqdg.training.stack import View
 

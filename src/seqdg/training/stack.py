@@ -17,12 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqdg.base import tree
-from seqdg.base.episode import Episode, Params
-from seqdg.core.algorithm import Algorithm, Number
-from seqdg.core.settings import collect_numbers, with_numbers
-from seqdg.core.wrapper import SharedTraining
-from seqdg.nets.net import Net
+from seqdg.base import Episode, Params, tree
+from seqdg.core import Algorithm, Number, SharedTraining, collect_numbers, with_numbers
+from seqdg.nets import Net
 from seqdg.training.capture import CapturedStep, CaptureError, Carried, StepData, capture_step, copy_carried
 from seqdg.training.compilation import CompilationError
 from seqdg.training.device import use_serving_precision

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from seqdg.base.episode import Params
+from seqdg.base import Params
 
 
 def map_trials(one: Callable[..., Any], trials: int) -> Callable[..., Any]:

@@ -9,11 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError
-from seqdg.core.algorithm import Algorithm, Number
-from seqdg.core.settings import with_numbers
-from seqdg.nets.net import Net
+from seqdg.base import Episode, Params, UsageError
+from seqdg.core import Algorithm, Number, with_numbers
+from seqdg.nets import Net
 from seqdg.training.capture import Carried, copy_carried
 from seqdg.training.compilation import CompilationError, compile_at_first_call
 from seqdg.training.optimizers import Optimizer, Rates, Slots

@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqdg.base.errors import UsageError
-from seqdg.base.machine import count_cores
-from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.process import prepare_process
-from seqdg.bench.executors.workers import Workers
-from seqdg.training.device import choose_device
+from seqdg.base import UsageError, count_cores
+from seqdg.bench import ExecutorChoice, InProcess, Workers, choose_executor, is_short, prepare_process
+from seqdg.training import choose_device
 
 
 @pytest.fixture

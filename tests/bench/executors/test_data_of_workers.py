@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import Request, load_benchmark
-from seqdg.bench.execute import execute
-from seqdg.bench.executors.session import Session
-from seqdg.bench.executors.workers import Workers
+from seqdg.base import UsageError
+from seqdg.bench import Request, Session, Workers, execute, load_benchmark
 from seqdg.data import load_data
-from seqdg.results.store import Store
+from seqdg.results import Store
 
 FILE = """
 [data]

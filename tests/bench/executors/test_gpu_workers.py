@@ -8,12 +8,8 @@ from pathlib import Path
 import pytest
 
 from digits import make_plan, make_session
-from seqdg.bench.benchmark import Request
-from seqdg.bench.execute import execute
-from seqdg.bench.executors.local import InProcess
-from seqdg.bench.executors.workers import Workers
-from seqdg.results.record import Record
-from seqdg.results.store import Store
+from seqdg.bench import InProcess, Request, Workers, execute
+from seqdg.results import Record, Store
 
 REQUEST = Request(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 
 from command import seqdg
-from seqdg.results.store import Store
+from seqdg.results import Store
 
 RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not RAY, reason="Ray is not installed: `pip install 'seqdg[ray]'` installs it.")
@@ -131,7 +131,7 @@ from pathlib import Path
 import ray
 from digits import make_plan, make_session
 from seqdg.bench.benchmark import Request
-from seqdg.bench.execute import execute
+from seqdg.bench.execution import execute
 from seqdg.bench.executors import ray as executors
 from seqdg.results.store import Store
 

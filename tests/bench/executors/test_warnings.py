@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from digits import TASK, make_plan, make_session
-from seqdg.bench.benchmark import Request
-from seqdg.bench.executors.workers import Workers
+from seqdg.bench import Request, Workers
 from seqdg.cli.warning_notes import print_warnings_as_notes
-from seqdg.results.record import DONE
+from seqdg.results import DONE
 
 MAIN = "from seqdg.cli import main; main()"
 AWAY = 'AWAY = multiprocessing.current_process().name != "MainProcess" or "default_worker" in sys.argv[0]  # Ray\'s'

@@ -17,19 +17,14 @@ from typing import Any
 import pytest
 
 from digits import make_plan, make_session
-from seqdg.base.files import Folder
-from seqdg.bench.benchmark import Request
-from seqdg.bench.execute import execute
+from seqdg.base import Folder
+from seqdg.bench import Group, InProcess, Progress, Request, execute
 from seqdg.bench.executors import workers
-from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor, record_failure
 from seqdg.bench.executors.worker import Sender, Warned
 from seqdg.bench.executors.workers import Workers, _receive, _Waiting, _Worker
-from seqdg.bench.progress import Progress
-from seqdg.bench.trial import Group
-from seqdg.results.record import FAILED, Record
-from seqdg.results.store import Store
-from seqdg.training.saving import Saving
+from seqdg.results import FAILED, Record, Store
+from seqdg.training import Saving
 
 REQUEST = Request(algorithms=["agg", "fo-s-mldg", "s-mldg"], held_out=["0", "75"], trials=2, steps=12)
 

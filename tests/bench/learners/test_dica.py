@@ -14,11 +14,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from digits import BENCHMARK, TASK
-from seqdg.base.errors import UsageError
-from seqdg.bench.learner import Draft, Packed, find_learner, list_learners
+from seqdg.base import UsageError
+from seqdg.bench import Draft, Packed, find_learner, list_learners
 from seqdg.bench.learners._rows import choose_rows
 from seqdg.bench.learners.dica import DICA, DICALearner, measure_variance
-from seqdg.results.record import DONE
+from seqdg.results import DONE
 
 Floats = NDArray[np.float64]
 EPS, RIDGE = 0.01, 1e-3

@@ -15,13 +15,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from seqdg import UsageError
-from seqdg.bench.learner import find_learner
+from seqdg.bench import Group, RowsInMemory, Task, find_learner
 from seqdg.bench.skops_file import is_of_sklearn, read_skops, write_skops
-from seqdg.bench.task import RowsInMemory, Task
-from seqdg.bench.trial import Group
 from seqdg.data import Dataset
 from seqdg.nets import Net, NetSpec
-from seqdg.training.protocol import Protocol
+from seqdg.training import Protocol
 
 BOTH = ("hist-gradient-boosting", "random-forest", "extra-trees", "svc", "knn")
 BALANCED = ("logistic", "ridge", "hist-gradient-boosting", "random-forest", "extra-trees", "svc")
@@ -52,7 +50,7 @@ def make_task(rows: int = 90, **changes) -> Task:
 
 
 def make_trial(task: Task, name: str, seed: int = 0, held_out=("c",), **settings):
-    from seqdg.core.settings import describe_settings
+    from seqdg.core import describe_settings
 
     texts = describe_settings(find_learner(name).build_settings(name, **settings))
     return task.make_trial(name, texts, task.protocol, held_out, seed)

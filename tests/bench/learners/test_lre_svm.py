@@ -11,10 +11,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import FunctionTransformer
 
 from digits import BENCHMARK, TASK
-from seqdg.base.errors import UsageError
-from seqdg.bench.learner import Draft, find_learner
+from seqdg.base import UsageError
+from seqdg.bench import Draft, find_learner
 from seqdg.bench.learners.lre_svm import LowRankExemplars, LowRankExemplarsLearner, lower_rank
-from seqdg.results.record import DONE
+from seqdg.results import DONE
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from domainbed_classes import import_domainbed
-from seqdg.base.places import DOMAINBED
+from seqdg.base import DOMAINBED
 from seqdg.interop.domainbed import checkout
 
 STAND_IN = Path(__file__).parents[2] / "stand_in"

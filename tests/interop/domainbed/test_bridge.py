@@ -17,14 +17,13 @@ import torch
 from torch import nn
 
 import seqdg
-from seqdg.base.episode import Episode
-from seqdg.base.errors import UsageError
+from seqdg.base import Episode, UsageError
 from seqdg.interop.domainbed import scripts
 from seqdg.interop.domainbed.bridge import make_class, scale_stages
 from seqdg.interop.domainbed.checkout import import_module
 from seqdg.interop.domainbed.scripts import add_algorithms, read_values, redirect_command, run_script, take_option
 from seqdg.nets import Net
-from seqdg.training.optimizers import OPTIMIZERS, Rates
+from seqdg.training import OPTIMIZERS, Rates
 
 HPARAMS = {
     "nonlinear_classifier": False, "freeze_bn": False, "lr": 0.01, "weight_decay": 0.1, "batch_size": 4,

@@ -15,25 +15,18 @@ import torch
 
 from command import Done, seqdg
 from digits import TASK, build_stack, make_plan
-from seqdg.base.errors import UsageError
-from seqdg.base.files import Folder
-from seqdg.bench.benchmark import Request, load_benchmark
-from seqdg.bench.executors.session import Session
-from seqdg.bench.learner import find_learner
+from seqdg.base import Folder, UsageError
+from seqdg.bench import Group, Request, RowsInMemory, Session, Task, Trial, find_learner, load_benchmark
 from seqdg.bench.reuse import choose_settings
-from seqdg.bench.task import RowsInMemory, Task
-from seqdg.bench.trial import Group, Trial
-from seqdg.core.registry import build
+from seqdg.core import build
 from seqdg.data import Dataset
 from seqdg.interop.domainbed import training
 from seqdg.interop.domainbed.checkout import import_module
 from seqdg.interop.domainbed.learner import DomainBedClass
 from seqdg.interop.domainbed.training import Training, draw_rows
 from seqdg.nets import NetSpec
-from seqdg.results.record import DIVERGED, DONE, Record
-from seqdg.results.store import Store
-from seqdg.training.protocol import Protocol, split_rows
-from seqdg.training.saving import Saving, hash_weights
+from seqdg.results import DIVERGED, DONE, Record, Store
+from seqdg.training import Protocol, Saving, hash_weights, split_rows
 
 CPU = torch.device("cpu")
 SMALL = ("mlp_width=8", "evaluations=3")

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from command import seqdg
-from seqdg.results.archive.reading import open_run
-from seqdg.results.archive.writing import pack
-from seqdg.results.store import Store
+from seqdg.results import Store, open_run, pack
 
 
 @pytest.fixture(scope="session")

@@ -11,13 +11,10 @@ import pytest
 from pyarrow import parquet
 
 from command import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.report.results import Results
+from seqdg.base import UsageError
+from seqdg.report import Results
+from seqdg.results import EVALUATIONS, TRIALS, Store, open_run, pack
 from seqdg.results.archive import reading
-from seqdg.results.archive.layout import EVALUATIONS, TRIALS
-from seqdg.results.archive.reading import open_run
-from seqdg.results.archive.writing import pack
-from seqdg.results.store import Store
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from command import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.report.results import Results
+from seqdg.base import UsageError
+from seqdg.report import Results
 from seqdg.report.table import FORMATS
+from seqdg.results import open_run
 from seqdg.results.archive.layout import sort_criteria
 from seqdg.results.archive.old import OLD_FILE
-from seqdg.results.archive.reading import open_run
 
 OLD = Path(__file__).parent / "files" / OLD_FILE  # eight trials of a run of 0.1
 

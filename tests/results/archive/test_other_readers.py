@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from pages import ROOT, list_blocks
-from seqdg.results.archive.layout import EVALUATIONS, TRIALS
-from seqdg.results.archive.reading import open_run
+from seqdg.results import EVALUATIONS, TRIALS, open_run
 
 SNIPPETS = [block.text for block in list_blocks(ROOT / "docs" / "running.md") if "trials.parquet" in block.text][1:]
 

@@ -9,19 +9,24 @@ from dataclasses import replace
 
 import pytest
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
+from seqdg.report import Results
 from seqdg.report.contents import read_contents
 from seqdg.report.page import build_page
-from seqdg.report.results import Results
 from seqdg.report.table import FORMATS
-from seqdg.results.archive.layout import EVALUATIONS, TRIALS
-from seqdg.results.archive.reading import open_run
-from seqdg.results.archive.writing import pack
-from seqdg.results.curves import thin
-from seqdg.results.record import DIVERGED, FAILED, Evaluation
-from seqdg.results.select import RULES
-from seqdg.results.status import read_status
-from seqdg.results.store import Store
+from seqdg.results import (
+    DIVERGED,
+    EVALUATIONS,
+    FAILED,
+    RULES,
+    TRIALS,
+    Evaluation,
+    Store,
+    open_run,
+    pack,
+    read_status,
+    thin,
+)
 
 CRITERIA = ("accuracy", "balanced_accuracy", "log_loss", "calibration_error")
 

@@ -7,16 +7,11 @@ from dataclasses import replace
 import pytest
 
 from command import seqdg
-from seqdg.base.errors import UsageError
-from seqdg.bench.benchmark import load_benchmark
-from seqdg.bench.executors.session import Session
-from seqdg.bench.learner import StackLearner
-from seqdg.bench.rerun import Repeat, find_group, pick_records, rebuild_trial, rerun
+from seqdg.base import UsageError
+from seqdg.bench import Session, StackLearner, load_benchmark
+from seqdg.bench.reruns import Repeat, find_group, pick_records, rebuild_trial, rerun
 from seqdg.data import rotated_mnist
-from seqdg.results.archive.reading import open_run
-from seqdg.results.archive.writing import pack
-from seqdg.results.record import DIVERGED, FAILED, Evaluation, make_key
-from seqdg.results.store import Store
+from seqdg.results import DIVERGED, FAILED, Evaluation, Store, make_key, open_run, pack
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import pytest
 
 import seqdg
 from command import seqdg as command
+from seqdg.results import Store
 from seqdg.results.curves import list_ends, thin
-from seqdg.results.store import Store
 from seqdg.results.tracking import TOOLS, open_trackers, tracker
 
 TRAINED = {"held_out": ["0"], "steps": 12, "device": "cpu", "workers": 0, "progress": False}

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.machine import count_cores
+from seqdg.base import UsageError, count_cores, unknown
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor
 from seqdg.bench.executors.workers import Workers
-from seqdg.training.device import choose_device
+from seqdg.training import choose_device
 
 NAMES = ("local", "ray")
 SHORT = 10.0  # seconds: what takes less is not worth the start of worker processes

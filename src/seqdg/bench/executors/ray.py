@@ -22,15 +22,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqdg.base.errors import UsageError
-from seqdg.base.machine import count_cores
+from seqdg.base import UsageError, count_cores
 from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure, train_group
 from seqdg.bench.executors.worker import Warned, describe_warning
 from seqdg.bench.task import RowsInMemory
 from seqdg.bench.trial import Group
 from seqdg.data import Dataset
-from seqdg.results.record import Record
-from seqdg.training.checkpoint import name_checkpoint
+from seqdg.results import Record
+from seqdg.training import name_checkpoint
 
 ATTEMPTS = 3  # at a group whose workers die
 PATIENCE = 10.0  # seconds that workers have to send a checkpoint when the run is interrupted

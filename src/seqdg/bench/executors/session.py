@@ -9,14 +9,13 @@ from typing import Protocol
 
 import torch
 
-from seqdg.base.places import adopt_places, collect_places
+from seqdg.base import adopt_places, collect_places
 from seqdg.bench.executors.process import prepare_process
 from seqdg.bench.learner import find_learner_of
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group
-from seqdg.results.record import FAILED, Record
-from seqdg.training.provenance import list_versions, name_device
-from seqdg.training.saving import Saving
+from seqdg.results import FAILED, Record
+from seqdg.training import Saving, list_versions, name_device
 
 Tell = Callable[[Group, int], None]  # hears of a group and how many steps it has taken; 0: it begins
 FinishedGroups = Generator[tuple[Group, list[Record]], None, None]

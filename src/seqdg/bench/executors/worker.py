@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 
 if TYPE_CHECKING:
     from seqdg.bench.executors.session import Session
-    from seqdg.results.record import Record
+    from seqdg.results import Record
 
 
 class Warned(NamedTuple):

@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure
 from seqdg.bench.executors.worker import Message, Sender, Warned, serve
 from seqdg.bench.trial import Group
-from seqdg.results.record import Record
+from seqdg.results import Record
 
 ATTEMPTS = 3  # at a group whose workers die
 PATIENCE = 10.0  # seconds that workers have to write a checkpoint when the run is interrupted

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from seqdg.bench.array_learner import Arrays
 from seqdg.bench.estimator_learner import EstimatorLearner
-from seqdg.core.algorithm import Range
+from seqdg.core import Range
 
 MOST_LEAVES = 4096  # of a tree that is not grown from all rows
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 LIMIT = 10_000  # a matrix of 0.8 GB
 

@@ -20,7 +20,7 @@ from seqdg.bench.learner import ArrayLearner, Arrays, Predict, register_learner
 from seqdg.bench.learners._rows import check_most_rows, choose_rows, describe_choice, spread
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Trial
-from seqdg.core.algorithm import Range
+from seqdg.core import Range
 from seqdg.nets import Net
 
 Floats = NDArray[np.float64]

@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from seqdg.bench.estimator_learner import EstimatorLearner
 from seqdg.bench.learner import Arrays, register_learner
 from seqdg.bench.learners._rows import choose_rows, describe_choice
-from seqdg.core.algorithm import Range
+from seqdg.core import Range
 
 
 @register_learner("knn")

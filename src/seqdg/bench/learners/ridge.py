@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 
 from seqdg.bench.estimator_learner import EstimatorLearner
 from seqdg.bench.learner import Arrays, register_learner
-from seqdg.core.algorithm import Range
+from seqdg.core import Range
 
 
 @register_learner("ridge")

@@ -12,7 +12,7 @@ from sklearn.svm import SVC, SVR
 
 from seqdg.bench.estimator_learner import EstimatorLearner
 from seqdg.bench.learner import Arrays, register_learner
-from seqdg.core.algorithm import Range
+from seqdg.core import Range
 
 FOLDS = 3
 

@@ -14,17 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqdg.base.episode import Episode, Params
-from seqdg.base.errors import UsageError, unknown
-from seqdg.bench.search import list_ranges
-from seqdg.core.algorithm import Algorithm, Range
-from seqdg.core.registry import build
-from seqdg.core.settings import collect_rules, flatten_settings, with_settings
-from seqdg.core.wrapper import count_needed_evaluations
+from seqdg.base import Episode, Params, UsageError, unknown
+from seqdg.bench import list_ranges
+from seqdg.core import Algorithm, Range, build, collect_rules, count_needed_evaluations, flatten_settings, with_settings
 from seqdg.nets import Net, has_batchnorm
-from seqdg.training.optimizers import OPTIMIZERS, Rates
-from seqdg.training.protocol import end_stages
-from seqdg.training.step import split_by_pace
+from seqdg.training import OPTIMIZERS, Rates, end_stages, split_by_pace
 
 OPTIMIZER, STEPS = "optimizer", "steps"  # settings beside an algorithm's own
 REMEMBERED = 4  # steps whose minibatches give the statistics of BatchNorm layers that are not frozen

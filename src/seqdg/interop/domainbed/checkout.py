@@ -12,9 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.places import DOMAINBED
-from seqdg.core.registry import import_plugin
+from seqdg.base import DOMAINBED, UsageError, unknown
+from seqdg.core import import_plugin
 
 PREFIX = "domainbed:"
 MARK = Path("domainbed") / "algorithms.py"  # what a checkout has

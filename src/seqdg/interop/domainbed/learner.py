@@ -24,21 +24,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.bench.learner import Candidate, Draft, Learner, Tick
-from seqdg.bench.task import Task
-from seqdg.bench.trial import Group, Trial
-from seqdg.core.names import shorten, split_chain
-from seqdg.core.settings import format_value
+from seqdg.base import UsageError, unknown
+from seqdg.bench import Candidate, Draft, Group, Learner, Task, Tick, Trial
+from seqdg.core import format_value, shorten, split_chain
 from seqdg.interop.domainbed import checkout
 from seqdg.interop.domainbed.checkout import is_large
 from seqdg.interop.domainbed.randomness import Randomness
 from seqdg.interop.domainbed.training import Training, load_minibatches
 from seqdg.nets import IMAGENET, BuiltNet, Net, NetSpec, Normalization
-from seqdg.results.record import Record
-from seqdg.training.device import set_precision
-from seqdg.training.protocol import Protocol, list_sources, split_rows
-from seqdg.training.saving import Saving
+from seqdg.results import Record
+from seqdg.training import Protocol, Saving, list_sources, set_precision, split_rows
 
 NET = NetSpec("domainbed")
 PROTOCOL = {"lr": "lr", "weight_decay": "weight_decay", "batch": "batch_size"}  # fields of the protocol, as hparams

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqdg.training.sampler import make_stream
+from seqdg.training import make_stream
 
 
 class Randomness:

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdg.base.errors import UsageError
-from seqdg.base.places import DOMAINBED, set_place
+from seqdg.base import DOMAINBED, UsageError, set_place
 from seqdg.interop.domainbed.bridge import list_settings, make_class
 from seqdg.interop.domainbed.checkout import find_checkout, import_module
 

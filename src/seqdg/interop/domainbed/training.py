@@ -16,24 +16,36 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from seqdg.base.interrupts import hold_interrupts
-from seqdg.bench.trial import Trial
-from seqdg.core.algorithm import Algorithm
+from seqdg.base import hold_interrupts
+from seqdg.bench import Trial
+from seqdg.core import Algorithm
 from seqdg.interop.domainbed.randomness import Randomness
 from seqdg.interop.domainbed.state import Unstorable, restore_state, save_state
-from seqdg.results.curves import LOSS_POINTS, thin
-from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
-from seqdg.training.checkpoint import name_checkpoint, place_tensor, read_header
-from seqdg.training.evaluated_rows import mark_fifth
-from seqdg.training.inputs import Inputs
-from seqdg.training.measuring import is_finite, measure_predictions
-from seqdg.training.predictions import DomainPredictions
-from seqdg.training.protocol import Split, list_evaluation_steps
-from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
-from seqdg.training.sampler import Sampler
-from seqdg.training.saving import Saving, hash_weights, save_step, save_weights
-from seqdg.training.stack import View
-from seqdg.training.transduction import shuffle_order
+from seqdg.results import DIVERGED, DONE, LOSS_POINTS, Evaluation, Record, thin
+from seqdg.training import (
+    DomainPredictions,
+    Inputs,
+    Sampler,
+    Saving,
+    Split,
+    View,
+    find_commit,
+    hash_weights,
+    is_finite,
+    list_evaluation_steps,
+    list_versions,
+    mark_fifth,
+    measure_peak_memory,
+    measure_predictions,
+    name_checkpoint,
+    name_device,
+    place_tensor,
+    read_header,
+    reset_peak_memory,
+    save_step,
+    save_weights,
+    shuffle_order,
+)
 
 TOGETHER = 64  # rows that are predicted at once, as DomainBed does: some of its classes learn from them
 AHEAD = 64  # steps whose rows are drawn at once

@@ -7,14 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things, list_some
+from seqdg.base import UsageError, count_things, list_some
 from seqdg.interop.domainbed_sweep.reading import read_sweep
 from seqdg.interop.domainbed_sweep.records import make_records, name_trial
-from seqdg.results.commands import add_command
-from seqdg.results.directory import lock_directory
-from seqdg.results.record import Record
-from seqdg.results.store import Store
+from seqdg.results import Record, Store, add_command, lock_directory
 
 
 @dataclass(frozen=True)

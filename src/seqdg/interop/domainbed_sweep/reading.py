@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 FILE, ENDED, LOG = "results.jsonl", "done", "log.txt"
 ENVIRONMENT = re.compile(r"env(\d+)_(in|out)(?:_acc)?$")

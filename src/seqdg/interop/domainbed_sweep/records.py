@@ -17,12 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import count_things
+from seqdg.base import UsageError, count_things
 from seqdg.interop.domainbed_sweep.reading import ENVIRONMENT, FILE, LOG, Line, Training
-from seqdg.results.imported_trials import IMPORTED, UNPAIRED
-from seqdg.results.record import DONE, Evaluation, Record, make_key
-from seqdg.results.versions import VERSION
+from seqdg.results import DONE, IMPORTED, UNPAIRED, VERSION, Evaluation, Record, make_key
 
 SPAWRIOUS = [f"Spawrious{kind}_{level}" for kind in ("O2O", "M2M") for level in ("easy", "medium", "hard")]
 ENVIRONMENTS = {  # the names of the test environments, in their order

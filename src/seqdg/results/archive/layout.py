@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.results.criteria import CRITERIA
 from seqdg.results.record import Evaluation, Record
 from seqdg.results.record_rows import pack_history, pack_numbers

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.results.archive.packed import PackedRun
 from seqdg.results.record import Evaluation, Record, make_key
 

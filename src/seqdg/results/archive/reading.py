@@ -10,8 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError
-from seqdg.base.phrases import list_some
+from seqdg.base import UsageError, list_some
 from seqdg.results.archive.layout import (
     EVALUATIONS,
     FORMAT,

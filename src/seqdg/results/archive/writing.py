@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.files import Folder
+from seqdg.base import Folder, UsageError, unknown
 from seqdg.results.archive.layout import (
     EVALUATIONS,
     FORMAT,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from seqdg.base.errors import unknown
+from seqdg.base import unknown
 from seqdg.results.pooling import Place, Pooled, SetDifference, average_set, find_levels, pool_sets, pool_sizes
 from seqdg.results.statistics import LEVEL, correct_by_holm
 from seqdg.results.study.file import Comparison, Hypothesis, Part, Study

@@ -9,8 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.toml_table import read_fields, read_value
+from seqdg.base import UsageError, read_fields, read_value, unknown
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.results.archive.layout import EVALUATIONS, TRIALS
 from seqdg.results.archive.reading import open_run
 from seqdg.results.archive.writing import pack

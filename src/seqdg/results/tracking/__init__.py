@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from seqdg.base.errors import UsageError, unknown
+from seqdg.base import UsageError, unknown
 from seqdg.results.tracking.tracker import Tracker
 
 TOOLS = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "Weights & Biases"}

@@ -12,7 +12,7 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from seqdg.base.files import replace_folder
+from seqdg.base import replace_folder
 from seqdg.results.tracking.tracker import Table, TrackedTrial
 
 FOLDER, TABLE = "tensorboard", "table"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 from seqdg.results.directory import is_locked
 from seqdg.results.record import Record
 from seqdg.results.record_rows import COLUMNS, is_whole, make_record

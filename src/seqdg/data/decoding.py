@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base.errors import UsageError
+from seqdg.base import UsageError
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError, unknown
-from seqdg.base.phrases import count_things
-from seqdg.base.places import DOMAINBED, set_place
+from seqdg.base import DOMAINBED, UsageError, count_things, set_place, unknown
 from seqdg.bench.benchmark import Request, load_benchmark
 from seqdg.bench.executors.choice import ExecutorChoice
-from seqdg.bench.run import Where, run_benchmark
-from seqdg.core.settings import format_value
-from seqdg.report.results import Results
-from seqdg.results.select import RULES
+from seqdg.bench.running import Where, run_benchmark
+from seqdg.core import format_value
+from seqdg.report import Results
+from seqdg.results import RULES
 
 
 class FailedTrials(UserWarning):

@@ -6,18 +6,14 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Protocol
 
-from seqdg.base.errors import UsageError
-from seqdg.base.files import Folder
-from seqdg.base.interrupts import heed_interrupts_once
+from seqdg.base import Folder, UsageError, heed_interrupts_once
 from seqdg.bench.cost import Schedule
 from seqdg.bench.executors.session import Executor, Session
 from seqdg.bench.plan import Plan
 from seqdg.bench.progress import Progress
 from seqdg.bench.trial import Group
-from seqdg.results.record import DONE, FAILED, Record
-from seqdg.results.run import RunningGroup, RunProgress
-from seqdg.training.checkpoint import FOLDER, name_checkpoint, read_header
-from seqdg.training.saving import Saving
+from seqdg.results import DONE, FAILED, Record, RunningGroup, RunProgress
+from seqdg.training import FOLDER, Saving, name_checkpoint, read_header
 
 NOTED = 5.0  # seconds between notes in the sink of how far a run is
 

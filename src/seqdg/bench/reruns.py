@@ -11,28 +11,34 @@ from statistics import fmean
 
 import torch
 
-from seqdg.base.errors import UsageError
-from seqdg.bench.execute import MemorySink, TrainingFailed, execute
+from seqdg.base import UsageError
+from seqdg.bench.execution import MemorySink, TrainingFailed, execute
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Session
 from seqdg.bench.learner import list_learners
 from seqdg.bench.own_code import describe_changes, read_codes
 from seqdg.bench.plan import Plan
 from seqdg.bench.trial import Group, Trial, join_trainings
-from seqdg.core.names import split_chain
-from seqdg.core.registry import list_algorithms, list_wrappers
+from seqdg.core import list_algorithms, list_wrappers, split_chain
 from seqdg.data import Dataset
-from seqdg.nets.factory import FOREIGN
-from seqdg.results.criteria import CRITERIA
-from seqdg.results.imported_trials import is_imported
-from seqdg.results.record import DIVERGED, FAILED, Record
-from seqdg.results.run import find_usual_criterion_in
-from seqdg.results.select import has_validation, select_outcomes
-from seqdg.results.store import Store
-from seqdg.results.versions import VERSION, find_versions, name_commit, name_release, read_version
-from seqdg.training.protocol import split_rows
-from seqdg.training.provenance import list_versions, name_device
-from seqdg.training.sampler import make_stream
+from seqdg.nets import FOREIGN
+from seqdg.results import (
+    CRITERIA,
+    DIVERGED,
+    FAILED,
+    VERSION,
+    Record,
+    Store,
+    find_usual_criterion_in,
+    find_versions,
+    has_validation,
+    is_imported,
+    name_commit,
+    name_release,
+    read_version,
+    select_outcomes,
+)
+from seqdg.training import list_versions, make_stream, name_device, split_rows
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seqdg.base.errors import UsageError
-from seqdg.base.files import Folder
-from seqdg.base.phrases import count_things
+from seqdg.base import Folder, UsageError, count_things
 from seqdg.bench.benchmark import Benchmark, Request
 from seqdg.bench.console import count_files, show_progress
 from seqdg.bench.cost import estimate_costs, estimate_makespan, sort_longest_first
-from seqdg.bench.execute import Sink, execute, remove_checkpoints
+from seqdg.bench.execution import Sink, execute, remove_checkpoints
 from seqdg.bench.executors.choice import ExecutorChoice, choose_executor, is_short
 from seqdg.bench.executors.local import InProcess
 from seqdg.bench.executors.session import Executor, Session
@@ -25,16 +23,22 @@ from seqdg.bench.own_code import check_code
 from seqdg.bench.plan import Plan, choose_compiled, plan_further
 from seqdg.bench.reuse import list_reused
 from seqdg.bench.tracked_store import TrackedStore
-from seqdg.results.commands import add_command
-from seqdg.results.directory import lock_directory, make_directory
-from seqdg.results.record import Record
-from seqdg.results.run import CLASSES, DOMAINS, find_usual_criterion
-from seqdg.results.status import format_duration
-from seqdg.results.store import Store
-from seqdg.results.tracking import Tracker, open_trackers
-from seqdg.results.versions import VERSION, name_release
-from seqdg.training.predictions import CHOSEN
-from seqdg.training.saving import Saving
+from seqdg.results import (
+    CLASSES,
+    DOMAINS,
+    VERSION,
+    Record,
+    Store,
+    Tracker,
+    add_command,
+    find_usual_criterion,
+    format_duration,
+    lock_directory,
+    make_directory,
+    name_release,
+    open_trackers,
+)
+from seqdg.training import CHOSEN, Saving
 
 
 @dataclass(frozen=True)

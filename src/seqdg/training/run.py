@@ -12,13 +12,9 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from seqdg.base import tree
-from seqdg.base.episode import Params
-from seqdg.core.source import read_own_code
-from seqdg.core.wrapper import list_layers
-from seqdg.results.criteria import LOSSES
-from seqdg.results.curves import LOSS_POINTS, thin
-from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
+from seqdg.base import Params, tree
+from seqdg.core import list_layers, read_own_code
+from seqdg.results import DIVERGED, DONE, LOSS_POINTS, LOSSES, Evaluation, Record, thin
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
 from seqdg.training.evaluation import evaluate_stack, list_losses, predict_domains
