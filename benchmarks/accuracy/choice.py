@@ -33,8 +33,8 @@ from typing import Any
 
 import numpy as np
 
-from seqdg.estimator import ALL_USUAL
-from seqdg.estimator.rules import DEFAULT, RULES, STOPPED, choose, rank_simplicity, split_rule
+from seqdg.estimator.compare import ALL_USUAL
+from seqdg.estimator.compare.rules import DEFAULT, RULES, STOPPED, choose, rank_simplicity, split_rule
 
 SETS = ("pacs", "beijing", "wisdm", "parkinsons", "reviews", "office")  # the longest first
 NUMBERS = ("beijing", "parkinsons")  # whose labels are numbers
@@ -194,7 +194,7 @@ def make_sweep(name: str, how: How) -> Any:
     from seqdg.bench import InProcess
     from seqdg.estimator import DomainClassifier, DomainRegressor
     from seqdg.estimator.auto import adapt_recipe
-    from seqdg.estimator.sweep import Sweep
+    from seqdg.estimator.compare.folds import Sweep
     from seqdg.estimator.user_data import make_user_data, read_input
 
     if how.device == "cpu":
@@ -213,7 +213,7 @@ def train(job: Job, how: How) -> list[dict[str, Any]]:
     """Train a job; return what is kept of each training. A candidate that the set cannot train gives its reason."""
     from seqdg.base import UsageError
     from seqdg.bench import find_learner
-    from seqdg.estimator.sweep import Contender
+    from seqdg.estimator.compare.folds import Contender
 
     warnings.simplefilter("ignore")
     sweep = make_sweep(job.set, how)

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
         DomainClassifier,
         DomainGeneralizer,
         DomainRegressor,
-        compare,
         importance,
         learning_curve,
     )
+    from seqdg.estimator.compare import compare
     from seqdg.nets import Net
     from seqdg.report import Results
 

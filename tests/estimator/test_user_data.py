@@ -10,7 +10,8 @@ import torch
 
 from seqdg.base import UsageError
 from seqdg.bench import task as bench_task
-from seqdg.estimator import DomainGeneralizer, compare
+from seqdg.estimator import DomainGeneralizer
+from seqdg.estimator.compare import compare
 from seqdg.estimator.preprocessing import learn_preprocessing
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import draw_validation, make_user_data, read_input

@@ -17,7 +17,8 @@ from seqdg.cli.rows import AskedRows, takes_rows
 
 if TYPE_CHECKING:
     from seqdg.data import LabeledRows
-    from seqdg.estimator import Comparison, DomainEstimator
+    from seqdg.estimator import DomainEstimator
+    from seqdg.estimator.compare import Comparison
 
 SELECT = "both-near"
 
@@ -136,7 +137,8 @@ def fit(
     """
     from seqdg.base import UsageError
     from seqdg.data import parse_types
-    from seqdg.estimator import check_place, check_saving, remove_kept
+    from seqdg.estimator import check_place, check_saving
+    from seqdg.estimator.compare import remove_kept
 
     candidates = candidates or algorithms  # the old name of the option
     _check_choice(choose, algorithm, candidates, search, select)
@@ -226,7 +228,7 @@ def _check_choice(choose: bool, algorithm: str | None, candidates: str | None, s
 def _list_saved(data: Path, choose: bool, algorithm: str) -> tuple[str, ...]:
     """List what may have to be saved, where the user named no candidates."""
     from seqdg.data import is_table
-    from seqdg.estimator import ALL_USUAL, NETS
+    from seqdg.estimator.compare import ALL_USUAL, NETS
 
     if not choose:
         return (algorithm,)
@@ -242,7 +244,7 @@ def _compare(
     **how: Any,
 ) -> Comparison:
     from seqdg.bench import show_progress
-    from seqdg.estimator import DoubtfulChoice, compare, count_workers, parse_settings_texts
+    from seqdg.estimator.compare import DoubtfulChoice, compare, count_workers, parse_settings_texts
 
     settings = parse_settings_texts(texts, names)
     if how["workers"] is None:
@@ -274,7 +276,7 @@ def _fit_one(
 ) -> DomainEstimator:
     """Fit one algorithm, and estimate how it will do on the next domain where that is possible."""
     from seqdg.bench import show_progress
-    from seqdg.estimator import fit_and_estimate, parse_settings_texts
+    from seqdg.estimator.compare import fit_and_estimate, parse_settings_texts
 
     settings = parse_settings_texts(texts, [name]).get(name, {})
     rate = settings.pop("lr", template.lr)
@@ -296,7 +298,7 @@ def _explain_interruption(partial: Path) -> Iterator[None]:
     """Say after Ctrl-C what is kept, and how to go on."""
     from seqdg.base import count_things
     from seqdg.cli.bench import quote_command
-    from seqdg.estimator import count_kept
+    from seqdg.estimator.compare import count_kept
 
     try:
         yield

@@ -40,8 +40,9 @@ def learning_curve(
     from seqdg.base import UsageError
     from seqdg.bench import show_progress
     from seqdg.cli.announce import Announcement, note_task
-    from seqdg.estimator import DomainClassifier, DomainRegressor, count_workers, write_analysis
+    from seqdg.estimator import DomainClassifier, DomainRegressor, write_analysis
     from seqdg.estimator import learning_curve as trace
+    from seqdg.estimator.compare import count_workers
 
     rows = asked.read()
     note_task(rows, asked.task, str(asked.label))

@@ -29,7 +29,7 @@ from seqdg.bench import (
 )
 from seqdg.core import Algorithm, adapt_to_path, describe_settings, is_registered, shorten, split_chain
 from seqdg.estimator.auto import adapt_recipe
-from seqdg.estimator.choose import choose_estimator
+from seqdg.estimator.compare import choose_estimator
 from seqdg.estimator.domain_curve import LearningCurve, Measured, Subset
 from seqdg.estimator.estimator import DomainEstimator
 from seqdg.estimator.recipe import Recipe

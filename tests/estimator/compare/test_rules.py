@@ -9,7 +9,7 @@ import pytest
 
 from seqdg.base import UsageError
 from seqdg.estimator import DomainClassifier, DomainRegressor
-from seqdg.estimator.rules import (
+from seqdg.estimator.compare.rules import (
     DEFAULT,
     RULES,
     STOPPED,

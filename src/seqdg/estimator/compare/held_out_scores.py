@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from seqdg.estimator.leaderboard import make_leaderboard, rank_names, to_frame
+from seqdg.estimator.compare.leaderboard import make_leaderboard, rank_names, to_frame
 from seqdg.results import (
     AVERAGE,
     CRITERIA,

@@ -13,10 +13,10 @@ from command import seqdg as command
 from seqdg.base import UsageError
 from seqdg.bench import ArrayLearner
 from seqdg.bench.learners.hist_gradient_boosting import HistGradientBoosting
-from seqdg.estimator import budget as module
-from seqdg.estimator import parse_settings_texts
-from seqdg.estimator.budget import Budget, draw_rows, list_rounds
-from seqdg.estimator.sweep import Sweep
+from seqdg.estimator.compare import parse_settings_texts
+from seqdg.estimator.compare import time_limit as module
+from seqdg.estimator.compare.folds import Sweep
+from seqdg.estimator.compare.time_limit import Budget, draw_rows, list_rounds
 
 
 def quick(**how):
@@ -83,7 +83,7 @@ def test_what_is_slower_than_expected_is_stopped_and_left_out(hospitals, monkeyp
     now = iter(range(10**9))  # every look at the clock takes a second
     monkeypatch.setattr(module, "_estimate", lambda *a: [])  # as if it took no time
     monkeypatch.setattr(
-        "seqdg.estimator.choose.Budget", lambda minutes: Budget(minutes, clock=lambda: float(next(now)))
+        "seqdg.estimator.compare.comparing.Budget", lambda minutes: Budget(minutes, clock=lambda: float(next(now)))
     )
     found = compared(hospitals, minutes=0.2)
     assert "agg, agg+ema were left out: not done in time." in found.notes
@@ -109,7 +109,9 @@ def pretended(monkeypatch):
     run = Sweep.run
     monkeypatch.setattr(Sweep, "run", train)
     monkeypatch.setattr(module, "_estimate", estimate)
-    monkeypatch.setattr("seqdg.estimator.choose.Budget", lambda minutes: Budget(minutes, clock=lambda: now[0]))
+    monkeypatch.setattr(
+        "seqdg.estimator.compare.comparing.Budget", lambda minutes: Budget(minutes, clock=lambda: now[0])
+    )
     return seconds, timed, trained
 
 
@@ -200,7 +202,7 @@ def test_what_is_long_by_some_rows_is_timed_by_a_whole_fit_when_it_is_its_turn(h
 
 
 def test_many_rows_are_compared_on_some_and_the_winner_is_fitted_on_all(hospitals, monkeypatch):
-    monkeypatch.setattr("seqdg.estimator.budget.MOST_ROWS", 120)
+    monkeypatch.setattr("seqdg.estimator.compare.time_limit.MOST_ROWS", 120)
     found = compared(hospitals, ("logistic", "agg"), minutes=60)
     assert any("made on 120 of 240 rows" in note or "made on 121 of 240" in note for note in found.notes)
     rows = sum(domain["rows"] for domain in found.estimator.model_.facts["domains"].values())
@@ -208,7 +210,7 @@ def test_many_rows_are_compared_on_some_and_the_winner_is_fitted_on_all(hospital
 
 
 def test_what_takes_too_long_on_all_rows_is_left_out(hospitals, monkeypatch):
-    monkeypatch.setattr("seqdg.estimator.budget.MOST_ROWS", 120)
+    monkeypatch.setattr("seqdg.estimator.compare.time_limit.MOST_ROWS", 120)
     monkeypatch.setattr(module, "POWER", {"knn": 60.0})
     found = compared(hospitals, ("logistic", "knn"), minutes=1)
     assert any(note.startswith("knn was left out: fitting it to all 240 rows takes") for note in found.notes)

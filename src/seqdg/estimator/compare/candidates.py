@@ -17,8 +17,8 @@ from seqdg.bench import (
     name_estimator,
 )
 from seqdg.data import Dataset
+from seqdg.estimator.compare.folds import Contender, Sweep
 from seqdg.estimator.estimator import DomainEstimator
-from seqdg.estimator.sweep import Contender, Sweep
 
 NETS = ("agg", "agg+ema", "coral+ema", "fo-s-mldg+ema", "ffo-s-mldg+ema")
 LINEAR, LINEAR_NUMBERS = "logistic", "ridge"

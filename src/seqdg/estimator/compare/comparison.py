@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqdg.base import count_things
-from seqdg.estimator.held_out_scores import CHOSEN, HeldOutScores
-from seqdg.estimator.rules import ORACLE, WITHIN_ERROR, split_rule
+from seqdg.estimator.compare.held_out_scores import CHOSEN, HeldOutScores
+from seqdg.estimator.compare.rules import ORACLE, WITHIN_ERROR, split_rule
 from seqdg.report import align_columns
 from seqdg.results import AVERAGE, CRITERIA, WORST, Unit, find_unit, name_criterion
 

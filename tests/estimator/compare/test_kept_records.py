@@ -16,8 +16,8 @@ import torch
 import seqdg
 from command import seqdg as command
 from seqdg.base import UsageError, count_things
-from seqdg.estimator import count_kept, remove_kept
-from seqdg.estimator.kept_records import identify
+from seqdg.estimator.compare import count_kept, remove_kept
+from seqdg.estimator.compare.kept_records import identify
 
 ROOT = Path(seqdg.__file__).parents[1]
 
@@ -78,7 +78,9 @@ def test_other_data_options_or_code_start_anew_with_a_word(hospitals, tmp_path, 
         y = y.copy()
         y[[0, 1]] = y[[1, 0]] if y[0] != y[1] else np.array(["healthy", "ill"])
     if change == "code":
-        monkeypatch.setattr("seqdg.estimator.choose.read_code", lambda name, learner: f"class {learner}: ...")
+        monkeypatch.setattr(
+            "seqdg.estimator.compare.comparing.read_code", lambda name, learner: f"class {learner}: ..."
+        )
     says = []
     with pytest.raises(KeyboardInterrupt):
         compared((x, y, domains), tmp_path, stop_after=1, says=says, **how)
@@ -120,7 +122,7 @@ def test_removing_what_was_kept_leaves_other_files(tmp_path):
 INTERRUPTED = """
 import os, signal
 from seqdg.cli import main
-from seqdg.estimator.kept_records import KeptRecords
+from seqdg.estimator.compare.kept_records import KeptRecords
 
 def add(kept, *words):
     keep(kept, *words)

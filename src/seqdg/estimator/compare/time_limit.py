@@ -33,8 +33,8 @@ from seqdg.bench import (
 )
 from seqdg.core import shorten, split_chain
 from seqdg.data import Frame
-from seqdg.estimator.candidates import measure_work
-from seqdg.estimator.sweep import Contender, Sweep
+from seqdg.estimator.compare.candidates import measure_work
+from seqdg.estimator.compare.folds import Contender, Sweep
 from seqdg.estimator.user_data import decide_types, read_domains
 from seqdg.results import format_duration
 from seqdg.training import make_stream

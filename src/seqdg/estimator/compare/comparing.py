@@ -29,16 +29,13 @@ from seqdg.bench import (
 from seqdg.core import Algorithm, Sequential, Settings, flatten_settings, list_layers
 from seqdg.data import Dataset, checks
 from seqdg.estimator.auto import adapt_recipe
-from seqdg.estimator.budget import Budget, note_left_out, run_within
-from seqdg.estimator.candidates import choose_learners
 from seqdg.estimator.classifier import DomainClassifier
-from seqdg.estimator.comparison import Comparison
-from seqdg.estimator.estimator import DomainEstimator
-from seqdg.estimator.held_out_scores import CHOSEN, Reason, Winner
-from seqdg.estimator.kept_records import KeptRecords, identify_comparison
-from seqdg.estimator.recipe import Recipe
-from seqdg.estimator.regressor import DomainRegressor
-from seqdg.estimator.rules import (
+from seqdg.estimator.compare.candidates import choose_learners
+from seqdg.estimator.compare.comparison import Comparison
+from seqdg.estimator.compare.folds import Contender, Sweep
+from seqdg.estimator.compare.held_out_scores import CHOSEN, Reason, Winner
+from seqdg.estimator.compare.kept_records import KeptRecords, identify_comparison
+from seqdg.estimator.compare.rules import (
     DEFAULT,
     MOST_NESTED,
     ORACLE,
@@ -49,8 +46,11 @@ from seqdg.estimator.rules import (
     check_rules,
     looks_at_held_out,
 )
-from seqdg.estimator.searches import SAMPLERS, make_searches
-from seqdg.estimator.sweep import Contender, Sweep
+from seqdg.estimator.compare.searches import SAMPLERS, make_searches
+from seqdg.estimator.compare.time_limit import Budget, note_left_out, run_within
+from seqdg.estimator.estimator import DomainEstimator
+from seqdg.estimator.recipe import Recipe
+from seqdg.estimator.regressor import DomainRegressor
 from seqdg.estimator.user_data import UserData, join_domains, make_user_data, read_input, warn_of_order
 from seqdg.estimator.weights import count_effective
 from seqdg.results import AVERAGE, CRITERIA, WORST
@@ -107,7 +107,7 @@ def compare(
     select: the rule that chooses the winner and its settings: `source-val`, by validation rows of the source domains;
         `leave-one-out`, by how well each source is served by training on the others; or `both`, by the mean of the two.
         With `-1se` after it, the simplest candidate wins that is within one standard error of the best; with `-near`,
-        if it is also within a point of it, or 2 % of an error (`seqdg.estimator.rules`). Steps are chosen by source
+        if it is also within a point of it, or 2 % of an error. Steps are chosen by source
         validation, by `leave-one-out-stopped` as candidates are.
         criterion: what it looks at.
     rules: others that are reported. With `source-val` alone, less is trained.

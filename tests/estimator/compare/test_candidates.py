@@ -18,8 +18,8 @@ from sklearn.tree import DecisionTreeClassifier
 import seqdg
 from seqdg import DomainClassifier, UsageError
 from seqdg.bench import InProcess, find_learner
-from seqdg.estimator.candidates import NETS, choose_learners, list_usual, name_candidates
-from seqdg.estimator.sweep import Sweep
+from seqdg.estimator.compare.candidates import NETS, choose_learners, list_usual, name_candidates
+from seqdg.estimator.compare.folds import Sweep
 from seqdg.estimator.user_data import make_user_data
 
 TEMPLATE = DomainClassifier(steps=3, evaluations=1, device="cpu", hidden=(4,))

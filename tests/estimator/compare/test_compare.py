@@ -14,7 +14,7 @@ import seqdg
 from seqdg.base import UsageError
 from seqdg.bench import Fixed, InProcess, Proposal, plan_trials
 from seqdg.estimator import DomainGeneralizer
-from seqdg.estimator.sweep import Contender, Sweep
+from seqdg.estimator.compare.folds import Contender, Sweep
 from seqdg.estimator.user_data import make_user_data, read_input
 from seqdg.results import CRITERIA
 

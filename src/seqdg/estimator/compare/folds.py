@@ -35,8 +35,7 @@ from seqdg.bench import (
 from seqdg.core import Algorithm, Settings, adapt_to_path, describe_settings, shorten
 from seqdg.data import STANDARD
 from seqdg.estimator.auto import meet_all_where_needed
-from seqdg.estimator.recipe import DOMAINS_PER_STEP, Recipe
-from seqdg.estimator.rules import (
+from seqdg.estimator.compare.rules import (
     LEAVE_ONE_OUT,
     ORACLE,
     SOURCE_VAL,
@@ -46,6 +45,7 @@ from seqdg.estimator.rules import (
     rank_simplicity,
     split_rule,
 )
+from seqdg.estimator.recipe import DOMAINS_PER_STEP, Recipe
 from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import UserData
 from seqdg.results import DONE, Outcome, Record, average_finite, find_best, score, select_evaluation, select_outcomes

@@ -21,7 +21,7 @@ from seqdg.bench import (
     split_settings,
 )
 from seqdg.core import flatten_settings, parse_settings, shorten
-from seqdg.estimator.candidates import ALL_USUAL
+from seqdg.estimator.compare.candidates import ALL_USUAL
 from seqdg.estimator.recipe import Recipe, to_plain
 
 SAMPLERS = ("random", "optuna")
