@@ -26,6 +26,7 @@ PACKAGES = (
     "",  # seqdg/__init__.py, which imports the public names when they are first used
     "interop",
     "estimator",
+    "study",
     "paper",
     "bench",
     "testing",

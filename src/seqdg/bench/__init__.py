@@ -29,17 +29,15 @@ if TYPE_CHECKING:
     from seqdg.bench.executors.session import Executor, Session
     from seqdg.bench.executors.workers import Workers
     from seqdg.bench.learner import find_learner, find_learner_of, list_learners, register_learner
-    from seqdg.bench.own_code import read_code
-    from seqdg.bench.plan import Choice, Plan, plan_trials
+    from seqdg.bench.own_code import check_code, read_code, read_codes, refuse_changed
+    from seqdg.bench.plan import Choice, Plan, choose_compiled, plan_trials
     from seqdg.bench.progress import Progress
     from seqdg.bench.reruns import Repeat, pick_records, refuse_changed_code, rerun
     from seqdg.bench.reuse import write_settings
-    from seqdg.bench.running import BenchmarkRun, Where, default_directory, run_benchmark
+    from seqdg.bench.running import BenchmarkRun, Where, check_versions, default_directory, run_benchmark
     from seqdg.bench.search import RATE, Fixed, Optuna, Proposal, Search, Target, draw_proposals, list_ranges, make_grid
     from seqdg.bench.soup import MixtureChoice, mix_run
     from seqdg.bench.stack_learner import STACK, StackLearner, build_stack, check_domains_per_step, check_weights
-    from seqdg.bench.study import OutOfTime, StudyWhere, prepare_data, restore_parts, run_study
-    from seqdg.bench.study_plan import describe_plan
     from seqdg.bench.task import RowsInMemory, RowsOnDisk, Task, find_target_scale, weigh_rows
     from seqdg.bench.trial import Group, Trial
 

@@ -89,7 +89,7 @@ def study(
         seqdg study benchmarks/study.toml --data DIR --minutes 9
     """
     from seqdg.base import UsageError
-    from seqdg.results import load_study
+    from seqdg.study import load_study
 
     read = load_study(file)
     if from_nothing:
@@ -102,36 +102,36 @@ def study(
         raise UsageError("--select goes with --answers: what is trained is always chosen by source validation.")
     chosen = read.select_parts(options.split_names(parts))
     if dry_run:
-        from seqdg.bench import describe_plan
+        from seqdg.study import describe_plan
 
         typer.echo(describe_plan(read, chosen, out, data, workers or 1))
     elif answers:
-        from seqdg.report import render_answers
-        from seqdg.results import USUAL, answer_study
+        from seqdg.study import USUAL, answer_study, render_answers
 
         found = answer_study(read, out, select or USUAL)
         typer.echo(render_answers(found, format).rstrip("\n"))
         if figures is not None:
-            from seqdg.report import make_answers_figure, write_figures
+            from seqdg.report import write_figures
+            from seqdg.study import make_answers_figure
 
             for path in write_figures([make_answers_figure(found)], figures):
                 print(path, file=sys.stderr)
     elif restore:
-        from seqdg.bench import StudyWhere, restore_parts
+        from seqdg.study import StudyWhere, restore_parts
 
         typer.echo(f"{restore_parts(read, chosen, StudyWhere(out, data))} trials are in {out}.")
     elif prepare is not None:
-        from seqdg.bench import prepare_data
+        from seqdg.study import prepare_data
 
         for path in prepare_data(chosen, data, prepare):
             typer.echo(f"{path}, {path.stat().st_size / 1e6:.2f} MB.")
     elif publish:
-        from seqdg.results import publish_parts
+        from seqdg.study import publish_parts
 
         for line in publish_parts(read, chosen, out):
             typer.echo(line)
     else:
-        from seqdg.bench import OutOfTime, StudyWhere, run_study
+        from seqdg.study import OutOfTime, StudyWhere, run_study
 
         try:
             failed = run_study(read, chosen, StudyWhere(out, data, device, workers, minutes))

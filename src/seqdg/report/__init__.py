@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from seqdg.report.results import Results
     from seqdg.report.section import Section, Table
     from seqdg.report.sheet import Sheet
-    from seqdg.report.study import render_answers
-    from seqdg.report.study_figure import make_answers_figure
     from seqdg.report.text import align_columns, draw_table, shorten_names
     from seqdg.report.theme import Looks, Style, make_styles
     from seqdg.report.watch import watch_run

@@ -6,7 +6,7 @@ from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
     from seqdg.results.archive.layout import EVALUATIONS, TRIALS
-    from seqdg.results.archive.reading import open_run
+    from seqdg.results.archive.reading import has_run, open_run
     from seqdg.results.archive.writing import pack
     from seqdg.results.commands import add_command, read_commands
     from seqdg.results.criteria import (
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from seqdg.results.imported_trials import IMPORTED, UNPAIRED, describe_imports, is_imported
     from seqdg.results.joined_runs import drop_label, open_runs
     from seqdg.results.next_domain import NextDomain, predict_next_domain
-    from seqdg.results.pooling import Pooled, SetDifference
+    from seqdg.results.pooling import PairKey, Pooled, SetDifference, average_set, find_levels, pool_sets, pool_sizes
     from seqdg.results.predictions import write_predictions
     from seqdg.results.record import DIVERGED, DONE, FAILED, Evaluation, Record, make_key
     from seqdg.results.run import (
@@ -59,28 +59,13 @@ if TYPE_CHECKING:
         PairedDifference,
         compare_pairs,
         compare_with_each,
+        correct_by_holm,
         describe_difference,
         describe_wins,
         format_p,
     )
     from seqdg.results.status import Status, estimate_seconds_left, format_duration, read_status
     from seqdg.results.store import FILE, Store, pause_garbage_collection
-    from seqdg.results.study.answers import Answer, Answers, Pooling, Rivals, answer_study, count_wanted
-    from seqdg.results.study.file import (
-        AVERAGES,
-        COSINE,
-        COSINE_FOLDER,
-        LEADER,
-        PLAIN,
-        SEARCH,
-        Comparison,
-        Part,
-        Study,
-        load_study,
-    )
-    from seqdg.results.study.outcomes import CRITERION, USUAL, collect_records, find_runs, make_lean
-    from seqdg.results.study.publishing import publish_parts
-    from seqdg.results.study.steadiness import LAST, Steadiness
     from seqdg.results.summary import (
         AVERAGE,
         SUMMARIES,

@@ -23,7 +23,7 @@ from statistics import fmean, stdev
 
 from seqdg.results.statistics import LEVEL
 
-Place = tuple[str, int]  # a held-out domain and a seed
+PairKey = tuple[str, int]  # a held-out domain and a seed
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Pooled:
         return float(2 * stdtr(self.degrees, -abs(self.mean - null) / self.error))
 
 
-def average_set(name: str, differences: Mapping[Place, float]) -> SetDifference | None:
+def average_set(name: str, differences: Mapping[PairKey, float]) -> SetDifference | None:
     """Average the differences of one set; None where there are fewer than two seeds.
 
     Seeds that miss a domain are left out, so that the layout is complete. One domain alone has the error of its seeds.

@@ -46,6 +46,11 @@ def open_run(path: Path) -> RecordSource:
     return Store.open(path)
 
 
+def has_run(path: Path) -> bool:
+    """Whether a directory holds a run or a packed run."""
+    return (path / STORE).is_file() or (path / TRIALS).is_file()
+
+
 def _list_runs(folder: Path) -> list[str]:
     """List the runs in a folder; where it holds none, those in its folders, as a study has them."""
     depths = (

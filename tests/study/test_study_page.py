@@ -20,12 +20,12 @@ from scipy import stats
 from seqdg.report.charts import render_figure
 from seqdg.report.domainbed import load_suite
 from seqdg.report.published import find_column, find_row, load_tables
-from seqdg.report.study_figure import NAME, make_answers_figure
-from seqdg.results import AVERAGE, Outcome, Record, format_cell, load_study, select_outcomes, summarize
+from seqdg.results import AVERAGE, Outcome, Record, format_cell, select_outcomes, summarize
 from seqdg.results.pooling import average_set, pool_sets
 from seqdg.results.statistics import compare_with_each, correct_by_holm
-from seqdg.results.study.answers import Answers, answer_from, answer_study, count_wanted, read_parts
-from seqdg.results.study.outcomes import PartScores, pair_scores
+from seqdg.study import answer_study, load_study, make_answers_figure
+from seqdg.study.hypotheses import FIGURE, Answers, PartScores, answer_from, pair_scores, read_parts
+from seqdg.study.part_runner import count_wanted
 
 pytestmark = pytest.mark.slow  # it reads 20,000 trials, for some ten seconds
 
@@ -132,7 +132,7 @@ def test_the_answers_by_other_rules_are_those_of_the_records(by_rule):
 
 def test_the_picture_of_the_answers_is_that_of_the_records(known):
     """What it says, that is: where it says it depends on the fonts of a machine."""
-    picture = (ROOT / "docs" / "pictures" / f"{NAME}.svg").read_text(encoding="utf-8")
+    picture = (ROOT / "docs" / "pictures" / f"{FIGURE}.svg").read_text(encoding="utf-8")
     drawn = render_figure(make_answers_figure(known.answers)).decode()
     said, now = (re.findall(r'aria-label="([^"]*)"|<text[^>]*>([^<]*)', svg) for svg in (picture, drawn))
     assert now == said

@@ -13,14 +13,23 @@ import numpy as np
 import pytest
 
 from seqdg.base import UsageError
-from seqdg.bench import OutOfTime, RowsOnDisk, StudyWhere, describe_plan, prepare_data, run_study
-from seqdg.bench.study_trials import make_benchmark
+from seqdg.bench import RowsOnDisk
 from seqdg.cli import main
-from seqdg.report import make_answers_figure
-from seqdg.report.study import _count_names, render_answers
-from seqdg.results import DIVERGED, DONE, InnerTrials, Store, load_study, open_run, publish_parts, score_candidate
-from seqdg.results.study.answers import answer_study, choose_best
-from seqdg.results.study.outcomes import Scores
+from seqdg.results import DIVERGED, DONE, InnerTrials, Store, open_run, score_candidate
+from seqdg.study import (
+    OutOfTime,
+    StudyWhere,
+    answer_study,
+    describe_plan,
+    load_study,
+    make_answers_figure,
+    prepare_data,
+    publish_parts,
+    render_answers,
+    run_study,
+)
+from seqdg.study.hypotheses import Scores, _count_names, choose_best
+from seqdg.study.part_runner import make_benchmark
 
 TEXT = """
 title = "A small study"
@@ -286,7 +295,7 @@ def test_of_many_names_a_table_shows_the_two_that_are_chosen_most_often():
 
 def test_swings_are_deviations_over_the_last_ten_evaluations(whole, monkeypatch):
     study, out = whole
-    monkeypatch.setattr("seqdg.results.study.steadiness.LAST", 4)
+    monkeypatch.setattr("seqdg.study.hypotheses.LAST", 4)
     found = {(s.set, s.kind, s.algorithm): s for s in answer_study(study, out).steadiness}
     mine = found["digits", "momentum", "agg"]
     curves = [

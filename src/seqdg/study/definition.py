@@ -1,21 +1,23 @@
-"""A study's file: parts that are run in order, and hypotheses that are fixed before they run."""
+"""A study: its file, with parts that are run in order and hypotheses that are fixed beforehand, and its records."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from seqdg.base import UsageError, read_fields, read_value, unknown
+from seqdg.results import FAILED, Record, RecordSource, has_run, open_run
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
+CRITERION = "accuracy"  # of all that a study answers
 PLAIN, COSINE = "plain", "cosine"
 AVERAGES = ("ema", "sma", "swad")
 VARIANTS = (PLAIN, COSINE, *AVERAGES)
@@ -252,3 +254,21 @@ def _check_kinds(study: Study) -> None:
                 parts = [p for p in study.parts if p.kind == side.kind and base in p.algorithms]
                 if not any((variant or PLAIN) in p.variants for p in parts):
                     raise UsageError(f"{hypothesis.name} of {study.path} compares {side}, which no part of it has.")
+
+
+def find_runs(study: Study, part: Part, folder: str, out: Path | None) -> list[RecordSource]:
+    """Open what there is of a part's run directory, and of its published records."""
+    roots = [root for root in (out, study.published) if root is not None]
+    directories = [root / part.name / folder for root in roots]
+    return [open_run(directory) for directory in directories if has_run(directory)]
+
+
+def collect_records(runs: Iterable[RecordSource], criterion: str | None = None) -> dict[str, Record]:
+    """Return the finished trials of all runs by key; the first run that has one gives it."""
+    records: dict[str, Record] = {}
+    for run in runs:
+        for record in run.records(criterion):
+            if record.status != FAILED:
+                records.setdefault(record.key, record)
+        run.close()
+    return records

@@ -1,1 +1,0 @@
-"""Studies: what is run to answer questions that were fixed beforehand, and the answers."""

@@ -1,0 +1,555 @@
+"""Run a study: part by part, first the search of each, then the trials with the settings that it chose.
+
+Every part is a benchmark with some fields changed, so that planning, grouping, training and storing are those of
+`seqdg bench`. Trials in the published records of a part count as done: they are copied into its run directory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from seqdg.base import Folder, UsageError
+from seqdg.bench import (
+    Benchmark,
+    Candidate,
+    Executor,
+    ExecutorChoice,
+    Request,
+    Session,
+    Task,
+    Trial,
+    check_code,
+    check_versions,
+    choose_compiled,
+    choose_executor,
+    count_files,
+    execute,
+    load_benchmark,
+    plan_trials,
+    read_codes,
+    refuse_changed,
+    remove_checkpoints,
+    show_progress,
+)
+from seqdg.core import build, describe_settings
+from seqdg.data import BUNDLED, write_prepared
+from seqdg.nets import Net, get_published_dropout
+from seqdg.results import (
+    CLASSES,
+    DOMAINS,
+    DONE,
+    EVALUATIONS,
+    FAILED,
+    FILE,
+    TRIALS,
+    Evaluation,
+    InnerTrials,
+    Record,
+    RecordSource,
+    RunningGroup,
+    RunProgress,
+    Store,
+    average_finite,
+    format_duration,
+    lock_directory,
+    make_directory,
+    open_run,
+    pack,
+    score_candidate,
+)
+from seqdg.study.definition import (
+    COSINE,
+    COSINE_FOLDER,
+    CRITERION,
+    LEADER,
+    PLAIN,
+    SEARCH,
+    Part,
+    Study,
+    collect_records,
+    find_runs,
+)
+from seqdg.training import Saving
+
+SOURCES = 6  # up to so many, the accuracy on each source is kept; above, their mean
+TRAININGS = (
+    "Trainings: at most so many, as plain and averaged weights share one where the search chooses the same for both."
+)
+RECORDS = "Records: one for the plain weights of a training and one for each of their averages; done are those in --out"
+TIME = (
+    "Time left: by the mean of the trainings of the part that are done, where there are some, in as many processes as"
+)
+Fold = tuple[str, ...]  # held-out domains
+Place = tuple[str, str, str, Fold]  # an algorithm, a schedule, plain or averaged weights, a fold
+
+TOGETHER = 512  # trials of small nets in a stack, at most
+CHECKPOINT = 60.0  # seconds between checkpoints of a group; workers that are sent away write one, too
+
+
+@dataclass(frozen=True)
+class StudyWhere:
+    """Where a study reads, trains and writes, and for how long."""
+
+    out: Path
+    data: Path | None = None
+    device: str = "auto"
+    workers: int | None = None
+    minutes: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not self.minutes > 0:
+            raise UsageError(f"--minutes is {self.minutes:g}. Give a positive number of minutes.")
+
+
+@dataclass
+class Clock:
+    """The time that is left.
+
+    Groups in this process end before it is over: it allows for as long as the longest took. Workers stop when it is
+    over, and their groups go on from a checkpoint.
+    """
+
+    minutes: float
+    slots: int = 1  # groups that run side by side
+    began: float = field(default_factory=time.monotonic)
+    last: float = field(default_factory=time.monotonic)
+    longest: float = 0.0
+
+    def check_after_group(self) -> None:
+        """Raise `OutOfTime` where another group may not end in time."""
+        now = time.monotonic()
+        self.longest, self.last = max(self.longest, now - self.last), now
+        self._check(now + self.longest if self.slots == 1 else now)
+
+    def check_meanwhile(self) -> None:
+        """Raise `OutOfTime` where the time of workers is over."""
+        if self.slots > 1:
+            self._check(time.monotonic())
+
+    def start_group(self) -> None:
+        """Count from now: what came before was no group."""
+        self.last = time.monotonic()
+
+    def _check(self, then: float) -> None:
+        if then - self.began > 60 * self.minutes:
+            raise OutOfTime
+
+
+class OutOfTime(Exception):
+    """The minutes are over; what is stored stays, and the rest can follow."""
+
+
+def run_study(study: Study, parts: Sequence[Part], where: StudyWhere) -> list[Record]:
+    """Run what is missing of these parts; return the records that failed. `OutOfTime` says that not all was run."""
+    executor, device = choose_executor(ExecutorChoice(workers=where.workers), where.device)
+    clock = Clock(where.minutes, executor.slots)
+    _refuse_changed_code(study, parts, where.out)
+    failed: list[Record] = []
+    for part in parts:
+        directory = where.out / part.name
+        make_directory(directory)
+        with lock_directory(directory), ExitStack() as stack:
+            runner = PartRunner(study, part, where, device)
+            stores = {folder: runner.open_store(folder) for folder in part.folders}
+            for store in stores.values():
+                stack.callback(store.close)
+            failed += runner.run(stores, executor, clock)
+    return failed
+
+
+def _refuse_changed_code(study: Study, parts: Sequence[Part], out: Path) -> None:
+    """Refuse code of the user's own that has changed since any part got trials of it, as answers compare parts."""
+    codes = read_codes(name for part in parts for name in part.list_algorithms())
+    for directory in [out / part.name / folder for part in study.parts for folder in part.folders if codes]:
+        if (directory / FILE).is_file():
+            store = Store.open(directory)
+            try:
+                refuse_changed(store, directory, codes)
+            finally:
+                store.close()
+
+
+def restore_parts(study: Study, parts: Sequence[Part], where: StudyWhere) -> int:
+    """Copy the published records of these parts into their run directories, and count what is there then."""
+    count = 0
+    for part in parts:
+        for folder in part.folders:
+            make_directory(where.out / part.name / folder)
+            store = PartRunner(study, part, where).open_store(folder)
+            count += len(store.finished())
+            store.close()
+    return count
+
+
+class PartRunner:
+    """Plans and runs one part."""
+
+    def __init__(self, study: Study, part: Part, where: StudyWhere, device: str = "cpu") -> None:
+        self.study, self.part, self.where, self.device = study, part, where, device
+        self.benchmark = make_benchmark(part, where.data)
+
+    def open_store(self, folder: str) -> Store:
+        """Open the run directory of a folder, and copy what is published into it."""
+        directory = self.where.out / self.part.name / folder
+        store = Store.create(directory, self.benchmark.name)
+        check_versions(store, directory)
+        published = None if self.study.published is None else self.study.published / self.part.name / folder
+        if published is not None and (published / TRIALS).is_file():
+            copy_published(open_run(published), store)
+        return store
+
+    def run(self, stores: Mapping[str, Store], executor: Executor, clock: Clock) -> list[Record]:
+        """Search, choose, and run the trials; return the records that failed."""
+        task = self.benchmark.make_task(self.where.data, held_out=self.part.held_out or None)
+        with count_files("reading images") as progress:
+            dataset = task.dataset(progress)
+        for store in stores.values():
+            store.set_meta(CLASSES, json.dumps([str(name) for name in dataset.classes]))
+            store.set_meta(DOMAINS, json.dumps(list(dataset.domains)))
+        maker = TrialMaker(self.part, self.benchmark, task)
+        failed: list[Record] = []
+        chosen: Mapping[Place, Candidate] = {}
+        if self.part.searches:
+            searched = maker.list_search()
+            failed = self._train(searched, task, maker.net, stores, executor, clock)
+            chosen = maker.choose(searched, stores[SEARCH].records(CRITERION))
+        return failed + self._train(maker.list_trials(chosen), task, maker.net, stores, executor, clock)
+
+    def _train(
+        self,
+        entries: Sequence[Entry],
+        task: Task,
+        net: Net,
+        stores: Mapping[str, Store],
+        executor: Executor,
+        clock: Clock,
+    ) -> list[Record]:
+        if not entries:
+            return []
+        for folder, store in stores.items():
+            directory = self.where.out / self.part.name / folder
+            check_code(store, directory, [e.trial for e in entries if e.folder == folder])
+        finished = {key for store in stores.values() for key in store.finished()}
+        planned = plan_trials(task, [e.trial for e in entries], net, self.device, finished, most=TOGETHER)
+        order = {trial.key: i for i, trial in enumerate(planned.trials)}  # seed by seed; groups come by algorithm
+        missing = sorted(planned.missing, key=lambda group: order[group.trials[0].key])
+        planned = choose_compiled(replace(planned, missing=tuple(missing)), self.device)
+        left = sum(len(g.trainings) for g in planned.missing)
+        total = sum(len(g.trainings) for g in planned.groups)
+        what = "search" if entries[0].folder == SEARCH else "trials"
+        say(f"{self.part.name}, {what}: {total} trainings, {left} to run in {len(planned.missing)} groups.")
+        if not planned.missing:
+            return []
+        clock.start_group()
+        sink = Routed(stores, {e.trial.key: e.folder for e in entries}, clock)
+        files = Folder((self.where.out / self.part.name).resolve())
+        remove_checkpoints(files, finished)
+        saving = Saving(files=files, checkpoint=CHECKPOINT, digests=False, criteria=(CRITERION,))
+        session = Session(task, self.device, saving)
+        with show_progress(self.part.name) as show:
+            return execute(planned, session, executor, sink, show=show)
+
+
+@dataclass(frozen=True)
+class Routed:
+    """A sink that puts each record into the run directory that it belongs to, until time is over."""
+
+    stores: Mapping[str, Store]
+    folders: Mapping[str, str]  # of trials, by key
+    clock: Clock
+
+    def begin(self, planned: Mapping[str, str]) -> None:
+        for folder, store in self.stores.items():
+            mine = {key: group for key, group in planned.items() if self.folders[key] == folder}
+            if mine:
+                store.begin(mine)
+
+    def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
+        next(iter(self.stores.values())).note(run, running)
+        self.clock.check_meanwhile()
+
+    def add(self, records: Iterable[Record], group: str = "") -> None:
+        by_folder: dict[str, list[Record]] = {}
+        for record in records:
+            by_folder.setdefault(self.folders[record.key], []).append(make_lean(record))
+        for folder, some in by_folder.items():
+            self.stores[folder].add(some, group)
+        self.clock.check_after_group()
+
+
+def prepare_data(parts: Sequence[Part], data: Path | None, folder: Path) -> Iterator[Path]:
+    """Write the data sets of these parts, but for images and bundled ones, as files that numpy alone reads."""
+    for name in dict.fromkeys(part.benchmark for part in parts):
+        benchmark = load_benchmark(name)
+        if benchmark.data.get("format") != "images" and benchmark.data.get("format") not in BUNDLED:
+            yield write_prepared(benchmark.make_task(data).dataset(), folder, benchmark.name)
+
+
+def copy_published(archive: RecordSource, store: Store) -> None:
+    """Copy the trials that a store lacks from published records, with the groups that they were trained in."""
+    there, groups = store.finished(), archive.groups()
+    new = [record for record in archive.records() if record.key not in there]
+    if new:
+        store.begin({record.key: groups.get(record.key, "") for record in new})
+        store.add(new)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A trial of a part, and the run directory that its record belongs to."""
+
+    trial: Trial
+    folder: str
+    draw: int = 0
+    view: str = PLAIN  # or the average
+
+
+class TrialMaker:
+    """Makes the trials of a part."""
+
+    def __init__(self, part: Part, benchmark: Benchmark, task: Task) -> None:
+        self.part, self.task = part, task
+        dataset = task.dataset()
+        fixed = benchmark.fix_split(dataset)
+        shape = (dataset.shape[0], task.size, task.size) if dataset.is_image and task.size else dataset.shape
+        request = Request(
+            part.algorithms, part.held_out or None, part.trials, part.steps or None, settings=part.settings,
+            search=part.draws, precision=part.precision or None,
+        )  # fmt: skip
+        choice = fixed.make_choice(request, dataset.domains, shape)
+        self.folds, self.seeds = choice.held_out, choice.seeds
+        self.candidates: dict[str, list[Candidate]] = {}  # by algorithm
+        for candidate in choice.candidates:
+            self.candidates.setdefault(candidate.name, []).append(candidate)
+        if part.rates:
+            self.candidates = {name: _scale(some[0], part.rates) for name, some in self.candidates.items()}
+        first = choice.candidates[0]
+        trial = task.make_trial(first.name, dict(first.settings), first.protocol, self.folds[0], 0)
+        built = task.build_net(trial)
+        self.weights, self.net = built.weights_sha256, Net(built.module, task.batchnorm)
+
+    def list_search(self) -> list[Entry]:
+        """List the trials of the search: every draw with every fold, on a seed of its own."""
+        views = (PLAIN, *self.part.averages)
+        return [
+            Entry(self._make(_shorten(c, self.part.search_evaluations), schedule, view, fold, self.part.search_seed),
+                  SEARCH, draw, view)
+            for name in self.part.algorithms
+            for schedule in self.part.schedules
+            for draw, c in enumerate(self.candidates[name])
+            for fold in self.folds
+            for view in (views if schedule == "constant" else (PLAIN,))
+            if view in (PLAIN, LEADER)
+        ]  # fmt: skip
+
+    def choose(self, searched: Sequence[Entry], records: Sequence[Record]) -> dict[Place, Candidate]:
+        """Choose a candidate for each algorithm, schedule, view and fold, by the fold's own source validation.
+
+        Another fold's would have rows of this one's held-out domain. Where trials of an algorithm failed, nothing is
+        chosen for it.
+        """
+        by_key = {record.key: record for record in records if record.status != FAILED}
+        lacking = {_name_base(e) for e in searched if e.trial.key not in by_key}
+        for name in lacking:
+            say(f"{self.part.name}: the search of {name} failed, and its trials are left out.")
+        scores: dict[Place, dict[int, float]] = {}
+        for e in searched:
+            if _name_base(e) in lacking:
+                continue
+            record = by_key[e.trial.key]
+            place = _name_base(e), e.trial.protocol.schedule, e.view, e.trial.held_out
+            value = score_candidate(record, InnerTrials(()), "source-val", CRITERION) if record.status == DONE else -1.0
+            scores.setdefault(place, {})[e.draw] = value
+        return {
+            place: self.candidates[place[0]][max(by_draw, key=lambda draw: (by_draw[draw], -draw))]
+            for place, by_draw in scores.items()
+        }
+
+    def list_trials(self, chosen: Mapping[Place, Candidate]) -> list[Entry]:
+        """List the trials: plain weights with the settings chosen by plain records, averages with those chosen by
+        averaged ones. Seed by seed, so that a part that is cut short has whole seeds."""
+        entries, known = [], {place[0] for place in chosen} if self.part.searches else set(self.part.algorithms)
+        for seed in self.seeds:
+            for name in (name for name in self.part.algorithms if name in known):
+                for variant in self.part.variants:
+                    for fold in self.folds:
+                        schedule = "cosine" if variant == COSINE else "constant"
+                        view = variant if variant in self.part.averages else PLAIN
+                        first = self.candidates[name][0]
+                        best = chosen.get((name, schedule, LEADER if view != PLAIN else PLAIN, fold), first)
+                        folder = COSINE_FOLDER if variant == COSINE else "."
+                        entries.append(Entry(self._make(best, schedule, view, fold, seed), folder, view=view))
+        return entries
+
+    def _make(self, candidate: Candidate, schedule: str, view: str, fold: Fold, seed: int) -> Trial:
+        """Make a trial of a candidate under a schedule, with plain or averaged weights."""
+        name, settings = candidate.name, dict(candidate.settings)
+        if view != PLAIN:
+            name = f"{name}+{view}"
+            settings = {**describe_settings(build(name)), **settings}
+        protocol = replace(candidate.protocol, schedule=schedule)
+        return self.task.make_trial(name, settings, protocol, fold, seed, weights=self.weights, net=candidate.net)
+
+
+def _name_base(entry: Entry) -> str:
+    name = entry.trial.algorithm
+    return name if entry.view == PLAIN else name.removesuffix(f"+{entry.view}")
+
+
+def _scale(candidate: Candidate, rates: Sequence[float]) -> list[Candidate]:
+    """Return a candidate at multiples of its learning rate."""
+    return [replace(candidate, protocol=replace(candidate.protocol, lr=candidate.protocol.lr * m)) for m in rates]
+
+
+def _shorten(candidate: Candidate, evaluations: int) -> Candidate:
+    return replace(candidate, protocol=replace(candidate.protocol, evaluations=evaluations))
+
+
+def make_benchmark(part: Part, data: Path | None) -> Benchmark:
+    """Make the benchmark that a part runs: its own, with what the part says in place of what it says."""
+    benchmark = load_benchmark(part.benchmark)
+    changes = {
+        "evaluations": part.evaluations, "batch": part.batch, "optimizer": part.optimizer, "lr": part.lr,
+        "path": part.path, "weight_decay": None if part.weight_decay < 0 else part.weight_decay,
+    }  # fmt: skip
+    given = {
+        name: value for name, value in changes.items() if value not in (None, 0, 0.0, "") or name == "weight_decay"
+    }
+    if given["weight_decay"] is None:
+        del given["weight_decay"]
+    net, tables = benchmark.net, dict(benchmark.tables)
+    if part.lr or part.optimizer:  # rates and optimizers of algorithms are for the benchmark's own
+        dropped = {name for name, value in (("lr", part.lr), ("optimizer", part.optimizer)) if value}
+        tables = {a: {k: v for k, v in table.items() if k not in dropped} for a, table in tables.items()}
+    tables = {a: {k: v for k, v in table.items() if k not in ("evaluations",)} for a, table in tables.items()}
+    if part.net:
+        net = replace(net, name=part.net, dropout=get_published_dropout(part.net))
+    if part.weights:
+        if data is None:
+            raise UsageError(f"{part.name} starts from {part.weights}: give the folder that holds it with --data.")
+        net = replace(net, weights=data / part.weights)
+    return replace(benchmark, protocol=benchmark.protocol.replace_fields(given), net=net, tables=tables)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def make_lean(record: Record) -> Record:
+    """Keep what tables and curves of a study need: per evaluation the criteria on the held-out domain and their means
+    over the sources; the two parts of the held-out rows after the last step alone; no loss curve."""
+
+    def shorten(source: Mapping[str, list[float]]) -> dict[str, list[float]]:
+        return {c: v if c == CRITERION and len(v) <= SOURCES else [average_finite(v)] for c, v in source.items()}
+
+    def keep(e: Evaluation, is_last: bool) -> Evaluation:
+        lean = replace(e, source=shorten(e.source))
+        return lean if is_last else replace(lean, held_out_fifth={}, held_out_rest={})
+
+    last = len(record.history) - 1
+    return replace(record, history=[keep(e, i == last) for i, e in enumerate(record.history)], losses=[])
+
+
+def publish_parts(study: Study, parts: Sequence[Part], out: Path) -> Iterator[str]:
+    """Pack what there is of these parts, and yield a sentence for each file: of criteria, accuracy alone is kept.
+
+    What was published before and is in no run directory stays: a run copies it first.
+    """
+    if study.published is None:
+        raise UsageError(f"{study.path} does not say where its records are published: published = 'FOLDER'.")
+    for part in parts:
+        for folder in part.folders:
+            directory, place = out / part.name / folder, study.published / part.name / folder
+            if not (directory / FILE).is_file():
+                continue
+            run = open_run(directory)
+            if run.statuses():
+                pack([(directory, run)], place, criteria=[CRITERION])
+                size = sum((place / name).stat().st_size for name in (TRIALS, EVALUATIONS)) / 1e6
+                yield f"{len(run.statuses())} trials of {part.name} ({folder}) in {place}, {size:.2f} MB."
+            run.close()
+
+
+def count_wanted(part: Part, folds: int) -> dict[str, tuple[int, int]]:
+    """Count the trainings (at most) and the records of each run directory of a part."""
+    algorithms, seeds = len(part.algorithms), part.trials
+    counts: dict[str, tuple[int, int]] = {}
+    for folder in part.folders:
+        if folder == "search":
+            tried = (len(part.rates) or part.draws) * folds * algorithms
+            views = sum(1 + (schedule == "constant" and bool(part.averages)) for schedule in part.schedules)
+            counts[folder] = tried * len(part.schedules), tried * views
+        elif folder == "cosine":
+            counts[folder] = algorithms * folds * seeds, algorithms * folds * seeds
+        else:
+            views = len([v for v in part.variants if v != "cosine"])
+            trainings = 2 if part.searches and part.averages and "plain" in part.variants else 1
+            counts[folder] = algorithms * folds * seeds * trainings, algorithms * folds * seeds * views
+    return counts
+
+
+def describe_plan(study: Study, parts: Sequence[Part], out: Path | None, data: Path | None, workers: int = 1) -> str:
+    """Say of every part how many trainings and steps it takes, how many records are there, and how long the rest
+    takes with so many workers, where some are."""
+    head = ("part", "trainings", "million steps", "records done", "of", "time left")
+    rows, sums = [head], [0, 0.0, 0, 0]
+    for part in parts:
+        benchmark = make_benchmark(part, data or Path())
+        folds = len(part.held_out or benchmark.held_out or benchmark.data.get("domains") or _list_domains(part))
+        wanted = count_wanted(part, folds)
+        found = {f: collect_records(find_runs(study, part, f, out), "accuracy") for f in part.folders}
+        trainings, records = (sum(counts[i] for counts in wanted.values()) for i in (0, 1))
+        steps = trainings * (part.steps or benchmark.protocol.steps) / 1e6
+        done = sum(len(some) for some in found.values())
+        missing = {f: max(0.0, 1 - len(found[f]) / wanted[f][1]) for f in part.folders}  # the share of its records
+        left = sum(wanted[f][0] * missing[f] for f in part.folders)  # trainings
+        time = _estimate_time(left / max(1, workers), part, [r for some in found.values() for r in some.values()])
+        rows.append((part.name, str(trainings), f"{steps:.2f}", str(done), str(records), time))
+        sums = [sums[0] + trainings, sums[1] + steps, sums[2] + done, sums[3] + records]
+    rows.append(("all", str(sums[0]), f"{sums[1]:.2f}", str(sums[2]), str(sums[3]), ""))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    lines = [
+        "  ".join(x.ljust(w) if i in (0, 5) else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    published = "" if study.published is None else " and those that are published"
+    return "\n".join(
+        [
+            study.title,
+            "",
+            *(line.rstrip() for line in lines),
+            "",
+            TRAININGS,
+            f"{RECORDS}{published}.",
+            f"{TIME} --workers says: {max(1, workers)}.",
+        ]
+    )
+
+
+def _estimate_time(left: float, part: Part, records: Sequence[Record]) -> str:
+    """Say how long the trainings that are left to each process take, by the mean of those that are done.
+
+    A training that diverged ended early. One that gives plain and averaged weights has a record of each, with the
+    same seconds: the plain one counts, where there are plain ones.
+    """
+    if not left:
+        return "none"
+    done = [r for r in records if r.status == DONE]
+    plain = [r for r in done if r.algorithm.rpartition("+")[2] not in part.averages]
+    return format_duration(left * fmean(r.seconds for r in plain or done)) if done else "unknown"
+
+
+def _list_domains(part: Part) -> Sequence[Any]:
+    """List the domains of a data set whose benchmark does not name them: from the names of its counts, or its rows."""
+    benchmark = make_benchmark(part, Path())
+    counts = benchmark.data.get("counts")
+    return list(counts) if counts else list(benchmark.make_task(None).dataset().domains)
