@@ -25,9 +25,9 @@ def make_plan(
 
 
 def train(
-    group: Group, tick: Callable[[int], None] = lambda step: None, saving: Saving | None = None, device: str = "cpu"
+    group: Group, on_step: Callable[[int], None] = lambda step: None, saving: Saving | None = None, device: str = "cpu"
 ) -> list[Record]:
-    return STACK.train(group, TASK, torch.device(device), tick, saving)
+    return STACK.train(group, TASK, torch.device(device), on_step, saving)
 
 
 def build_stack(trials: Iterable[Trial], device: str = "cpu", task: Task = TASK) -> Stack:

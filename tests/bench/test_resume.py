@@ -18,7 +18,7 @@ from digits import build_stack, make_plan, make_session, train
 from seqdg.base import Folder
 from seqdg.bench import Group, InProcess, Request, execute, remove_checkpoints
 from seqdg.results import Evaluation, Record, Store
-from seqdg.training import Saving, State, Watch, checkpoint, run_stack
+from seqdg.training import OnEvaluation, Saving, State, checkpoint, run_stack
 from seqdg.training.checkpoint import Snapshot
 
 REQUEST = Request(algorithms=["fo-s-mldg"], held_out=["0", "75"], trials=1, steps=40)
@@ -111,8 +111,14 @@ def test_what_an_algorithm_remembers_survives_an_interruption(tmp_path: Path, al
 def test_a_trial_interrupted_after_its_last_evaluation_ends_with_the_same_record(tmp_path: Path) -> None:
     group, saving = the_group(), Saving(Folder(tmp_path), 3600.0)
 
-    def run(watch: Watch | None = None) -> list[Record]:
-        return run_stack(lambda: build_stack(group.trials), group.key, torch.device("cpu"), saving=saving, watch=watch)
+    def run(on_evaluation: OnEvaluation | None = None) -> list[Record]:
+        return run_stack(
+            lambda: build_stack(group.trials),
+            group.key,
+            torch.device("cpu"),
+            saving=saving,
+            on_evaluation=on_evaluation,
+        )
 
     def stop(step: int, weights: object, reached: object, losses: object) -> None:
         if step == REQUEST.steps:

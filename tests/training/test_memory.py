@@ -108,7 +108,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path: Path, dataset
 
     for at in (3, last // 2, last - 1):  # each time a little further
         with pytest.raises(KeyboardInterrupt):
-            run(dataset, jobs, tick=partial(interrupt, at), saving=saving)
+            run(dataset, jobs, on_step=partial(interrupt, at), saving=saving)
     assert [told(r) for r in run(dataset, jobs, saving=saving)] == [told(r) for r in whole]
 
 

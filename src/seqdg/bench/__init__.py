@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from seqdg.bench.benchmark import Benchmark, Request, list_benchmarks, load_benchmark, split_settings
     from seqdg.bench.calling import FailedTrials, describe_failures, run
     from seqdg.bench.console import count_files, show_progress
-    from seqdg.bench.contract import Candidate, Draft, Learner, Tick
+    from seqdg.bench.contract import Candidate, Draft, Learner, OnStep
     from seqdg.bench.cost import estimate_makespan, sort_longest_first, time_groups
     from seqdg.bench.estimator_learner import (
         BYTES,

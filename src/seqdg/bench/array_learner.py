@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqdg.base import UsageError, count_things
-from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick, check_names, make_candidate
+from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, OnStep, check_names, make_candidate
 from seqdg.bench.search import RATE, Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
@@ -160,7 +160,7 @@ class ArrayLearner(Learner):
         group: Group,
         task: Task,
         device: torch.device,
-        tick: Tick = lambda step: None,
+        on_step: OnStep = lambda step: None,
         saving: Saving | None = None,
     ) -> list[Record]:
         # A group is one fit as a rule, and nobody hears of it before it has its records: who hears may interrupt.

@@ -22,7 +22,7 @@ TRAINING = (
     "schedule", "warmup", "drop_every", "drop", "domains_per_step", "members", "loss",
     "path",
 )  # fmt: skip
-Tick = Callable[[int], None]  # hears how many steps have been taken
+OnStep = Callable[[int], None]  # called with the number of steps taken so far
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Learner(ABC):
         group: Group,
         task: Task,
         device: torch.device,
-        tick: Tick = lambda step: None,
+        on_step: OnStep = lambda step: None,
         saving: Saving | None = None,
     ) -> list[Record]:
         """Train and evaluate every trial of the group."""

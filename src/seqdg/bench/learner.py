@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from seqdg.base import UsageError
 from seqdg.bench.array_learner import ArrayLearner, Arrays, Packed, Predict, take_logarithm
-from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick
+from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, OnStep
 from seqdg.bench.stack_learner import STACK, StackLearner, build_stack, choose_rate, share_trainings
 from seqdg.bench.trial import Group, Trial
 from seqdg.core import import_plugin, is_registered, list_algorithms, list_origins, refuse_name, split_chain
@@ -30,10 +30,10 @@ __all__ = [
     "Candidate",
     "Draft",
     "Learner",
+    "OnStep",
     "Packed",
     "Predict",
     "StackLearner",
-    "Tick",
     "build_stack",
     "choose_rate",
     "count_work",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from seqdg.base import Params, UsageError
-from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, Tick, check_names, make_candidate
+from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, OnStep, check_names, make_candidate
 from seqdg.bench.search import Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
@@ -35,11 +35,11 @@ from seqdg.results import Record
 from seqdg.testing import ContractError, check_memory
 from seqdg.training import (
     Job,
+    OnEvaluation,
     Saving,
     Split,
     Stack,
     View,
-    Watch,
     choose_optimizer,
     count_steps,
     end_stages,
@@ -146,23 +146,24 @@ class StackLearner(Learner):
         group: Group,
         task: Task,
         device: torch.device,
-        tick: Tick = lambda step: None,
+        on_step: OnStep = lambda step: None,
         saving: Saving | None = None,
     ) -> list[Record]:
         notes = task.dataset().notes
-        records = run_stack(lambda: build_stack(group, task, device), group.key, device, tick, saving, notes=notes)
+        records = run_stack(lambda: build_stack(group, task, device), group.key, device, on_step, saving, notes=notes)
         place = {trial.key: i for i, trial in enumerate(group.trials)}
         return sorted(records, key=lambda record: place[record.key])
 
-    def train_one(self, trial: Trial, task: Task, device: torch.device, stops: tuple[int, ...], watch: Watch) -> Record:
-        """Train one trial with torch as the user has set it; `watch` sees the weights of every evaluation, after these
-        steps."""
+    def train_one(
+        self, trial: Trial, task: Task, device: torch.device, stops: tuple[int, ...], on_evaluation: OnEvaluation
+    ) -> Record:
+        """Train one trial with torch as the user has set it. `on_evaluation` gets the weights after each of `stops`."""
         group = Group((trial,))
 
         def make_stack() -> Stack:
             return build_stack(group, task, device, sets_precision=False)
 
-        return run_stack(make_stack, group.key, device, stops=stops, watch=watch)[0]
+        return run_stack(make_stack, group.key, device, stops=stops, on_evaluation=on_evaluation)[0]
 
 
 def check_domains_per_step(wanted: int, sources: int, step: str, name: str) -> None:

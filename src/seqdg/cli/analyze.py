@@ -84,13 +84,13 @@ def analyze(
     prepare_process()
     with lock_directory(directory):
         store = Store.create(directory, chosen.name)
-        with _count_steps(f"{kind} on {chosen.name}") as tick:
+        with _count_steps(f"{kind} on {chosen.name}") as on_progress:
             study = Study(
                 chosen, session, options.split_names(algorithms) or analysis.algorithms,
                 held_out or session.task.dataset().domains[-1],
                 analysis.trials if trials is None else trials, seed, analysis.steps if steps is None else steps,
                 settings or (), first_steps=first_steps, domain=domain,
-                everywhere=analysis.everywhere and held_out is None, executor=executor, tick=tick,
+                everywhere=analysis.everywhere and held_out is None, executor=executor, on_progress=on_progress,
             )  # fmt: skip
             payload = {
                 "of": {**study.describe(), "domain": domain},
@@ -117,12 +117,12 @@ def _count_steps(label: str) -> Iterator[Callable[[int], None]]:
     taken = 0
     with Console(stderr=True).status(label) as status:
 
-        def tick(steps: int) -> None:
+        def on_progress(steps: int) -> None:
             nonlocal taken
             taken += steps
             status.update(f"{label}: {taken} steps")
 
-        yield tick
+        yield on_progress
 
 
 def _format_section(section: Section) -> str:

@@ -49,7 +49,7 @@ def _trace_curves(study: Study, name: str, stack: Stack) -> Numbers:
     if not is_one_net(stack, stack.deploy(stack.start())):
         raise Refused(f"{name} deploys several nets, so there is no one gradient of a domain.")
     steps, measures = [], []
-    for state in walk(stack, name, study.points, study.tick):
+    for state in walk(stack, name, study.points, study.on_progress):
         steps.append(state.step)
         measures.append(_measure_stack(stack, deploy_trainable(stack, state)))
     curves: Numbers = {"at": steps}

@@ -54,7 +54,7 @@ class Cost:
 def compute(study: Study) -> Numbers:
     """Measure all algorithms in turn, several rounds, so that whatever else the machine does falls on all alike."""
     stacks = {name: study.build_stack(name) for name in study.names}
-    costs = measure(stacks, tick=study.tick)
+    costs = measure(stacks, on_progress=study.on_progress)
     return {
         "costs": {
             name: {"seconds": c.seconds, "gradients": c.gradients, "memory": c.memory} for name, c in costs.items()
@@ -67,7 +67,7 @@ def compute(study: Study) -> Numbers:
 
 
 def measure(
-    stacks: Mapping[str, Stack], rounds: int = ROUNDS, steps: int = STEPS, tick: Any = lambda steps: None
+    stacks: Mapping[str, Stack], rounds: int = ROUNDS, steps: int = STEPS, on_progress: Any = lambda steps: None
 ) -> dict[str, Cost]:
     """Measure a step of every stack, timed in turn; an algorithm with stages costs the sum of them by their shares, the
     mean where these sum to 1."""
@@ -77,7 +77,7 @@ def measure(
         for name, stack in stacks.items():
             for i, stage in enumerate(stages[name]):
                 seconds.setdefault((name, i), []).append(_time_step(stack, stage))
-                tick(stage.steps)
+                on_progress(stage.steps)
     costs = {}
     for name, stack in stacks.items():
         costs[name] = Cost(

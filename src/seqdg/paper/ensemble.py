@@ -37,7 +37,7 @@ def compute(study: Study) -> Numbers:
     def tell(progress: Progress) -> None:
         nonlocal taken
         now = round(progress.share * planned.work)
-        study.tick(now - taken)
+        study.on_progress(now - taken)
         taken = now
 
     try:

@@ -128,7 +128,7 @@ def _train_first_phase(study: Study, stack: Stack) -> tuple[list[int], tuple[lis
         jobs.append(replace(job, algorithm=learner, protocol=protocol, params=params))
     trained = Stack(stack.net, stack.inputs, jobs)
     steps, losses, taught = [], [], {}
-    for state in walk(trained, "The domain classifier", study.points, study.tick):
+    for state in walk(trained, "The domain classifier", study.points, study.on_progress):
         taught = state.params
         steps.append(state.step)
         losses.append(_measure_on_training_rows(trained, taught, taught))
@@ -145,7 +145,7 @@ def _train_second_phase(study: Study, name: str, stack: Stack, taught: Params) -
         jobs.append(replace(job, params=params))
     trained = Stack(stack.net, stack.inputs, jobs)
     steps, losses, weights = [], [], {}
-    for state in walk(trained, name, study.points, study.tick):
+    for state in walk(trained, name, study.points, study.on_progress):
         weights = trained.deploy(state)
         steps.append(state.step)
         losses.append(_measure_on_training_rows(trained, weights, taught))

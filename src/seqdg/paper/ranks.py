@@ -103,7 +103,7 @@ def _trace_curve(study: Study, name: str, source: int, place: int) -> Numbers:
     drawn = PlacedSampler(stack, source, place, shift=ELSEWHERE).draw(0, EPISODES)
     stack = Stack(stack.net, stack.inputs, stack.jobs, sampler=PlacedSampler(stack, source, place))
     steps, losses = [], []
-    for state in walk(stack, name, study.points, study.tick):
+    for state in walk(stack, name, study.points, study.on_progress):
         steps.append(state.step)
         losses.append(_judge(stack, state.params, drawn, place))
     mean, spread = mean_and_spread(torch.stack(losses, 1))

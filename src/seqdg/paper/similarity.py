@@ -41,7 +41,7 @@ def _trace_curves(study: Study, name: str, stack: Stack) -> Numbers:
             "s-undo-bias and ensemble have one."
         )
     steps, values = [], []
-    for state in walk(stack, name, study.points, study.tick):
+    for state in walk(stack, name, study.points, study.on_progress):
         steps.append(state.step)
         values.append(
             stack.map_over_trials(lambda params: compute_cosines(branches.select_copies(params)))(state.params)

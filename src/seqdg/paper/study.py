@@ -16,7 +16,7 @@ from seqdg.bench import Benchmark, Executor, Group, InProcess, Request, Session,
 from seqdg.data import Dataset
 from seqdg.training import Stack, State, list_sources
 
-Tick = Callable[[int], None]
+OnProgress = Callable[[int], None]
 Numbers = dict[str, Any]  # what JSON can hold
 Result = TypeVar("Result")
 
@@ -42,7 +42,7 @@ class Study:
     domain: str | None = None  # of interest, where an analysis has one
     everywhere: bool = False  # hold out every domain in turn, where an analysis can
     executor: Executor = field(default=InProcess())  # of whole trials, where an analysis runs such
-    tick: Tick = field(default=ignore_steps)
+    on_progress: OnProgress = field(default=ignore_steps)
 
     def __post_init__(self) -> None:
         if self.first_steps is not None and self.first_steps < 1:
@@ -123,11 +123,11 @@ def analyze_each(study: Study, analyze: Callable[[str, Stack], Result]) -> tuple
     return results, refused
 
 
-def walk(stack: Stack, name: str, points: int, tick: Tick = ignore_steps) -> Iterator[State]:
+def walk(stack: Stack, name: str, points: int, on_progress: OnProgress = ignore_steps) -> Iterator[State]:
     """Yield the state at the start and at even distances up to the end; raise Diverged where any trial has."""
     state = stack.start()
     for step in choose_steps(stack.bounds[-1], points):
-        state = stack.advance(state, step, tick)
+        state = stack.advance(state, step, on_progress)
         state.losses = []
         finite = torch.stack([w.isfinite().flatten(1).all(1) for w in state.params.values()]).all(0)
         if lost := int((~finite).sum()):

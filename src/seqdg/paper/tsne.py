@@ -44,7 +44,7 @@ def compute(study: Study) -> Numbers:
     def embed_held_out(name: str, stack: Stack) -> NDArray[np.float64]:
         if sentence := explain_missing_features(stack, name):
             raise Refused(sentence)
-        *_, state = walk(stack, name, 1, study.tick)
+        *_, state = walk(stack, name, 1, study.on_progress)
         z = embed(stack, stack.deploy(state), rows.expand(len(stack.jobs), -1))[0]
         return z.cpu().double().numpy()
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         name_device,
         reset_peak_memory,
     )
-    from seqdg.training.run import Watch, run_stack
+    from seqdg.training.run import OnEvaluation, run_stack
     from seqdg.training.sampler import Draws, Sampler, make_generator, make_stream
     from seqdg.training.saving import Saving, hash_weights, save_step, save_weights
     from seqdg.training.stack import Job, Stack, State, View

@@ -26,27 +26,29 @@ from seqdg.training.saving import Saving, hash_weights, save_step, save_weights
 from seqdg.training.stack import DRAWN_AHEAD, Stack, State, View
 
 MOMENT = 0.5  # seconds that training goes on between looks at the clock
-Watch = Callable[[int, Params, list[Evaluation], Tensor], None]  # step, deployed weights, evaluations, losses so far
+# Gets the step, the deployed weights, their evaluations and all losses so far.
+OnEvaluation = Callable[[int, Params, list[Evaluation], Tensor], None]
 
 
 def run_stack(
     make_stack: Callable[[], Stack],
     name: str,
     device: torch.device,
-    tick: Callable[[int], None] = lambda step: None,
+    on_step: Callable[[int], None] = lambda step: None,
     saving: Saving | None = None,
     *,
     notes: Sequence[str] = (),
     stops: Sequence[int] | None = None,
-    watch: Watch | None = None,
+    on_evaluation: OnEvaluation | None = None,
 ) -> list[Record]:
     """Train and evaluate every trial of a stack, from its checkpoint where there is one.
 
-    name: of the checkpoint.   tick: hears how many steps have been taken; where it raises KeyboardInterrupt, as the
-    keyboard may at any time, a checkpoint is written first.   notes: on the data, for the records.
-    stops: the steps after which to evaluate, if not the protocol's.   watch: sees every evaluation and its weights.
+    name: of the checkpoint.   notes: on the data, for the records.
+    on_step: called with the number of steps taken so far. If it raises KeyboardInterrupt, as the keyboard may at any
+        time, a checkpoint is written first.
+    on_evaluation: called after every evaluation.   stops: the steps to evaluate after, if not the protocol's.
     """
-    return _Run(make_stack, name, device, tick, saving or Saving(), notes, stops, watch).finish()
+    return _Run(make_stack, name, device, on_step, saving or Saving(), notes, stops, on_evaluation).finish()
 
 
 class _Run:
@@ -57,19 +59,19 @@ class _Run:
         make_stack: Callable[[], Stack],
         name: str,
         device: torch.device,
-        tick: Callable[[int], None],
+        on_step: Callable[[int], None],
         saving: Saving,
         notes: Sequence[str],
         stops: Sequence[int] | None,
-        watch: Watch | None,
+        on_evaluation: OnEvaluation | None,
     ) -> None:
-        self.name, self.device, self.tick, self.saving, self.notes, self.watch = (
+        self.name, self.device, self.on_step, self.saving, self.notes, self.on_evaluation = (
             name,
             device,
-            tick,
+            on_step,
             saving,
             notes,
-            watch,
+            on_evaluation,
         )
         reset_peak_memory(device)
         self.began = self.written = time.perf_counter()
@@ -141,8 +143,8 @@ class _Run:
         evaluations = [[*old, e] for old, e in zip(self.now.evaluations, new, strict=True)]
         self._keep_step(state, deployed, evaluations)
         self.now = Snapshot(state, evaluations, self.now.seconds)
-        if self.watch is not None:
-            self.watch(state.step, deployed[views[0]], new, torch.cat(state.losses))
+        if self.on_evaluation is not None:
+            self.on_evaluation(state.step, deployed[views[0]], new, torch.cat(state.losses))
         return deployed
 
     def _keep_step(self, state: State, deployed: dict[int, Params], evaluations: list[list[Evaluation]]) -> None:
@@ -176,7 +178,7 @@ class _Run:
             self.now.state = self.stack.advance(self.now.state, min(stop, first + self.pace))
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)  # steps count when they are done, not when they are queued
-            self.tick(self.now.state.step)
+            self.on_step(self.now.state.step)
             now = time.perf_counter()
             if now - began < MOMENT / 2 and self.now.state.step == first + self.pace:
                 self.pace = min(2 * self.pace, DRAWN_AHEAD)

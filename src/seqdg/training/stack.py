@@ -117,8 +117,8 @@ class Stack:
             memory = self._apply(lambda algorithm, weights: algorithm.memory(self.net, weights, sources), params)
         return State(0, -1, params, {}, memory={name: value.contiguous() for name, value in memory.items()})
 
-    def advance(self, state: State, stop: int, tick: Callable[[int], None] = lambda steps: None) -> State:
-        """Train until `stop` steps are taken; `tick` hears how many were taken since it last did."""
+    def advance(self, state: State, stop: int, on_progress: Callable[[int], None] = lambda steps: None) -> State:
+        """Train until `stop` steps are taken; `on_progress` is called with the number of new steps."""
         state = replace(state, losses=list(state.losses))
         with self._use_device():
             while state.step < stop:
@@ -126,7 +126,7 @@ class Stack:
                     self._enter(state)
                 first, last = state.step, min(stop, self.bounds[state.stage], state.step + DRAWN_AHEAD)
                 self._train(state, first, last)
-                tick(last - first)
+                on_progress(last - first)
         return state
 
     def deploy(self, state: State, view: int | None = None) -> Params:

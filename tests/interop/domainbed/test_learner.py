@@ -42,12 +42,12 @@ def make_trial(name: str, *settings: str, steps: int = 12, held_out: str = "0") 
 def train(trial: Trial, stop: int | None = None, folder: Path | None = None, task: Task = TASK) -> Record:
     """Train a trial, from its checkpoint where there is one; after `stop` steps it is interrupted."""
 
-    def tick(step: int) -> None:
+    def on_step(step: int) -> None:
         if stop is not None and step >= stop:
             raise KeyboardInterrupt
 
     saving = Saving() if folder is None else Saving(Folder(folder), 1e6)
-    (record,) = find_learner(trial.algorithm).train(Group((trial,)), task, CPU, tick, saving)
+    (record,) = find_learner(trial.algorithm).train(Group((trial,)), task, CPU, on_step, saving)
     return record
 
 

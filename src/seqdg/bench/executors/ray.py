@@ -275,18 +275,18 @@ def _train_remotely(
     def post_warnings() -> list[Any]:
         return [mailbox.put.remote(group.key, warned.popleft()) for _ in range(len(warned))]
 
-    def tick(step: int) -> None:
+    def on_step(step: int) -> None:
         post_warnings()
         if not _wait_for(mailbox.put.remote(group.key, step)):
             raise KeyboardInterrupt
 
     try:
-        tick(0)
+        on_step(0)
         if run not in _rows:
             _rows.clear()
             _rows[run] = RowsInMemory(_to_tensors(data))
         task = replace(session.task, rows=_rows[run])
-        return train_group(group, replace(session, task=task, saving=saving), tick)
+        return train_group(group, replace(session, task=task, saving=saving), on_step)
     except KeyboardInterrupt:
         return None
     finally:

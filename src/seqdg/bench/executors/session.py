@@ -43,7 +43,7 @@ class Executor(Protocol):
     def __call__(self, groups: Collection[Group], session: Session, tell: Tell) -> FinishedGroups: ...
 
 
-def train_group(group: Group, session: Session, tick: Callable[[int], None]) -> list[Record]:
+def train_group(group: Group, session: Session, on_step: Callable[[int], None]) -> list[Record]:
     """Train a group; where that fails, return a record of the failure for each of its trials.
 
     A group that the device's memory cannot hold is run in halves.
@@ -52,7 +52,7 @@ def train_group(group: Group, session: Session, tick: Callable[[int], None]) -> 
     adopt_places(session.places)
     try:
         learner = find_learner_of(group.trials[0])
-        return learner.train(group, session.task, torch.device(session.device), tick, session.saving)
+        return learner.train(group, session.task, torch.device(session.device), on_step, session.saving)
     except torch.OutOfMemoryError:
         if len(group.trainings) == 1:
             return record_failure(group, session, traceback.format_exc())
@@ -62,7 +62,7 @@ def train_group(group: Group, session: Session, tick: Callable[[int], None]) -> 
     middle = len(group.trainings) // 2
     halves = (group.trainings[:middle], group.trainings[middle:])
     groups = [replace(group, trials=tuple(trial for one in half for trial in one)) for half in halves]
-    return [record for half in groups for record in train_group(half, session, tick)]
+    return [record for half in groups for record in train_group(half, session, on_step)]
 
 
 def record_failure(group: Group, session: Session, error: str) -> list[Record]:

@@ -91,14 +91,14 @@ def serve(sender: Sender, session: Session) -> None:
     threading.Thread(target=_follow_parent, daemon=True).start()
     pipe = sender.pipe
 
-    def tick(step: int) -> None:
+    def on_step(step: int) -> None:
         sender.send(step)
         if pipe.poll():  # nothing but the dismissal is sent to a busy worker
             raise KeyboardInterrupt
 
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while (group := pipe.recv()) is not None:
-            sender.send(train_group(group, session, tick))
+            sender.send(train_group(group, session, on_step))
 
 
 def _follow_parent() -> None:

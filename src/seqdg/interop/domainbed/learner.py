@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from seqdg.base import UsageError, unknown
-from seqdg.bench import Candidate, Draft, Group, Learner, Task, Tick, Trial
+from seqdg.bench import Candidate, Draft, Group, Learner, OnStep, Task, Trial
 from seqdg.core import format_value, shorten, split_chain
 from seqdg.interop.domainbed import checkout
 from seqdg.interop.domainbed.checkout import is_large
@@ -197,12 +197,12 @@ class DomainBedClass(Learner):
         group: Group,
         task: Task,
         device: torch.device,
-        tick: Tick = lambda step: None,
+        on_step: OnStep = lambda step: None,
         saving: Saving | None = None,
     ) -> list[Record]:
-        return [self._train(trial, task, device, tick, saving or Saving()) for trial in group.trials]
+        return [self._train(trial, task, device, on_step, saving or Saving()) for trial in group.trials]
 
-    def _train(self, trial: Trial, task: Task, device: torch.device, tick: Tick, saving: Saving) -> Record:
+    def _train(self, trial: Trial, task: Task, device: torch.device, on_step: OnStep, saving: Saving) -> Record:
         self.check_device(trial, device.type)
         set_precision(trial.protocol.precision)
         split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
@@ -217,7 +217,7 @@ class DomainBedClass(Learner):
                 split=split,
                 inputs=inputs,
                 device=device,
-                tick=tick,
+                on_step=on_step,
                 saving=saving,
                 made_by={"domainbed": self.fingerprint},
                 notes=task.dataset().notes,

@@ -66,7 +66,7 @@ class Training:
     split: Split
     inputs: Inputs
     device: torch.device
-    tick: Callable[[int], None]
+    on_step: Callable[[int], None]
     saving: Saving
     made_by: Mapping[str, str]
     notes: Sequence[str] = ()
@@ -124,7 +124,7 @@ class Training:
                 self.is_whole = True
                 now = time.perf_counter()
                 if now - told > MOMENT or self.step == stop:
-                    self.tick(self.step)
+                    self.on_step(self.step)
                     told = now
                 self._heed_interrupts()
                 if self.saving.checkpoint and now - self.written >= self.saving.checkpoint:
