@@ -10,7 +10,7 @@ RUN pip install --no-cache-dir -c /tmp/constraints.txt --index-url https://downl
 
 COPY pyproject.toml README.md LICENSE /tmp/seqdg/
 COPY src /tmp/seqdg/src
-RUN pip install --no-cache-dir -c /tmp/constraints.txt "/tmp/seqdg[tables,report,sklearn-models]" && rm -rf /tmp/seqdg
+RUN pip install --no-cache-dir -c /tmp/constraints.txt "/tmp/seqdg[figures,onnx]" && rm -rf /tmp/seqdg
 
 RUN useradd --create-home seqdg && mkdir /home/seqdg/runs && chown seqdg /home/seqdg/runs
 USER seqdg

@@ -52,17 +52,12 @@ def test_the_version_is_the_same_everywhere(recipe):
     assert command("--version").stdout.split()[-1] == VERSION
 
 
-def test_the_changelog_begins_with_this_version_its_date_and_what_to_change():
-    version, date = re.findall(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", read("CHANGELOG.md"), re.MULTILINE)[0]
+def test_the_changelog_begins_with_this_version_and_its_date_and_stays_short():
+    changelog = read("CHANGELOG.md")
+    version, date = re.findall(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", changelog, re.MULTILINE)[0]
     assert version == VERSION
     assert yaml.safe_load(read("CITATION.cff"))["date-released"] == date
-    newest = re.split(r"^## ", read("CHANGELOG.md"), flags=re.MULTILINE)[
-        1 if "\n## Unreleased" not in read("CHANGELOG.md") else 2
-    ]
-    short, _, rest = newest.partition("The rest of this section is for looking things up.")
-    assert "### What a user of 0.1.0 must change" in short
-    assert len(short.split()) < 600  # two minutes
-    assert "### Added" in rest
+    assert len(changelog.splitlines()) <= 80
 
 
 def test_the_metadata_are_what_an_index_takes():
