@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from seqdg.cli import announce
-from seqdg.cli.announce import Announcement
+from seqdg.cli import terminal
+from seqdg.cli.terminal import Announcement
 from seqdg.data import Frame, LabeledRows
 
 
@@ -18,7 +18,7 @@ def make_announcement() -> Announcement:
 
 def test_everything_is_said_once_and_before_the_training(monkeypatch, capsys):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(announce.time, "time", lambda: clock.now)
+    monkeypatch.setattr(terminal.time, "time", lambda: clock.now)
     shown: list[float] = []
     show = make_announcement().wrap(lambda progress: shown.append(progress.share))
     for now, share in ((0, 0.0), (60, 0.0), (70, 0.01), (72, 0.02), (80, 0.06), (90, 0.12)):
@@ -36,7 +36,7 @@ def test_everything_is_said_once_and_before_the_training(monkeypatch, capsys):
 
 def test_what_takes_a_moment_is_not_announced(monkeypatch, capsys):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(announce.time, "time", lambda: clock.now)
+    monkeypatch.setattr(terminal.time, "time", lambda: clock.now)
     show = make_announcement().wrap(lambda progress: None)
     for now, share in ((0, 0.0), (1, 0.1), (7, 0.7)):
         clock.now = now

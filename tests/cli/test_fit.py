@@ -146,7 +146,7 @@ SMALL = pd.DataFrame({"a": np.arange(12.0), "y": ["u", "v"] * 6, "d": ["n", "n",
         (lambda t: t, ("--set", "dann.lam=1"), "This run has no algorithm 'dann'"),
         (lambda t: t, ("--hidden", "wide"), "--hidden is 'wide'"),
         (lambda t: t, ("--choose", "--select", "oracle"), "oracle chooses by the held-out domain"),
-        (lambda t: t, ("--choose", "--algorithms", "mlgd"), "There is no algorithm 'mlgd'"),
+        (lambda t: t, ("--choose", "--candidates", "mlgd"), "There is no algorithm 'mlgd'"),
         (lambda t: t.assign(y=["u", "v", "u", "v", "u", "r"] * 2), ("--choose",), "Only w has the class 'r'"),
     ],
 )

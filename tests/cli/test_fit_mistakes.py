@@ -56,7 +56,7 @@ def test_predictions_do_not_overwrite_the_table_that_they_are_made_of(model, tab
     ("words", "sentence"),
     [
         (
-            ["--algorithms", "agg,mldg"],
+            ["--candidates", "agg,mldg"],
             "--candidates are those to choose from: add --choose, or give one as --algorithm",
         ),
         (["--choose", "--algorithm", "agg"], "--choose looks for the algorithm by itself: leave out --algorithm"),
@@ -77,7 +77,7 @@ def test_options_that_would_do_nothing_or_nonsense_are_refused(table, tmp_path, 
 
 def test_a_learning_rate_can_be_set_as_in_a_comparison(table, tmp_path):
     words = ["fit", table, "--label", "ill", "--domain", "site", *QUICK, "--set", "fo-s-mldg.lr=0.5"]
-    for extra in ([], ["--estimate"], ["--choose", "--algorithms", "fo-s-mldg"]):
+    for extra in ([], ["--estimate"], ["--choose", "--candidates", "fo-s-mldg"]):
         done = seqdg(*words, *extra, "--out", tmp_path / "m", "--force")
         assert done.returncode == 0, done.stderr
         chosen_agg = "trained by agg" in seqdg("show", tmp_path / "m").stdout

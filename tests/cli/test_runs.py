@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from command import Done
 from seqdg.bench import Progress, console, cost
-from seqdg.cli.status import format_status
+from seqdg.cli.bench_commands import format_status
 from seqdg.results import FILE, RunningGroup, Status, Store, lock_directory
 
 QUICK = ["bench", "--algorithms", "agg", "--trials", "2", "--steps", "6", "--held-out", "0,75"]

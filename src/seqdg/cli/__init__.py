@@ -1,4 +1,4 @@
-"""The command line, a file per command. Heavy packages are imported when a command runs."""
+"""The command line, its commands grouped by what they work on. Heavy packages are imported when a command runs."""
 
 from __future__ import annotations
 
@@ -7,26 +7,12 @@ from typing import Annotated
 
 import typer
 
-from seqdg.cli.analyze import analyze
-from seqdg.cli.bench import bench
-from seqdg.cli.check import check
-from seqdg.cli.export import export
-from seqdg.cli.fit import fit
-from seqdg.cli.import_domainbed import import_domainbed
-from seqdg.cli.importance import importance
-from seqdg.cli.learning_curve import learning_curve
-from seqdg.cli.listing import list_names
-from seqdg.cli.pack import pack
-from seqdg.cli.predict import predict
-from seqdg.cli.predictions import predictions
-from seqdg.cli.report import report
-from seqdg.cli.rerun import rerun
+from seqdg.cli.bench_commands import bench, rerun, soup, status, study
+from seqdg.cli.fit_commands import fit, learning_curve
+from seqdg.cli.list_commands import check, list_names
+from seqdg.cli.model_commands import export, importance, predict, show
+from seqdg.cli.results_commands import analyze, import_domainbed, pack, predictions, report, table
 from seqdg.cli.salvage import salvage
-from seqdg.cli.show import show
-from seqdg.cli.soup import soup
-from seqdg.cli.status import status
-from seqdg.cli.study import study
-from seqdg.cli.table import table
 
 LISTS = (  # options whose value is a list with commas
     "--algorithms", "--candidates", "--columns", "--criteria", "--domains", "--held-out", "--id", "--ignore", "--na",
@@ -40,26 +26,11 @@ app = typer.Typer(
     help="Domain generalization by sequential learning: train on the domains you have, work on one you never saw.",
     epilog="Start with `seqdg bench`: it compares six algorithms on bundled data and prints the table.",
 )
-app.command()(bench)
-app.command()(study)
-app.command()(table)
-app.command()(report)
-app.command()(status)
-app.command()(pack)
-app.command()(rerun)
-app.command()(salvage)
-app.command()(soup)
-app.command()(predictions)
-app.command()(analyze)
-app.command()(import_domainbed)
-app.command("list")(list_names)
-app.command()(check)
-app.command()(fit)
-app.command()(predict)
-app.command()(export)
-app.command()(show)
-app.command()(importance)
-app.command()(learning_curve)
+for command in (
+    bench, study, table, report, status, pack, rerun, salvage, soup, predictions, analyze, import_domainbed, list_names,
+    check, fit, predict, export, show, importance, learning_curve,
+):  # in the order of the help  # fmt: skip
+    app.command("list" if command is list_names else None)(command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -102,7 +73,7 @@ def check_repeated(words: list[str]) -> None:
 def main() -> None:
     """Run a command. Bad input gives one sentence on stderr and exit code 2."""
     from seqdg.base import UsageError, heed_interrupts_once, make_printable
-    from seqdg.cli.warning_notes import print_warnings_as_notes
+    from seqdg.cli.terminal import print_warnings_as_notes
 
     try:
         check_repeated(sys.argv[1:])

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from seqdg.results import CRITERIA
+
+if TYPE_CHECKING:
+    from seqdg.data import LabeledRows
 
 DataFile = Annotated[
     Path,
@@ -196,6 +202,9 @@ Log = Annotated[
         "with commas.",
     ),
 ]
+Figures = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Folder to write the figures to as well, as SVG, PDF and PNG.")
+]
 Format = Annotated[str, typer.Option("--format", metavar="text|markdown|latex|csv|json", help="Format of the table.")]
 Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels, for a table.")]
 Domain = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of domains, for a table.")]
@@ -233,6 +242,10 @@ Weight = Annotated[
 ]
 Encoding = Annotated[
     str, typer.Option(metavar="NAME", help="Encoding of a text table, such as cp1252. Default: guessed from the file.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+BenchmarkFile = Annotated[
+    str | None, typer.Option("--benchmark", metavar="FILE", help="The benchmark's file, if it is your own.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what lies at --out already.")]
 Task = Annotated[
@@ -273,3 +286,56 @@ def split_words(text: str | None) -> tuple[str, ...]:
 def split_names(text: str | None) -> list[str] | None:
     """Split `a,b` into a list of names."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+@dataclass(frozen=True)
+class AskedRows:
+    """A table or a folder of images, as the options of a command ask for it; what they list is still text."""
+
+    data: DataFile
+    label: Label = None
+    domain: Domain = None
+    ignore: Ignore = None
+    identifier: Identifier = None
+    types: Types = None
+    na: Gaps = None
+    drop_unlabeled: DropUnlabeled = False
+    weight: Weight = None
+    encoding: Encoding = ""
+    task: Task = None
+
+    def read(self) -> LabeledRows:
+        """Read rows, labels, domains and weights."""
+        from seqdg.bench import count_files
+        from seqdg.data import parse_types, read_rows
+
+        types = parse_types(split_words(self.types))
+        with count_files("reading images") as progress, open_data(self.data) as place:
+            return read_rows(
+                place, self.label, self.domain, split_words(self.ignore), progress,
+                ids=split_words(self.identifier), types=types, na=split_words(self.na),
+                encoding=self.encoding, task=self.task, weight=self.weight, drop_unlabeled=self.drop_unlabeled,
+            )  # fmt: skip
+
+
+def takes_rows(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `AskedRows`, in front of its own and in place of its first parameter."""
+    shared = get_type_hints(AskedRows, include_extras=True)
+    first, *others = inspect.signature(command).parameters.values()
+    own = inspect.get_annotations(command, eval_str=True)  # get_type_hints hides some from typer, in Python 3.10
+    hints = {**shared, **{p.name: own[p.name] for p in others}}
+    defaults = inspect.signature(AskedRows).parameters | {p.name: p for p in others}
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        asked = AskedRows(**{field.name: values.pop(field.name) for field in fields(AskedRows)})
+        command(**{first.name: asked}, **values)
+
+    run.__annotations__ = hints
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what typer reads
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name].default, annotation=hint)
+            for name, hint in hints.items()
+        ]
+    )
+    return run

@@ -15,7 +15,7 @@ import pytest
 
 from digits import TASK, make_plan, make_session
 from seqdg.bench import Request, Workers
-from seqdg.cli.warning_notes import print_warnings_as_notes
+from seqdg.cli.terminal import print_warnings_as_notes
 from seqdg.results import DONE
 
 MAIN = "from seqdg.cli import main; main()"

@@ -228,7 +228,7 @@ def test_the_command_line_chooses_among_nets_and_learners(tmp_path: Path) -> Non
         "        return lambda rows: np.full((len(rows), classes), 1 / classes)\n"
     )
     fit = ("fit", "rows.csv", "--label", "kind", "--domain", "where", "--out", "model", "--device", "cpu")
-    refused = run(*fit, "--choose", "--algorithms", "agg,./mine.py:flat", cwd=tmp_path)
+    refused = run(*fit, "--choose", "--candidates", "agg,./mine.py:flat", cwd=tmp_path)
     assert refused.returncode == 2
     assert "Flat does not say how its models are saved" in refused.stderr
     done = run(

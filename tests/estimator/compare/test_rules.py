@@ -91,7 +91,7 @@ def test_rules_are_split_and_checked():
 
 
 def test_the_command_line_follows_the_default_rule():
-    from seqdg.cli.fit import SELECT
+    from seqdg.cli.fit_commands import SELECT
 
     assert SELECT == DEFAULT
 

@@ -1,11 +1,15 @@
-"""What `seqdg fit` says on stderr when training begins: what was decided about the table, and how much is trained."""
+"""What the command line prints on stderr: notes, warnings, what was decided, how to go on."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from seqdg.bench import Progress
@@ -14,6 +18,12 @@ if TYPE_CHECKING:
 EARLY = 5.0  # seconds of training that tell about the whole
 LITTLE = 0.005  # share of the work that does
 SHORT = 20.0  # seconds that need no announcement
+NUMBER = re.compile(r"(?<![\w.'+-])[-+]?\d[\w.,+-]*")  # by itself: not a name such as x1 or '1'
+
+
+def quote_command() -> str:
+    """Return the command as the user typed it, quoted for a shell."""
+    return shlex.join(["seqdg", *sys.argv[1:]])
 
 
 class Announcement:
@@ -101,3 +111,36 @@ def _describe(rows: LabeledRows) -> list[str]:
         f"{count_things(len(rows.y), 'row')}; labels: {labels}; domains: {len(sites)} ({list_some(sites)})",
         f"columns: {describe_columns(rows.x.types or ())}",
     ]
+
+
+@contextmanager
+def print_warnings_as_notes() -> Iterator[None]:
+    """Print every warning once, as `note: ...` on stderr; as Python does where -W or PYTHONWARNINGS asks for them.
+
+    Of those from one line of code whose texts differ in numbers alone, such as how far a solver was off, the first is
+    printed: every fit of a comparison may give another.
+    """
+    from seqdg.base import make_printable
+
+    if sys.warnoptions:
+        yield
+        return
+    said: set[tuple[str | int, ...]] = set()
+
+    def print_note(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        note = make_printable(" ".join(str(message).split()))
+        known = {(note,), (filename, lineno, NUMBER.sub("#", note))}
+        if not known & said:
+            print(f"note: {note}", file=sys.stderr, flush=True)
+        said.update(known)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = print_note
+        yield

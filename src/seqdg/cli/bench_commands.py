@@ -1,0 +1,436 @@
+"""Commands that train on benchmarks: bench, study, status, rerun, soup."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqdg.cli import options
+from seqdg.cli.terminal import quote_command
+
+if TYPE_CHECKING:
+    from seqdg.bench import Repeat, Session
+    from seqdg.results import Status
+    from seqdg.training import Saving
+
+
+def bench(
+    benchmark: options.BenchmarkName = "rotated-mnist",
+    algorithms: options.Algorithms = None,
+    held_out: options.HeldOut = None,
+    trials: options.Trials = None,
+    steps: options.Steps = None,
+    seed: options.Seed = 0,
+    settings: options.Settings = None,
+    search: options.Search = 1,
+    reuse: options.Reuse = False,
+    settings_from: options.SettingsFrom = None,
+    precision: options.Precision = None,
+    out: options.Out = None,
+    data: options.Data = None,
+    device: options.Device = "auto",
+    executor: options.Executor = "local",
+    workers: options.Workers = None,
+    gpus_per_worker: options.GpusPerWorker = None,
+    address: options.Address = None,
+    compile: options.Compile = "auto",
+    checkpoint: options.Checkpoint = 60.0,
+    save_weights: options.SaveWeights = None,
+    save_predictions: options.SavePredictions = False,
+    select: options.Select = "source-val",
+    weights: options.Weights = None,
+    allow_partial: options.AllowPartial = False,
+    domainbed: options.DomainBed = None,
+    log: options.Log = None,
+) -> None:
+    """Compare algorithms: run the trials that are missing, and print the table.
+
+    Each trial trains on all domains but one and is tested on that one. Interrupt it whenever you like: the same command
+    continues where it stopped.
+
+        seqdg bench --algorithms agg,fo-s-mldg --trials 3
+    """
+    from seqdg.bench import FailedTrials, default_directory, describe_failures, load_benchmark, run
+    from seqdg.results import FAILED
+
+    directory = out or default_directory(load_benchmark(benchmark))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FailedTrials)  # they are printed below
+            results = run(
+                benchmark, options.split_names(algorithms), held_out=options.split_names(held_out), trials=trials,
+                steps=steps, seed=seed, settings=settings or (), search=search, reuse=reuse,
+                settings_from=settings_from, select=select, precision=precision,
+                data=data, out=directory, device=device, executor=executor, workers=workers,
+                gpus_per_worker=gpus_per_worker, address=address, compile=compile, checkpoint=checkpoint,
+                save_weights=save_weights or False, save_predictions=save_predictions,
+                weights=weights, allow_partial=allow_partial, domainbed=domainbed,
+                log=[name for text in log or () for name in options.split_names(text) or ()], command=quote_command(),
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        _say_interrupted(directory)
+        raise typer.Exit(130) from None
+    statuses = results.count_statuses()
+    if any(status != FAILED for status in statuses):
+        typer.echo(results.table(select))
+    if statuses[FAILED]:
+        print(f"seqdg: {describe_failures(results)}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _say_interrupted(directory: Path) -> None:
+    from seqdg.base import UsageError
+    from seqdg.results import Store
+
+    stored = 0
+    with suppress(UsageError):  # it may not have begun
+        store = Store.open(directory)
+        stored = len(store.finished())
+        store.close()
+    print(
+        f"seqdg: interrupted; {stored} trials are stored in {directory}. To go on: {quote_command()}", file=sys.stderr
+    )
+
+
+def study(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The study's file, such as benchmarks/study.toml.")],
+    out: Annotated[
+        Path, typer.Option(help="Where the run directories of its parts are, one for each: DIR/SET/KIND.")
+    ] = Path("runs/study"),
+    data: options.Data = None,
+    device: options.Device = "auto",
+    parts: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Parts to run, by name; a set stands for all its parts, and * works."),
+    ] = None,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            metavar="N",
+            help="Stop after this many minutes, between groups or, with workers, within one. Default: no limit.",
+        ),
+    ] = math.inf,
+    workers: options.Workers = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and what is done.")] = False,
+    answers: Annotated[bool, typer.Option("--answers", help="Print the answers to the hypotheses.")] = False,
+    publish: Annotated[
+        bool,
+        typer.Option("--publish", help="Pack the run directories of the parts into the folder that the file names."),
+    ] = False,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Copy the published records into the run directories, and train nothing.")
+    ] = False,
+    from_nothing: Annotated[
+        bool,
+        typer.Option(
+            "--from-nothing",
+            help="Ignore the published records: only what is in --out counts as done, and only that is answered from. "
+            "If --out is empty, everything is trained again.",
+        ),
+    ] = False,
+    prepare: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the tables and features of its parts below DIR, for --data DIR."),
+    ] = None,
+    format: Annotated[
+        str, typer.Option("--format", metavar="text|markdown|json", help="Format of the answers.")
+    ] = "text",
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="With --answers: draw them, as SVG, PDF and PNG files in DIR.")
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            metavar="source-val|last|oracle|oracle-split",
+            help="With --answers: how the step that counts is chosen, as by `seqdg table`. Settings stay those that "
+            "source validation chose.  [default: source-val]",
+        ),
+    ] = None,
+) -> None:
+    """Run a study, part by part, or print its answers.
+
+    Interrupt it whenever you like: the same command continues where it stopped. Trials in the published records that
+    the file names count as done.
+
+        seqdg study benchmarks/study.toml --data DIR --minutes 9
+    """
+    from seqdg.base import UsageError
+    from seqdg.study import load_study
+
+    read = load_study(file)
+    if from_nothing:
+        if publish or restore:
+            raise UsageError(
+                "--from-nothing goes with running, --dry-run and --answers, not with --publish or --restore."
+            )
+        read = replace(read, published=None)
+    if select is not None and not answers:
+        raise UsageError("--select goes with --answers: what is trained is always chosen by source validation.")
+    chosen = read.select_parts(options.split_names(parts))
+    if dry_run:
+        from seqdg.study import describe_plan
+
+        typer.echo(describe_plan(read, chosen, out, data, workers or 1))
+    elif answers:
+        from seqdg.study import USUAL, answer_study, render_answers
+
+        answered = answer_study(read, out, select or USUAL)
+        typer.echo(render_answers(answered, format).rstrip("\n"))
+        if figures is not None:
+            from seqdg.report import write_figures
+            from seqdg.study import make_answers_figure
+
+            for path in write_figures([make_answers_figure(answered)], figures):
+                print(path, file=sys.stderr)
+    elif restore:
+        from seqdg.study import StudyWhere, restore_parts
+
+        typer.echo(f"{restore_parts(read, chosen, StudyWhere(out, data))} trials are in {out}.")
+    elif prepare is not None:
+        from seqdg.study import prepare_data
+
+        for path in prepare_data(chosen, data, prepare):
+            typer.echo(f"{path}, {path.stat().st_size / 1e6:.2f} MB.")
+    elif publish:
+        from seqdg.study import publish_parts
+
+        for line in publish_parts(read, chosen, out):
+            typer.echo(line)
+    else:
+        from seqdg.study import OutOfTime, StudyWhere, run_study
+
+        try:
+            failed = run_study(read, chosen, StudyWhere(out, data, device, workers, minutes))
+        except OutOfTime:
+            typer.echo("The time limit has elapsed. The same command continues where this one stopped.")
+            return
+        except KeyboardInterrupt:
+            print("seqdg: interrupted; the same command continues where this one stopped.", file=sys.stderr)
+            raise typer.Exit(130) from None
+        if failed:
+            reason = failed[0].error.strip().splitlines()[-1]
+            print(f"seqdg: {len(failed)} trials failed, the first ({failed[0].algorithm}): {reason}", file=sys.stderr)
+            raise typer.Exit(1)
+        typer.echo("All parts are done.")
+
+
+def status(
+    directory: options.Results,
+    errors: Annotated[bool, typer.Option("--errors", help="Also print the traceback of every failed trial.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show the state of a run: trials done, running, failed, diverged and left, and the time that is left."""
+    from seqdg.results import open_run, read_status
+
+    now = read_status(directory)
+    typer.echo(json.dumps(asdict(now), indent=2) if as_json else format_status(now))
+    if errors:
+        for key, error in open_run(directory).failures():
+            typer.echo(f"\ntrial {key}\n{error.strip()}")
+
+
+def format_status(now: Status) -> str:
+    """Return the state of a run as it is printed."""
+    from seqdg.base import count_things
+    from seqdg.results import format_duration
+
+    lines = [f"{now.benchmark}: {count_things(now.planned, 'trial')}, {'running' if now.active else 'not running'}"]
+    for name in ("done", "running", "failed", "diverged", "left"):
+        lines.append(f"  {name:<8} {getattr(now, name):>6}")
+    for g in now.groups:
+        lines.append(f"  under way: {count_things(g.trials, 'trial')} of {g.algorithm}, step {g.step} of {g.steps}")
+    if now.others:
+        other = count_things(now.others, "other trial")
+        lines.append(f"  and {other}: of earlier runs with other choices, or mixed by `seqdg soup`")
+    if now.error:
+        lines.append(f"The last failure: {now.error} (`--errors` shows all tracebacks)")
+    if now.active and now.seconds_left is not None:
+        lines.append(f"{format_duration(now.seconds_left).capitalize()} left.")
+    elif not now.active and now.left + now.failed:
+        lines.append("The command that started the run does what is left.")
+    return "\n".join(lines)
+
+
+def rerun(
+    directory: options.Results,
+    trials: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TRIAL...]", help="Keys of trials, or their first letters. Default: a random sample."),
+    ] = None,
+    sample: Annotated[int, typer.Option(metavar="N", help="How many trials to draw, if none are named.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
+    data: options.Data = None,
+    device: options.Device = "auto",
+    alone: Annotated[
+        bool,
+        typer.Option("--alone", help="Train each trial by itself, even where its stack would give the same bits."),
+    ] = False,
+    within: Annotated[
+        float,
+        typer.Option(
+            metavar="POINTS", help="Allowed difference in accuracy where the numbers cannot be exactly the same."
+        ),
+    ] = 1.0,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="List the trials with their keys, and train nothing.")
+    ] = False,
+    benchmark: options.BenchmarkFile = None,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Your own algorithms in the run, as module:name or file.py:name."),
+    ] = None,
+    weights: options.Weights = None,
+    allow_partial: options.AllowPartial = False,
+    domainbed: options.DomainBed = None,
+) -> None:
+    """Train recorded trials again from their descriptions alone, and check that the accuracy is the same.
+
+    On the same kind of device and version of torch, a trial is trained in the same stack as before, and every accuracy
+    must be the same number. Elsewhere, and with --alone, rounding differs: accuracy at the step chosen by source
+    validation and at the last step must then be within --within points, or within one test row if that is more. Exit
+    code 1 means that some trial does not agree. Of a trial of an older version of seqdg it says which commit reproduces
+    it. Trials of your own algorithm are refused where its code has changed since.
+
+        seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
+    """
+    from seqdg.base import DOMAINBED, set_place
+    from seqdg.bench import Session, load_benchmark, pick_records, refuse_changed_code
+    from seqdg.bench import rerun as rerun_trials
+    from seqdg.core import shorten
+    from seqdg.results import Store, open_run
+    from seqdg.training import choose_device
+
+    set_place(DOMAINBED, domainbed)
+    results = open_run(directory)
+    records, groups, name = results.records(), results.groups(), benchmark or results.benchmark
+    if list_them:
+        for r in records:
+            typer.echo(f"{r.key}  {r.algorithm}  {','.join(r.held_out)}  seed {r.seed}  {r.status}")
+        return
+    wanted = pick_records(records, trials or (), sample, seed)
+    names = {shorten(name): name for name in options.split_names(algorithms) or ()}
+    if isinstance(results, Store):  # a packed run has no code in it
+        refuse_changed_code(
+            results,
+            directory,
+            [names.get(r.algorithm, r.algorithm) for r in wanted],
+            "the new code cannot repeat what the old code gave. Go back to the old code, or name trials of other "
+            "algorithms: --list shows them all.",
+        )
+    results.close()
+    chosen = load_benchmark(name).with_weights(weights)
+    domains = tuple({d: None for r in wanted for d in r.held_out})
+    session = Session(chosen.make_task(data, allow_partial, domains), choose_device(device))
+    repeats = []
+    for repeat in rerun_trials(records, wanted, session, groups, alone, within, names):
+        repeats.append(repeat)
+        r = repeat.recorded
+        print(f"trained {len(repeats)} of {len(wanted)}: {r.algorithm}, {','.join(r.held_out)}", file=sys.stderr)
+    typer.echo(_format_repeats(repeats), nl=False)
+    if not all(c.agrees for c in repeats):
+        raise typer.Exit(1)
+
+
+def _format_repeats(repeats: Sequence[Repeat]) -> str:
+    """Format recorded and new accuracy side by side, and say what was compared."""
+    from seqdg.report import draw_table
+
+    columns = "trial,algorithm,held out,seed,step,recorded,here,last: recorded,here,weights,"
+    lines = [columns.split(",")]
+    for c in repeats:
+        r, numbers = c.recorded, []
+        for step in (c.step, c.last):
+            numbers += [_format_accuracy(c.accuracy(record, step)) for record in (r, c.again)]
+        same = "not kept" if not r.weights else "same" if c.same_weights else "differ"
+        verdict = "agrees" if c.agrees else "DIFFERS"
+        lines.append([r.key, r.algorithm, ",".join(r.held_out), str(r.seed), str(c.step), *numbers, same, verdict])
+    agree = sum(c.agrees for c in repeats)
+    return "\n".join([*draw_table(lines), "", *_describe_rules(repeats), f"{agree} of {len(repeats)} agree."]) + "\n"
+
+
+def _describe_rules(repeats: Sequence[Repeat]) -> list[str]:
+    """Say what must agree, and why."""
+    rules = []
+    exact, near = [c for c in repeats if c.allowed == 0], [c for c in repeats if c.allowed > 0]
+    if exact:
+        new = exact[0].again
+        rules.append(
+            f"{len(exact)} trained in the stack of the record, on the same kind of device ({new.device}) and torch "
+            f"({new.versions['torch']}): accuracy must be the same at every evaluation."
+        )
+    if near:
+        old, new = near[0].recorded, near[0].again
+        here = "the same kind of device" if near[0].alike else f"{new.device}, torch {new.versions['torch']}"
+        there = f"{old.device}, torch {old.versions.get('torch')}, {old.stacked} in a stack"
+        rules.append(
+            f"{len(near)} trained alone on {here} (the record: {there}), where arithmetic is rounded otherwise: "
+            f"accuracy must be within {max(c.allowed for c in near):.1f} points at the chosen and at the last step."
+        )
+    return rules
+
+
+def _format_accuracy(value: float | None) -> str:
+    return "diverged" if value is None else f"{value:.2f}"
+
+
+def soup(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Run directory, made with --save-weights.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="uniform|greedy|ensemble",
+            help="uniform: the mean of the weights of all candidates of a held-out domain and seed. greedy: of those "
+            "that do not lower source validation, tried from the best down. ensemble: the mean of the probabilities of "
+            "the seeds' models, the best candidate of each.",
+        ),
+    ] = "uniform",
+    algorithms: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Of which algorithms; your own as file.py:name. Default: all.")
+    ] = None,
+    members: Annotated[
+        int, typer.Option(metavar="N", help="Seeds of one ensemble, in their order; 0: all seeds in one.")
+    ] = 0,
+    criterion: Annotated[
+        str | None,
+        typer.Option(metavar=options.CRITERION_NAMES, help="By what source validation ranks candidates."),
+    ] = None,
+    data: options.Data = None,
+    device: options.Device = "auto",
+    benchmark: options.BenchmarkFile = None,
+    weights: options.Weights = None,
+    allow_partial: options.AllowPartial = False,
+) -> None:
+    """Mix models that a run has trained into one, as more columns of its table: soups of weights, and ensembles.
+
+    The candidates of a search, for one held-out domain and seed, start from the same weights, so the mean of their
+    weights is a model too, often a better one (model soups, DiWA). Seeds start from different weights: of them, take
+    the mean of the probabilities; of averaged trainings such as agg+sma this is EoA. The held-out domain chooses
+    nothing. Records are added to DIR as agg(soup), agg(greedy-soup) or agg+sma(ensemble); what is there is not made
+    again.
+
+        seqdg bench --algorithms agg --search 8 --trials 3 --save-weights --out runs/soup
+        seqdg soup runs/soup --kind greedy
+        seqdg table runs/soup --baseline agg
+    """
+    from seqdg.bench import MixtureChoice, Session, load_benchmark, mix_run
+    from seqdg.report import Results
+    from seqdg.training import choose_device
+
+    def make_session(name: str, saving: Saving, held_out: Sequence[str]) -> Session:
+        task = load_benchmark(benchmark or name).with_weights(weights).make_task(data, allow_partial, held_out)
+        return Session(task, choose_device(device), saving)
+
+    choice = MixtureChoice(kind, options.split_names(algorithms), members, criterion)
+    mix_run(directory, choice, make_session, quote_command(), lambda text: print(text, file=sys.stderr))
+    results = Results.open(directory)
+    typer.echo(results.table(criterion=criterion))
+    results.close()

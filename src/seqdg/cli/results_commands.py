@@ -1,0 +1,317 @@
+"""Commands that show and publish results: table, report, pack, predictions, analyze, import-domainbed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqdg.cli import options
+from seqdg.cli.terminal import quote_command
+
+if TYPE_CHECKING:
+    from seqdg.report import Section
+
+
+def table(
+    directories: options.SeveralResults,
+    form: options.Format = "text",
+    select: options.Select = "source-val",
+    criterion: options.Criterion = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="paper|domainbed",
+            help="Show published numbers beside these, and how the two differ: the paper's, or those of DomainBed's "
+            "suite (PACS with ResNet-50).",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ALGORITHM", help="Test every other algorithm against this one, paired over seed and domain."
+        ),
+    ] = None,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Show the time and memory of every algorithm instead, from its records.")
+    ] = False,
+    spread: Annotated[
+        str,
+        typer.Option(
+            metavar="stderr|stderr-ddof0",
+            help="What ± means: the standard error over n trials, with n - 1 degrees of freedom, or with n (ddof 0), "
+            "as DomainBed's tables have it.",
+        ),
+    ] = "stderr",
+    settings_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Also write the chosen settings, a TOML file for each held-out domain, for `seqdg bench "
+            "--settings-from`.",
+        ),
+    ] = None,
+) -> None:
+    """Print the table of a run: mean ± standard error over trials, with the best of every held-out domain marked.
+
+    seqdg table runs/rotated-mnist --baseline agg
+    """
+    from seqdg.report import Results
+
+    results = Results.open(*directories)
+    if cost:
+        from seqdg.report import render_costs
+
+        typer.echo(render_costs(results.records(criterion), form, baseline or "agg"), nl=False)
+    else:
+        typer.echo(results.table(select, criterion, baseline, form, against, spread))
+    if settings_out is not None:
+        from seqdg.bench import write_settings
+
+        for path in write_settings(results.records(), settings_out, select, criterion):
+            typer.echo(path)
+    results.close()
+
+
+def report(
+    directories: options.SeveralResults,
+    select: options.Select = "source-val",
+    criterion: options.Criterion = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="ALGORITHM", help="The algorithm that others are compared with. Default: agg, if it ran."),
+    ] = None,
+    figures: options.Figures = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="While a run goes on, write the page anew as trials finish; it reloads itself."),
+    ] = False,
+) -> None:
+    """Write DIR/report.html: one page with tables, figures, tests and how to reproduce them. It needs no network.
+
+        seqdg report runs/rotated-mnist --figures figures
+
+    What is given here is shown at first. On the page, choose another criterion, rule or baseline, follow an algorithm
+    through all figures, sort tables, and save them as CSV or LaTeX.
+    """
+    from seqdg.report import Results
+
+    if watch:
+        from seqdg.report import watch_run
+
+        watch_run(directories, lambda results, version: results.report(None, select, criterion, baseline, version),
+                  lambda line: print(line, file=sys.stderr))  # fmt: skip
+    results = Results.open(*directories)
+    typer.echo(directories[0] / "report.html" if watch else results.report(None, select, criterion, baseline))
+    if figures is not None:
+        from seqdg.report import write_figures
+
+        for path in write_figures(results.page(select, criterion, baseline).figures, figures):
+            typer.echo(path)
+    results.close()
+
+
+def pack(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Run directories of one benchmark, or packed runs.")
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="The directory to write trials.parquet and evaluations.parquet in.")
+    ],
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Keep the full loss curves, also of trials with two domains held out.")
+    ] = False,
+    criteria: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Keep these criteria beside accuracy. Default: all that were measured."),
+    ] = None,
+) -> None:
+    """Pack runs into two Parquet files to publish. `table`, `report`, `status` and `rerun` read them.
+
+    So do pandas, polars and DuckDB: a row for each trial, and one for each domain of each evaluation, with every digit.
+    The same records give the same bytes. It prints what it leaves out.
+
+        seqdg pack runs/rotated-mnist --out docs/results/rotated-mnist
+    """
+    from seqdg.base import UsageError
+    from seqdg.results import EVALUATIONS, TRIALS, open_run
+    from seqdg.results import pack as pack_runs
+
+    if out.suffix in (".xz", ".parquet"):
+        raise UsageError(f"A packed run is two files: give --out a directory for them, such as {out.with_suffix('')}.")
+    opened = [(path, open_run(path)) for path in runs]
+    notes = pack_runs(opened, out, exact, options.split_names(criteria))
+    count = len(open_run(out).statuses())
+    size = sum((out / name).stat().st_size for name in (TRIALS, EVALUATIONS))
+    typer.echo(f"{count} trials of {opened[0][1].benchmark} in {out}: {TRIALS} and {EVALUATIONS}, {size / 1e6:.2f} MB.")
+    for note in notes:
+        typer.echo(note)
+
+
+def predictions(
+    directory: options.RunDirectory,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="A file that ends in .csv or .parquet.")],
+    step: Annotated[
+        str, typer.Option(metavar="chosen|last", help="The step that source validation chose for a trial, or its last.")
+    ] = "chosen",
+) -> None:
+    """Write what every trial says of every held-out row, of a run that `seqdg bench --save-predictions` made.
+
+    seqdg predictions runs/rotated-mnist --out predictions.csv
+    """
+    from seqdg.base import count_things
+    from seqdg.results import write_predictions
+
+    written = write_predictions(directory, out, step)
+    typer.echo(f"{written.rows} rows of {count_things(written.trials, 'trial')} are in {out}.")
+    if written.lacking:
+        typer.echo(f"Of {written.lacking} trials no predictions were kept.")
+
+
+def import_domainbed(
+    sweep: Annotated[
+        Path,
+        typer.Argument(metavar="SWEEP", help="The --output_dir of a DomainBed sweep, or the train_output of a fork."),
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Run directory to write. Of several data sets, one below it for each, by name.")
+    ],
+    domains: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,C",
+            help="Names of the environments in their order, to match those of another run. Default: DomainBed's.",
+        ),
+    ] = None,
+    allow_partial: Annotated[
+        bool, typer.Option("--allow-partial", help="Leave out trainings that were cut short.")
+    ] = False,
+) -> None:
+    """Read the results of DomainBed, SWAD, MIRO, SAGM or GGA into a run directory, for `table`, `report` and `status`.
+
+    seqdg import-domainbed sweep --out runs/theirs
+
+    seqdg table runs/theirs --select oracle-split --spread stderr-ddof0
+    """
+    from seqdg.interop import describe_import, import_sweep
+
+    for imported in import_sweep(sweep, out, options.split_names(domains), allow_partial, quote_command()):
+        typer.echo(describe_import(imported))
+
+
+def analyze(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help="Which analysis, such as invariance, tsne or cost; the documentation lists all."
+        ),
+    ],
+    benchmark: options.BenchmarkName = "rotated-mnist",
+    algorithms: options.Algorithms = None,
+    held_out: Annotated[
+        str | None,
+        typer.Option(metavar="D", help="The domain to hold out. Default: the last; for ensemble, each in turn."),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Number of seeds. Default: one or two, depending on the analysis.")
+    ] = None,
+    steps: options.Steps = None,
+    first_steps: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Training steps of the first phase, for invariance. Default: as many as of the second (--steps).",
+        ),
+    ] = None,
+    seed: options.Seed = 0,
+    settings: options.Settings = None,
+    domain: Annotated[
+        str | None,
+        typer.Option(metavar="D", help="The domain of interest, for ranks. Default: the first source."),
+    ] = None,
+    out: options.Out = None,
+    data: options.Data = None,
+    device: options.Device = "auto",
+    figures: options.Figures = None,
+) -> None:
+    """Analyze what algorithms learn: train them, keep the numbers in the run directory, and print them.
+
+    `seqdg report` shows the pictures of the same directory.
+
+        seqdg analyze alignment --algorithms agg,fo-s-mldg
+    """
+    from seqdg.base import UsageError, unknown
+    from seqdg.bench import ExecutorChoice, Session, choose_executor, default_directory, load_benchmark, prepare_process
+    from seqdg.paper import Study
+    from seqdg.report import find_analysis, list_analyses, show_analysis
+    from seqdg.results import Store, lock_directory, make_directory
+
+    analysis = find_analysis(kind)
+    if analysis is None:
+        raise unknown("analysis", kind, list_analyses())
+    if first_steps is not None and not analysis.has_first_phase:
+        raise UsageError(f"{kind} has one phase. Give its length with --steps, without --first-steps.")
+    chosen = load_benchmark(benchmark)
+    directory = out or default_directory(chosen)
+    make_directory(directory)
+    if figures is not None:
+        make_directory(figures, "--figures")  # now, not after the training
+    executor, device = choose_executor(ExecutorChoice(), device)
+    session = Session(chosen.make_task(data), device)
+    prepare_process()
+    with lock_directory(directory):
+        store = Store.create(directory, chosen.name)
+        with _count_steps(f"{kind} on {chosen.name}") as on_progress:
+            study = Study(
+                chosen, session, options.split_names(algorithms) or analysis.algorithms,
+                held_out or session.task.dataset().domains[-1],
+                analysis.trials if trials is None else trials, seed, analysis.steps if steps is None else steps,
+                settings or (), first_steps=first_steps, domain=domain,
+                everywhere=analysis.everywhere and held_out is None, executor=executor, on_progress=on_progress,
+            )  # fmt: skip
+            payload = {
+                "of": {**study.describe(), "domain": domain},
+                "numbers": analysis.compute(study),
+                "command": quote_command(),
+            }
+        store.add_analysis(kind, payload)
+        store.close()
+    section = show_analysis(kind, payload)
+    typer.echo(_format_section(section), nl=False)
+    print(f"The numbers are kept. `seqdg report {directory}` shows the picture.", file=sys.stderr)
+    if figures is not None:
+        from seqdg.report import write_figures
+
+        for path in write_figures(section.figures, figures):
+            typer.echo(path)
+
+
+@contextmanager
+def _count_steps(label: str) -> Iterator[Callable[[int], None]]:
+    """Count steps on a terminal; yield a function to call with the number of new ones."""
+    from rich.console import Console
+
+    taken = 0
+    with Console(stderr=True).status(label) as status:
+
+        def on_progress(steps: int) -> None:
+            nonlocal taken
+            taken += steps
+            status.update(f"{label}: {taken} steps")
+
+        yield on_progress
+
+
+def _format_section(section: Section) -> str:
+    """Format its sentences, then its tables, for a terminal."""
+    from seqdg.report import HOW, draw_table
+
+    lines = [section.title, *section.text]
+    for table in [*section.tables, *(t for t in section.aside if t.caption != HOW)]:
+        grid = [list(table.head), *([name, *cells] for name, cells in table.rows)]
+        lines += ["", table.caption, *draw_table([[cell.removeprefix("*") for cell in line] for line in grid])]
+    return "\n".join(lines) + "\n"
