@@ -209,7 +209,7 @@ KILLED = """
 import os, signal
 from pathlib import Path
 from digits import make_plan, make_session
-from seqdg.base.files import Folder
+from seqdg.base import Folder
 from seqdg.bench.benchmark import Request
 from seqdg.bench.execution import execute
 from seqdg.bench.executors.local import InProcess

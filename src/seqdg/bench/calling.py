@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqdg.base import DOMAINBED, UsageError, count_things, set_place, unknown
+from seqdg.base import DOMAINBED, UsageError, count_things, set_checkout, unknown
 from seqdg.bench.benchmark import Request, load_benchmark
 from seqdg.bench.executors.choice import ExecutorChoice
 from seqdg.bench.running import Where, run_benchmark
@@ -84,7 +84,7 @@ def run(
     for argument, names in (("algorithms", algorithms), ("held_out", held_out), ("log", log)):
         if isinstance(names, str):
             raise UsageError(f"{argument} is '{names}', but it must be a list of names, such as ['{names}'].")
-    set_place(DOMAINBED, domainbed)
+    set_checkout(DOMAINBED, domainbed)
     chosen = load_benchmark(benchmark).with_weights(None if weights is None else Path(weights))
     chosen = chosen.with_settings(None if settings_from is None else Path(settings_from))
     request = Request(

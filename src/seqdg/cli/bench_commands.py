@@ -302,14 +302,14 @@ def rerun(
 
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
     """
-    from seqdg.base import DOMAINBED, set_place
+    from seqdg.base import DOMAINBED, set_checkout
     from seqdg.bench import Session, load_benchmark, pick_records, refuse_changed_code
     from seqdg.bench import rerun as rerun_trials
     from seqdg.core import shorten
     from seqdg.results import Store, open_run
     from seqdg.training import choose_device
 
-    set_place(DOMAINBED, domainbed)
+    set_checkout(DOMAINBED, domainbed)
     results = open_run(directory)
     records, groups, name = results.records(), results.groups(), benchmark or results.benchmark
     if list_them:

@@ -29,9 +29,9 @@ def list_names(
     domainbed: options.DomainBed = None,
 ) -> None:
     """List the algorithms, the wrappers around them (`agg+ema`), the benchmarks or the data sets to choose from."""
-    from seqdg.base import DOMAINBED, set_place, unknown
+    from seqdg.base import DOMAINBED, set_checkout, unknown
 
-    set_place(DOMAINBED, domainbed)
+    set_checkout(DOMAINBED, domainbed)
     kinds: dict[str, Callable[[], list[dict[str, object]]]] = {
         "algorithms": _list_algorithms,
         "wrappers": _list_wrappers,

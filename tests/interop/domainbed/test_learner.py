@@ -211,7 +211,7 @@ def test_worker_processes_find_the_checkout(nowhere: None, stand_in: Path, tmp_p
 def test_the_place_of_the_checkout_travels_with_the_session(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(TASK)
     monkeypatch.delenv("SEQDG_DOMAINBED")
-    assert session.places == {"SEQDG_DOMAINBED": str(stand_in)}
+    assert session.checkouts == {"SEQDG_DOMAINBED": str(stand_in)}
     assert Session(TASK).places == {}
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from seqdg.base import adopt_places, collect_places
+from seqdg.base import adopt_checkouts, collect_checkouts
 from seqdg.bench.executors.process import prepare_process
 from seqdg.bench.learner import find_learner_of
 from seqdg.bench.task import Task
@@ -28,7 +28,7 @@ class Session:
     task: Task
     device: str = "cpu"
     saving: Saving = field(default=Saving())
-    places: Mapping[str, str] = field(default_factory=collect_places)  # of other projects' checkouts
+    checkouts: Mapping[str, str] = field(default_factory=collect_checkouts)  # of other projects
 
 
 class Executor(Protocol):
@@ -49,7 +49,7 @@ def train_group(group: Group, session: Session, on_step: Callable[[int], None]) 
     A group that the device's memory cannot hold is run in halves.
     """
     prepare_process()
-    adopt_places(session.places)
+    adopt_checkouts(session.checkouts)
     try:
         learner = find_learner_of(group.trials[0])
         return learner.train(group, session.task, torch.device(session.device), on_step, session.saving)

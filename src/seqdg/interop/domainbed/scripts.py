@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdg.base import DOMAINBED, UsageError, set_place
+from seqdg.base import DOMAINBED, UsageError, set_checkout
 from seqdg.interop.domainbed.bridge import list_settings, make_class
 from seqdg.interop.domainbed.checkout import find_checkout, import_module
 
@@ -52,7 +52,7 @@ def run_script(words: Sequence[str]) -> None:
         raise UsageError(f"{given}. {USAGE}")
     command, *rest = words
     place, rest = take_option(rest, "--domainbed")
-    set_place(DOMAINBED, place)
+    set_checkout(DOMAINBED, place)
     algorithms = import_module("algorithms")
     wanted = read_values(rest, "--algorithm" if command == "train" else "--algorithms")
     ours = [name for name in wanted if not hasattr(algorithms, name)]

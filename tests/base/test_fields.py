@@ -1,4 +1,4 @@
-"""Fields that were added later."""
+"""Fields added later are left out of a description while they are as before."""
 
 from __future__ import annotations
 

@@ -1,0 +1,216 @@
+"""The machine and its operating system: files written whole or not at all, interrupts, cores, memory, checkouts."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO, Protocol
+
+UNFINISHED = ".part"  # how the name of a file or folder ends while it is being written
+MOMENT = 1.0  # seconds after an interrupt in which further ones are ignored
+# The folder that holds DomainBed's package `domainbed`. An environment variable reaches every process that trains.
+DOMAINBED = "SEQDG_DOMAINBED"
+
+
+class Files(Protocol):
+    """Named blocks of bytes. In a worker without the directory, they go to and come from the process that has it."""
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def write(self, name: str, data: bytes) -> None: ...
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Files below a folder of this machine; a name may hold a slash."""
+
+    root: Path
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as file:
+            file.write(data)
+
+    def remove(self, name: str) -> None:
+        (self.root / name).unlink(missing_ok=True)
+
+    def names(self, folder: str) -> list[str]:
+        """Names of the files in a folder. Files that a crash left half written are removed."""
+        names = []
+        for path in sorted((self.root / folder).glob("*")):
+            if path.name.endswith(UNFINISHED):
+                path.unlink(missing_ok=True)
+            else:
+                names.append(f"{folder}/{path.name}")
+        return names
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` when the block ends, even through a power loss.
+
+    If the block raises, `path` stays as it was.
+    """
+    unfinished = _name_unfinished(path)
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+@contextmanager
+def replace_folder(path: Path) -> Iterator[Path]:
+    """Make an empty folder that takes the place of `path` when the block ends. If the block raises, nothing changes."""
+    path = path.resolve()
+    unfinished, previous = _name_unfinished(path), _name_unfinished(path)
+    try:
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        if path.exists():
+            path.rename(previous)
+        try:
+            unfinished.rename(path)
+        except OSError:
+            if previous.exists():
+                previous.rename(path)
+            raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(previous, ignore_errors=True)
+    _sync_folder(path.parent)
+
+
+def _name_unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force a rename to disk. Windows opens no folders, and needs none of this."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class _HeedOnce:
+    """A handler of SIGINT that raises KeyboardInterrupt, but not again within a moment."""
+
+    def __init__(self) -> None:
+        self.heeded = -math.inf  # when it raised last
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if now - self.heeded > MOMENT:
+            self.heeded = now
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def heed_interrupts_once() -> Iterator[None]:
+    """Ignore interrupts that closely follow another: `timeout -s INT` sends two, and the second would end what the
+    first has asked for, such as checkpoints. One that comes later is heeded: somebody does not want to wait.
+
+    Nothing changes outside the main thread, and where the program handles SIGINT in its own way.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _HeedOnce())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def hold_interrupts() -> Iterator[list[float]]:
+    """Note interrupts in the list instead of raising KeyboardInterrupt: the block looks at it where it can stop. Who
+    interrupts again after a moment does not want to wait: that one is raised."""
+    came: list[float] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    if not is_main or not (before is signal.default_int_handler or isinstance(before, _HeedOnce)):
+        yield came
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(time.monotonic())
+        if came[-1] - came[0] > MOMENT:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield came
+    finally:
+        if came and isinstance(before, _HeedOnce):
+            before.heeded = came[-1]
+        signal.signal(signal.SIGINT, before)
+
+
+def count_cores() -> int:
+    """How many cores this process may use: at most those of its affinity, and of its container's share of time."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return allowed
+    return allowed if quota == "max" else max(1, min(allowed, round(int(quota) / int(period))))
+
+
+def measure_free_memory() -> int | None:
+    """How many bytes of memory this process may still take: of the machine, and of its container; None: unknown."""
+    known = []
+    try:
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        known.append(1024 * int(lines["MemAvailable"].split()[0]))
+    except (OSError, ValueError, KeyError):
+        pass
+    try:
+        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text().strip() for name in ("max", "current"))
+        if limit != "max":
+            known.append(max(0, int(limit) - int(used)))
+    except (OSError, ValueError):
+        pass
+    return min(known, default=None)
+
+
+def set_checkout(variable: str, folder: str | Path | None) -> None:
+    """Set the folder of a checkout, for this process and those that it starts; None leaves it as it is."""
+    if folder is not None:
+        os.environ[variable] = str(Path(folder).resolve())
+
+
+def collect_checkouts() -> dict[str, str]:
+    """Return the checkouts that this process knows, for workers that do not inherit its environment."""
+    return {variable: os.environ[variable] for variable in (DOMAINBED,) if os.environ.get(variable)}
+
+
+def adopt_checkouts(checkouts: Mapping[str, str]) -> None:
+    """Take over the checkouts that another process knows."""
+    os.environ.update(checkouts)
