@@ -154,7 +154,7 @@ def fitted(hospitals: tuple[Any, Any, Any]) -> Any:
     import seqdg
 
     x, y, domains = hospitals
-    return seqdg.DomainGeneralizer("fo-s-mldg", steps=60, hidden=(16, 8)).fit(x, y, domains=domains)
+    return seqdg.DomainClassifier("fo-s-mldg", steps=60, hidden=(16, 8)).fit(x, y, domains=domains)
 
 
 MISTAKEN = '''

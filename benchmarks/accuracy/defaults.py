@@ -28,7 +28,7 @@ import numpy as np
 from seqdg.bench import InProcess, MemorySink, Session, Trial, Workers, execute, find_learner, plan_trials
 from seqdg.core import adapt_to_path, describe_settings
 from seqdg.estimator import DomainClassifier, DomainRegressor
-from seqdg.estimator.task import make_task
+from seqdg.estimator.fitting import make_task
 from seqdg.estimator.user_data import make_user_data, read_input
 from seqdg.nets import NetSpec
 from seqdg.results import FAILED, Record, average_finite, select_step

@@ -22,14 +22,9 @@ if TYPE_CHECKING:
         register,
         setting,
     )
-    from seqdg.estimator import (
-        DomainClassifier,
-        DomainGeneralizer,
-        DomainRegressor,
-        importance,
-        learning_curve,
-    )
+    from seqdg.estimator import DomainClassifier, DomainRegressor
     from seqdg.estimator.compare import compare
+    from seqdg.estimator.inspect import importance, learning_curve
     from seqdg.nets import Net
     from seqdg.report import Results
 
@@ -39,7 +34,6 @@ __all__ = [
     "Averaging",
     "Chainable",
     "DomainClassifier",
-    "DomainGeneralizer",
     "DomainRegressor",
     "Episode",
     "Net",

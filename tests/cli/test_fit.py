@@ -45,7 +45,7 @@ def test_estimator_loaded_model_and_command_line_agree(fitted_model, table, hosp
     assert done.returncode == 0, done.stderr
     measured, expected = done.stdout.splitlines()
     assert measured.startswith("Accuracy on 240 labelled rows: ")
-    loaded = package.DomainGeneralizer.load(fitted_model)
+    loaded = package.DomainClassifier.load(fitted_model)
     assert expected == loaded.model_.facts["estimate"]["sentence"]
     written = pd.read_csv(tmp_path / "p.csv")
     assert list(written.columns) == ["label", "p_healthy", "p_ill"]
@@ -324,11 +324,11 @@ def test_pictures_give_the_same_in_the_estimator_once_loaded_by_the_command_and_
     files = sorted((tmp_path / "new").rglob("*.png"))
     x = np.stack([np.asarray(image.open(file)).transpose(2, 0, 1) for file in files])
     y, domains = [int(file.stem) % 2 for file in files], [file.parent.name for file in files]
-    model = package.DomainGeneralizer(net="resnet18", steps=3, batch=4).fit(x, y, domains=domains)
+    model = package.DomainClassifier(net="resnet18", steps=3, batch=4).fit(x, y, domains=domains)
     own = model.predict_proba(x)
     assert np.ptp(own) > 0.01
     model.save(tmp_path / "m")
-    np.testing.assert_array_equal(package.DomainGeneralizer.load(tmp_path / "m").predict_proba(x), own)
+    np.testing.assert_array_equal(package.DomainClassifier.load(tmp_path / "m").predict_proba(x), own)
     assert seqdg("predict", tmp_path / "m", tmp_path / "new", "--out", tmp_path / "p.csv").returncode == 0
     written = pd.read_csv(tmp_path / "p.csv").set_index("file")
     by_file = written.loc[[str(file.relative_to(tmp_path / "new")) for file in files], ["p_0", "p_1"]]

@@ -34,7 +34,7 @@ SKIPS = {"check_array_api_input"}
 
 
 def quick(*args, **parameters):
-    return seqdg.DomainGeneralizer(*args, **{"steps": 30, "hidden": (8,), **parameters})
+    return seqdg.DomainClassifier(*args, **{"steps": 30, "hidden": (8,), **parameters})
 
 
 @pytest.mark.slow
@@ -49,9 +49,7 @@ def quick(*args, **parameters):
 def test_it_passes_scikit_learn_s_own_checks(algorithm, how):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks provoke many
-        results = check_estimator(
-            seqdg.DomainGeneralizer(algorithm, **how), expected_failed_checks=EXEMPT, on_skip=None
-        )
+        results = check_estimator(seqdg.DomainClassifier(algorithm, **how), expected_failed_checks=EXEMPT, on_skip=None)
     assert len(results) > 40
     assert {r["check_name"] for r in results if r["status"] != "passed"} <= SKIPS | EXEMPT.keys()
 
@@ -198,14 +196,14 @@ def test_layers_that_the_user_froze_stay_as_they_are_and_are_saved(algorithm, tm
     model.save(tmp_path / "m")
     other = frozen_backbone().requires_grad_()
     before = other[0][0].weight.detach().clone()
-    loaded = seqdg.DomainGeneralizer.load(tmp_path / "m", net=other)
+    loaded = seqdg.DomainClassifier.load(tmp_path / "m", net=other)
     np.testing.assert_array_equal(loaded.predict_proba(x), model.predict_proba(x))
     for name, weight in loaded.model_.module.state_dict().items():
         if name.startswith("0."):
             assert torch.equal(weight, own.state_dict()[name])
     assert torch.equal(other[0][0].weight, before)
     with pytest.raises(UsageError, match="its constants differ"):
-        seqdg.DomainGeneralizer.load(tmp_path / "m", net=nn.Sequential(nn.Flatten(), nn.Linear(36, 2)))
+        seqdg.DomainClassifier.load(tmp_path / "m", net=nn.Sequential(nn.Flatten(), nn.Linear(36, 2)))
 
 
 def test_images_of_other_sizes_are_resized():
@@ -344,14 +342,14 @@ class Flat(torch.nn.Module):
 
 def test_without_validation_a_net_never_sees_zero_rows():
     x, y = np.random.default_rng(0).standard_normal((40, 4)), np.arange(40) % 2
-    model = seqdg.DomainGeneralizer("agg", net=Flat(), validation=0, steps=5).fit(x, y, domains=np.arange(40) // 20)
+    model = seqdg.DomainClassifier("agg", net=Flat(), validation=0, steps=5).fit(x, y, domains=np.arange(40) // 20)
     assert model.step_ == 5
     assert model.validation_ == {}
 
 
 def test_a_training_that_diverges_stops_at_the_next_evaluation():
     x, y = np.random.default_rng(0).standard_normal((40, 4)), np.arange(40) % 2
-    wild = seqdg.DomainGeneralizer("agg", steps=100, evaluations=10, optimizer="sgd", lr=1e30)
+    wild = seqdg.DomainClassifier("agg", steps=100, evaluations=10, optimizer="sgd", lr=1e30)
     with pytest.raises(seqdg.UsageError, match="Training diverged within 10 steps"):
         wild.fit(x, y, domains=np.arange(40) // 20)
 
@@ -364,5 +362,5 @@ def test_a_fit_leaves_torch_as_it_is_set():
     torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = False, True
     before = flags()
     x, y = np.random.default_rng(0).standard_normal((40, 4)), np.arange(40) % 2
-    seqdg.DomainGeneralizer("agg", steps=2).fit(x, y, domains=np.arange(40) // 20)
+    seqdg.DomainClassifier("agg", steps=2).fit(x, y, domains=np.arange(40) // 20)
     assert flags() == before

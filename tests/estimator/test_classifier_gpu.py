@@ -16,7 +16,7 @@ pytestmark = pytest.mark.gpu
 def test_a_fit_on_a_gpu_is_that_on_a_cpu_to_rounding(hospitals, algorithm, caplog):
     x, y, domains = hospitals
     here, there = (
-        seqdg.DomainGeneralizer(algorithm, steps=40, hidden=(16,), class_weight="balanced", validation=0, device=device)
+        seqdg.DomainClassifier(algorithm, steps=40, hidden=(16,), class_weight="balanced", validation=0, device=device)
         .fit(x, y, domains=domains)
         .predict_proba(x)
         for device in ("cpu", "cuda")
@@ -32,7 +32,7 @@ def test_a_comparison_on_a_gpu_preprocesses_every_trial_by_its_own_sources(hospi
         warnings.simplefilter("ignore")
         for device in ("cpu", "cuda"):
             for weight in (None, "balanced"):
-                estimator = seqdg.DomainGeneralizer(steps=40, hidden=(16,), class_weight=weight, device=device)
+                estimator = seqdg.DomainClassifier(steps=40, hidden=(16,), class_weight=weight, device=device)
                 found[device, weight] = seqdg.compare(
                     x, y, domains, ["agg", "fo-s-mldg"], estimator=estimator, criterion="log_loss", seeds=1
                 )
@@ -51,5 +51,5 @@ def test_images_on_a_gpu_with_a_net_of_one_s_own():
     y, domains = np.arange(96) % 2, np.arange(96) // 32
     x = (draw.integers(0, 120, (96, 3, 8, 8)) + 120 * y[:, None, None, None]).astype(np.uint8)
     own = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
-    model = seqdg.DomainGeneralizer(net=own, steps=40, lr=0.02, device="cuda").fit(x, y, domains=domains)
+    model = seqdg.DomainClassifier(net=own, steps=40, lr=0.02, device="cuda").fit(x, y, domains=domains)
     assert model.score(x, y) > 0.9

@@ -9,10 +9,6 @@ from seqdg import UsageError
 from seqdg.estimator.user_data import read_numbers
 
 
-def test_the_old_name_is_the_classifier():
-    assert seqdg.DomainGeneralizer is seqdg.DomainClassifier
-
-
 def test_both_have_the_same_parameters_but_for_the_loss():
     classifier, regressor = (
         inspect.signature(kind.__init__).parameters for kind in (seqdg.DomainClassifier, seqdg.DomainRegressor)

@@ -18,8 +18,8 @@ from sklearn.svm import LinearSVC
 
 from seqdg import DomainClassifier, DomainRegressor, UsageError
 from seqdg.estimator import export_onnx
-from seqdg.estimator import onnx as module
-from seqdg.estimator.onnx import make_feed
+from seqdg.estimator import onnx_export as module
+from seqdg.estimator.onnx_export import make_feed
 
 pd = pytest.importorskip("pandas")
 SMALL = {"random-forest": {"trees": 20}, "extra-trees": {"trees": 20}, "hist-gradient-boosting": {"rounds": 20}}

@@ -16,8 +16,8 @@ from seqdg.base import Folder, UsageError
 from seqdg.bench import Group, InProcess, MemorySink, Request, build_stack, execute
 from seqdg.bench.soup import list_mixtures
 from seqdg.estimator import export_onnx
+from seqdg.estimator.fitting import make_task
 from seqdg.estimator.recipe import make_recipe
-from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import make_user_data, read_input
 from seqdg.training import Saving, list_seeds, pool_outputs
 

@@ -23,7 +23,7 @@ def saved(fitted, tmp_path):
 
 def test_a_loaded_model_predicts_as_the_saved_one(fitted, hospitals, saved):
     x, _, _ = hospitals
-    loaded = seqdg.DomainGeneralizer.load(saved)
+    loaded = seqdg.DomainClassifier.load(saved)
     np.testing.assert_array_equal(loaded.predict_proba(x), fitted.predict_proba(x))
     np.testing.assert_array_equal(loaded.predict(x), fitted.predict(x))
     assert loaded.classes_.tolist() == ["healthy", "ill"]
@@ -35,7 +35,7 @@ def test_a_loaded_model_predicts_as_the_saved_one(fitted, hospitals, saved):
 
 def test_what_was_loaded_can_be_saved_again_and_fitted_again(fitted, hospitals, saved, tmp_path):
     x, y, domains = hospitals
-    loaded = seqdg.DomainGeneralizer.load(saved)
+    loaded = seqdg.DomainClassifier.load(saved)
     loaded.save(tmp_path / "again")
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (saved / "model.safetensors").read_bytes()
     again = loaded.fit(x, y, domains=domains)
@@ -46,9 +46,9 @@ def test_what_was_loaded_can_be_saved_again_and_fitted_again(fitted, hospitals, 
 def test_labels_of_any_kind_come_back_as_they_were(labels, tmp_path):
     x = np.arange(20.0).reshape(10, 2)
     y = np.array([labels[i % 2] for i in range(10)])
-    model = seqdg.DomainGeneralizer(steps=2, hidden=()).fit(x, y, domains=[0, 0, 1, 1, 2] * 2)
+    model = seqdg.DomainClassifier(steps=2, hidden=()).fit(x, y, domains=[0, 0, 1, 1, 2] * 2)
     model.save(tmp_path / "m")
-    loaded = seqdg.DomainGeneralizer.load(tmp_path / "m")
+    loaded = seqdg.DomainClassifier.load(tmp_path / "m")
     assert loaded.predict(x).dtype == model.predict(x).dtype
     assert loaded.predict(x).tolist() == model.predict(x).tolist()
 
@@ -120,25 +120,25 @@ def test_a_net_of_one_s_own_is_needed_again_to_load(tmp_path):
     draw = np.random.default_rng(1)
     x, y = draw.standard_normal((40, 3)), np.arange(40) % 2
     own = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
-    model = seqdg.DomainGeneralizer("agg", net=own, steps=5).fit(x, y, domains=[0] * 40)
+    model = seqdg.DomainClassifier("agg", net=own, steps=5).fit(x, y, domains=[0] * 40)
     model.save(tmp_path / "m")
     with pytest.raises(UsageError, match=r"a net of the user's own \(torch.nn.modules.container.Sequential\)"):
-        seqdg.DomainGeneralizer.load(tmp_path / "m")
+        seqdg.DomainClassifier.load(tmp_path / "m")
     fresh = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
-    loaded = seqdg.DomainGeneralizer.load(tmp_path / "m", net=fresh)
+    loaded = seqdg.DomainClassifier.load(tmp_path / "m", net=fresh)
     np.testing.assert_array_equal(loaded.predict_proba(x), model.predict_proba(x))
     with pytest.raises(UsageError, match="not the one that the model was trained with"):
-        seqdg.DomainGeneralizer.load(tmp_path / "m", net=nn.Linear(3, 2))
+        seqdg.DomainClassifier.load(tmp_path / "m", net=nn.Linear(3, 2))
     deeper = nn.Sequential(*fresh, nn.ReLU(), nn.Linear(2, 2))
     with pytest.raises(UsageError, match="not the one that the model was trained with: its weights do not fit"):
-        seqdg.DomainGeneralizer.load(tmp_path / "m", net=deeper)
+        seqdg.DomainClassifier.load(tmp_path / "m", net=deeper)
 
 
 def test_an_ensemble_that_predicts_in_its_own_way_loads_too(hospitals, tmp_path):
     x, y, domains = hospitals
-    model = seqdg.DomainGeneralizer("ensemble", steps=10, hidden=(8,)).fit(x, y, domains=domains)
+    model = seqdg.DomainClassifier("ensemble", steps=10, hidden=(8,)).fit(x, y, domains=domains)
     model.save(tmp_path / "m")
-    loaded = seqdg.DomainGeneralizer.load(tmp_path / "m")
+    loaded = seqdg.DomainClassifier.load(tmp_path / "m")
     np.testing.assert_array_equal(loaded.predict_proba(x), model.predict_proba(x))
 
 

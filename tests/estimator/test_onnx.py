@@ -11,7 +11,7 @@ from torch import nn
 
 import seqdg
 from command import seqdg as command
-from seqdg.estimator.onnx import describe_signature, export_onnx, make_feed
+from seqdg.estimator.onnx_export import describe_signature, export_onnx, make_feed
 from toys import mark_all
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -66,7 +66,7 @@ def test_dates_enter_as_their_parts(tmp_path):
 def test_a_matrix_of_numbers_under_any_algorithm(algorithm, tmp_path):
     draw = np.random.default_rng(2)
     x, y, domains = draw.standard_normal((60, 4)), np.arange(60) % 3, np.arange(60) // 20
-    model = seqdg.DomainGeneralizer(algorithm, steps=5, hidden=(8,)).fit(x, y, domains=domains)
+    model = seqdg.DomainClassifier(algorithm, steps=5, hidden=(8,)).fit(x, y, domains=domains)
     export_onnx(model.model_, tmp_path / "m.onnx")
     found = session(tmp_path / "m.onnx").run(["probabilities"], {"numbers": x})[0]
     np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-5)
@@ -79,7 +79,7 @@ def test_images_enter_as_bytes(frozen, tmp_path):
     x, y = draw.integers(0, 256, (24, 3, 12, 12), dtype=np.uint8), np.arange(24) % 2
     own = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(400, 2))
     own[:2].requires_grad_(not frozen)
-    model = seqdg.DomainGeneralizer("fo-s-mldg", net=own, steps=4, batch=4).fit(x, y, domains=np.arange(24) // 12)
+    model = seqdg.DomainClassifier("fo-s-mldg", net=own, steps=4, batch=4).fit(x, y, domains=np.arange(24) // 12)
     export_onnx(model.model_, tmp_path / "m.onnx")
     found = session(tmp_path / "m.onnx").run(["probabilities"], {"images": x})[0]
     np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-5)

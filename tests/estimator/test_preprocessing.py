@@ -15,7 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from seqdg.base import UsageError
 from seqdg.data import Frame, make_frame
 from seqdg.data.scaling import LIMIT
-from seqdg.estimator.preprocessing import learn_preprocessing
+from seqdg.estimator.model_inputs import learn_preprocessing
 
 
 def applied(train, new=None):

@@ -12,7 +12,7 @@ from torch import nn
 import seqdg
 from seqdg import DomainClassifier, DomainRegressor, UsageError
 from seqdg.estimator import export_onnx, read_description, render_card
-from seqdg.estimator.onnx import make_feed
+from seqdg.estimator.onnx_export import make_feed
 
 QUICK = {"steps": 30, "hidden": (8,), "device": "cpu"}
 

@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_sc
 
 import seqdg
 from seqdg.base import UsageError
-from seqdg.estimator import sparse
+from seqdg.estimator import user_data
 
 
 def quick(**how):
@@ -71,8 +71,8 @@ def test_a_sparse_matrix_is_the_dense_one(rows, kind):
 def test_sparse_rows_are_predicted_some_at_a_time(rows, monkeypatch):
     x, y, site = rows
     model = quick().fit(x, y, domains=site)
-    monkeypatch.setattr(sparse, "TOGETHER", 35)
-    parts = list(sparse.split_sparse(sp.coo_matrix(x)))
+    monkeypatch.setattr(user_data, "TOGETHER", 35)
+    parts = list(user_data.split_sparse(sp.coo_matrix(x)))
     assert [p.shape[0] for p in parts] == [7] * 12 + [6]
     assert model.predict_proba(sp.csr_matrix(x)) == pytest.approx(model.predict_proba(x), abs=1e-12)
 

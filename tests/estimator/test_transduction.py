@@ -24,7 +24,7 @@ def rows():
 @pytest.fixture(scope="module")
 def model(rows):
     x, y, domains = rows
-    return seqdg.DomainGeneralizer("mtl", steps=20, hidden=(8,), members=1, calibrate=False, device="cpu").fit(
+    return seqdg.DomainClassifier("mtl", steps=20, hidden=(8,), members=1, calibrate=False, device="cpu").fit(
         x, y, domains=domains
     )
 
@@ -55,7 +55,7 @@ def test_fewer_rows_than_it_wants_are_repeated_and_none_are_none(model, rows):
 
 def test_a_saved_model_and_a_file_in_parts_give_the_same(model, rows, tmp_path, monkeypatch):
     model.save(tmp_path / "m")
-    loaded = seqdg.DomainGeneralizer.load(tmp_path / "m")
+    loaded = seqdg.DomainClassifier.load(tmp_path / "m")
     np.testing.assert_array_equal(loaded.predict_proba(rows[0]), model.predict_proba(rows[0]))
     assert "It is transductive: it predicts 64 rows of one domain at once" in (tmp_path / "m" / "card.md").read_text()
     frame = pd.DataFrame(rows[0], columns=[f"x{i}" for i in range(4)])
@@ -72,7 +72,7 @@ def test_a_folder_of_images_gives_what_the_images_give_at_once(tmp_path):
     draw = np.random.default_rng(1)
     pixels = draw.integers(0, 256, (70, 3, 8, 8), dtype=np.uint8)
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
-    model = seqdg.DomainGeneralizer("arm", steps=3, net=net, batch=8).fit(
+    model = seqdg.DomainClassifier("arm", steps=3, net=net, batch=8).fit(
         pixels, np.arange(70) % 2, domains=np.arange(70) // 35
     )
     folder = tmp_path / "pictures"

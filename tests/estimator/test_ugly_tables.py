@@ -72,7 +72,7 @@ def said(error: UsageError) -> str:
 
 
 def fits_or_says(frame, y, domains) -> str:
-    estimator = seqdg.DomainGeneralizer(steps=2, hidden=(), batch=4, evaluations=1)
+    estimator = seqdg.DomainClassifier(steps=2, hidden=(), batch=4, evaluations=1)
     try:
         estimator.fit(frame, y, domains=domains)
     except UsageError as error:
@@ -120,7 +120,7 @@ def test_a_model_reads_any_other_table_or_says_why_not(columns_of_new):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         train = pd.DataFrame({"a": [0.0, 1.0, 2.0, np.nan], "b": ["u", "v", None, "u"], "c": [1, 2, 3, 4]})
-        model = seqdg.DomainGeneralizer(steps=1, hidden=(), batch=2, evaluations=1).fit(
+        model = seqdg.DomainClassifier(steps=1, hidden=(), batch=2, evaluations=1).fit(
             train, [0, 1, 0, 1], domains=[0, 0, 1, 1]
         )
         new = pd.concat(columns_of_new, axis=1)

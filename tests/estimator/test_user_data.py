@@ -10,10 +10,10 @@ import torch
 
 from seqdg.base import UsageError
 from seqdg.bench import task as bench_task
-from seqdg.estimator import DomainGeneralizer
+from seqdg.estimator import DomainClassifier
 from seqdg.estimator.compare import compare
-from seqdg.estimator.preprocessing import learn_preprocessing
-from seqdg.estimator.task import make_task
+from seqdg.estimator.fitting import make_task
+from seqdg.estimator.model_inputs import learn_preprocessing
 from seqdg.estimator.user_data import draw_validation, make_user_data, read_input
 from seqdg.training import make_loss
 
@@ -49,7 +49,7 @@ def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals
     x, y, domains = hospitals
     x = x.assign(smoker=np.where(domains == "west", "vapes", x["smoker"]))
     frame = read_input(x)
-    recipe = DomainGeneralizer(scaling=scaling).make_recipe()
+    recipe = DomainClassifier(scaling=scaling).make_recipe()
     user_data = make_user_data(frame, y, domains, recipe, gaps=True)
     numbers = len(user_data.input.preprocessing.numeric)
     names = ("west", "east")
@@ -69,9 +69,9 @@ def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals
 
 def test_rows_that_are_scaled_beforehand_are_those_that_are_scaled_as_they_are_drawn(hospitals, monkeypatch):
     x, y, domains = hospitals
-    user_data = make_user_data(read_input(x), y, domains, DomainGeneralizer().make_recipe(), gaps=True)
+    user_data = make_user_data(read_input(x), y, domains, DomainClassifier().make_recipe(), gaps=True)
     assert torch.isnan(user_data.dataset.x).any()
-    held_out, recipe = ("east", "west", "east"), DomainGeneralizer().make_recipe()
+    held_out, recipe = ("east", "west", "east"), DomainClassifier().make_recipe()
     ready = make_inputs(user_data, recipe, held_out)
     monkeypatch.setattr(bench_task, "READY", 0)
     drawn = make_inputs(user_data, recipe, held_out)
@@ -88,7 +88,7 @@ def test_rows_that_are_scaled_beforehand_are_those_that_are_scaled_as_they_are_d
 
 def test_a_table_too_large_to_be_preprocessed_beforehand_gives_the_same_comparison(hospitals, monkeypatch):
     x, y, domains = hospitals
-    how = {"estimator": DomainGeneralizer(steps=6, hidden=(4,), evaluations=2), "seeds": 1, "refit": False}
+    how = {"estimator": DomainClassifier(steps=6, hidden=(4,), evaluations=2), "seeds": 1, "refit": False}
 
     def found():
         with warnings.catch_warnings():
@@ -111,8 +111,8 @@ def test_balanced_weights_give_every_class_the_same_say():
 
 def test_a_fit_without_domains_warns_and_a_comparison_without_them_is_refused(hospitals):
     x, y, _ = hospitals
-    with pytest.warns(UserWarning, match="No domains were given, so that all rows count as one domain"):
-        DomainGeneralizer("agg", steps=2, hidden=()).fit(x, y)
+    with pytest.warns(UserWarning, match="No domains were given, so all rows count as one domain"):
+        DomainClassifier("agg", steps=2, hidden=()).fit(x, y)
     with pytest.raises(UsageError, match="compare holds out every domain in turn: give domains"):
         compare(x, y, None)
 
@@ -120,7 +120,7 @@ def test_a_fit_without_domains_warns_and_a_comparison_without_them_is_refused(ho
 def test_a_domain_for_every_row_is_refused(hospitals):
     x, y, _ = hospitals
     with pytest.raises(UsageError, match="240 different domains in 240 rows, so that most have one row"):
-        DomainGeneralizer("agg", steps=2).fit(x, y, domains=np.arange(len(y)))
+        DomainClassifier("agg", steps=2).fit(x, y, domains=np.arange(len(y)))
 
 
 def test_empty_columns_of_new_rows_are_warned_of_and_rows_without_any_value_refused(fitted, hospitals):

@@ -359,9 +359,10 @@ def learning_curve(
     """
     from seqdg.base import UsageError
     from seqdg.bench import show_progress
-    from seqdg.estimator import DomainClassifier, DomainRegressor, write_analysis
-    from seqdg.estimator import learning_curve as trace
+    from seqdg.estimator import DomainClassifier, DomainRegressor
     from seqdg.estimator.compare import count_workers
+    from seqdg.estimator.inspect import learning_curve as trace
+    from seqdg.estimator.inspect import write_analysis
 
     rows = asked.read()
     note_task(rows, asked.task, str(asked.label))

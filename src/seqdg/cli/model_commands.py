@@ -151,8 +151,9 @@ def importance(
     from seqdg.base import UsageError
     from seqdg.bench import count_files
     from seqdg.data import Frame, parse_types, read_rows
-    from seqdg.estimator import importance as measure
-    from seqdg.estimator import load_estimator, write_analysis
+    from seqdg.estimator import load_estimator
+    from seqdg.estimator.inspect import importance as measure
+    from seqdg.estimator.inspect import write_analysis
 
     fitted = load_estimator(model, device)
     facts = fitted.model_.facts

@@ -5,17 +5,10 @@ from typing import TYPE_CHECKING
 from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
-    from seqdg.estimator.analysis import load_estimator, write_analysis
-    from seqdg.estimator.card import render_card
-    from seqdg.estimator.classifier import DomainClassifier, DomainGeneralizer
-    from seqdg.estimator.curve_training import learning_curve
-    from seqdg.estimator.domain_curve import LearningCurve
-    from seqdg.estimator.estimator import DomainEstimator
-    from seqdg.estimator.model import Model
-    from seqdg.estimator.model_file import check_place, check_saving, read_description, read_model, write_model
-    from seqdg.estimator.onnx import describe_signature, export_onnx, list_outputs
-    from seqdg.estimator.permutation import Importance, importance
-    from seqdg.estimator.predict import predict_file
-    from seqdg.estimator.regressor import DomainRegressor
+    from seqdg.estimator.domain_estimator import DomainClassifier, DomainEstimator, DomainRegressor, load_estimator
+    from seqdg.estimator.model_card import render_card
+    from seqdg.estimator.model_file import check_place, check_saving, read_description, read_model
+    from seqdg.estimator.onnx_export import describe_signature, export_onnx, list_outputs
+    from seqdg.estimator.prediction import predict_file
 
 __getattr__, __dir__ = open_front(__name__)

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from seqdg.base import Params, tree
 from seqdg.bench import Predict, as_outputs
 from seqdg.core import Algorithm, Sequential, Wrapper, list_layers
-from seqdg.estimator.inputs import TOGETHER, Input
+from seqdg.estimator.model_inputs import TOGETHER, Input
 from seqdg.nets import Net, NetSpec
 from seqdg.training import NumberLoss, count_filled, fill_cyclically, pool_outputs, shuffle_order
 

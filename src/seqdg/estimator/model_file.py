@@ -36,9 +36,9 @@ from seqdg.bench import (
 )
 from seqdg.core import Algorithm, list_algorithms, list_wrappers, shorten
 from seqdg.core import build as build_algorithm
-from seqdg.estimator.card import render_card
-from seqdg.estimator.inputs import Input, rebuild_input
 from seqdg.estimator.model import ArrayModel, Model, NetModel, predicts_plainly
+from seqdg.estimator.model_card import render_card
+from seqdg.estimator.model_inputs import Input, rebuild_input
 from seqdg.estimator.recipe import read_settings
 from seqdg.nets import NetSpec, build_net, weights
 

@@ -1,9 +1,9 @@
-"""A user's rows, labels and domains as a data set, and how the model reads new rows."""
+"""A user's rows, labels, domains and weights as a data set, and how the model reads new rows."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 from torch import Tensor
 
-from seqdg.base import UsageError, count_things, list_some
+from seqdg.base import UsageError, count_things, list_some, measure_free_memory
 from seqdg.data import (
     STANDARD,
     Dataset,
@@ -35,11 +35,8 @@ from seqdg.data import (
     rank_word,
     to_word,
 )
-from seqdg.estimator.inputs import ArrayInput, ImageInput, Input, TableInput
-from seqdg.estimator.preprocessing import learn_preprocessing
+from seqdg.estimator.model_inputs import ArrayInput, ImageInput, Input, TableInput, learn_preprocessing
 from seqdg.estimator.recipe import Recipe
-from seqdg.estimator.sparse import is_sparse, make_dense
-from seqdg.estimator.weights import read_weights
 from seqdg.results import CRITERIA
 from seqdg.training import make_stream
 
@@ -271,3 +268,77 @@ def draw_validation(
             taken = [max(by_class, key=len)[:1]]
         chosen[np.concatenate(taken)] = True
     return torch.from_numpy(chosen)
+
+
+Weights = NDArray[np.float64]
+
+
+def read_weights(sample_weight: Any, names: Sequence[str], domain: NDArray[np.int64]) -> Weights | None:
+    """Return the weights of rows (row,), or None where all weigh the same.
+
+    domain: (row,) the place of each row's domain among the names.
+    """
+    if sample_weight is None:
+        return None
+    try:
+        weight = np.array(sample_weight, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"sample_weight must hold a number for every row: {error}") from None
+    if weight.ndim == 0:
+        weight = np.full(len(domain), float(weight))
+    if weight.shape != domain.shape:
+        raise UsageError(
+            f"sample_weight has shape {list(weight.shape)}, but there are {len(domain)} rows: give one number for each "
+            "(Sample weights must be 1D array or scalar)."
+        )
+    wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if len(wrong):
+        raise UsageError(
+            f"sample_weight is below 0 or no number in {count_things(len(wrong), 'row')} (from 0: {list_some(wrong)}): "
+            "give numbers of at least 0."
+        )
+    without = [name for i, name in enumerate(names) if not weight[domain == i].sum() > 0]
+    if without:
+        raise UsageError(
+            f"Every row of {list_some(without)} has weight zero: leave its rows out, or give some of them a weight."
+        )
+    return None if len(np.unique(weight)) == 1 else weight
+
+
+def count_effective(weight: Weights) -> int:
+    """Count the rows of equal weight that would say as much of a mean,  (sum w)^2 / sum w^2  (Kish, 1965)."""
+    scaled = weight / weight.max()  # so that squares stay numbers
+    return max(1, round(float(scaled.sum() ** 2 / (scaled**2).sum())))
+
+
+ROOM = 3  # times the size of a dense table in double precision: itself, and what is made of it
+TOGETHER = 2**23  # numbers that are made dense at once for predictions
+
+
+def is_sparse(x: Any) -> bool:
+    """Return whether x is a sparse matrix of scipy."""
+    return hasattr(x, "toarray") and hasattr(x, "nnz")
+
+
+def make_dense(x: Any) -> NDArray[Any]:
+    """Make a sparse matrix dense, all at once, after a look at how much memory is free."""
+    try:
+        x = check_array(x, accept_sparse=True, dtype=None, ensure_all_finite=False)
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from None
+    needed, free = ROOM * 8 * x.shape[0] * x.shape[1], measure_free_memory()
+    if free is not None and needed > free:
+        raise UsageError(
+            f"X is sparse, and as a dense table of {x.shape[0]} rows and {x.shape[1]} columns it needs about "
+            f"{needed / 2**30:.1f} GiB, of which {free / 2**30:.1f} are free: bring it to fewer columns first, as with "
+            "sklearn.decomposition.TruncatedSVD."
+        )
+    return np.asarray(x.toarray())
+
+
+def split_sparse(x: Any) -> Iterator[Any]:
+    """Yield the rows of a sparse matrix, some at a time."""
+    rows = x.tocsr()
+    count = max(1, TOGETHER // max(1, x.shape[1]))
+    for start in range(0, x.shape[0], count):
+        yield rows[start : start + count]

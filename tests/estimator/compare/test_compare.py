@@ -13,7 +13,7 @@ from sklearn.base import clone
 import seqdg
 from seqdg.base import UsageError
 from seqdg.bench import Fixed, InProcess, Proposal, plan_trials
-from seqdg.estimator import DomainGeneralizer
+from seqdg.estimator import DomainClassifier
 from seqdg.estimator.compare.folds import Contender, Sweep
 from seqdg.estimator.user_data import make_user_data, read_input
 from seqdg.results import CRITERIA
@@ -22,7 +22,7 @@ QUICK = {"steps": 10, "hidden": (8,), "evaluations": 3}
 
 
 def quick(**parameters):
-    return DomainGeneralizer(**{**QUICK, **parameters})
+    return DomainClassifier(**{**QUICK, **parameters})
 
 
 def compared(hospitals, algorithms=("agg", "fo-s-mldg"), **how):
@@ -407,7 +407,7 @@ def test_real_features_give_a_verdict_with_the_chosen_below_the_oracle(shared_da
         warnings.simplefilter("ignore")
         found = seqdg.compare(
             data.x.numpy()[rows], data.y.numpy()[rows], names[rows], ["agg", "fo-s-mldg", "ffo-s-mldg"],
-            estimator=DomainGeneralizer(steps=60), seeds=1, refit=False,
+            estimator=DomainClassifier(steps=60), seeds=1, refit=False,
         )  # fmt: skip
     chance = 1 / len(data.classes)
     assert found.expected > 2 * chance

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import seqdg
 from command import seqdg as run
-from seqdg import DomainGeneralizer, Range, UsageError
+from seqdg import DomainClassifier, Range, UsageError
 from seqdg.bench import ArrayLearner, Learner, find_learner, register_learner
 from seqdg.bench import learner as module
 from seqdg.estimator import export_onnx
@@ -86,7 +86,7 @@ def make_rows(seed: int = 0, each: int = 50) -> tuple[NDArray[np.float64], NDArr
     return x, np.where(np.sign(x[:, 0]) == np.sign(x[:, 1]), "same", "other"), domains
 
 
-TEMPLATE = DomainGeneralizer(steps=3, evaluations=1, device="cpu", hidden=(4,))
+TEMPLATE = DomainClassifier(steps=3, evaluations=1, device="cpu", hidden=(4,))
 SMALL = {"dica": {"width": 0.3}, "lre-svm": {"most_rows": 60, "rounds": 1}}
 
 
@@ -115,7 +115,7 @@ def test_a_learner_that_wins_is_fitted_saved_loaded_and_shown(name: str, tmp_pat
     assert set(model.validation_) == set(NAMES)
     model.save(tmp_path / "model")
     assert sorted(f.name for f in (tmp_path / "model").iterdir()) == ["card.md", "model.json", "model.safetensors"]
-    again = DomainGeneralizer.load(tmp_path / "model", device="cpu")
+    again = DomainClassifier.load(tmp_path / "model", device="cpu")
     assert np.array_equal(again.predict_proba(x), p)
     assert again.get_params()["algorithm"] == name
     assert again.get_params()["settings"] == model.get_params()["settings"]
@@ -168,7 +168,7 @@ def test_a_search_draws_its_settings_and_no_learning_rate() -> None:
 
 def test_the_same_seed_gives_the_same_model_and_the_arrays_are_all_of_it(tmp_path: Path) -> None:
     x, y, domains = make_rows()
-    models = [DomainGeneralizer("dica", validation=0.0, device="cpu").fit(x, y, domains=domains) for _ in range(2)]
+    models = [DomainClassifier("dica", validation=0.0, device="cpu").fit(x, y, domains=domains) for _ in range(2)]
     assert models[0].validation_ == {}, "without validation rows it is fitted to all"
     for i, model in enumerate(models):
         model.save(tmp_path / str(i))
@@ -176,7 +176,7 @@ def test_the_same_seed_gives_the_same_model_and_the_arrays_are_all_of_it(tmp_pat
     text = json.loads((tmp_path / "0" / "model.json").read_text())
     assert set(text["learner"]) == {"mean", "gamma", "classes"}
     assert text["schema"] == 2
-    net = DomainGeneralizer("agg", steps=3, scaling="standard", calibrate=False, members=1, device="cpu").fit(
+    net = DomainClassifier("agg", steps=3, scaling="standard", calibrate=False, members=1, device="cpu").fit(
         x, y, domains=domains
     )
     net.save(tmp_path / "net")
@@ -187,7 +187,7 @@ def test_what_cannot_be_is_refused_before_any_work(tmp_path: Path) -> None:
     x, y, domains = make_rows()
 
     def fit(name: str, x=x, y=y, domains=domains, **parameters):
-        return DomainGeneralizer(name, device="cpu", **parameters).fit(x, y, domains=domains)
+        return DomainClassifier(name, device="cpu", **parameters).fit(x, y, domains=domains)
 
     for parameters, words in (
         ({"stop": 3}, "stop is 3, but dica takes no steps: leave it out"),
@@ -211,10 +211,10 @@ def test_what_cannot_be_is_refused_before_any_work(tmp_path: Path) -> None:
 
 def test_a_model_of_a_learner_that_is_not_there_says_so(tmp_path: Path) -> None:
     x, y, domains = make_rows()
-    DomainGeneralizer("neighbours", device="cpu").fit(x, y, domains=domains).save(tmp_path / "model")
+    DomainClassifier("neighbours", device="cpu").fit(x, y, domains=domains).save(tmp_path / "model")
     del module._learners["neighbours"]
     with pytest.raises(UsageError, match="The model was trained by 'neighbours', which is not registered"):
-        DomainGeneralizer.load(tmp_path / "model")
+        DomainClassifier.load(tmp_path / "model")
 
 
 def test_the_command_line_chooses_among_nets_and_learners(tmp_path: Path) -> None:

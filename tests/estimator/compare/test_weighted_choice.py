@@ -9,9 +9,8 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 import seqdg
-from seqdg.estimator import importance
-from seqdg.estimator.user_data import draw_validation
-from seqdg.estimator.weights import count_effective
+from seqdg.estimator.inspect import importance
+from seqdg.estimator.user_data import count_effective, draw_validation
 
 SITES = ("a", "b", "c")
 

@@ -18,7 +18,7 @@ from seqdg.bench import (
 )
 from seqdg.data import Dataset
 from seqdg.estimator.compare.folds import Contender, Sweep
-from seqdg.estimator.estimator import DomainEstimator
+from seqdg.estimator.domain_estimator import DomainEstimator
 
 NETS = ("agg", "agg+ema", "coral+ema", "fo-s-mldg+ema", "ffo-s-mldg+ema")
 LINEAR, LINEAR_NUMBERS = "logistic", "ridge"

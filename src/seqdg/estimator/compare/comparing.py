@@ -29,7 +29,6 @@ from seqdg.bench import (
 from seqdg.core import Algorithm, Sequential, Settings, flatten_settings, list_layers
 from seqdg.data import Dataset, checks
 from seqdg.estimator.auto import adapt_recipe
-from seqdg.estimator.classifier import DomainClassifier
 from seqdg.estimator.compare.candidates import choose_learners
 from seqdg.estimator.compare.comparison import Comparison
 from seqdg.estimator.compare.folds import Contender, Sweep
@@ -48,11 +47,9 @@ from seqdg.estimator.compare.rules import (
 )
 from seqdg.estimator.compare.searches import SAMPLERS, make_searches
 from seqdg.estimator.compare.time_limit import Budget, note_left_out, run_within
-from seqdg.estimator.estimator import DomainEstimator
+from seqdg.estimator.domain_estimator import DomainClassifier, DomainEstimator, DomainRegressor
 from seqdg.estimator.recipe import Recipe
-from seqdg.estimator.regressor import DomainRegressor
-from seqdg.estimator.user_data import UserData, join_domains, make_user_data, read_input, warn_of_order
-from seqdg.estimator.weights import count_effective
+from seqdg.estimator.user_data import UserData, count_effective, join_domains, make_user_data, read_input, warn_of_order
 from seqdg.results import AVERAGE, CRITERIA, WORST
 from seqdg.training import choose_device
 

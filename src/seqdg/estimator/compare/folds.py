@@ -45,8 +45,8 @@ from seqdg.estimator.compare.rules import (
     rank_simplicity,
     split_rule,
 )
+from seqdg.estimator.fitting import make_task
 from seqdg.estimator.recipe import DOMAINS_PER_STEP, Recipe
-from seqdg.estimator.task import make_task
 from seqdg.estimator.user_data import UserData
 from seqdg.results import DONE, Outcome, Record, average_finite, find_best, score, select_evaluation, select_outcomes
 

@@ -10,6 +10,7 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.metrics import get_scorer
@@ -17,9 +18,8 @@ from sklearn.utils import _safe_indexing
 
 from seqdg.base import UsageError, list_some, unknown
 from seqdg.data import Frame, is_dataframe
-from seqdg.estimator.spread import Spread, estimate_spread, make_records_frame
-from seqdg.estimator.user_data import read_domains
-from seqdg.estimator.weights import read_weights
+from seqdg.estimator.inspect.spread import Spread, estimate_spread
+from seqdg.estimator.user_data import read_domains, read_weights
 from seqdg.report import Figure, align_columns, make_styles, panels, shorten_names
 from seqdg.training import make_stream
 
@@ -62,11 +62,11 @@ class Importance:
             for kind, spread in ((SEEN, seen), (UNSEEN, unseen)):
                 row |= {f"{kind}_low": spread.low, f"{kind}_high": spread.high}
             rows.append({**row, "verdict": verdict})
-        return make_records_frame(rows)
+        return pd.DataFrame(rows)
 
     def by_domain(self) -> Any:
         """Return a row per held-out domain and column."""
-        return make_records_frame(
+        return pd.DataFrame(
             [
                 {"held_out": domain, "column": name, SEEN: float(drop[0]), UNSEEN: float(drop[1])}
                 for domain, drops in zip(self.domains, self.drops, strict=True)

@@ -38,9 +38,8 @@ from seqdg.data import (
     to_word,
     to_words,
 )
-from seqdg.estimator.inputs import ImageInput, TableInput
 from seqdg.estimator.model import Model, compute_softmax
-from seqdg.estimator.preprocessing import make_missing_error
+from seqdg.estimator.model_inputs import ImageInput, TableInput, make_missing_error
 from seqdg.training import compute_metrics, count_filled, fill_cyclically, shuffle_order
 
 Columns = dict[str, NDArray[Any]]

@@ -1,0 +1,493 @@
+"""The scikit-learn interface: `DomainClassifier` and `DomainRegressor`, and what they share."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+
+from seqdg.base import UsageError, list_some
+from seqdg.bench import FittedEstimator, list_learners
+from seqdg.core import Algorithm
+from seqdg.data import Frame, count_present
+from seqdg.estimator.auto import adapt_recipe
+from seqdg.estimator.fitting import fit_model
+from seqdg.estimator.model import ArrayModel, Model, compute_softmax
+from seqdg.estimator.model_file import read_description, read_model, write_model
+from seqdg.estimator.model_inputs import TableInput
+from seqdg.estimator.recipe import Recipe, draw_seed, make_recipe, read_parameters
+from seqdg.estimator.user_data import (
+    is_sparse,
+    join_domains,
+    make_user_data,
+    read_input,
+    read_labels,
+    read_numbers,
+    split_sparse,
+    warn_of_order,
+)
+from seqdg.nets import NetSpec
+from seqdg.training import choose_device
+
+MANY_ROWS = 10  # a column that is empty in all of so many rows is hardly chance
+Kind = TypeVar("Kind", bound="DomainEstimator")
+
+
+class DomainEstimator(BaseEstimator):  # type: ignore[misc]
+    """Fit, save and load a model of several known domains. A subclass says what its targets are."""
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"domains": True, "groups": True}
+    is_regressor: ClassVar[bool]
+    model_: Model
+
+    algorithm: str | Algorithm
+    settings: dict[str, Any] | None
+    net: str | NetSpec | nn.Module | None
+    criterion: str
+    lr: float
+    random_state: Any
+
+    def _keep_parameters(self, arguments: Mapping[str, Any]) -> None:
+        """Keep the constructor's arguments unchanged: scikit-learn wants every parameter as an attribute."""
+        for name in self._get_param_names():
+            setattr(self, name, arguments[name])
+
+    def fit(self: Kind, X: Any, y: Any, domains: Any = None, sample_weight: Any = None, groups: Any = None) -> Kind:
+        """Train on the rows of all domains.
+
+        Parameters
+        ----------
+        X : data frame, matrix or array of shape (row, ...)
+            The inputs.
+        y : array of shape (row,)
+            The labels, or the numbers to predict.
+        domains : array of shape (row,), optional
+            The name or number of each row's domain. By default all rows are of one domain.
+        sample_weight : array of shape (row,), optional
+            How much each row counts, in training and in every score. Weights are scaled to a mean of 1 within each
+            domain, so that domains count the same whatever their rows weigh.
+        groups : array of shape (row,), optional
+            Another name for `domains`, the one that scikit-learn's splitters use.
+
+        Returns
+        -------
+        self
+        """
+        domains = join_domains(domains, groups)
+        warn_of_order(X, y=y, domains=domains, sample_weight=sample_weight)
+        recipe = self.make_recipe()
+        x, targets = read_input(X), self.read_targets(y)
+        if len(x) != len(targets):
+            raise UsageError(f"X has {len(x)} rows and y {len(targets)}: inconsistent numbers of samples.")
+        user_data = make_user_data(x, targets, domains, recipe, sample_weight=sample_weight)
+        if domains is None:
+            warnings.warn(
+                "No domains were given, so all rows count as one domain. Pass `domains`, a name for each row such as "
+                "its hospital, to learn what holds in all of them.",
+                UserWarning,
+                stacklevel=2,
+            )
+        self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
+        return self
+
+    @staticmethod
+    def read_targets(y: Any) -> NDArray[Any]:
+        """Return the targets of shape (row,), or raise a UsageError if a row has none."""
+        raise NotImplementedError
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to a directory: model.safetensors, model.json and card.md. Nothing in it is a pickle.
+
+        Parameters
+        ----------
+        path : str or Path
+            The directory. A model that is there is replaced.
+        """
+        check_is_fitted(self, "model_")
+        write_model(self.model_, Path(path))
+
+    @classmethod
+    def load(cls: type[Kind], path: str | Path, net: nn.Module | None = None, device: str = "auto") -> Kind:
+        """Read a model that `save` or `seqdg fit` wrote. Nothing in the directory is executed.
+
+        Parameters
+        ----------
+        path : str or Path
+            The directory.
+        net : nn.Module, optional
+            Your own module, if the model was trained with one. Its weights are replaced.
+        device : str, default 'auto'
+            'auto', 'cpu' or 'cuda'.
+
+        Returns
+        -------
+        estimator
+            A fitted estimator with the parameters of the one that was saved.
+        """
+        model = read_model(Path(path), net, choose_device(device))
+        if model.is_regression != cls.is_regressor:
+            what, right = ("numbers", "DomainRegressor") if model.is_regression else ("classes", "DomainClassifier")
+            raise UsageError(f"The model in {path} predicts {what}: load it with {right}.load.")
+        parameters = {**read_parameters(model.facts["parameters"]), "net": net, "device": device}
+        fitted = model.predict if isinstance(model, ArrayModel) else None
+        if isinstance(fitted, FittedEstimator) and model.name not in list_learners():  # it was the user's own object
+            parameters |= {"algorithm": clone(fitted.estimator), "settings": None}
+        estimator = cls(**{name: parameters[name] for name in cls._get_param_names() if name in parameters})
+        estimator._set_model(model)
+        return estimator
+
+    def add_facts(self, **facts: Any) -> None:
+        """Add facts to those on the model's card."""
+        check_is_fitted(self, "model_")
+        self.model_ = self.model_.with_facts(**facts)
+
+    def make_recipe(self) -> Recipe:
+        """Check the parameters. A UsageError names the first that is wrong."""
+        return make_recipe(self.get_params(deep=False), draw_seed(self.random_state), self.is_regressor)
+
+    def _set_model(self, model: Model) -> None:
+        facts = model.facts
+        self.model_ = model
+        self.domains_ = np.array(list(facts["domains"]), dtype=object)
+        self.step_, self.validation_ = facts["step"], facts["validation"]
+        self.notes_ = list(facts["notes"])
+        self.n_features_in_ = model.input.width
+        self.__dict__.pop("feature_names_in_", None)
+        if isinstance(model.input, TableInput) and model.input.preprocessing.named:
+            self.feature_names_in_ = np.array(model.input.preprocessing.names, dtype=object)
+
+    def _compute_outputs(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self, "model_")
+        # A transductive model needs all rows of the domain at once.
+        is_split = is_sparse(X) and X.shape[0] and not self.model_.together
+        outputs = []
+        for part in split_sparse(X) if is_split else [X]:
+            logits, notes = self.model_.compute_logits(self._read_input(part))
+            outputs.append(logits)
+            for note in notes:
+                warnings.warn(note, UserWarning, stacklevel=3)
+        return np.concatenate(outputs)
+
+    def _read_input(self, X: Any) -> Any:
+        """Find columns by name where there are names, else by position, with the warnings that scikit-learn gives."""
+        if not isinstance(self.model_.input, TableInput):
+            return read_input(X)
+        preprocessing = self.model_.input.preprocessing
+        named = preprocessing.named
+        x = read_input(X, preprocessing.names if named else None)
+        if not isinstance(x, Frame):
+            return x
+        if not (named and x.named) and len(x.names) != self.n_features_in_:
+            raise UsageError(
+                f"X has {len(x.names)} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
+                "as input."
+            )
+        if named != x.named:
+            start, end = ("X does not have valid", "with") if named else ("X has", "without")
+            warnings.warn(
+                f"{start} feature names, but {type(self).__name__} was fitted {end} feature names",
+                UserWarning,
+                stacklevel=4,
+            )
+        _check_for_values(x)
+        return x
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags
+
+
+class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
+    """Classify the rows of a domain that was not seen, after training on several that were.
+
+    Parameters
+    ----------
+    algorithm : str, Algorithm or scikit-learn estimator, default 'fo-s-mldg+ema'
+        A name of `seqdg.list_algorithms()`, alone or with wrappers, or what `seqdg.build` returns, or an unfitted
+        estimator.
+    settings : dict, optional
+        The algorithm's hyperparameters by name.
+    net : str, NetSpec or nn.Module, optional
+        'mlp', 'resnet18', ... or your own module, which returns a logit per class. Training starts from its weights;
+        those with requires_grad=False stay as they are. By default an mlp for tables, and EfficientNet-Lite0 with
+        ImageNet weights for images.
+    hidden : tuple of int or 'auto'
+        Widths of the mlp's hidden layers; 'auto' chooses them by the number of rows.
+    batchnorm : str, default 'auto'
+        'frozen', 'recalibrate', 'running' or 'none'. 'auto' freezes networks that start from ImageNet weights, and
+        yours if no BatchNorm has weights to train, and recalibrates others.
+    steps : int or 'auto'
+        Training steps. 'auto' takes as many as meet every row three times, from 500 to 5000 (images: 500).
+    batch : int, default 32
+        Batch size: rows of every domain that a step meets.
+    domains_per_step : int or 'auto'
+        How many domains a step meets, drawn at random; 0 for all. 'auto': at most 8, if the algorithm allows it.
+    optimizer : str, default 'adam'
+        'adam', 'momentum', 'sgd', or 'auto' for the algorithm's own. With Adam it makes no difference whether a loss
+        is a sum or a mean over domains, so one learning rate serves all algorithms.
+    lr, momentum, weight_decay : float
+        Of the optimizer.
+    scaling : str, default 'quantile'
+        How a table's numbers are scaled: 'quantile' (the normal score of a value's rank, so that neither the shape of
+        a column nor outliers matter) or 'standard' (mean 0, standard deviation 1).
+    schedule : str, default 'constant'
+        Of the learning rate: 'constant', 'cosine' (falls to 0) or 'steps' (falls to a tenth three times).
+    warmup : float, default 0
+        Share of the steps over which the learning rate rises at first.
+    validation : float, default 0.2
+        Share of every domain's rows that is not trained on; they choose the step whose weights are kept. With 0 the
+        model trains on all rows and keeps the last step's weights.
+    evaluations : int, default 10
+        How many steps are compared on the validation rows.
+    criterion : str, default 'accuracy'
+        What chooses the step: accuracy, balanced_accuracy, log_loss, calibration_error, auroc (of two classes),
+        macro_f1, worst_class or top5 (of more than five classes).
+    stop : int, optional
+        Keep the weights after this many steps, whatever the validation says. Steps of a stage that comes on top of
+        `steps`, as MetaReg's first does, count.
+    members : int or 'auto'
+        How many networks are trained, from different seeds, as one stack; their probabilities are averaged (a deep
+        ensemble). 'auto': 4 for a table, 1 for images and for your own module. The k members of random_state s start
+        from the seeds k s to k s + k - 1.
+    calibrate : bool, default True
+        Divide logits by a temperature that is fitted to the validation rows. No predicted class changes.
+    class_weight : dict or 'balanced', optional
+        A weight by class.
+    image_size : int, optional
+        Side of the images that enter the network.
+    augment : str, default ''
+        '' or 'pacs'.
+    device : str, default 'auto'
+        'auto', 'cpu' or 'cuda'.
+    random_state : int or RandomState, default 0
+        The same one gives the same model.
+
+    Attributes
+    ----------
+    classes_, domains_ : array
+        The classes and the names of the domains, in order.
+    step_ : int
+        The step whose weights were kept.
+    validation_ : dict
+        Metrics on the validation rows, by domain.
+    notes_ : list of str
+        What was noticed about the data.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    `X` is a data frame (numerical and categorical columns, missing values allowed), a matrix, images of shape (row,
+    channel, height, width) as bytes or floats in [0, 1], or arrays of any other shape for a module of your own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import seqdg
+    >>> draw = np.random.default_rng(0)
+    >>> X, hospital = draw.normal(size=(300, 2)), np.repeat(["north", "south", "east"], 100)
+    >>> ill = np.where(X[:, 0] > 0, "yes", "no")
+    >>> model = seqdg.DomainClassifier("agg+ema", steps=50, members=1, device="cpu")
+    >>> model.fit(X, ill, domains=hospital).predict([[2.0, 0.0], [-2.0, 0.0]]).tolist()
+    ['yes', 'no']
+    """
+
+    is_regressor = False
+
+    def __init__(
+        self,
+        algorithm: str | Algorithm = "fo-s-mldg+ema",
+        *,
+        settings: dict[str, Any] | None = None,
+        net: str | NetSpec | nn.Module | None = None,
+        hidden: tuple[int, ...] | str = "auto",
+        batchnorm: str = "auto",
+        steps: int | str = "auto",
+        batch: int = 32,
+        domains_per_step: int | str = "auto",
+        optimizer: str = "adam",
+        lr: float = 0.003,
+        momentum: float = 0.9,
+        weight_decay: float = 1e-3,
+        scaling: str = "quantile",
+        schedule: str = "constant",
+        warmup: float = 0.0,
+        validation: float = 0.2,
+        evaluations: int = 10,
+        criterion: str = "accuracy",
+        stop: int | None = None,
+        members: int | str = "auto",
+        calibrate: bool = True,
+        class_weight: Any = None,
+        image_size: int | None = None,
+        augment: str = "",
+        device: str = "auto",
+        random_state: Any = 0,
+    ) -> None:
+        self._keep_parameters(locals())
+
+    read_targets = staticmethod(read_labels)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class of every row.
+
+        Parameters
+        ----------
+        X : data frame, matrix or array of shape (row, ...)
+            The inputs. A data frame's columns are found by name.
+
+        Returns
+        -------
+        array of shape (row,)
+        """
+        logits = self._compute_outputs(X)
+        return self.model_.choose_classes(logits)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probability of every class.
+
+        Parameters
+        ----------
+        X : data frame, matrix or array of shape (row, ...)
+            The inputs.
+
+        Returns
+        -------
+        array of shape (row, class)
+            In the order of `classes_`.
+        """
+        return compute_softmax(self._compute_outputs(X))
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Return the logits.
+
+        Parameters
+        ----------
+        X : data frame, matrix or array of shape (row, ...)
+            The inputs.
+
+        Returns
+        -------
+        array of shape (row, class)
+            Of two classes, the second's logit minus the first's, of shape (row,).
+        """
+        logits = self._compute_outputs(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def _set_model(self, model: Model) -> None:
+        super()._set_model(model)
+        self.classes_ = model.classes
+
+
+class DomainRegressor(RegressorMixin, DomainEstimator):  # type: ignore[misc]
+    """Predict a number for the rows of a domain that was not seen, after training on several that were.
+
+    Training scales y to mean 0 and standard deviation 1; predictions are in the units of y.
+
+    Parameters
+    ----------
+    algorithm : str, Algorithm or scikit-learn estimator, default 'agg+ema'
+        One that reads targets through the loss alone; others say that they need classes. Look-ahead steps along the
+        gradient of a squared loss, which grows with the error, want a small alpha (0.03 and below).
+    net : str, NetSpec or nn.Module, optional
+        Your own module returns one number per row, of shape (row, 1), in units of the standard deviation.
+    loss : str, default 'squared'
+        'squared', 'absolute' or 'huber', of the difference in units of the standard deviation.
+    criterion : str, default 'rmse'
+        What chooses the step: rmse, mae, r2 or pearson.
+    settings, hidden, batchnorm, steps, batch, domains_per_step, optimizer, lr, momentum, weight_decay, scaling, \
+schedule, warmup, validation, evaluations, stop, members, image_size, augment, device, random_state
+        As in `DomainClassifier`.
+
+    Attributes
+    ----------
+    domains_, step_, validation_, notes_, n_features_in_, feature_names_in_
+        As in `DomainClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import seqdg
+    >>> draw = np.random.default_rng(0)
+    >>> X, hospital = draw.normal(size=(300, 2)), np.repeat(["north", "south", "east"], 100)
+    >>> model = seqdg.DomainRegressor("ridge", device="cpu").fit(X, 3 * X[:, 0] + 1, domains=hospital)
+    >>> model.predict([[2.0, 0.0]]).round(1).tolist()
+    [7.0]
+    """
+
+    is_regressor = True
+
+    def __init__(
+        self,
+        algorithm: str | Algorithm = "agg+ema",
+        *,
+        settings: dict[str, Any] | None = None,
+        net: str | NetSpec | nn.Module | None = None,
+        hidden: tuple[int, ...] | str = "auto",
+        batchnorm: str = "auto",
+        steps: int | str = "auto",
+        batch: int = 32,
+        domains_per_step: int | str = "auto",
+        optimizer: str = "adam",
+        lr: float = 0.003,
+        momentum: float = 0.9,
+        weight_decay: float = 1e-3,
+        scaling: str = "quantile",
+        schedule: str = "constant",
+        warmup: float = 0.0,
+        validation: float = 0.2,
+        evaluations: int = 10,
+        criterion: str = "rmse",
+        loss: str = "squared",
+        stop: int | None = None,
+        members: int | str = "auto",
+        image_size: int | None = None,
+        augment: str = "",
+        device: str = "auto",
+        random_state: Any = 0,
+    ) -> None:
+        self._keep_parameters(locals())
+
+    read_targets = staticmethod(read_numbers)
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Return a number for every row, in the units of y.
+
+        Parameters
+        ----------
+        X : data frame, matrix or array of shape (row, ...)
+            The inputs. A data frame's columns are found by name.
+
+        Returns
+        -------
+        array of shape (row,)
+        """
+        return self._compute_outputs(X)[:, 0]
+
+
+def load_estimator(path: Path, device: str = "auto") -> DomainClassifier | DomainRegressor:
+    """Read a saved model as the estimator that it was: a classifier or a regressor."""
+    kind = DomainClassifier if read_description(path)["classes"]["values"] else DomainRegressor
+    return kind.load(path, device=device)
+
+
+def _check_for_values(frame: Frame) -> None:
+    """Raise a UsageError if no column holds a value; warn of one that is empty in all of many rows."""
+    empty = [n for n, c in zip(frame.names, frame.columns, strict=True) if len(frame) and not count_present(c)]
+    if empty and len(empty) == len(frame.names):
+        raise UsageError("No column that the model reads holds any value: there is nothing to predict from.")
+    if empty and len(frame) >= MANY_ROWS:
+        warnings.warn(
+            f"Columns without a value in all {len(frame)} rows: {list_some(empty)}. Is it the right table?",
+            UserWarning,
+            stacklevel=5,
+        )

@@ -1,0 +1,336 @@
+"""The learning curve over domains: how much one more domain helps on those that were not trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from seqdg.base import UsageError, count_things
+from seqdg.bench import (
+    Executor,
+    InProcess,
+    MemorySink,
+    OwnSettings,
+    Progress,
+    Session,
+    Trial,
+    Workers,
+    estimate_makespan,
+    execute,
+    find_learner_of,
+    is_short,
+    plan_trials,
+    time_groups,
+)
+from seqdg.core import Algorithm, adapt_to_path, describe_settings, is_registered, shorten, split_chain
+from seqdg.estimator.auto import adapt_recipe
+from seqdg.estimator.compare import choose_estimator
+from seqdg.estimator.domain_estimator import DomainEstimator
+from seqdg.estimator.fitting import make_task
+from seqdg.estimator.inspect.spread import Spread, estimate_spread
+from seqdg.estimator.recipe import Recipe
+from seqdg.estimator.user_data import make_user_data, read_input, warn_of_order
+from seqdg.report import Figure, Point, Points, align_columns, make_styles
+from seqdg.results import CRITERIA, DONE, Record, Unit, find_unit, format_duration, select_step
+from seqdg.training import make_stream
+
+LAST = 3  # sizes that say how the curve goes on
+Subset = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The score of one training on one domain that it had not seen."""
+
+    trained_on: Subset
+    held_out: str
+    value: float
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """The score of a model on unseen domains, by the number of domains it was trained on.
+
+    `print` it, or read `frame()`, `gain`, `sentence`, `figure()`.
+    """
+
+    name: str  # of the algorithm
+    domains: tuple[str, ...]
+    criterion: str
+    measured: tuple[Measured, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of domains that were trained on."""
+        return sorted({len(m.trained_on) for m in self.measured})
+
+    def frame(self) -> Any:
+        """Return a row per number of domains: the mean over unseen domains with its standard error, the change from the
+        number before, domain by domain, with its own, and how many trainings there were. A pandas frame, or a list of
+        dictionaries where pandas is not installed."""
+        rows, before = [], dict[int, int | None](zip(self.sizes, [None, *self.sizes], strict=False))
+        for size in self.sizes:
+            level, change = estimate_spread(list(self._average(size).values())), self._compare(before[size], size)
+            rows.append(
+                {
+                    "domains": size,
+                    "mean": level.mean,
+                    "error": level.error,
+                    "change": change.mean,
+                    "change_error": change.error,
+                    "trainings": len({m.trained_on for m in self.measured if len(m.trained_on) == size}),
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def by_training(self) -> Any:
+        """Return a row per training and unseen domain."""
+        return pd.DataFrame(
+            [{"trained_on": ", ".join(m.trained_on), "domains": len(m.trained_on), "held_out": m.held_out,
+              "value": m.value} for m in self.measured]
+        )  # fmt: skip
+
+    @property
+    def gain(self) -> Spread | None:
+        """The improvement to expect of one more domain; None where the curve has fewer than two sizes.
+
+        Of every unseen domain, a + b / k is fitted to the last three sizes k by least squares. From N to N + 1 domains
+        that changes by -b / (N (N + 1)). The interval is over unseen domains; that the curve goes on like this is an
+        assumption that no interval covers.
+        """
+        sizes, count = self.sizes[-LAST:], len(self.domains)
+        if len(sizes) < 2:
+            return None
+        levels = [self._average(size) for size in sizes]
+        sign = 1.0 if CRITERIA[self.criterion].higher_is_better else -1.0
+        slopes = []
+        for domain in self.domains:
+            if all(domain in level for level in levels):
+                values = [level[domain] for level in levels]
+                slopes.append(float(np.polyfit([1 / k for k in sizes], values, 1)[0]))
+        return estimate_spread([-sign * b / (count * (count + 1)) for b in slopes]) if slopes else None
+
+    @property
+    def sentence(self) -> str:
+        """The sentence on whether one more domain would help."""
+        unit, word = self._unit, self.criterion.replace("_", " ")
+        count = len(self.domains)
+        if self.gain is None:
+            return (
+                f"With {count_things(count, 'domain')} nothing can be said of one more: at least three show how much "
+                "the second helped."
+            )
+        points = f" {unit.points}".rstrip()
+        mean = f"{_show_change(self.gain.mean, unit)}{points}"
+        if self.gain.low is None or self.gain.high is None:
+            return f"One more domain would improve {word} on an unseen one by about {mean}, from one domain alone."
+        low, high = (_show_change(v, unit) for v in (self.gain.low, self.gain.high))
+        verdict = "so it is likely to help" if self.gain.low > 0 else "so it may help or not"
+        if self.gain.high < 0:
+            verdict = "so it is not likely to help"
+        few = "" if len(self.sizes) >= LAST else ", which two sizes cannot check"
+        return (
+            f"One more domain than these {count} would improve {word} on an unseen one by {mean} (95 % interval {low} "
+            f"to {high}), {verdict}, if the curve goes on as a + b / k{few}."
+        )
+
+    def figure(self) -> Figure:
+        """Draw the mean over unseen domains against the number of domains, with standard errors."""
+        unit = CRITERIA[self.criterion]
+        points = []
+        for size in self.sizes:
+            level = estimate_spread(list(self._average(size).values()))
+            mean, error = unit.factor * level.mean, None if level.error is None else unit.factor * level.error
+            low, high = (None, None) if error is None else (mean - error, mean + error)
+            points.append(Point(count_things(size, "domain"), size, mean, low, high, self.name))
+        panel = Points(points, "domains trained on", unit.title, self.name)
+        caption = f"Mean over unseen domains; bars are one standard error over them. {self.sentence}"
+        return Figure("learning-curve", "Would one more domain help?", [panel], caption, make_styles([self.name]))
+
+    def __str__(self) -> str:
+        unit = self._unit
+
+        def show(value: float | None, sign: str = "") -> str:
+            return "-" if value is None or not math.isfinite(value) else f"{unit.factor * value:{sign}.{unit.digits}f}"
+
+        lines = [["domains", "trainings", "mean", "error", "change", "error"]]
+        before: int | None = None
+        for size in self.sizes:
+            level, change = estimate_spread(list(self._average(size).values())), self._compare(before, size)
+            trainings = len({m.trained_on for m in self.measured if len(m.trained_on) == size})
+            lines.append(
+                [str(size), str(trainings), show(level.mean), show(level.error), show(change.mean, "+"),
+                 show(change.error)]
+            )  # fmt: skip
+            before = size
+        title = f"{unit.title} of {self.name} on domains that it has not seen, by how many it was trained on"
+        below = "Errors are standard errors over unseen domains. One domain more also brings its rows."
+        notes = [f"note: {note}" for note in self.notes]
+        return "\n".join([title, *align_columns(lines), "", below, self.sentence, *notes]) + "\n"
+
+    @property
+    def _unit(self) -> Unit:
+        return find_unit(self.criterion, [m.value for m in self.measured])
+
+    def _average(self, size: int) -> dict[str, float]:
+        """Return the mean over trainings on so many domains, by unseen domain."""
+        values: dict[str, list[float]] = {}
+        for m in self.measured:
+            if len(m.trained_on) == size and math.isfinite(m.value):
+                values.setdefault(m.held_out, []).append(m.value)
+        return {domain: fmean(values[domain]) for domain in self.domains if domain in values}
+
+    def _compare(self, before: int | None, size: int) -> Spread:
+        if before is None:
+            return Spread(math.nan)
+        old, new = self._average(before), self._average(size)
+        return estimate_spread([new[d] - old[d] for d in self.domains if d in old and d in new])
+
+
+def _show_change(value: float, unit: Unit) -> str:
+    return f"{round(unit.factor * value, unit.digits) + 0.0:+.{unit.digits}f}"  # 0.0 turns -0.0 into +0.0
+
+
+SUBSETS = 12  # of the domains, for each number of them
+MOST_SIZES = 8  # numbers of domains that are tried
+
+
+def learning_curve(
+    model: Any,
+    X: Any,
+    y: Any,
+    domains: Any,
+    *,
+    seeds: int = 1,
+    subsets: int = SUBSETS,
+    workers: int = 0,
+    say: Callable[[str], None] = lambda sentence: None,
+    show: Callable[[Progress], None] = lambda progress: None,
+    sample_weight: Any = None,
+) -> LearningCurve:
+    """Train on k = 1, 2, ..., N - 1 of the N domains, and see how each model does on the domains it was not trained on.
+
+    model: a `DomainClassifier` or `DomainRegressor`, which says the algorithm, its training and the criterion. Or the
+        algorithm alone, as `compare` takes a candidate: a name, what `seqdg.build` gives, an `Algorithm` of yours, an
+        estimator of scikit-learn. It is trained as usual, as a `DomainRegressor` where y holds numbers with fractions.
+    seeds: trainings of each choice of domains.   subsets: choices of k domains, at most; drawn by the model's
+        random_state so that each domain is in about as many. Of more than nine domains only eight numbers k are tried.
+    workers: processes to train in; 0 is this one.   say: hears beforehand how many trainings there are and how long
+        they take.   show: hears how far they are.
+    sample_weight: (row,) how much each row counts, in training and in every score.
+    """
+    warn_of_order(X, y=y, domains=domains, sample_weight=sample_weight)
+    is_whole = isinstance(model, DomainEstimator)
+    template = clone(model) if is_whole else choose_estimator(y).set_params(algorithm=model)
+    recipe = template.make_recipe()
+    if recipe.stop is not None:
+        raise UsageError("The step is chosen by source validation in every training: leave stop out.")
+    if seeds < 1 or subsets < 1:
+        raise UsageError(f"{seeds} seeds and {subsets} subsets were asked for, but at least 1 of each is needed.")
+    data = make_user_data(
+        read_input(X), template.read_targets(y), domains, recipe, gaps=True, sample_weight=sample_weight
+    )
+    names = data.dataset.domains
+    if len(names) < 2:
+        raise UsageError(f"There is only the domain '{names[0]}': to hold it out, at least one other is needed.")
+    recipe = adapt_recipe(recipe, data.dataset)
+    task, net = make_task(data, recipe, scaled=False)
+    settings = describe_settings(adapt_to_path(recipe.algorithm, len(names), len(names) - 1))
+    notes, planned = list[str](), list[Trial]()
+    for size in choose_sizes(len(names)):
+        objects = _take_objects(recipe, len(names), size)
+        trials = [
+            task.make_trial(
+                recipe.name, settings, recipe.protocol, tuple(d for d in names if d not in chosen), seed, **objects
+            )
+            for chosen in choose_subsets(names, size, subsets, recipe.seed)
+            for seed in range(recipe.seed, recipe.seed + seeds)
+        ]
+        try:
+            find_learner_of(trials[0]).check(trials[0], task, net)
+        except UsageError as error:
+            notes.append(f"{count_things(size, 'domain')} cannot be trained on: {error}")
+            continue
+        planned += trials
+    if not planned:
+        raise UsageError(notes[-1])
+    sink, session = MemorySink(), Session(task, recipe.device)
+    if not find_learner_of(planned[-1]).takes_steps:  # then one fit says how long the others take
+        execute(plan_trials(task, planned[-1:], net, recipe.device), session, InProcess(), sink)
+    plan = plan_trials(task, planned, net, recipe.device, sink.records)
+    costs = time_groups(plan.missing, session)
+    if sink.records:
+        costs = dict.fromkeys((g.key for g in plan.missing), sink.records[planned[-1].key].seconds)
+    known = [costs.get(group.key) for group in plan.missing]
+    executor: Executor = Workers(workers) if workers and not is_short(known) else InProcess()
+    seconds = [cost for cost in known if cost is not None]
+    took = "" if None in known else f", {format_duration(estimate_makespan(seconds, executor.slots))}"
+    say(f"{count_things(len(plan.trials), 'training')} of {recipe.name} on {min(map(_count, planned))} to "
+        f"{max(map(_count, planned))} of {len(names)} domains{took}.")  # fmt: skip
+    execute(plan, session, executor, sink, costs, show)
+    measured = [m for trial in plan.trials for m in _measure(sink.records[trial.key], names, recipe.criterion)]
+    lost = sum(sink.records[trial.key].status != DONE for trial in plan.trials)
+    if lost:
+        notes.append(f"{count_things(lost, 'training')} diverged and are left out.")
+    if not measured:
+        raise UsageError("Every training diverged. Choose a smaller lr.")
+    return LearningCurve(recipe.name, names, recipe.criterion, tuple(measured), tuple(notes))
+
+
+def _take_objects(recipe: Recipe, domains: int, size: int) -> dict[str, Any]:
+    """Return what a trial on so many of the domains carries because no name makes it."""
+    if isinstance(recipe.algorithm, OwnSettings):
+        return {"estimator": recipe.algorithm.estimator}
+    if isinstance(recipe.algorithm, Algorithm) and not is_registered(shorten(split_chain(recipe.name)[0])):
+        return {"algorithm": adapt_to_path(recipe.algorithm, domains, size)}
+    return {}
+
+
+def choose_sizes(count: int) -> list[int]:
+    """Choose how many of the domains to train on: every number, or of many some at growing distances."""
+    every = range(1, count)
+    if len(every) <= MOST_SIZES:
+        return list(every)
+    return sorted({round(v) for v in np.geomspace(1, count - 1, MOST_SIZES)})
+
+
+def choose_subsets(domains: Sequence[str], size: int, most: int, seed: int) -> list[Subset]:
+    """Choose sets of so many domains: all of them, or `most` that each have about as many of every domain.
+
+    They are neighbors on a circle of the domains in random order, and on further circles where one does not suffice.
+    """
+    if math.comb(len(domains), size) <= most:
+        return list(combinations(domains, size))
+    chosen: dict[Subset, None] = {}
+    stream = make_stream(seed, "subsets", size)
+    while len(chosen) < most:
+        circle = stream.permutation(len(domains)).tolist()
+        for first in range(len(circle)):
+            places = sorted(circle[(first + i) % len(circle)] for i in range(size))
+            if len(chosen) < most:
+                chosen[tuple(domains[i] for i in places)] = None
+    return list(chosen)
+
+
+def _count(trial: Trial) -> int:
+    """Count the domains that a trial trains on."""
+    return trial.sources + 1 - len(trial.held_out)
+
+
+def _measure(record: Record, domains: Sequence[str], criterion: str) -> list[Measured]:
+    """List what a training reached on every unseen domain, at the step that source validation chose."""
+    best = select_step(record.history, criterion) if record.status == DONE else None
+    if best is None:
+        return []
+    values = record.history[best[1]].held_out[criterion]
+    trained_on = tuple(d for d in domains if d not in record.held_out)
+    return [Measured(trained_on, d, v) for d, v in zip(record.held_out, values, strict=True)]
