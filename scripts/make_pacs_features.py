@@ -19,7 +19,8 @@ from torch import Tensor
 
 from seqdg.base import UsageError
 from seqdg.bench import load_benchmark
-from seqdg.data import Container, DataSpec, File, image_folder, open_container, splits
+from seqdg.data import Container, DataSpec, File, open_container
+from seqdg.data.images.image_folder import list_pictures, read_validation_split
 from seqdg.nets import Net, NetSpec, build_net
 
 BATCH = 64
@@ -32,8 +33,8 @@ def make(root: Path) -> dict[str, np.ndarray]:
     if path is None:
         raise UsageError(f"There is no {' or '.join(spec.path)} in {root}.")
     container = open_container(path)
-    found = image_folder.list_pictures(container, spec.domains, spec.classes)
-    validation, problems = splits.read_validation_split(found, root / spec.splits)
+    found = list_pictures(container, spec.domains, spec.classes)
+    validation, problems = read_validation_split(found, root / spec.splits)
     if found.problems or problems or validation is None:
         raise UsageError("; ".join(p.text for p in (*found.problems, *problems)))
     features = extract(container, [picture.file for picture in found.pictures])

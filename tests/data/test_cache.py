@@ -18,8 +18,8 @@ import pytest
 
 from seqdg.base import UsageError
 from seqdg.data import DataSpec, check_dataset, load_dataset
-from seqdg.data import cache as cache_module
-from seqdg.data.cache import find_cache_folder
+from seqdg.data.images import pictures as cache_module
+from seqdg.data.images.pictures import find_cache_folder
 
 SPEC = DataSpec("mine", path=("set",))
 
@@ -137,8 +137,7 @@ def test_a_process_killed_while_decoding_leaves_only_what_is_later_removed(pictu
     script = f"""
         import os, signal
         from pathlib import Path
-        from seqdg.data import load_dataset
-        from seqdg.data.spec import DataSpec
+        from seqdg.data import DataSpec, load_dataset
         def kill(done, total):
             if done == 9:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -188,8 +187,7 @@ def test_whoever_waits_for_a_process_that_is_killed_decodes_the_set_itself(pictu
     script = f"""
         import time
         from pathlib import Path
-        from seqdg.data import load_dataset
-        from seqdg.data.spec import DataSpec
+        from seqdg.data import DataSpec, load_dataset
         def stall(done, total):
             print("decoding", flush=True)
             time.sleep(60)

@@ -16,8 +16,7 @@ from PIL import Image
 
 from seqdg.base import UsageError
 from seqdg.data import BUNDLED, DataSpec, check_dataset, load_dataset
-from seqdg.data.colored_mnist import load as load_colored
-from seqdg.data.rotated_digits import read_mnist, turn
+from seqdg.data.rotated_mnist import load_colored, read_mnist, turn
 
 if sys.version_info >= (3, 11):
     import tomllib

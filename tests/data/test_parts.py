@@ -9,7 +9,7 @@ from pyarrow import csv
 
 from seqdg.base import UsageError
 from seqdg.data import DataSpec, check_dataset, load_dataset
-from seqdg.data.parts import divide_rows, encode_groups
+from seqdg.data.contents import divide_rows, encode_groups
 
 
 def columns(n=24):

@@ -11,7 +11,7 @@ import pytest
 from seqdg.base import UsageError
 from seqdg.data import READERS, DataSpec, Problem, check_dataset, load_data, load_dataset
 from seqdg.data.contents import DomainRows, RowsByDomain, collect_rows
-from seqdg.data.readers import guess_format
+from seqdg.data.load import guess_format
 
 
 def recognizes(path):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from seqdg.data import DataSpec, check_dataset, load_dataset, open_container
-from seqdg.data.image_folder import list_pictures
+from seqdg.data.images.image_folder import list_pictures
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -57,7 +57,6 @@ def test_a_benchmark_table_is_loaded_below_the_root(tmp_path, rows):
     ("module", "path", "said"),
     [
         ("PIL.Image", "pictures.zip", r"Reading images needs Pillow: pip install 'seqdg\[images\]'."),
-        ("pyarrow", "t.csv", r"Reading and writing tables needs pyarrow: pip install 'seqdg\[tables\]'."),
         ("h5py", "mat", r"is a MATLAB 7.3 file, which needs h5py: pip install 'seqdg\[mat\]'."),
     ],
 )
@@ -65,7 +64,6 @@ def test_what_to_install_is_said_where_a_package_is_missing(tmp_path, monkeypatc
     with zipfile.ZipFile(tmp_path / "pictures.zip", "w") as out:
         for domain in "ab":
             out.writestr(f"{domain}/cat/1.png", b"")
-    (tmp_path / "t.csv").write_text("domain,label,f\n")
     (tmp_path / "mat").mkdir()
     (tmp_path / "mat/a.mat").write_bytes(bytes(512) + b"\x89HDF\r\n\x1a\n")
     monkeypatch.setitem(sys.modules, module, None)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, count_things, join_names, list_some
-from seqdg.data.cells import is_gap_word, is_missing
+from seqdg.data.tables.columns import is_gap_word, is_missing
 
 MOST_NOTES = 8  # on single classes; of more there is one note for all
 MANY_DOMAINS = 10  # from which on most of them may not have a single row

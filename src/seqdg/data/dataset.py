@@ -1,16 +1,30 @@
-"""A data set whose rows come from several named domains."""
+"""A data set whose rows come from several named domains: its rows in memory, and the `[data]` table that says how to
+read it."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from seqdg.base import UsageError, unknown
+from seqdg.base import UsageError, read_fields, unknown
+
+ProgressCallback = Callable[[int, int], None]  # done, of how many
+
+# The module that reads each format; it is imported when it is first used. The last that recognizes a path reads it.
+READERS = {
+    "images": "seqdg.data.images.image_folder",
+    "rotated-digits": "seqdg.data.rotated_mnist",
+    "list": "seqdg.data.images.image_list",
+    "features": "seqdg.data.features",
+    "table": "seqdg.data.domain_table",
+}
+TARGETS = ("class", "number")
+NORMALIZATIONS = ("none", "l1", "l2", "zscore")
 
 
 @dataclass(frozen=True)
@@ -82,3 +96,122 @@ class Dataset:
     def remembered(self) -> dict[Hashable, Any]:
         """Cache of results that were derived from these rows, by what they were derived with."""
         return {}
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """The place of a data set below the root folder, and how to read it.
+
+    Only `name` is needed. What is left out is inferred from the files, or not checked.
+    """
+
+    name: str
+    path: tuple[str, ...] = (".",)  # below the root; the first that exists is read
+    get: str = ""  # where to get it
+    format: str = ""  # a key of READERS; empty: told from the path
+    domains: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    class_count: int | None = None  # published number of classes, where they are not named
+    counts: Mapping[str, int] = field(default_factory=dict, hash=False)  # published rows of each domain
+    validation_counts: Mapping[str, int] = field(default_factory=dict, hash=False)  # of its official validation set
+    fingerprint: str = ""  # of a known copy
+    # images
+    size: int | None = None  # side of the stored square; None: the largest side found, at most 256
+    splits: str = ""  # folder below the root with the official {domain}_{train,crossval}_kfold.txt
+    aliases: Mapping[str, str] = field(default_factory=dict, hash=False)  # another name of a folder -> domain or class
+    exclude: tuple[str, ...] = ()  # text files below the root, each of whose lines names a picture to leave out
+    # lists of image files
+    file: str = "{file}"  # where a picture lies below `images`: columns of the list in braces, {row} for its number
+    prepare: str = ""  # "package:function" of the list and its folder, which adds columns or leaves rows out
+    images: tuple[str, ...] = ()  # folder or .zip below the root, the first that exists; empty: the folder of the list
+    # features and tables
+    files: tuple[str, ...] = ()  # a domain's files, such as "{domain}_SURF_L10.mat"; empty: found by name
+    x_key: str = ""
+    y_key: str = ""  # "last-column": the labels are the last column of x
+    target: str = "class"  # what the labels are: classes, or a `number` to predict
+    label_base: int | None = None  # the number of the first class; None: told from the labels
+    drop_other_labels: bool = False  # leave out rows of other classes, instead of calling them wrong
+    normalize: str = "none"  # of each row by itself: by its sum, its length, or to mean 0 and deviation 1
+    scale: bool = False  # fill gaps and scale numbers, in every trial by constants of its own sources
+    # tables and lists
+    domain_column: str = "domain"
+    label_column: str = "label"
+    validation_column: str = ""
+    group_column: str = ""  # divides the rows in another way than the domain: results are also judged by group
+    split_column: str = ""  # the part of a fixed split: train, validation, test; id_val for rows of train domains
+    ignore: tuple[str, ...] = ()  # columns of a table that are no features
+    separator: str = ""  # between columns, " " for any number of blanks; empty: told from the file
+    na: tuple[str, ...] = ()  # words that stand for a gap
+    columns: tuple[str, ...] = ()  # names of the columns, where the file does not begin with them
+    cuts: tuple[float, ...] = ()  # where one class of a label that is measured ends, and the next begins
+    categories: tuple[str, ...] = ()  # columns of words, each of which becomes a column of 0 and 1
+    text: tuple[str, ...] = ()  # columns of free text, which `encode` makes numbers of
+    encode: str = "hash"  # hashed n-grams, or the user's "package:function" or "file.py:function"
+    hash_size: int = 2048  # columns of hashed n-grams
+    ngrams: tuple[int, ...] = (1, 2)  # shortest and longest, in words
+
+    def __post_init__(self) -> None:
+        if self.format and self.format not in READERS:
+            raise unknown("data format", self.format, READERS)
+        if self.normalize not in NORMALIZATIONS:
+            raise unknown("normalization", self.normalize, NORMALIZATIONS)
+        if self.target not in TARGETS:
+            raise unknown("target", self.target, TARGETS)
+        if self.is_regression:
+            self._check_numbers()
+        if self.label_base not in (None, 0, 1):
+            raise UsageError(f"{self.name}: label_base is {self.label_base}. Give 0 or 1, or leave it out to find it.")
+        if self.size is not None and self.size < 1:
+            raise UsageError(f"{self.name}: size is {self.size}. Give the side of the stored images in pixels.")
+        if self.scale and self.normalize != "none":
+            raise UsageError(f"{self.name}: scale and normalize are two ways to one end. Leave one of them out.")
+        if self.cuts and list(self.cuts) != sorted(set(self.cuts)):
+            raise UsageError(f"{self.name}: cuts is {list(self.cuts)}. Give numbers that rise.")
+        if self.cuts and self.classes and len(self.classes) != len(self.cuts) + 1:
+            raise UsageError(
+                f"{self.name}: {len(self.cuts)} cuts make {len(self.cuts) + 1} classes, but "
+                f"{len(self.classes)} are named."
+            )
+        if self.hash_size < 2:
+            raise UsageError(f"{self.name}: hash_size is {self.hash_size}, but at least 2 columns are needed.")
+        if len(self.ngrams) != 2 or not 1 <= self.ngrams[0] <= self.ngrams[1]:
+            raise UsageError(
+                f"{self.name}: ngrams is {list(self.ngrams)}. Give the shortest and the longest, as [1, 2]."
+            )
+        if self.encode != "hash" and not self.text:
+            raise UsageError(f"{self.name}: encode is '{self.encode}', but `text` names no column to encode.")
+        for template in self.files if self.format != "list" else ():
+            try:
+                template.format(domain="")
+            except (KeyError, IndexError, ValueError):
+                raise UsageError(
+                    f"{self.name}: files has '{template}', in which only {{domain}} may stand for something else."
+                ) from None
+        if self.split_column and self.validation_column:
+            raise UsageError(
+                f"{self.name}: split_column and validation_column both say which rows validate. Keep one: in a split "
+                "column, rows that validate within a train domain are called id_val."
+            )
+        for key, names in (("domains", self.domains), ("classes", self.classes)):
+            if len(set(names)) < len(names):
+                raise UsageError(f"{self.name}: {key} names one of them twice: {', '.join(names)}.")
+        for domain in (*self.counts, *self.validation_counts):
+            if self.domains and domain not in self.domains:
+                raise unknown("domain", domain, self.domains, owner=self.name)
+
+    @property
+    def is_regression(self) -> bool:
+        """True where numbers are predicted, not classes."""
+        return self.target == "number"
+
+    def _check_numbers(self) -> None:
+        for key in ("classes", "class_count", "label_base", "cuts"):
+            if getattr(self, key):
+                raise UsageError(f"{self.name}: {key} is of classes, and target = 'number' has none. Leave one out.")
+        if self.format in ("images", "list"):
+            raise UsageError(f"{self.name}: numbers are predicted from tables and features, and not from pictures yet.")
+
+    @classmethod
+    def from_table(cls, name: str, table: Mapping[str, Any]) -> DataSpec:
+        """Make one from a TOML `[data]` table, and check every key and type."""
+        return cls(name=name, **read_fields(cls, table, f"the [data] table of {name}", but=("name",)))

@@ -1,12 +1,13 @@
 """A data set from one table: a column for the domain, one for the label, and features in all others.
 
-A feature is a number; a word of `categories`, a column of 0 and 1 for each word; or free text, which is encoded. The
-numbers come first, then the categories, then the text.
+A feature is a number; a category, which becomes a column of 0 and 1 for each value of `categories`; or free text, which
+becomes hashed n-grams, or what an encoder of the user's makes of it. The numbers come first, then the categories, then
+the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,17 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, count_things, list_some, unknown
-from seqdg.data.cells import Column, parse_truth, to_word, to_words
-from seqdg.data.checks import Problem, find_missing_domains
-from seqdg.data.contents import Contents, DomainRows, Matrix, RowsByDomain, collect_rows
-from seqdg.data.readers import ProgressCallback
-from seqdg.data.spec import DataSpec
-from seqdg.data.tables import TableFormat, is_table, open_table
-from seqdg.data.text import encode_text
+from seqdg.core import import_function
+from seqdg.data.checks import Problem
+from seqdg.data.contents import Contents, DomainRows, Matrix, RowsByDomain, collect_rows, split_by_domain
+from seqdg.data.dataset import DataSpec, ProgressCallback
+from seqdg.data.tables.columns import Column, parse_truth, to_words
+from seqdg.data.tables.table_files import TableFormat, is_table, open_table
 
 EXACT = 2.0**53  # above it, whole numbers of a column can no longer be told apart
 
 Columns = dict[str, NDArray[Any]]
+Encoder = Callable[[list[str]], Any]  # texts to numbers, (row, feature)
 
 
 def recognizes(path: Path) -> bool:
@@ -104,19 +105,6 @@ def _to_plain(values: Column) -> NDArray[Any]:
     return values if values.dtype != object else np.array(["" if v is None else v for v in values], dtype=str)
 
 
-def split_by_domain(whole: DomainRows, domain: NDArray[Any], spec: DataSpec, place: str) -> RowsByDomain:
-    """Split rows of all domains. domain: (row,) the domain of each."""
-    there = {to_word(value): value for value in np.unique(domain)}
-    rows = {}
-    for name in spec.domains or there:
-        if name in there:
-            rows[name] = whole.keep(domain == there[name])
-    others = [name for name in there if name not in rows]
-    left_out = sum(int((domain == there[name]).sum()) for name in others)
-    notes = [f"{count_things(left_out, 'row')} of other domains left out: {list_some(others)}."] if others else []
-    return RowsByDomain(rows, find_missing_domains(spec.domains, there, place), notes)
-
-
 def stack_columns(
     columns: Mapping[str, NDArray[Any]], rows: int, place: str, problems: list[Problem], may_be_empty: bool = False
 ) -> Matrix:
@@ -187,3 +175,36 @@ def _find_inexact(columns: Columns, names: Sequence[str]) -> list[Problem]:
         for name in names
         if columns[name].dtype.kind == "f" and (np.abs(columns[name]) >= EXACT).any()
     ]
+
+
+def encode_text(texts: Sequence[str], encode: str, size: int, ngrams: tuple[int, int]) -> Matrix:
+    """Return numbers for every text. encode: `hash`, or where to import an encoder from."""
+    if encode == "hash":
+        return hash_ngrams(texts, size, ngrams)
+    return _apply(import_function(encode, "encode"), encode, list(texts))
+
+
+def hash_ngrams(texts: Sequence[str], size: int = 2048, ngrams: tuple[int, int] = (1, 2)) -> Matrix:
+    """Mark which of `size` buckets of n-grams of words occur, in a row of length 1 (scikit-learn's hashing).
+
+    Nothing is fitted to the texts, so that nothing of a held-out domain leaks.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    hasher = HashingVectorizer(n_features=size, ngram_range=ngrams, binary=True, norm="l2", alternate_sign=False)
+    result: Matrix = hasher.transform(texts).astype(np.float32).toarray()
+    return result
+
+
+def _apply(encoder: Encoder, place: str, texts: list[str]) -> Matrix:
+    try:
+        returned = encoder(texts)
+        x = np.asarray(returned.toarray() if hasattr(returned, "toarray") else returned, dtype=np.float32)
+    except Exception as error:  # it is the user's code
+        raise UsageError(f"The encoder '{place}' failed ({type(error).__name__}: {error}).") from error
+    if x.ndim != 2 or len(x) != len(texts):
+        raise UsageError(
+            f"The encoder '{place}' returned shape {list(x.shape)} for {len(texts)} texts: a row of numbers for each "
+            "is needed."
+        )
+    return x

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, count_things, list_some, unknown
-from seqdg.data.cells import Column, has_codes, is_missing, parse_column, rank_word, to_words
 from seqdg.data.checks import (
     check_class_sizes,
     check_domain_sizes,
@@ -19,13 +18,11 @@ from seqdg.data.checks import (
     note_gap_labels,
     note_spellings,
 )
-from seqdg.data.column_notes import note_columns
-from seqdg.data.column_types import drop_gap_words
-from seqdg.data.frame import Frame
-from seqdg.data.load import load_dataset
-from seqdg.data.readers import ProgressCallback, guess_format
-from seqdg.data.spec import DataSpec
-from seqdg.data.tables import TableFile, TableFormat, is_table, open_table
+from seqdg.data.dataset import DataSpec, ProgressCallback
+from seqdg.data.load import guess_format, load_dataset
+from seqdg.data.tables.columns import Column, drop_gap_words, has_codes, is_missing, parse_column, rank_word, to_words
+from seqdg.data.tables.frame import Frame, note_columns
+from seqdg.data.tables.table_files import TableFile, TableFormat, is_table, open_table
 
 CLASS, NUMBER = TASKS = ("class", "number")  # what is predicted
 FEW = 10  # classes that are counted one by one

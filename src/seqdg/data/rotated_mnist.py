@@ -1,20 +1,43 @@
-"""The bundled data set: 5,000 real MNIST digits, six rotations as domains, each digit in exactly one.
+"""MNIST digits turned by six angles, each digit in one, and ColoredMNIST.
 
-Made by `scripts/make_rotated_mnist.py`; source and licence are in `rotated_mnist.txt` beside the file.
+The package comes with 5,000 real digits, made by `scripts/make_rotated_mnist.py`; source and licence are in
+`rotated_mnist.txt` beside the file. `read` makes the set of all 70,000, as DomainBed does, from the files of MNIST:
+`train-images-idx3-ubyte` and its three fellows, whole or as `.gz`, or Keras' `mnist.npz`. DomainBed shuffles the digits
+by the seed of each training; here they are shuffled once, by a fixed seed, so that all trials share the domains.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import zlib
+from collections.abc import Iterable
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from seqdg.data.dataset import Dataset
+from seqdg.base import UsageError
+from seqdg.data.contents import Contents, DomainRows, RowsByDomain, collect_rows
+from seqdg.data.dataset import Dataset, DataSpec, ProgressCallback
+from seqdg.data.features import read_npz
+from seqdg.data.images.pictures import require_pillow
 
 DOMAINS = ("0", "15", "30", "45", "60", "75")  # degrees, counter-clockwise
 CLASSES = tuple("0123456789")
+COLORED_DOMAINS = ("+90%", "+80%", "-90%")
+FLIPS = (0.1, 0.2, 0.9)  # share of the digits of a domain whose color is not their label
+NOISE = 0.25  # share of the digits whose label is wrong
+COLORED_CLASSES = ("5 to 9", "0 to 4")
+SIDE = 14
+FILES = (
+    ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+)
+MAGIC = {3: 2051, 1: 2049}  # what a file of so many axes begins with
+Digits = NDArray[np.uint8]  # (digit, 28, 28)
 
 
 def load() -> Dataset:
@@ -33,3 +56,116 @@ def load() -> Dataset:
         domain=torch.from_numpy(domain).to(torch.int64),
         fingerprint=content.hexdigest(),
     )
+
+
+def load_colored() -> Dataset:
+    """Load ColoredMNIST (Arjovsky et al., 2019) of the bundled digits.
+
+    Color goes with the label, and at last against it. A label says whether a digit is below 5 (class 1) or not (class
+    0), and is wrong for a quarter of the digits. Color 1 or 0 is the label, but for a share of the digits: 10 % in the
+    domain `+90%`, 20 % in `+80%`, 90 % in `-90%`. A model that learns the color does well on two domains and fails on
+    the third, the one that counts; the shape of the digit predicts the label in 75 % everywhere, and nothing that
+    holds in all domains predicts it better.
+
+    The bundled digits are turned; here each is turned back. Whatever is random is drawn from one fixed seed. `x` is
+    (digit, 392): 14×14 pixels from 0 to 1 in color 0, then in color 1; a digit is in one of them.
+    """
+    digits = load()
+    pixels = turn_back(digits)
+    # RandomState's numbers are the same in every version of numpy.
+    draw = np.random.RandomState(0)
+    domain = np.empty(len(pixels), dtype=np.int64)
+    domain[draw.permutation(len(pixels))] = np.arange(len(pixels)) % len(COLORED_DOMAINS)
+    y = (digits.y.numpy() < 5) ^ (draw.uniform(size=len(pixels)) < NOISE)
+    color = y ^ (draw.uniform(size=len(pixels)) < np.array(FLIPS)[domain])
+    x = np.zeros((len(pixels), 2, SIDE * SIDE), dtype=np.float32)
+    x[np.arange(len(pixels)), color.astype(np.int64)] = pixels
+    content = hashlib.sha256(f"{digits.fingerprint} colored".encode())
+    for array in (y, color, domain):
+        content.update(array.tobytes())
+    return Dataset(
+        name="colored-mnist",
+        domains=COLORED_DOMAINS,
+        classes=COLORED_CLASSES,
+        x=torch.from_numpy(x.reshape(len(x), -1)),
+        y=torch.from_numpy(y.astype(np.int64)),
+        domain=torch.from_numpy(domain),
+        fingerprint=content.hexdigest(),
+    )
+
+
+def turn_back(digits: Dataset) -> NDArray[np.float32]:
+    """Return the bundled digits, upright: (digit, 196), bilinear, with zero outside."""
+    from scipy.ndimage import rotate
+
+    upright = digits.x.numpy().reshape(-1, SIDE, SIDE).copy()
+    for angle in digits.domains[1:]:
+        rows = digits.rows(angle).numpy()
+        upright[rows] = rotate(upright[rows], -int(angle), axes=(2, 1), reshape=False, order=1)
+    result: NDArray[np.float32] = upright.reshape(len(upright), -1).clip(0, 1)
+    return result
+
+
+def recognizes(path: Path) -> bool:
+    """Recognize nothing by itself: a benchmark says that it wants digits turned."""
+    return False
+
+
+def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
+    """Return the pixels of every digit from 0 to 1, row by row."""
+    images, labels = read_mnist(path)
+    order = np.random.RandomState(0).permutation(len(images))
+    rows = {}
+    for i, angle in enumerate(DOMAINS):
+        mine = order[i :: len(DOMAINS)]
+        x = turn(images[mine], int(angle)).reshape(len(mine), -1).astype(np.float32) / np.float32(255)
+        rows[angle] = DomainRows(x, labels[mine].astype(np.int64))
+        if progress is not None:
+            progress(i + 1, len(DOMAINS))
+    return collect_rows(spec, RowsByDomain(rows, [], []))
+
+
+def turn(images: Digits, angle: int) -> Digits:
+    """Turn each image counter-clockwise by Pillow, bilinear, with zero outside, as torchvision turns it."""
+    require_pillow()
+    from PIL import Image
+
+    turned = [np.asarray(Image.fromarray(one).rotate(angle, resample=Image.Resampling.BILINEAR)) for one in images]
+    return np.stack(turned)
+
+
+def read_mnist(path: Path) -> tuple[Digits, NDArray[np.uint8]]:
+    """Return the digits for training, then those for testing, and their labels."""
+    if path.is_file():
+        arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
+        pairs = [(arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])]
+    else:
+        pairs = [(_read_idx(path, images, 3), _read_idx(path, labels, 1)) for images, labels in FILES]
+    for images, labels in pairs:
+        if images.shape[1:] != (28, 28) or len(images) != len(labels):
+            raise UsageError(
+                f"{path} has images of shape {list(images.shape)} for {len(labels)} labels: digits are 28 x 28."
+            )
+    return np.concatenate([images for images, _ in pairs]), np.concatenate([labels for _, labels in pairs])
+
+
+def _read_idx(folder: Path, name: str, axes: int) -> NDArray[np.uint8]:
+    """Read one file of MNIST: four bytes that say what it is, four for each length, then a byte for each number."""
+    path = _find(folder, (name, f"{name}.gz", name.replace("-idx", ".idx"), f"raw/{name}", f"raw/{name}.gz"))
+    try:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if path.suffix == ".gz" else data
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{path} cannot be read ({error}): is it whole?") from None
+    head = np.frombuffer(data[: 4 * (axes + 1)], dtype=">i4")
+    if len(head) != axes + 1 or head[0] != MAGIC[axes] or len(data) != head.nbytes + np.prod(head[1:], dtype=np.int64):
+        raise UsageError(f"{path} is no file of MNIST, or only a part of one: download it again.")
+    return np.frombuffer(data, dtype=np.uint8, offset=head.nbytes).reshape(head[1:])
+
+
+def _find(folder: Path, names: Iterable[str]) -> Path:
+    choices = [folder / name for name in names]
+    for path in choices:
+        if path.is_file():
+            return path
+    raise UsageError(f"There is no {choices[0].name} (nor {choices[0].name}.gz) in {folder}, nor in raw below it.")

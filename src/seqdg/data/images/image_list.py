@@ -3,6 +3,10 @@
 JSON is a list of records, a table of columns, or the format of camera traps (COCO): `images`, `annotations` and
 `categories`, which become a row for every picture and kind of animal in it. Its columns are those of `images` and
 `category`, the name.
+
+The lists of WILDS (Koh et al., ICML 2021; facts from its version 2) leave it to code which rows are for what. A
+function such as `divide_fmow` gets the list as text, and its folder, and returns it with a column `part`: train,
+id_val, val (another domain than those for training), id_test or test.
 """
 
 from __future__ import annotations
@@ -18,20 +22,25 @@ from numpy.typing import NDArray
 
 from seqdg.base import UsageError, count_things, list_some, unknown
 from seqdg.core import import_function
-from seqdg.data import cache
-from seqdg.data.cells import is_missing, to_word, to_words
 from seqdg.data.checks import Problem, find_missing_domains
-from seqdg.data.container import Container, FolderContainer, ZipContainer
-from seqdg.data.contents import Contents
+from seqdg.data.contents import ID_TEST, Contents, divide_rows, encode_groups, encode_labels
+from seqdg.data.dataset import DataSpec, ProgressCallback
 from seqdg.data.domain_table import get_table_format
-from seqdg.data.image_folder import PictureFile
-from seqdg.data.labels import encode_labels
-from seqdg.data.parts import ID_TEST, divide_rows, encode_groups
-from seqdg.data.readers import ProgressCallback
-from seqdg.data.spec import DataSpec
-from seqdg.data.tables import TableFormat, is_table, open_table
+from seqdg.data.images.pictures import (
+    Container,
+    FolderContainer,
+    PictureFile,
+    ZipContainer,
+    find_cache_folder,
+    hash_pictures,
+    open_pictures,
+)
+from seqdg.data.tables.columns import is_missing, to_word, to_words
+from seqdg.data.tables.table_files import TableFormat, is_table, open_table
 
 Words = NDArray[Any]  # (row,) text, '' for a gap
+CAMELYON_VALIDATION, CAMELYON_TEST = "1", "2"  # hospitals
+FMOW_VALIDATION, FMOW_TEST = "2013", "2016"  # the first years of each
 
 
 def recognizes(path: Path) -> bool:
@@ -74,8 +83,8 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
             PictureFile(domain, label, files[name])
             for domain, label, name in zip(rows.domain, labels, rows.file, strict=True)
         ]
-        content = cache.hash_pictures(container, pictures, cache.find_cache_folder())
-        contents.x, broken = cache.open_pictures(container, pictures, content, spec.size, progress)
+        content = hash_pictures(container, pictures, find_cache_folder())
+        contents.x, broken = open_pictures(container, pictures, content, spec.size, progress)
         contents.content = "" if contents.x is None else f"{content} {contents.x.shape}"
         contents.problems += broken
     return contents
@@ -134,7 +143,8 @@ def _describe_rows(path: Path, spec: DataSpec) -> tuple[Rows, list[Problem], lis
 
 def read_list(path: Path, spec: DataSpec) -> Any:
     """Read the list as a data frame of words, with '' for a gap: of one file, or of several in a folder."""
-    pandas = _need_pandas()
+    import pandas
+
     lists = [path / name for name in spec.files] if path.is_dir() else [path]
     if not lists:
         raise UsageError(f"{path} is a folder: name the lists in it with `files`.")
@@ -157,7 +167,9 @@ def read_list(path: Path, spec: DataSpec) -> Any:
 
 
 def _join(frames: Sequence[Any]) -> Any:
-    return _need_pandas().concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
+    import pandas
+
+    return pandas.concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
 
 
 def _read_table(path: Path, spec: DataSpec) -> Any:
@@ -174,11 +186,14 @@ def read_words(path: Path, form: TableFormat | None = None) -> Any:
         name: np.concatenate([_to_text(part.columns[i]) for part in parts]) if parts else np.empty(0, dtype=object)
         for i, name in enumerate(table.names)
     }
-    return _need_pandas().DataFrame(columns)
+    import pandas
+
+    return pandas.DataFrame(columns)
 
 
 def _read_json(path: Path) -> Any:
-    pandas = _need_pandas()
+    import pandas
+
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
@@ -196,7 +211,8 @@ def _read_json(path: Path) -> Any:
 
 def _join_annotations(path: Path, content: Mapping[str, Any]) -> Any:
     """Return a row for every picture and every category that it is annotated with."""
-    pandas = _need_pandas()
+    import pandas
+
     images, notes, kinds = (pandas.DataFrame(content[name]) for name in ("images", "annotations", "categories"))
     for part, frame, needed in (
         ("images", images, ("id",)),
@@ -260,9 +276,35 @@ def _sort_key(name: str) -> tuple[int, float, str]:
     return (0, float(name), "") if name.isdigit() else (1, 0.0, name)
 
 
-def _need_pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise UsageError("A list of pictures needs pandas: pip install 'seqdg[tables]'.") from None
-    return pandas
+def divide_camelyon17(frame: Any, folder: Path) -> Any:
+    """Divide by hospitals: 1 validates and 2 tests. In the others, the list marks the rows that validate within."""
+    _need(frame, "center", "split")
+    part = np.where(frame["split"] == "1", "id_val", "train")
+    part = np.where(frame["center"] == CAMELYON_VALIDATION, "val", part)
+    return frame.assign(part=np.where(frame["center"] == CAMELYON_TEST, "test", part))
+
+
+def divide_fmow(frame: Any, folder: Path) -> Any:
+    """Divide by years: to 2012 they are for training, 2013 to 2015 validate, from 2016 on test, each by rows of one
+    split of the list.
+
+    Add `year`, `region` (of the country; `Other` where none is known) and the `number` by which a picture is named.
+    Sequestered rows, and rows of later years that are of another split, serve nothing and are left out.
+    """
+    _need(frame, "split", "timestamp", "country_code")
+    countries = read_words(folder / "country_code_mapping.csv")
+    regions = dict(zip(countries["alpha-3"], countries["region"], strict=True))
+    year = frame["timestamp"].str[:4]
+    within = frame["split"].map({"train": "train", "val": "id_val", "test": "id_test"})
+    part = within.where(year < FMOW_VALIDATION)
+    part = part.mask((year >= FMOW_VALIDATION) & (year < FMOW_TEST) & (frame["split"] == "val"), "val")
+    part = part.mask((year >= FMOW_TEST) & (frame["split"] == "test"), "test")
+    region = [regions.get(code) or "Other" for code in frame["country_code"]]
+    result = frame.assign(year=year, region=region, number=[str(i) for i in range(len(frame))], part=part)
+    return result[part.notna()]
+
+
+def _need(frame: Any, *names: str) -> None:
+    for name in names:
+        if name not in frame.columns:
+            raise UsageError(f"The list has no column '{name}': it is not the one of WILDS.")

@@ -14,7 +14,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, replace_file
-from seqdg.data.arrow import require_pyarrow
 
 STDOUT = Path("-")  # standard output
 WRITTEN = (".csv", ".parquet")
@@ -44,7 +43,6 @@ class TableWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        require_pyarrow()
         if path.suffix.lower() not in WRITTEN and path != STDOUT:
             raise UsageError(
                 f"Predictions are written to a .csv or a .parquet file, or to standard output (-), not to {path.name}."

@@ -1,0 +1,405 @@
+"""Picture files in a folder or a zip, decoded once into one memory-mapped file: (row, 3, side, side) of uint8.
+
+Nothing is unpacked. The file of pixels is named by what is in it: a hash of the pictures' names, sizes and checksums,
+and of the side. It is written whole or not at all; a file that something else cut short is noticed when it is opened,
+and made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import sys
+import time
+import zipfile
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from seqdg.base import UNFINISHED, UsageError, count_cores, replace_file
+from seqdg.data.checks import Problem
+from seqdg.data.dataset import ProgressCallback
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+DEPTH = 6  # folders below the root that are looked into; also ends a loop of links
+LARGEST = 256 * 2**20  # bytes of one file; no picture is larger, a zip bomb may be
+JUNK = ("__MACOSX", "Thumbs.db", "desktop.ini")
+VERSION = 1  # of how pictures become pixels; a new one makes every cache anew
+BLOCK = 2**25  # bytes of pictures decoded together, two blocks ahead of the writing: bounds the memory
+LARGEST_FOUND_SIDE = 256
+ABANDONED = 600.0  # seconds after which an unfinished file that nobody writes to is removed
+
+Pixels = NDArray[np.uint8]  # (channel, height, width)
+
+
+def get_stem(name: str) -> str:
+    """Return `dog_1` of `photo/dog/dog_1.jpg`. (pathlib's is ten times slower, and a set may have a million files.)"""
+    last = name.rpartition("/")[2]
+    return last.rpartition(".")[0] or last
+
+
+class File(NamedTuple):
+    name: str  # with slashes, as the container calls it
+    size: int
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(self.name.split("/"))
+
+    @property
+    def stem(self) -> str:
+        return get_stem(self.name)
+
+
+class PictureFile(NamedTuple):
+    domain: str
+    label: str  # the class, by name
+    file: File
+
+
+class Container(Protocol):
+    place: str  # what to call it in a sentence
+    files: list[File]
+    folders: set[tuple[str, ...]]  # parts of every folder's path
+    problems: list[Problem]
+
+    def read(self, file: File) -> bytes: ...
+    def checksums(self, files: Sequence[File]) -> list[int]: ...
+    def stamp(self, files: Sequence[File]) -> str: ...
+
+
+def is_junk(parts: tuple[str, ...]) -> bool:
+    return any(part.startswith(".") or part in JUNK for part in parts)
+
+
+class FolderContainer:
+    """The files below a folder: all of them, or those of `names` that are there."""
+
+    def __init__(self, path: Path, names: Iterable[str] | None = None) -> None:
+        self.path, self.place = path, str(path)
+        self.files: list[File] = []
+        self.folders: set[tuple[str, ...]] = set()
+        self.problems: list[Problem] = []
+        self._stats: dict[str, os.stat_result] = {}
+        if names is None:
+            self._list(path, ())
+        for name in names or ():
+            with suppress(OSError, ValueError):
+                self._add(name, (path / name).stat())
+
+    def _add(self, name: str, stat: os.stat_result) -> None:
+        self.files.append(File(name, stat.st_size))
+        self._stats[name] = stat
+
+    def _list(self, folder: Path, parts: tuple[str, ...]) -> None:
+        try:
+            items = sorted(os.scandir(folder), key=lambda item: item.name)
+        except OSError as error:
+            self.problems.append(Problem(f"The folder {folder} cannot be listed ({error.strerror})."))
+            return
+        for item in items:
+            here = (*parts, item.name)
+            if is_junk((item.name,)):
+                continue
+            if item.is_dir():
+                self.folders.add(here)
+                if len(here) < DEPTH:
+                    self._list(Path(item.path), here)
+            elif not item.is_file():
+                self.problems.append(Problem(f"{self.place}: '{'/'.join(here)}' is no file: a link to nothing?"))
+            else:
+                self._add("/".join(here), item.stat())
+
+    def read(self, file: File) -> bytes:
+        return (self.path / file.name).read_bytes()
+
+    def checksums(self, files: Sequence[File]) -> list[int]:
+        with ThreadPoolExecutor() as pool:
+            return list(pool.map(self._checksum, files))
+
+    def _checksum(self, file: File) -> int:
+        try:
+            return zlib.crc32(self.read(file))
+        except OSError:  # listed when it is decoded
+            return 0
+
+    def stamp(self, files: Sequence[File]) -> str:
+        """Return what changes whenever a file does: its path, size and times, which cost no reading."""
+        digest = hashlib.sha256(str(self.path.resolve()).encode())
+        for file in files:
+            stat = self._stats[file.name]
+            digest.update(f"{file.name}\0{file.size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n".encode())
+        return digest.hexdigest()
+
+
+class ZipContainer:
+    def __init__(self, path: Path) -> None:
+        self.path, self.place = path, str(path)
+        self.files: list[File] = []
+        self.folders: set[tuple[str, ...]] = set()
+        self.problems: list[Problem] = []
+        self._infos: dict[str, zipfile.ZipInfo] = {}
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except (zipfile.BadZipFile, OSError) as error:
+            self.problems.append(Problem(f"{path} cannot be read as a zip ({error}): download it again."))
+            return
+        for info in self._zip.infolist():
+            self._add(info)
+
+    def _add(self, info: zipfile.ZipInfo) -> None:
+        parts = tuple(part for part in info.filename.replace("\\", "/").split("/") if part != ".")
+        name = "/".join(parts)
+        if ".." in parts or "" in parts[:-1] or parts[0][1:2] == ":":  # .., /root, C:
+            self.problems.append(Problem(f"{self.place}: the path '{info.filename}' climbs out of the zip."))
+            return
+        if is_junk(parts):
+            return
+        above = parts[:-1]  # a folder's name ends in a slash
+        self.folders.update(above[:i] for i in range(1, len(above) + 1))
+        if info.is_dir():
+            return
+        if name in self._infos:
+            self.problems.append(Problem(f"{self.place}: '{name}' is in the zip twice."))
+        elif info.flag_bits & 1:
+            self.problems.append(Problem(f"{self.place}: '{name}' is encrypted: make a zip without a password."))
+        else:
+            self._infos[name] = info
+            self.files.append(File(name, info.file_size))
+
+    def read(self, file: File) -> bytes:
+        return self._zip.read(self._infos[file.name])
+
+    def checksums(self, files: Sequence[File]) -> list[int]:
+        return [self._infos[file.name].CRC for file in files]
+
+    def stamp(self, files: Sequence[File]) -> str:
+        """Return nothing: no stamp is needed, because the directory of the zip has the checksums."""
+        return ""
+
+
+def open_container(path: Path) -> Container:
+    return FolderContainer(path) if path.is_dir() else ZipContainer(path)
+
+
+def require_pillow() -> None:
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError:
+        raise UsageError("Reading images needs Pillow: pip install 'seqdg[images]'.") from None
+
+
+def decode(data: bytes, size: int) -> Pixels:
+    """Decode a picture to RGB of side `size`. The aspect ratio is not kept, as is usual for these benchmarks.
+
+    Raises whatever Pillow raises on a file that is broken or no picture.
+    """
+    image = _open_image(data)
+    image.draft("RGB", (2 * size, 2 * size))  # lets a JPEG far larger than needed decode at a fraction of its size
+    image = _to_rgb(image)
+    if image.size != (size, size):
+        image = image.resize((size, size), resample=2)  # bilinear, over the whole area that a pixel covers
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+def measure_side(data: bytes) -> int:
+    """Return the longer side, from the header alone."""
+    return max(_open_image(data).size)
+
+
+def _open_image(data: bytes) -> Image.Image:
+    from PIL import Image
+
+    return Image.open(io.BytesIO(data))
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    from PIL import Image
+
+    if image.mode.startswith("I"):  # 16 bits of gray, which `convert` would clip
+        gray = np.asarray(image).astype(np.float64)
+        return Image.fromarray((gray * (255 / max(65535.0, gray.max()))).astype(np.uint8)).convert("RGB")
+    if "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+class _Broken(Exception):
+    """Some pictures cannot be decoded: the file in the making is given up."""
+
+
+def find_cache_folder() -> Path:
+    """Return $SEQDG_CACHE, or `seqdg` in the user's cache folder of this platform."""
+    if folder := os.environ.get("SEQDG_CACHE"):
+        return Path(folder)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "seqdg" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "seqdg"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqdg"
+
+
+def hash_pictures(container: Container, pictures: Sequence[PictureFile], cache: Path) -> str:
+    """Hash the content: the same pictures give the same hash, whether they lie in a folder or a zip.
+
+    The files of a folder are read once for this; later, unchanged sizes and times show that they are the same.
+    """
+    files = [p.file for p in pictures]
+    stamp = container.stamp(files)
+    known = cache / f"{stamp}.fingerprint"
+    if stamp and known.is_file() and len(text := known.read_text()) == 64:
+        return text
+    digest = hashlib.sha256()
+    for picture, checksum in zip(pictures, container.checksums(files), strict=True):
+        name = picture.file.parts[-1]
+        line = f"{picture.domain}/{picture.label}/{name}\0{picture.file.size} {checksum:08x}\n"
+        digest.update(line.encode())
+    if stamp:
+        with _write(known) as out:
+            out.write(digest.hexdigest().encode())
+    return digest.hexdigest()
+
+
+def open_pictures(
+    container: Container,
+    pictures: Sequence[PictureFile],
+    content: str,
+    size: int | None,
+    progress: ProgressCallback | None = None,
+) -> tuple[NDArray[np.uint8] | None, list[Problem]]:
+    """Return the pixels of every picture, from the cache or decoded into it; or which files cannot be decoded."""
+    key = hashlib.sha256(f"{VERSION} {content} {size}".encode()).hexdigest()[:32]
+    path = find_cache_folder() / f"{key}.npy"
+    pixels = _open_cache(path, len(pictures))
+    if pixels is not None:
+        return pixels, []
+    require_pillow()
+    with _lock(path):
+        pixels = _open_cache(path, len(pictures))  # another process may have made it meanwhile
+        if pixels is not None:
+            return pixels, []
+        broken = _decode_all(container, [p.file for p in pictures], size, path, progress or (lambda done, total: None))
+    return (None, broken) if broken else (_open_cache(path, len(pictures)), [])
+
+
+def _open_cache(path: Path, rows: int) -> NDArray[np.uint8] | None:
+    """Open the file, or return None if it is missing or incomplete."""
+    try:
+        pixels = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (FileNotFoundError, ValueError, EOFError):
+        return None
+    return pixels if pixels.dtype == np.uint8 and pixels.ndim == 4 and len(pixels) == rows else None
+
+
+def _decode_all(
+    container: Container, files: Sequence[File], size: int | None, path: Path, progress: ProgressCallback
+) -> list[Problem]:
+    with ThreadPoolExecutor(count_cores()) as pool:  # Pillow's decoders let other threads run
+        if size is None:
+            sides = list(pool.map(lambda file: _measure_side(container, file), files))
+            size = min(max(sides, default=1), LARGEST_FOUND_SIDE)
+        shape = (len(files), 3, size, size)
+        broken: list[Problem] = []
+        with suppress(_Broken), _write(path, int(np.prod(shape, dtype=np.int64))) as out:
+            npy.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            for done, result in enumerate(_decode_ahead(pool, container, files, size), 1):
+                if isinstance(result, Problem):
+                    broken.append(result)
+                elif not broken:
+                    out.write(result.data)
+                progress(done, len(files))
+            if broken:
+                raise _Broken
+    return broken
+
+
+def _decode_ahead(
+    pool: ThreadPoolExecutor, container: Container, files: Sequence[File], size: int
+) -> Iterator[Pixels | Problem]:
+    """Decode in parallel and yield in order, never more than two blocks ahead."""
+    waiting: deque[list[Future[Pixels | Problem]]] = deque()
+    block = max(count_cores(), BLOCK // (3 * size * size))
+    for start in range(0, len(files), block):
+        waiting.append([pool.submit(_decode, container, file, size) for file in files[start : start + block]])
+        if len(waiting) > 2:
+            yield from (future.result() for future in waiting.popleft())
+    for futures in waiting:
+        yield from (future.result() for future in futures)
+
+
+def _decode(container: Container, file: File, size: int) -> Pixels | Problem:
+    try:
+        if file.size > LARGEST:
+            raise ValueError(f"{file.size} bytes")
+        return decode(container.read(file), size)
+    except Exception as error:  # a decoder may raise anything on a broken file, and each is to be listed
+        why = str(error).split("<_io")[0].strip() or type(error).__name__
+        return Problem(f"{container.place}: '{file.name}' cannot be decoded as an image ({why}).")
+
+
+def _measure_side(container: Container, file: File) -> int:
+    try:
+        return measure_side(container.read(file)) if file.size <= LARGEST else 1
+    except Exception:  # listed when it is decoded
+        return 1
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Let one process in at a time, so that a set is decoded once. The lock of a process that dies is released."""
+    place = path.with_suffix(".lock")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = place.open("a")
+    except OSError as error:
+        raise _explain(path, 0, error) from error
+    with lock:
+        with suppress(ImportError, OSError):  # without locks each process makes the file, and the last one's stays
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            place.unlink(missing_ok=True)
+
+
+@contextmanager
+def _write(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
+    """Open a new file of the cache, which is there whole or not at all. needs: the bytes that it will take."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(path.parent)
+        if shutil.disk_usage(path.parent).free < needs:
+            raise OSError("the disk has too little room")
+        with replace_file(path) as file:
+            yield file
+    except OSError as error:
+        raise _explain(path, needs, error) from error
+
+
+def _remove_abandoned(folder: Path) -> None:
+    for left in folder.glob(f"*{UNFINISHED}"):
+        try:
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                left.unlink()
+        except OSError:  # another process was quicker
+            continue
+
+
+def _explain(path: Path, needs: int, error: OSError) -> UsageError:
+    room = f" ({needs / 2**30:.1f} GiB)" if needs else ""
+    place = f"The cache{room} cannot be written to {path.parent}: {error.strerror or error}."
+    return UsageError(f"{place} Make room there, or set SEQDG_CACHE to another folder.")

@@ -1,0 +1,31 @@
+"""Tables: files and data frames to columns of numbers, text and dates, what was decided about them, and writing."""
+
+from typing import TYPE_CHECKING
+
+from seqdg.base.front import open_front
+
+if TYPE_CHECKING:
+    from seqdg.data.tables.columns import (
+        PARTS,
+        Column,
+        count_present,
+        describe_columns,
+        drop_gap_words,
+        expect_dates,
+        expect_numbers,
+        expect_words,
+        find_gap_numbers,
+        list_types,
+        parse_column,
+        parse_number,
+        parse_types,
+        rank_word,
+        take_parts,
+        to_word,
+        to_words,
+    )
+    from seqdg.data.tables.frame import Frame, is_dataframe, make_frame, note_columns
+    from seqdg.data.tables.table_files import TableFile, TableFormat, is_table, open_table
+    from seqdg.data.tables.table_writer import STDOUT, TableWriter
+
+__getattr__, __dir__ = open_front(__name__)
