@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from seqdg.base import Episode, Params, UsageError, tree
+from seqdg.base import Episode, Params, UsageError, private, tree
 from seqdg.nets import Net
 
 PREFIX = "branch."
@@ -126,7 +126,7 @@ def compute_gradient(net: Net, params: Params, episode: Episode) -> tuple[Params
     if _are_in_head(net, copies):
         return grad_and_value(lambda w: compute_losses(net, select_shared(w), select_copies(w), step).sum())(params)
     one = grad_and_value(lambda copy, batch: net.loss(copy, batch))
-    if tree.is_transformed():
+    if private.is_transformed():
         stacked, losses = vmap(lambda copy, batch: one({**common, **copy}, batch))(copies, step.minibatches)
     else:
         each = [

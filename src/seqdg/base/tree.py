@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from seqdg.base.private import add_each, is_transformed, multiply_each, subtract_each
+
 Tree = Mapping[str, Tensor]
 
 
@@ -26,11 +28,6 @@ def add(a: Tree, b: Tree, scale: float | Tensor = 1.0) -> dict[str, Tensor]:
     return {name: torch.add(value, b[name], alpha=scale) for name, value in a.items()}
 
 
-def is_transformed() -> bool:
-    """Whether a transform of torch.func is at work, such as the `vmap` over the trials of a stack."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
 def _is_plain_cuda(a: Tree) -> bool:
     """Whether all names can be treated in one launch: on a GPU, outside transforms of torch.func."""
     return bool(a) and not is_transformed() and next(iter(a.values())).is_cuda
@@ -40,9 +37,9 @@ def _add_together(a: Tree, b: Tree, scale: float | Tensor) -> dict[str, Tensor]:
     """Add all names in one or two launches. It does not work under transforms of torch.func."""
     steps = [b[name] for name in a]
     if isinstance(scale, Tensor):
-        sums = torch._foreach_add(list(a.values()), torch._foreach_mul(steps, scale))
+        sums = add_each(list(a.values()), multiply_each(steps, scale))
     else:
-        sums = torch._foreach_add(list(a.values()), steps, alpha=scale)
+        sums = add_each(list(a.values()), steps, scale)
     return dict(zip(a, sums, strict=True))
 
 
@@ -54,8 +51,8 @@ def mix(a: Tree, b: Tree, share: float | Tensor) -> dict[str, Tensor]:
     """(1 - share) * a + share * b"""
     _check_names(a, b)
     if _is_plain_cuda(a):
-        step = torch._foreach_mul(torch._foreach_sub([b[name] for name in a], list(a.values())), share)
-        return dict(zip(a, torch._foreach_add(list(a.values()), step), strict=True))
+        step = multiply_each(subtract_each([b[name] for name in a], list(a.values())), share)
+        return dict(zip(a, add_each(list(a.values()), step), strict=True))
     return {name: torch.lerp(value, b[name], share) for name, value in a.items()}
 
 

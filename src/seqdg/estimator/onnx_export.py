@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from torch import Tensor, nn
 
-from seqdg.base import UsageError, list_some
+from seqdg.base import UsageError, list_some, private
 from seqdg.bench import FittedEstimator
 from seqdg.data import Scaling, find_gap_numbers
 from seqdg.estimator.model import ArrayModel, Model, ModelModule, NetModel, compute_softmax
@@ -393,8 +393,8 @@ def _make_boosting(estimator: Any) -> Any:
         "missing_value_tracks_true", "hitrates",
     )}  # fmt: skip
     leaves: dict[str, list[Any]] = {name: [] for name in ("treeids", "nodeids", "ids", "weights")}
-    number = 0
-    for trees in estimator._predictors:
+    number, rounds = 0, private.list_boosted_trees(estimator)
+    for trees in rounds:
         for target, tree in enumerate(trees):
             for place, node in enumerate(tree.nodes):
                 is_leaf = bool(node["is_leaf"])
@@ -411,8 +411,8 @@ def _make_boosting(estimator: Any) -> Any:
                         leaves[name].append(value)
             number += 1
     return helper.make_node(
-        "TreeEnsembleRegressor", ["single"], ["scores"], domain=ML[0], n_targets=len(estimator._predictors[0]),
-        base_values=[float(v) for v in np.ravel(estimator._baseline_prediction)], post_transform="NONE",
+        "TreeEnsembleRegressor", ["single"], ["scores"], domain=ML[0], n_targets=len(rounds[0]),
+        base_values=[float(v) for v in np.ravel(private.get_boosting_start(estimator))], post_transform="NONE",
         aggregate_function="SUM", **{f"nodes_{name}": values for name, values in nodes.items()},
         **{f"target_{name}": values for name, values in leaves.items()},
     )  # fmt: skip

@@ -16,11 +16,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._C._functorch import TransformType
-from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import conv2d, max_pool2d, relu, relu6
 
+from seqdg.base import private
 from seqdg.kernels import nested
 from seqdg.kernels.geometry import (
     Depthwise,
@@ -276,14 +274,14 @@ def can_run_kernels(x: Tensor) -> bool:
 
     The kernels have no second derivative and do not work on stacks (`vmap`).
     """
-    if not x.is_cuda or x.numel() >= 2**31 or isinstance(x, FakeTensor) or not has_triton():
+    if not x.is_cuda or x.numel() >= 2**31 or private.is_fake(x) or not has_triton():
         return False
-    return _list_levels() in ([], [TransformType.Grad])
+    return private.list_transforms() in ([], ["grad"])
 
 
 def can_nest(x: Tensor) -> bool:
     """Whether `nest` makes a difference here: on a GPU, outside stacks (`vmap`), with no compiler tracing."""
-    return x.is_cuda and not isinstance(x, FakeTensor) and set(_list_levels()) <= {TransformType.Grad}
+    return x.is_cuda and not private.is_fake(x) and set(private.list_transforms()) <= {"grad"}
 
 
 @contextmanager
@@ -297,12 +295,8 @@ def nest() -> Iterator[None]:
 
 
 def _nests_on(x: Tensor) -> bool:
-    return _nesting.get() and len(_list_levels()) > 1 and x.dim() == 4 and x.is_floating_point() and can_nest(x)
-
-
-def _list_levels() -> list[Any]:
-    """List the transforms of torch.func that are at work."""
-    return [level.key() for level in retrieve_all_functorch_interpreters()]
+    is_nested = _nesting.get() and len(private.list_transforms()) > 1
+    return is_nested and x.dim() == 4 and x.is_floating_point() and can_nest(x)
 
 
 def _can_run_on(x: Tensor) -> bool:

@@ -11,10 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import TransformType
-from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
-from torch._subclasses.fake_tensor import FakeTensor
 
+from seqdg.base import private
 from seqdg.kernels.convolution import has_triton
 
 MOST = 8  # copies: the kernels are written out for each number of them
@@ -54,10 +52,9 @@ def _contrast(matrix: Tensor, copies: Tensor) -> Tensor:
 
 def _can_run(copies: Tensor) -> bool:
     """Whether the kernels can run: inside one `vmap` over trials, on a GPU."""
-    levels: list[Any] = [level.key() for level in retrieve_all_functorch_interpreters()]
-    if levels != [TransformType.Vmap] or not copies.is_cuda or len(copies) > MOST or not has_triton():
+    if private.list_transforms() != ["vmap"] or not copies.is_cuda or len(copies) > MOST or not has_triton():
         return False
-    return not isinstance(torch._C._functorch.get_unwrapped(copies), FakeTensor)
+    return not private.is_fake(private.unwrap(copies))
 
 
 class _Measure(torch.autograd.Function):

@@ -16,12 +16,10 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import TransformType
-from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.nn.functional import batch_norm
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from seqdg import kernels
+from seqdg.base import private
 
 POLICIES = ("frozen", "recalibrate", "running", "none")
 ON_BATCH = ("recalibrate", "running")  # training normalizes by each minibatch
@@ -33,7 +31,7 @@ class PureBatchNorm(nn.Module):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, stock: _BatchNorm, on_batch: bool) -> None:
+    def __init__(self, stock: private.BatchNormLayer, on_batch: bool) -> None:
         super().__init__()
         self.weight, self.bias, self.eps = stock.weight, stock.bias, stock.eps
         device = stock.weight.device if stock.weight is not None else None
@@ -61,7 +59,7 @@ class PureBatchNorm(nn.Module):
         return kernels.add_and_activate(torch.cat(normal) if self.parts > 1 else normal[0], rest, act)
 
     def _normalize_by_batch(self, x: Tensor) -> Tensor:
-        if x.is_cuda and x.dim() > 3 and _is_in_vmap():  # torch has no batch_norm for this case
+        if x.is_cuda and x.dim() > 3 and "vmap" in private.list_transforms():  # torch has no batch_norm for this case
             others = [d for d in range(x.dim()) if d != 1]
             return self._normalize(x, x.mean(others), x.var(others, unbiased=False))
         return batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
@@ -77,17 +75,13 @@ class PureBatchNorm(nn.Module):
         return x * scale.reshape(shape) + shift.reshape(shape)
 
 
-def _is_in_vmap() -> bool:
-    return any(level.key() == TransformType.Vmap for level in retrieve_all_functorch_interpreters())
-
-
 def has_batchnorm(module: nn.Module) -> bool:
-    return any(isinstance(m, _BatchNorm) for m in module.modules())
+    return any(isinstance(m, private.BatchNormLayer) for m in module.modules())
 
 
 def is_batchnorm_frozen(module: nn.Module) -> bool:
     """Whether the module has BatchNorm weights and none of them is trained."""
-    weights = [p for m in module.modules() if isinstance(m, _BatchNorm) for p in m.parameters()]
+    weights = [p for m in module.modules() if isinstance(m, private.BatchNormLayer) for p in m.parameters()]
     return (
         bool(weights)
         and find_batchnorm_without_statistics(module) is None
@@ -97,17 +91,17 @@ def is_batchnorm_frozen(module: nn.Module) -> bool:
 
 def find_batchnorm_without_statistics(module: nn.Module) -> str | None:
     """Return the name of the first BatchNorm that keeps no running statistics, or None."""
-    layers = ((name, m) for name, m in module.named_modules() if isinstance(m, _BatchNorm))
+    layers = ((name, m) for name, m in module.named_modules() if isinstance(m, private.BatchNormLayer))
     return next((name for name, m in layers if m.running_mean is None), None)
 
 
 def purify_batchnorm(module: nn.Module, on_batch: bool) -> nn.Module:
     """Return a copy whose BatchNorm layers are pure and normalize by the batch if `on_batch`, else by constants."""
-    if isinstance(module, _BatchNorm):
+    if isinstance(module, private.BatchNormLayer):
         return PureBatchNorm(module, on_batch)
     module = copy.deepcopy(module)
     for name, layer in list(module.named_modules()):
-        if isinstance(layer, _BatchNorm):
+        if isinstance(layer, private.BatchNormLayer):
             module.set_submodule(name, PureBatchNorm(layer, on_batch))
     return module
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, fx, nn
-from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
-from seqdg.base import UsageError, noise
+from seqdg.base import UsageError, noise, private
 from seqdg.nets.batchnorm import PureBatchNorm
 from seqdg.nets.points import Point
 
@@ -99,7 +98,7 @@ def _replace_layer(name: str, layer: nn.Module, current: Pass) -> PureDropout | 
         return PureDropout(p, "row", bool(words.get("scale_by_keep", True)), current)
     if kind.__name__ == "StochasticDepth" and p > 0:  # torchvision's
         return PureDropout(p, "row" if words.get("mode") == "row" else "minibatch", True, current)
-    drops = isinstance(layer, _DropoutNd) and p > 0
+    drops = isinstance(layer, private.DropoutLayer) and p > 0
     inside = isinstance(layer, nn.MultiheadAttention | nn.RNNBase) and layer.dropout > 0
     if drops or inside or isinstance(layer, nn.RReLU):
         raise UsageError(

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from seqdg.base import UsageError
+from seqdg.base import UsageError, private
 from seqdg.nets.normalization import IMAGENET, Normalization
 
 PREFIX = "timm:"
@@ -45,7 +44,7 @@ def purify_model(module: nn.Module) -> None:
         if getattr(layer, "inplace", False):
             setattr(layer, "inplace", False)  # noqa: B010 - not every module declares it
         act = getattr(layer, "act", None)
-        if isinstance(layer, _BatchNorm) and isinstance(act, nn.Module):
+        if isinstance(layer, private.BatchNormLayer) and isinstance(act, nn.Module):
             plain = nn.BatchNorm2d(layer.num_features, eps=layer.eps, affine=layer.affine)
             plain.load_state_dict({k: v for k, v in layer.state_dict().items() if k in plain.state_dict()})
             module.set_submodule(name, nn.Sequential(OrderedDict(norm=plain, act=act)))

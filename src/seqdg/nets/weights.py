@@ -14,10 +14,8 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 
-from seqdg.base import UsageError, list_some
+from seqdg.base import UsageError, list_some, private
 
 SUFFIXES = (".safetensors", ".pth", ".pt")
 
@@ -29,12 +27,11 @@ def initialize(make: Callable[[], nn.Module], generator: torch.Generator) -> nn.
     """
     with torch.device("meta"):
         module = make()
-    # As `to_empty`, which imports sympy for it.
-    module._apply(lambda t: torch.empty(t.shape, dtype=t.dtype))  # type: ignore[no-untyped-call]
+    private.replace_tensors(module, lambda t: torch.empty(t.shape, dtype=t.dtype))
     for name, layer in module.named_modules():
-        if isinstance(layer, nn.Linear | _ConvNd):
+        if isinstance(layer, nn.Linear | private.ConvolutionLayer):
             _draw_weights(layer, generator)
-        elif isinstance(layer, _BatchNorm):
+        elif isinstance(layer, private.BatchNormLayer):
             layer.reset_parameters()
         elif any(True for _ in layer.parameters(recurse=False)) or any(True for _ in layer.buffers(recurse=False)):
             raise UsageError(
@@ -44,7 +41,7 @@ def initialize(make: Callable[[], nn.Module], generator: torch.Generator) -> nn.
     return module
 
 
-def _draw_weights(layer: nn.Linear | _ConvNd, generator: torch.Generator) -> None:
+def _draw_weights(layer: nn.Linear | private.ConvolutionLayer, generator: torch.Generator) -> None:
     """Draw weights and biases uniformly within ±1/√(inputs of one unit), as torch's `reset_parameters` does."""
     bound = 1.0 / math.sqrt(layer.weight[0].numel())
     with torch.no_grad():

@@ -13,11 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import grad
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqdg.base import Minibatch
+from seqdg.base import Minibatch, private
 from seqdg.paper.study import Numbers, Study
 from seqdg.report import (
     AnalysisKind,
@@ -161,7 +159,7 @@ def _count_bytes(tensors: Sequence[Tensor]) -> int:
     return sum(t.untyped_storage().nbytes() for t in tensors)
 
 
-class LivingMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LivingMemory(private.DispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of the tensors made within it, as long as they live."""
 
     def __init__(self) -> None:
@@ -171,30 +169,30 @@ class LivingMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        old = {storage._cdata for storage in _list_storages((args, kwargs))}
+        old = {private.identify_storage(storage) for storage in _list_storages((args, kwargs))}
         for storage in _list_storages(out):
             self._count(storage, old)
         return out
 
     def _count(self, storage: torch.UntypedStorage, old: set[int]) -> None:
-        place, size = storage._cdata, storage.nbytes()
-        if place in old or place in self._seen or not size:
+        memory, size = private.identify_storage(storage), storage.nbytes()
+        if memory in old or memory in self._seen or not size:
             return
-        self._seen.add(place)
+        self._seen.add(memory)
         self.now += size
         self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._free, place, size)
+        weakref.finalize(storage, self._free, memory, size)
 
-    def _free(self, place: int, size: int) -> None:
-        self._seen.discard(place)
+    def _free(self, memory: int, size: int) -> None:
+        self._seen.discard(memory)
         self.now -= size
 
 
 def _list_storages(values: Any) -> list[torch.UntypedStorage]:
     """Return the storages of all tensors among the values; tensors that stand for zeros have none."""
     tensors: list[Tensor] = []
-    tree_map_only(Tensor, tensors.append, values)
-    return [tensor.untyped_storage() for tensor in tensors if not torch._is_zerotensor(tensor)]
+    private.map_tensors(tensors.append, values)
+    return [tensor.untyped_storage() for tensor in tensors if not private.is_zero_tensor(tensor)]
 
 
 BASE = "agg"

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils import _pytree as pytree
+
+from seqdg.base import private
 
 
 class CompilationError(RuntimeError):
@@ -30,12 +31,10 @@ def compile_at_first_call(function: Callable[..., Tensor], backend: str = "induc
     made: list[Callable[..., Any]] = []
 
     def call(*arguments: Any) -> Tensor:
-        flat, structure = pytree.tree_flatten(arguments)
+        flat, structure = private.flatten(arguments)
         if not made:
             try:
-                made.append(
-                    _compile(lambda *leaves: (function(*pytree.tree_unflatten(leaves, structure)),), flat, backend)
-                )
+                made.append(_compile(lambda *leaves: (function(*private.unflatten(leaves, structure)),), flat, backend))
             except Exception as error:  # whatever a compiler may raise
                 raise CompilationError(next(iter(str(error).splitlines()), type(error).__name__)) from error
         (out,) = made[0](*flat)
@@ -56,20 +55,19 @@ def _compile(function: Callable[..., tuple[Tensor]], flat: list[Any], backend: s
         warnings.simplefilter("ignore")  # what a compiler warns of is not the user's to change
         graph = _trace(of_tensors, tensors)
         inductor = backend == "inductor"
-        compiled = torch._inductor.compile(graph, tensors, options=_choose_options()) if inductor else graph
+        compiled = private.compile_graph(graph, tensors, _choose_options()) if inductor else graph
     return lambda *values: compiled(*(value for value in values if isinstance(value, Tensor)))
 
 
 def _trace(function: Callable[..., Any], tensors: list[Any]) -> torch.fx.GraphModule:
     """Write down every operation of the function, without taking them where that is possible."""
     try:
-        return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
+        return private.trace_operations(function, tensors)
     except RuntimeError:  # forward-mode derivatives inside others do not know the device of tensors without numbers
         return make_fx(function, tracing_mode="real")(*(t.clone() for t in tensors))
 
 
 def _choose_options() -> dict[str, Any]:
     """Choose nothing by the clock: the same step is the same program after a crash, and sums in the same order."""
-    known = torch._inductor.config.get_config_copy()
     wanted = {"deterministic": True, "triton.autotune_pointwise": False, "fallback_random": True}
-    return {name: value for name, value in wanted.items() if name in known}
+    return {name: value for name, value in wanted.items() if private.has_compiler_option(name)}

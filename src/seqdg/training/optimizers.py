@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from seqdg.base import Params, tree
+from seqdg.base import Params, private, tree
 from seqdg.kernels import can_run_kernels
 
 Slots = dict[str, Params]
@@ -65,7 +65,7 @@ def _update_sgd(params: Params, direction: Params, slots: Slots, rates: Rates) -
 def _fuse_sgd(params: Params, direction: Params, slots: Slots, rates: Rates) -> None:
     weights, steps = list(params.values()), list(direction.values())
     if not isinstance(rates.lr, Tensor):
-        torch._foreach_add_(weights, steps, alpha=-rates.lr)
+        private.add_each_in_place(weights, steps, -rates.lr)
         return
     for w, d in zip(weights, steps, strict=True):
         w.addcmul_(d, -rates.lr.reshape(-1, *[1] * (w.dim() - 1)))
@@ -87,11 +87,8 @@ def _fuse_momentum(params: Params, direction: Params, slots: Slots, rates: Rates
         for name, w in params.items():
             step_with_momentum(w, velocity[name], direction[name], *own)
         return
-    torch._fused_sgd_(
-        list(params.values()), list(direction.values()), list(velocity.values()) if rates.momentum else [],
-        weight_decay=own.weight_decay, momentum=own.momentum, lr=own.lr,
-        dampening=0.0, nesterov=False, maximize=False, is_first_step=False,
-    )  # fmt: skip
+    velocities = list(velocity.values()) if rates.momentum else []
+    private.step_sgd(list(params.values()), list(direction.values()), velocities, *own)
 
 
 def _update_adam(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
@@ -120,7 +117,7 @@ def _update_adam_l2(params: Params, direction: Params, slots: Slots, rates: Rate
 
 def _fuse_adam(params: Params, direction: Params, slots: Slots, rates: Rates, coupled: bool = False) -> None:
     first, second, count = slots["first"], slots["second"], slots["count"]
-    torch._foreach_add_(list(count.values()), 1.0)
+    private.add_to_each_in_place(list(count.values()), 1.0)
     own: Any = rates
     if rates.vary:
         from seqdg.kernels import step_with_adam
@@ -128,12 +125,10 @@ def _fuse_adam(params: Params, direction: Params, slots: Slots, rates: Rates, co
         for name, w in params.items():
             step_with_adam(coupled, w, first[name], second[name], direction[name], count[name], *own)
         return
-    update: Any = torch._fused_adam_ if coupled else torch._fused_adamw_
-    update(
-        list(params.values()), list(direction.values()), list(first.values()), list(second.values()), [],
+    private.step_adam(
+        list(params.values()), list(direction.values()), list(first.values()), list(second.values()),
         [c.select(0, 0) for c in count.values()],  # all trials of a stack have taken as many steps
-        lr=rates.lr, beta1=rates.momentum, beta2=0.999, weight_decay=rates.weight_decay, eps=1e-8,
-        amsgrad=False, maximize=False,
+        lr=rates.lr, beta1=rates.momentum, beta2=0.999, weight_decay=rates.weight_decay, eps=1e-8, coupled=coupled,
     )  # fmt: skip
 
 

@@ -15,10 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from seqdg.base import private
 from seqdg.training.replay import Node, Program, read_form
 
 Tensors = Callable[..., Any]  # from nested tensors to nested tensors
@@ -56,12 +55,12 @@ def record_at_first_call(function: Tensors) -> Tensors:
 
 def _record(function: Tensors, arguments: tuple[Any, ...]) -> tuple[Tensors | None, Any]:
     """Return the recorded function, None where there is none, and what the call returns."""
-    flat, structure = pytree.tree_flatten(arguments)
+    flat, structure = private.flatten(arguments)
     recorder = Recorder([value for value in flat if isinstance(value, Tensor)])
     try:
         with torch.no_grad(), recorder:
             out = function(*arguments)
-        leaves, of_result = pytree.tree_flatten(out)
+        leaves, of_result = private.flatten(out)
         program = recorder.finish(leaves)
     except NotRecordable:
         return None, function(*arguments)
@@ -69,15 +68,15 @@ def _record(function: Tensors, arguments: tuple[Any, ...]) -> tuple[Tensors | No
         program(*(value for value in flat if isinstance(value, Tensor)))
 
     def run(*others: Any) -> Any:
-        values, other = pytree.tree_flatten(others)
+        values, other = private.flatten(others)
         assert other == structure  # a step is always given the same
         with torch.no_grad():
-            return pytree.tree_unflatten(program(*(v for v in values if isinstance(v, Tensor))), of_result)
+            return private.unflatten(program(*(v for v in values if isinstance(v, Tensor))), of_result)
 
     return run, out
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(private.DispatchMode):  # type: ignore[no-untyped-call]
     """Writes down every operation on tensors while it is entered, each once."""
 
     def __init__(self, inputs: list[Tensor]) -> None:
@@ -92,7 +91,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if function._schema.is_mutable or torch.Tag.nondeterministic_seeded in function.tags:
+        if private.writes_inputs(function) or torch.Tag.nondeterministic_seeded in function.tags:
             raise NotRecordable(f"{function} writes over a tensor, or draws at random")
         read: list[tuple[Tensor, Node]] = []
         inputs, named = self._find_all(args, read), self._find_all(kwargs or {}, read)
@@ -151,9 +150,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _describe(node: Node, value: Tensor, read: Sequence[tuple[Tensor, Node]]) -> Node:
     """Note how a node's value lies in memory, and in whose, if in that of a tensor that was read."""
-    storage = value.untyped_storage()._cdata
+    storage = private.identify_storage(value.untyped_storage())
     node.form = read_form(value)
-    node.base = next((n for t, n in read if t.untyped_storage()._cdata == storage), None)
+    node.base = next((n for t, n in read if private.identify_storage(t.untyped_storage()) == storage), None)
     return node
 
 
@@ -168,5 +167,5 @@ def _make_key(value: Any) -> Hashable:
 
 def _is_same(one: Any, other: Any) -> bool:
     """Whether two results are equal to the bit, or both not a number."""
-    pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=True)
+    pairs = zip(private.list_leaves(one), private.list_leaves(other), strict=True)
     return all(torch.equal(a, b) or bool(torch.equal(a.nan_to_num(), b.nan_to_num())) for a, b in pairs)

@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from seqdg.base import private
+
 aten = torch.ops.aten
 # These depend on the shape of a tensor, not on its numbers.
 SHAPED = {
     aten.zeros_like.default, aten.ones_like.default, aten.full_like.default,
     aten.new_zeros.default, aten.new_ones.default, aten.new_full.default,
 }  # fmt: skip
-COPIES = {aten.clone.default, aten._to_copy.default}
+COPIES = {aten.clone.default, private.COPY_TO_TYPE}
 PRODUCTS = {aten.mul.Scalar, aten.mul.Tensor}
 
 Place = tuple[Any, Any]  # a list or dictionary of arguments, and where in it
@@ -268,6 +270,6 @@ def _list_ways_to_write(call: Call, out: Tensor) -> Iterator[Call]:
         yield call._replace(function=direct, kwargs={**call.kwargs, "out": out})
     for name in function.overloadpacket.overloads():
         other = getattr(function.overloadpacket, name)
-        names = [a.name for a in other._schema.arguments if a.is_out]
+        names = private.list_outputs(other)
         if len(names) == 1 and torch.Tag.generated not in other.tags:
             yield call._replace(function=other, kwargs={**call.kwargs, names[0]: out})

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from seqdg.base import Params
+from seqdg.base import Params, private
 
 
 def map_trials(one: Callable[..., Any], trials: int) -> Callable[..., Any]:
@@ -24,11 +24,11 @@ def map_trials(one: Callable[..., Any], trials: int) -> Callable[..., Any]:
 
 
 def _remove_axis(value: Any) -> Any:
-    return torch.utils._pytree.tree_map(lambda t: t.squeeze(0) if isinstance(t, Tensor) else t, value)
+    return private.map_tensors(lambda t: t.squeeze(0), value)
 
 
 def _add_axis(value: Any) -> Any:
-    return torch.utils._pytree.tree_map(lambda t: t.unsqueeze(0), value)
+    return private.map_leaves(lambda t: t.unsqueeze(0), value)
 
 
 def stack_weights(trials: Sequence[Params], device: torch.device) -> Params:

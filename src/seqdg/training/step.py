@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqdg.base import Episode, Params, UsageError
+from seqdg.base import Episode, Params, UsageError, private
 from seqdg.core import Algorithm, Number, with_numbers
 from seqdg.nets import Net
 from seqdg.training.capture import Carried, copy_carried
@@ -47,7 +47,7 @@ class StepWriter:
             for pace, part in split_by_pace(self._find_stage(self.numbers, stage), direction):
                 self.optimizer.update_in_place(params, part, slots, self._scale_rates(factor, pace))
             if changed:
-                torch._foreach_copy_([memory[name] for name in changed], list(changed.values()))
+                private.copy_each([memory[name] for name in changed], list(changed.values()))
             return loss
 
         return take
@@ -123,10 +123,11 @@ class StepWriter:
 
         def watched(params: Params, memory: Params, *others: Any) -> Any:
             parts = {"weights": params, "memory": memory}
-            held = [(part, name, t, t._version) for part, tensors in parts.items() for name, t in tensors.items()]
+            held = [(part, name, t) for part, tensors in parts.items() for name, t in tensors.items()]
+            writes = [private.count_writes(t) for _, _, t in held]
             direction, loss, remembered = direct(params, memory, *others)
-            for part, name, t, version in held:
-                if t._version != version:
+            for (part, name, t), before in zip(held, writes, strict=True):
+                if private.count_writes(t) != before:
                     raise UsageError(
                         f"{kind} changes the {part} that it is given ('{name}') in place: let it make new ones."
                     )

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import _safe_indexing
 
-from seqdg.base import UsageError
+from seqdg.base import UsageError, private
 from seqdg.bench import (
     SHORT,
     ArrayLearner,
@@ -122,7 +121,7 @@ def draw_rows(y: NDArray[Any], domain: Rows, most: int, seed: int) -> Rows | Non
 
 def take_rows(values: Any, rows: Rows) -> Any:
     """Return these rows of a table, an array or a list."""
-    return values.take(rows) if isinstance(values, Frame) else _safe_indexing(values, rows)
+    return values.take(rows) if isinstance(values, Frame) else private.take_rows(values, rows)
 
 
 def list_rounds(names: Sequence[str]) -> list[list[str]]:

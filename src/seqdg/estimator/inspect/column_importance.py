@@ -14,9 +14,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.metrics import get_scorer
-from sklearn.utils import _safe_indexing
 
-from seqdg.base import UsageError, list_some, unknown
+from seqdg.base import UsageError, list_some, private, unknown
 from seqdg.data import Frame, is_dataframe
 from seqdg.estimator.inspect.spread import Spread, estimate_spread
 from seqdg.estimator.user_data import read_domains, read_weights
@@ -264,7 +263,7 @@ def _score(model: Any, x: Any, y: Any, **weights: Any) -> float:
 def _take(table: Any, rows: Rows) -> Any:
     if isinstance(table, Frame):
         return replace(table, columns=tuple(column[rows] for column in table.columns))
-    return _safe_indexing(table, rows)
+    return private.take_rows(table, rows)
 
 
 def _shuffle_within(domain: Rows, stream: np.random.Generator) -> Rows:
