@@ -71,7 +71,8 @@ def private_names(path: Path) -> Iterator[tuple[int, str]]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Attribute):
             names = [ast.unparse(node)]
-            if node.attr in ATTRIBUTES or node.attr.startswith(("_foreach_", "_fused_")):
+            is_ours = isinstance(node.value, ast.Name) and node.value.id == "self"
+            if not is_ours and (node.attr in ATTRIBUTES or node.attr.startswith(("_foreach_", "_fused_"))):
                 yield node.lineno, node.attr
         elif isinstance(node, ast.keyword) and node.arg in ATTRIBUTES:
             names = []

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch._C._functorch import TransformType
 from torch.func import grad, grad_and_value
 from torch.nn.functional import max_pool2d
 
 from seqdg import kernels
 from seqdg.algorithms import _look_ahead
 from seqdg.algorithms.mldg import MLDG
-from seqdg.base import Episode
+from seqdg.base import Episode, private
 from seqdg.core import Sequential, build
 from seqdg.kernels import convolution, nested
 from seqdg.nets import Net
@@ -33,7 +32,7 @@ def nest(monkeypatch):
 
     def switch(on):
         def can_nest(x):
-            return on and set(convolution._list_levels()) <= {TransformType.Grad}
+            return on and set(private.list_transforms()) <= {"grad"}
 
         monkeypatch.setattr(convolution, "can_nest", can_nest)
         monkeypatch.setattr(kernels, "can_nest", can_nest)
