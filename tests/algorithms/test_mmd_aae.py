@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from seqdg import Net, UsageError, build
-from seqdg.algorithms._inputs import count_restored, flatten_input
+from seqdg.algorithms._layers import count_restored, flatten_input
 from seqdg.algorithms.agg import AGG
 from seqdg.algorithms.mmd_aae import discrepancy
 from seqdg.base import noise as draw

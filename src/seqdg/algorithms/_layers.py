@@ -1,17 +1,26 @@
-"""Layers that algorithms add to a net, as entries of the dictionary of weights under a prefix of their own."""
+"""Layers that algorithms add to a net, and what they do between its layers.
+
+Added layers are entries of the dictionary of weights under a prefix of their own. A decoder restores inputs as vectors:
+whole, or of images their means over equal fields. The style of what passes a point of a net is the mean and deviation
+of each channel of each row over its positions.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import adaptive_avg_pool2d, cross_entropy
 from torch.nn.functional import linear as affine
 
-from seqdg.base import Params, UsageError
+from seqdg.base import Episode, Params, UsageError, noise
 from seqdg.core import Number
 from seqdg.nets import Net
+
+FIELDS = 8  # along a side of an image, over which it is averaged before it is restored
+EPSILON = 1e-6
 
 
 def linear_params(prefix: str, inputs: int, outputs: int, generator: torch.Generator, like: Tensor) -> Params:
@@ -78,3 +87,70 @@ def check_head(net: Net, kind: str) -> None:
             f"{kind} works on the features that enter the head, but this net does not end in a linear layer: "
             "end it in one, or choose another algorithm, such as agg."
         )
+
+
+def count_restored(params: Params) -> int:
+    """Count the numbers that are restored of an input, by the layer that it enters: all, or those of pooled images."""
+    first = next(w for name, w in params.items() if name.endswith("weight") and w.dim() > 1)
+    return math.prod([first.shape[1], *[FIELDS] * (first.dim() - 2)])
+
+
+def flatten_input(x: Tensor, width: int, kind: str) -> Tensor:
+    """Return inputs (domain, batch, *input) as (domain, batch, width), images averaged over fields where that fits."""
+    flat = x.flatten(2)
+    if flat.shape[2] != width and x.dim() == 5 and x.shape[2] * FIELDS**2 == width:
+        flat = adaptive_avg_pool2d(x.flatten(0, 1), FIELDS).reshape(*x.shape[:2], width)
+    if flat.shape[2] != width:
+        raise UsageError(
+            f"{kind} restores inputs of {width} numbers, by the net's first layer, but these have {flat.shape[2]}: "
+            "give it a net whose first layer takes the whole input, or an image, or choose another algorithm."
+        )
+    return flat
+
+
+def choose_points(net: Net, which: str, kind: str) -> tuple[str, ...]:
+    """Return the points that a setting names: `all`, or some with commas between them."""
+    names = net.points if which == "all" else tuple(name.strip() for name in which.split(",") if name.strip())
+    if not names:
+        raise UsageError(
+            f"{kind} acts between the layers of a net, but this one has no points there: take one of seqdg's nets or "
+            "of timm's, or put a seqdg.nets.Point where it should act."
+        )
+    net.with_points(dict.fromkeys(names, pass_on))  # raises where the net lacks one
+    return names
+
+
+def pass_on(h: Tensor) -> Tensor:
+    return h
+
+
+def measure_style(h: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation over the positions of h (row, channel, ...) or, of tokens, (row, position, channel); of
+    vectors, or where there is only one position, over their entries."""
+    axes = tuple(range(2, h.dim())) if h.dim() > 3 else (1,)
+    if math.prod(h.shape[axis] for axis in axes) == 1:
+        axes = tuple(range(1, h.dim()))
+    mean = h.mean(axes, keepdim=True)
+    return mean, torch.sqrt(h.var(axes, keepdim=True) + EPSILON)
+
+
+def restyle(h: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """Return h with another style."""
+    old_mean, old_deviation = measure_style(h)
+    return (h - old_mean) / old_deviation * deviation + mean
+
+
+def shuffle_rows(key: Tensor, h: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the function that puts rows into one random order."""
+    order = noise.uniform(key, (h.shape[0],)).argsort()
+    return lambda values: values.index_select(0, order)
+
+
+def roll_domains(domains: int) -> Callable[[Tensor], Tensor]:
+    """Return the function that gives each domain of the path the rows of the next, and the last those of the first."""
+    return lambda values: values.roll(-(values.shape[0] // domains), 0)
+
+
+def draw_key(episode: Episode, stream: int, number: int) -> Tensor:
+    """Return a key for what one algorithm (its stream) draws at one of its points in this step."""
+    return noise.fold(episode.key ^ (stream << 8), number)

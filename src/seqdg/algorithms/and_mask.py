@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from seqdg.algorithms._gradients import apply_mask, compute_gradients, measure_agreement
+from seqdg.algorithms._penalties import apply_mask, compute_gradients, measure_agreement
 from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets import Net

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from seqdg.algorithms import _distances as distances
 from seqdg.algorithms import _layers as layers
+from seqdg.algorithms import _penalties as penalties
 from seqdg.base import Episode, Params, noise
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets import Net
@@ -57,7 +57,7 @@ def compare_kernels(rows: Tensor, halves: Tensor) -> Tensor:
     """Return the squared MMD between the halves."""
     shares = halves / halves.sum(1, keepdim=True).clamp_min(1.0)
     difference = shares.select(0, 0) - shares.select(0, 1)
-    return difference @ distances.compute_kernel(rows) @ difference
+    return difference @ penalties.compute_kernel(rows) @ difference
 
 
 def compare_moments(rows: Tensor, halves: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from seqdg.algorithms import _distances as distances
 from seqdg.algorithms import _layers as layers
+from seqdg.algorithms import _penalties as penalties
 from seqdg.base import Episode, Params
 from seqdg.core import Chainable, Loss, Number, Range, register, setting
 from seqdg.nets import Net
@@ -43,17 +43,17 @@ class CORAL(Chainable):
         layers.check_features(net, "CORAL")
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        distances.check_rows(episode, "CORAL")
+        penalties.check_rows(episode, "CORAL")
         z = net.domain_features(params, episode)
-        spread = sum((2.0 * moment.var(0).mean() for moment in distances.compute_moments(z)), z.new_zeros(()))
+        spread = sum((2.0 * moment.var(0).mean() for moment in penalties.compute_moments(z)), z.new_zeros(()))
         return layers.label_loss(net, params, z, episode.y) + self.gamma * spread
 
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
         def total(weights: Params) -> Tensor:
             z = net.domain_features(weights, episode.part(0, i + 1))
-            mean, covariance = distances.compute_moments(z)
+            mean, covariance = penalties.compute_moments(z)
             moments = [(mean.select(0, j), covariance.select(0, j)) for j in range(i + 1)]
-            apart = sum((distances.compare_moments(moments[i], before) for before in moments[:i]), z.new_zeros(()))
+            apart = sum((penalties.compare_moments(moments[i], before) for before in moments[:i]), z.new_zeros(()))
             new = net.criterion(net.head(weights, z.select(0, i)), episode.y.select(0, i))
             return past(weights) + new + self.gamma * 2.0 / (episode.domains - 1) * apart
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from seqdg.algorithms import _branches as branches
-from seqdg.algorithms import _inputs as inputs
 from seqdg.algorithms import _layers as layers
 from seqdg.base import Episode, Params, noise, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
@@ -60,7 +59,7 @@ class DMTAE(Algorithm):
         layers.check_features(net, "D-MTAE")
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
-        head, width = params[net.head_names[0]], inputs.count_restored(params)
+        head, width = params[net.head_names[0]], layers.count_restored(params)
         drawn = [layers.linear_params("decoder.", head.shape[1], width, generator, head) for _ in range(sources)]
         return {**params, **tree.with_prefix(tree.stack(drawn), branches.PREFIX)}
 
@@ -90,7 +89,7 @@ class LearnCode(Algorithm):
     def restore(self, net: Net, params: Params, episode: Episode) -> Tensor:
         """Return the mean squared error of all that is restored."""
         decoders = branches.order_copies(params, episode.domain)
-        x = inputs.flatten_input(episode.x, decoders["decoder.bias"].shape[1], "D-MTAE")
+        x = layers.flatten_input(episode.x, decoders["decoder.bias"].shape[1], "D-MTAE")
         kept = noise.uniform(episode.key, episode.x.shape, x.dtype) >= self.of.corruption
         code = net.domain_features(params, episode._replace(x=episode.x * kept.to(x.dtype))).flatten(0, 1)
         restored = vmap(lambda decoder: layers.linear(decoder, "decoder.", code))(decoders)  # (domain, row, width)

@@ -11,9 +11,8 @@ from torch.func import vmap
 from torch.nn.functional import normalize
 
 from seqdg.algorithms import _branches as branches
-from seqdg.algorithms import _distances as distances
-from seqdg.algorithms import _inputs as inputs
 from seqdg.algorithms import _layers as layers
+from seqdg.algorithms import _penalties as penalties
 from seqdg.base import Episode, Params, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets import Net
@@ -62,7 +61,7 @@ class DSN(Algorithm):
         layers.check_features(net, "DSN")
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
-        head, width = params[net.head_names[0]], inputs.count_restored(params)
+        head, width = params[net.head_names[0]], layers.count_restored(params)
         code = head.shape[1]
         private = [
             layers.two_layer_params("private.", width, self.hidden, code, generator, head) for _ in range(sources)
@@ -76,7 +75,7 @@ class DSN(Algorithm):
         return {**params, **added}
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        x = inputs.flatten_input(episode.x, params["decoder.output.bias"].shape[0], "DSN")
+        x = layers.flatten_input(episode.x, params["decoder.output.bias"].shape[0], "DSN")
         shared = net.domain_features(params, episode)
         encoders = branches.order_copies(params, episode.domain)
         private = vmap(lambda encoder, rows: layers.two_layer(encoder, "private.", rows))(encoders, x)
@@ -85,7 +84,7 @@ class DSN(Algorithm):
             guess = layers.two_layer(params, "domain.", layers.reverse(shared, 1.0))
             unlike = layers.domain_loss(guess, episode.domain)
         else:
-            unlike = distances.compute_discrepancy(shared)
+            unlike = penalties.compute_discrepancy(shared)
         return (
             layers.label_loss(net, params, shared, episode.y)
             + self.alpha * error.var(-1, unbiased=False).mean()

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from seqdg.algorithms import _styles as styles
+from seqdg.algorithms import _layers as layers
 from seqdg.base import Episode, Params, noise
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets import Net
@@ -40,22 +40,22 @@ class DSU(Algorithm):
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)
-        styles.choose_points(net, self.points, "DSU")
+        layers.choose_points(net, self.points, "DSU")
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        names = styles.choose_points(net, self.points, "DSU")
+        names = layers.choose_points(net, self.points, "DSU")
         shaking = net.with_points({name: self._shake(episode, i) for i, name in enumerate(names)})
         return shaking.losses(params, episode).mean()
 
     def _shake(self, episode: Episode, number: int) -> Callable[[Tensor], Tensor]:
-        key = styles.draw_key(episode, STREAM, number)
+        key = layers.draw_key(episode, STREAM, number)
 
         def add_noise(part: Tensor, number: int) -> Tensor:
-            width = torch.sqrt(part.var(0, keepdim=True) + styles.EPSILON)
+            width = torch.sqrt(part.var(0, keepdim=True) + layers.EPSILON)
             return part + noise.normal(noise.fold(key, number), part.shape, part.dtype) * width
 
         def shake(h: Tensor) -> Tensor:
-            mean, deviation = styles.measure_style(h)
+            mean, deviation = layers.measure_style(h)
             shaken = (h - mean) / deviation * add_noise(deviation, 0) + add_noise(mean, 1)
             return torch.where(noise.uniform(noise.fold(key, 2), (), h.dtype) < self.p, shaken, h)
 

@@ -11,7 +11,7 @@ from torch.func import grad, grad_and_value, vmap
 
 from seqdg.algorithms import _branches as branches
 from seqdg.algorithms import _layers as layers
-from seqdg.algorithms._anneal import split_stages
+from seqdg.algorithms._penalties import split_stages
 from seqdg.base import Episode, Params, tree
 from seqdg.core import Algorithm, Chainable, Loss, Number, Range, register, setting
 from seqdg.nets import Net

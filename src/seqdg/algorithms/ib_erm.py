@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from seqdg.algorithms import _layers as layers
-from seqdg.algorithms._anneal import anneal_setting, split_stages
-from seqdg.algorithms._distances import check_rows
+from seqdg.algorithms._penalties import anneal_setting, check_rows, split_stages
 from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets import Net

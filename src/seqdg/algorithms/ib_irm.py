@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from seqdg.algorithms import _layers as layers
-from seqdg.algorithms._anneal import anneal_setting, split_stages, weaken
+from seqdg.algorithms._penalties import anneal_setting, split_stages, weaken
 from seqdg.algorithms.irm import estimate_squares
 from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting

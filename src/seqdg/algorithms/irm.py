@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from seqdg.algorithms._anneal import anneal_setting, split_stages, weaken
-from seqdg.algorithms._distances import check_rows
+from seqdg.algorithms._penalties import anneal_setting, check_rows, split_stages, weaken
 from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets import Net

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import grad_and_value
 from torch.nn.functional import softplus
 
-from seqdg.algorithms import _styles as styles
+from seqdg.algorithms import _layers as layers
 from seqdg.base import Episode, Params, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets import Net
@@ -46,12 +46,12 @@ class MIRO(Algorithm):
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)
-        styles.choose_points(net, self.points, "MIRO")
+        layers.choose_points(net, self.points, "MIRO")
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         like = next(iter(params.values()))
         start = math.log(math.expm1(START - EPSILON))
-        names = styles.choose_points(net, self.points, "MIRO")
+        names = layers.choose_points(net, self.points, "MIRO")
         return {**params, **{PREFIX + name: like.new_full((net.count_channels(name),), start) for name in names}}
 
     def memory(self, net: Net, params: Params, sources: int) -> Params:
@@ -61,7 +61,7 @@ class MIRO(Algorithm):
         return self.rate if name.startswith(PREFIX) else 1.0
 
     def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
-        names, first = styles.choose_points(net, self.points, "MIRO"), tree.under_prefix(memory, FIRST)
+        names, first = layers.choose_points(net, self.points, "MIRO"), tree.under_prefix(memory, FIRST)
         before: Params = {}
         net.with_points({name: look(before, name) for name in names}).losses(first, episode)
 

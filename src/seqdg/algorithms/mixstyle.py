@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from seqdg.algorithms import _styles as styles
+from seqdg.algorithms import _layers as layers
 from seqdg.base import Episode, Params, noise
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets import Net
@@ -44,21 +44,21 @@ class MixStyle(Algorithm):
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)
-        styles.choose_points(net, self.points, "MixStyle")
+        layers.choose_points(net, self.points, "MixStyle")
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
-        names = styles.choose_points(net, self.points, "MixStyle")
+        names = layers.choose_points(net, self.points, "MixStyle")
         mixing = net.with_points({name: self._mix(episode, i) for i, name in enumerate(names)})
         return mixing.losses(params, episode).mean()
 
     def _mix(self, episode: Episode, number: int) -> Callable[[Tensor], Tensor]:
-        key = styles.draw_key(episode, STREAM, number)
+        key = layers.draw_key(episode, STREAM, number)
 
         def mix(h: Tensor) -> Tensor:
-            mean, deviation = (part.detach() for part in styles.measure_style(h))
-            swap = styles.roll_domains(episode.domains)
+            mean, deviation = (part.detach() for part in layers.measure_style(h))
+            swap = layers.roll_domains(episode.domains)
             if self.partners == "random":
-                swap = styles.shuffle_rows(noise.fold(key, 0), h)
+                swap = layers.shuffle_rows(noise.fold(key, 0), h)
             share = noise.beta(noise.fold(key, 1), self.spread, (h.shape[0],), h.dtype)
             share = share.reshape(-1, *(1,) * (h.dim() - 1))
             mixed = (h - mean) / deviation * (share * deviation + (1 - share) * swap(deviation))

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from seqdg.algorithms import _distances as distances
 from seqdg.algorithms import _layers as layers
+from seqdg.algorithms import _penalties as penalties
 from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets import Net
@@ -37,4 +37,4 @@ class MMD(Algorithm):
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         z = net.domain_features(params, episode)
-        return layers.label_loss(net, params, z, episode.y) + self.gamma * distances.compute_discrepancy(z)
+        return layers.label_loss(net, params, z, episode.y) + self.gamma * penalties.compute_discrepancy(z)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from seqdg.algorithms import _inputs as inputs
 from seqdg.algorithms import _layers as layers
 from seqdg.base import Episode, Params, noise, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
@@ -43,9 +42,9 @@ class MMDAAE(Algorithm):
     P and G have one hidden layer. The squared error is a mean over the numbers of an input, as it enters the net. Of
     nets that begin with a convolution, P restores only the image averaged over 8 x 8 equal fields: a decoder of whole
     photographs would be larger than the net. There this is MMD-AAE with a coarse decoder, and not the published
-    experiment, which has features as inputs.
+    experiment, which has features as layers.
 
-    reconstruction: weight of the mean squared error of restored inputs.
+    reconstruction: weight of the mean squared error of restored layers.
     mmd: weight of the discrepancy between domains.
     adversary: weight of J, how strongly codes learn to look like the prior.
     form: of J, non-saturating or minimax.
@@ -67,7 +66,7 @@ class MMDAAE(Algorithm):
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head = params[net.head_names[0]]
-        code, restored = head.shape[1], inputs.count_restored(params)
+        code, restored = head.shape[1], layers.count_restored(params)
         return {
             **params,
             **layers.two_layer_params("decoder.", code, self.hidden, restored, generator, head),
@@ -76,7 +75,7 @@ class MMDAAE(Algorithm):
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         code = net.domain_features(params, episode)
-        wanted = inputs.flatten_input(episode.x, params["decoder.output.bias"].shape[0], "MMD-AAE")
+        wanted = layers.flatten_input(episode.x, params["decoder.output.bias"].shape[0], "MMD-AAE")
         restored = layers.two_layer(params, "decoder.", code)
         prior = noise.laplace(episode.key, code.shape, code.dtype)
         real = layers.two_layer(params, "discriminator.", prior)

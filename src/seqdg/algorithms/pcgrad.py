@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value
 
-from seqdg.algorithms._gradients import compute_gradients
+from seqdg.algorithms._penalties import compute_gradients
 from seqdg.base import Episode, Params, tree
 from seqdg.core import Chainable, Loss, register
 from seqdg.nets import Net

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from seqdg.algorithms._anneal import split_stages
+from seqdg.algorithms._penalties import split_stages
 from seqdg.algorithms.agg import AGG
 from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Number, Range, register, setting

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from seqdg.algorithms import _distances as distances
 from seqdg.algorithms import _layers as layers
+from seqdg.algorithms import _penalties as penalties
 from seqdg.algorithms._look_ahead import FirstOrderLookAhead
 from seqdg.base import Episode, Params
 from seqdg.core import Loss, Number, Range, register_chain, setting
@@ -42,12 +42,12 @@ class ChainedCORAL(FirstOrderLookAhead):
 
     def judge_domain(self, net: Net, episode: Episode, i: int) -> Loss:
         """Return the loss on the i-th domain, and how far it is from the past."""
-        distances.check_rows(episode, "S-CORAL")
+        penalties.check_rows(episode, "S-CORAL")
 
         def loss(weights: Params) -> Tensor:
             z = net.domain_features(weights, episode.part(0, i + 1))
             new, before = z.select(0, i), z.narrow(0, 0, i).flatten(0, 1)
-            apart = distances.compare_moments(distances.compute_moments(new), distances.compute_moments(before))
+            apart = penalties.compare_moments(penalties.compute_moments(new), penalties.compute_moments(before))
             return net.criterion(net.head(weights, new), episode.y.select(0, i)) + self.gamma * apart
 
         return loss

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from seqdg.algorithms._anneal import anneal_setting, split_stages, weaken
 from seqdg.algorithms._look_ahead import FirstOrderLookAhead
+from seqdg.algorithms._penalties import anneal_setting, split_stages, weaken
 from seqdg.algorithms.irm import compute_slopes
 from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Loss, Number, Range, register_chain, setting

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from seqdg.algorithms import _styles as styles
+from seqdg.algorithms import _layers as layers
 from seqdg.base import Episode, Params, UsageError, noise, tree
 from seqdg.core import Algorithm, Number, Range, register, setting
 from seqdg.nets import Net
@@ -55,7 +55,7 @@ class SagNet(Algorithm):
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         point = self._find_point(net)
         weights, judge = tree.without_prefix(params, PREFIX), tree.under_prefix(params, PREFIX)
-        key = styles.draw_key(episode, STREAM, 0)
+        key = layers.draw_key(episode, STREAM, 0)
         content = net.with_points({point: randomize_style(noise.fold(key, 0))}).losses(weights, episode).mean()
         styled = net.with_points({point: randomize_content(noise.fold(key, 1))})
         style = styled.losses({**tree.detach(weights), **judge}, episode).mean()
@@ -68,12 +68,12 @@ class SagNet(Algorithm):
         return tree.without_prefix(params, PREFIX)
 
     def _find_point(self, net: Net) -> str:
-        return styles.choose_points(net, "all" if self.point == "last" else self.point, "SagNet")[-1]
+        return layers.choose_points(net, "all" if self.point == "last" else self.point, "SagNet")[-1]
 
 
 def randomize_style(key: Tensor) -> Callable[[Tensor], Tensor]:
     def change(h: Tensor) -> Tensor:
-        swap, (mean, deviation) = styles.shuffle_rows(noise.fold(key, 0), h), styles.measure_style(h)
+        swap, (mean, deviation) = layers.shuffle_rows(noise.fold(key, 0), h), layers.measure_style(h)
         share = noise.uniform(noise.fold(key, 1), (h.shape[0], *(1,) * (h.dim() - 1)), h.dtype)
         new_mean, new_deviation = (share * part + (1 - share) * swap(part) for part in (mean, deviation))
         return (h - mean) / deviation * new_deviation + new_mean
@@ -83,7 +83,7 @@ def randomize_style(key: Tensor) -> Callable[[Tensor], Tensor]:
 
 def randomize_content(key: Tensor) -> Callable[[Tensor], Tensor]:
     def change(h: Tensor) -> Tensor:
-        swap, (mean, deviation) = styles.shuffle_rows(noise.fold(key, 0), h), styles.measure_style(h)
+        swap, (mean, deviation) = layers.shuffle_rows(noise.fold(key, 0), h), layers.measure_style(h)
         return swap(((h - mean) / deviation).detach()) * deviation + mean
 
     return change

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from seqdg.algorithms._anneal import anneal_setting, split_stages, weaken
+from seqdg.algorithms._penalties import anneal_setting, split_stages, weaken
 from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Chainable, Loss, Number, Range, register, setting
 from seqdg.nets import Net
