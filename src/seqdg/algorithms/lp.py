@@ -24,7 +24,7 @@ class LinearProbingFirst(Wrapper):
     """
 
     head_share: float = setting(0.1, above=0.0, most=0.9, static=True, search=(0.05, 0.1, 0.2, 0.3))
-    place: ClassVar[str] = "stages"
+    acts_on: ClassVar[str] = "stages"
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)

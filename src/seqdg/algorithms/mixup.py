@@ -30,7 +30,7 @@ class Mixup(Wrapper):
     """
 
     mix: Number = setting(0.2, above=0.0, search=Range(0.1, 10.0))
-    place: ClassVar[str] = "inputs"
+    acts_on: ClassVar[str] = "inputs"
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)

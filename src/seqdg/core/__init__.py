@@ -5,25 +5,31 @@ from typing import TYPE_CHECKING
 from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
-    from seqdg.core.algorithm import Algorithm, Chainable, Loss, Number, Numbers, Range, Settings, setting
-    from seqdg.core.names import FOREIGN, list_inner_names, shorten, split_chain
-    from seqdg.core.positions import check_count, pick, pick_from_end
+    from seqdg.core.algorithm import Algorithm, Chainable, Loss
+    from seqdg.core.plugins import import_function, import_plugin
     from seqdg.core.registry import (
+        FOREIGN,
         build,
         find_wrapper,
-        import_function,
-        import_plugin,
         is_registered,
         list_algorithms,
+        list_inner_names,
         list_origins,
         list_wrappers,
         refuse_name,
         register,
         register_chain,
+        shorten,
+        split_chain,
     )
     from seqdg.core.sequential import Sequential, list_alone
     from seqdg.core.settings import (
+        Number,
+        Numbers,
+        Range,
+        Settings,
         adapt_to_path,
+        check_count,
         collect_numbers,
         collect_rules,
         describe_settings,
@@ -32,7 +38,10 @@ if TYPE_CHECKING:
         format_settings,
         format_value,
         parse_settings,
+        pick,
+        pick_from_end,
         restore_settings,
+        setting,
         with_numbers,
         with_settings,
     )

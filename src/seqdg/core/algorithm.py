@@ -2,93 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-import math
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from functools import wraps
-from numbers import Real
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from seqdg.base import ADDED, Episode, Params, UsageError, unknown
+from seqdg.base import Episode, Params, UsageError
+from seqdg.core.settings import Number, Settings
 from seqdg.nets import Net
 
-Number = float | Tensor  # a 0-d tensor holds one value per trial of a stack
-Numbers = Number | tuple[Number, ...]  # one for every position of the path, or one each
 Loss = Callable[[Params], Tensor]
-
-
-@dataclass(frozen=True)
-class Range:
-    """Where a search looks for a setting."""
-
-    low: float
-    high: float
-    log: bool = True
-
-
-def setting(
-    default: float | int | bool | str,
-    *,
-    least: float | None = None,
-    above: float | None = None,
-    most: float | None = None,
-    choices: tuple[str, ...] = (),
-    per_position: bool = False,
-    static: bool = False,
-    search: Range | tuple[Any, ...] | None = None,
-    added: float | int | bool | str | None = None,
-) -> Any:
-    """Declare a field of `Settings`: its default, what is allowed (least <= value, above < value, value <= most), and
-    where a search looks. `per_position` takes a tuple too; `static` says that trials which differ in it cannot share a
-    stack. `added` is for a setting that an algorithm got later: the value with which it does what it did before. While
-    a trial has that value, its description leaves the setting out, and its key is the old one.
-    """
-    rules = {
-        "least": least, "above": above, "most": most, "choices": choices,
-        "per_position": per_position, "static": static, "search": search,
-    }  # fmt: skip
-    return field(default=default, metadata=rules if added is None else {**rules, ADDED: added})
-
-
-def _accept_old_signatures(kind: type) -> None:
-    """Let `deploy(params)` and `enter(net, params)`, as they were before 0.2, be called with a memory too."""
-    old: dict[str, Any] = {name: kind.__dict__[name] for name in ("deploy", "enter") if name in kind.__dict__}
-    for name, method in old.items():
-        wanted = len(inspect.signature(getattr(Algorithm, name)).parameters)
-        if len(inspect.signature(method).parameters) != wanted - 1:
-            continue
-        warnings.warn(
-            f"{kind.__name__}.{name} takes no memory: let it take one more argument, `memory`, as in seqdg 0.2.",
-            FutureWarning,
-            stacklevel=4,
-        )
-        setattr(kind, name, _ignore_memory(method, returns_memory=name == "enter"))
-
-
-def _ignore_memory(method: Callable[..., Any], returns_memory: bool) -> Callable[..., Any]:
-    @wraps(method)
-    def call(self: Algorithm, *arguments: Any) -> Any:
-        *others, memory = arguments
-        params = method(self, *others)
-        return (params, memory) if returns_memory else params
-
-    return call
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Values by name, checked. Subclasses are frozen dataclasses whose fields `setting` declares."""
-
-    def __post_init__(self) -> None:
-        for f in fields(self):
-            value = check_value(f.name, f.default, dict(f.metadata), getattr(self, f.name))
-            object.__setattr__(self, f.name, value)
 
 
 @dataclass(frozen=True)
@@ -104,10 +30,6 @@ class Algorithm(Settings):
     needs_classes: ClassVar[bool] = False  # it is about classes, even where it reads no labels: it predicts no numbers
     needs_points: ClassVar[bool] = False  # it acts between the layers of a net (`Net.with_points`)
     together: ClassVar[int] = 0  # transductive: how many rows of one domain `predict` wants at once; 0: any number
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        _accept_old_signatures(cls)
 
     def check(self, net: Net, sources: int) -> None:
         """Raise a UsageError where the algorithm cannot train this net on that many source domains in a step."""
@@ -203,44 +125,3 @@ class Chainable(Algorithm):
     # A chain has the base's memory only if the base says what a path makes of it: follow(net, params, memory, episode),
     # which returns what `step` does.
     follow: ClassVar[Callable[..., tuple[Params, Tensor, Params]] | None] = None
-
-
-def check_value(name: str, default: Any, rules: dict[str, Any], value: Any) -> Any:
-    """Return the value of a setting in its canonical type, or raise a UsageError that says what is allowed."""
-    if isinstance(value, Tensor) or not isinstance(default, bool | int | float | str):
-        return value
-    if isinstance(default, str):
-        if rules.get("choices") and value not in rules["choices"]:
-            raise unknown(f"value of {name}", str(value), rules["choices"])
-        return value
-    if isinstance(value, list | tuple):
-        if not rules.get("per_position"):
-            raise UsageError(f"{name} takes one value, but {len(value)} were given: {value}.")
-        if not value:
-            raise UsageError(f"{name} is an empty tuple: give one number, or one for each position of the path.")
-        return tuple(check_value(name, default, rules, v) for v in value)
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise UsageError(f"{name} is {value!r}, but it must be true or false.")
-        return value
-    if isinstance(value, bool) or not isinstance(value, Real):  # Real: also numpy's own kinds of number
-        raise UsageError(f"{name} is {value!r}, but it must be a number.")
-    number = float(value)
-    _check_range(name, rules, number)
-    if isinstance(default, int):
-        if number != int(number):
-            raise UsageError(f"{name} is {value}, but it must be a whole number.")
-        return int(number)
-    return number
-
-
-def _check_range(name: str, rules: dict[str, Any], value: float) -> None:
-    if not math.isfinite(value):
-        raise UsageError(f"{name} is {value}, but it must be finite.")
-    least, above, most = rules.get("least"), rules.get("above"), rules.get("most")
-    if least is not None and value < least:
-        raise UsageError(f"{name} is {value}, but it must be at least {least}.")
-    if above is not None and value <= above:
-        raise UsageError(f"{name} is {value}, but it must be above {above}.")
-    if most is not None and value > most:
-        raise UsageError(f"{name} is {value}, but it must be at most {most}.")

@@ -7,36 +7,27 @@ wrapper has its name after a `+`: `@register("ema")` makes `agg+ema`.
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import importlib
-import importlib.util
 import pkgutil
 import re
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
-from pathlib import Path
-from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from seqdg.base import UsageError, find_similar, unknown
 from seqdg.core.algorithm import Algorithm, Chainable
-from seqdg.core.names import FOREIGN, shorten, split_chain
+from seqdg.core.plugins import import_plugin
 from seqdg.core.sequential import Sequential
 from seqdg.core.settings import collect_rules, with_settings
-from seqdg.core.wrapper import PLACES, Wrapper, list_layers
+from seqdg.core.wrapper import ACTED_ON, Wrapper, list_layers
 
+FOREIGN = "domainbed:"  # begins the name of a class of another project, which is no algorithm of ours
 ENTRY_POINTS = "seqdg.algorithms"
 NAME = re.compile(r"[\w.\-]+")
 _factories: dict[str, Callable[[], Algorithm]] = {}
 _wrappers: dict[str, type[Wrapper]] = {}
 _origins: dict[str, str] = {}
-_imported: dict[str, dict[Path, bytes]] = {}  # by a user's module, its file and those that it uses, as imported
 _loaded = False
 Kind = TypeVar("Kind", bound=type[Algorithm])
 Chain = TypeVar("Chain", bound=Chainable)
@@ -89,8 +80,8 @@ def _add(name: str, kind: type, factory: Callable[[], Algorithm]) -> None:
 
 
 def _add_wrapper(name: str, kind: type[Wrapper]) -> None:
-    if kind.place not in PLACES:
-        raise UsageError(f"{kind.__name__} has the place '{kind.place}'. Choose one of: {', '.join(PLACES)}.")
+    if kind.acts_on not in ACTED_ON:
+        raise UsageError(f"{kind.__name__} has acts_on = '{kind.acts_on}'. Choose one of: {', '.join(ACTED_ON)}.")
     _claim(name, kind)
     _wrappers[name] = kind
 
@@ -111,7 +102,7 @@ def list_algorithms() -> tuple[str, ...]:
 def list_wrappers() -> tuple[str, ...]:
     """Return the name of every registered wrapper, in the order in which they may follow one another."""
     _load()
-    return tuple(sorted(_wrappers, key=lambda name: (PLACES.index(_wrappers[name].place), name)))
+    return tuple(sorted(_wrappers, key=lambda name: (ACTED_ON.index(_wrappers[name].acts_on), name)))
 
 
 def is_registered(name: str) -> bool:
@@ -155,21 +146,21 @@ def _build_base(part: str) -> Algorithm:
 
 def refuse_name(part: str, origins: Mapping[str, str]) -> UsageError:
     """Return the error for a name that nothing has. origins: the class behind every known name, with its module."""
-    place, _, short = part.rpartition(":")
+    location, _, short = part.rpartition(":")
     if short.endswith(".py"):
         return UsageError(f"Which algorithm of {short}? Give its name after a colon, as in {short}:NAME.")
     base = short.removeprefix("s-")
     if base != short and base in _factories and isinstance(kind := _factories[base], type):
         return UsageError(f"There is no '{short}': {_explain_no_sequential(base, kind)}")
-    if not place:
+    if not location:
         return unknown("algorithm", short, origins)
-    inside = f"{import_plugin(place).__name__}."
+    inside = f"{import_plugin(location).__name__}."
     names = [name for name, origin in origins.items() if origin.startswith(inside)]
     if not names:
-        return UsageError(f"{place} names no algorithm '{short}': write @register(\"{short}\") above its class.")
+        return UsageError(f"{location} names no algorithm '{short}': write @register(\"{short}\") above its class.")
     near = find_similar(short, names)
     hint = f"Did you mean '{near}'? " if near is not None else ""
-    return UsageError(f"{place} has no algorithm '{short}'. {hint}It has: {', '.join(names)}.")
+    return UsageError(f"{location} has no algorithm '{short}'. {hint}It has: {', '.join(names)}.")
 
 
 def _explain_no_sequential(name: str, kind: type) -> str:
@@ -197,9 +188,9 @@ def _import_part(part: str) -> str:
         raise UsageError(
             f"{shorten(part)} is a class of DomainBed and no algorithm of seqdg's: `seqdg bench` runs it beside these."
         )
-    place, _, short = part.rpartition(":")
-    if place:
-        import_plugin(place)
+    location, _, short = part.rpartition(":")
+    if location:
+        import_plugin(location)
     return short
 
 
@@ -207,12 +198,12 @@ def _check_order(name: str, previous: str, short: str) -> None:
     """Refuse wrappers out of order: inputs, direction, stages, weights, from the inside out, at most one of each."""
     if not previous:
         return
-    before, now = (PLACES.index(_wrappers[w].place) for w in (previous, short))
+    before, now = (ACTED_ON.index(_wrappers[w].acts_on) for w in (previous, short))
     if before == now:
         what = "twice" if previous == short else f"beside '{previous}'"
         raise UsageError(f"{name} has the wrapper '{short}' {what}: a chain has at most one of each kind.")
     if before > now:
-        order = " then ".join(" or ".join(w for w in list_wrappers() if _wrappers[w].place == p) for p in PLACES)
+        order = " then ".join(" or ".join(w for w in list_wrappers() if _wrappers[w].acts_on == p) for p in ACTED_ON)
         raise UsageError(f"{name} has '{short}' after '{previous}'. The order is {order}.")
 
 
@@ -244,150 +235,39 @@ def _load() -> None:
         entry.load()
 
 
-def import_plugin(place: str, what: str = "algorithms") -> ModuleType:
-    """Import a user's module or file, once. What lies beside it can be imported by it. what: the kind of thing that it
-    should hold, for errors."""
-    path = Path(place)
-    if path.suffix != ".py":
-        try:
-            with _import_from(Path.cwd()):
-                module = importlib.import_module(place)
-        except ModuleNotFoundError as error:
-            raise UsageError(f"There is no module '{place}' to import {what} from ({error}).") from None
-        file = Path(getattr(module, "__file__", None) or "").resolve()
-        if file.parent == Path.cwd().resolve():
-            _later.add({name: other for name, other in _find_beside(file).items() if name not in sys.modules})
-        return module
-    if not path.is_file():
-        raise UsageError(f"There is no file '{place}' to read {what} from.")
-    tag = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
-    name = f"seqdg_plugin_{path.stem}_{tag}"
-    if name in sys.modules:
-        for file, content in _imported[name].items():
-            if not file.is_file() or file.read_bytes() != content:
-                raise UsageError(
-                    f"{place if file == path.resolve() else file} has changed since this process imported it. Start "
-                    "Python again (in a notebook, its kernel)."
-                )
-        return sys.modules[name]
-    beside = _find_beside(path.resolve())
-    _check_beside(place, beside)
-    _later.add(beside)
-    _imported[name] = {file: file.read_bytes() for file in (path.resolve(), *beside.values())}
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    new = [name, *(other for other in beside if other not in sys.modules)]
-    sys.modules[name] = module
-    try:
-        with _import_from(path.resolve().parent):
-            spec.loader.exec_module(module)
-    except BaseException as error:
-        for other in new:  # so that they are read anew when they are mended
-            sys.modules.pop(other, None)
-            _later.files.pop(other, None)
-        if isinstance(error, Exception):
-            raise _explain_failed_import(place, error) from error
-        raise
-    return module
+def split_chain(name: str) -> tuple[str, ...]:
+    """Split a name at each `+` that is not inside a path: a base, then its wrappers from the inside out.
 
-
-@contextmanager
-def _import_from(folder: Path) -> Iterator[None]:
-    """Import from a folder first, as long as the block lasts."""
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        if str(folder) in sys.path:
-            sys.path.remove(str(folder))
-
-
-class _LaterImports:
-    """Finds the files beside a user's file that functions import when they run: then their folder is not searched."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, Path] = {}  # by the name of the module
-
-    def add(self, files: Mapping[str, Path]) -> None:
-        self.files |= files
-        if self not in sys.meta_path:
-            sys.meta_path.insert(0, self)
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        file = self.files.get(name)
-        return importlib.util.spec_from_file_location(name, file) if file is not None and file.is_file() else None
-
-
-_later = _LaterImports()
-
-
-def _find_beside(path: Path) -> dict[str, Path]:
-    """Find the files of the same folder that a file imports, directly or through others, by the names of their
-    modules."""
-    beside: dict[str, Path] = {}
-    pending = [path]
-    while pending:
-        for name in _list_imports(pending.pop()):
-            file = path.with_name(f"{name}.py")
-            if name not in beside and name not in sys.stdlib_module_names and file.is_file():
-                beside[name] = file
-                pending.append(file)
-    return beside
-
-
-def _list_imports(file: Path) -> list[str]:
-    try:
-        nodes = list(ast.walk(ast.parse(file.read_bytes())))
-    except (SyntaxError, ValueError):  # importing it says what is wrong
-        return []
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
-    return [name.partition(".")[0] for name in names]
-
-
-def _check_beside(place: str, beside: Mapping[str, Path]) -> None:
-    """Refuse a file beside the user's whose module's name another one has: a process imports a name once."""
-    for name, file in beside.items():
-        if name in sys.modules:
-            other = getattr(sys.modules[name], "__file__", None) or "elsewhere"
+    A part is a name, or a file or module, a colon and a name. A path that holds a `+` begins with `.`, `/` or a drive.
+    """
+    parts: list[str] = []
+    pending: str | None = None  # a path that has not come to its colon yet
+    for token in name.split("+"):
+        part = token if pending is None else f"{pending}+{token}"
+        last = part.rpartition(":")[2]
+        if not part or (NAME.fullmatch(last) and not last.endswith(".py")):
+            parts.append(part)
+            pending = None
         else:
-            other = str(_later.files.get(name, file))
-        if Path(other).resolve() != file.resolve():
-            raise UsageError(
-                f"{place} imports {file}, but this process has imported another '{name}' already, from {other}. "
-                "Rename one of them."
-            )
+            pending = part
+    if pending is not None:
+        parts.append(pending)
+    if not all(parts):
+        raise UsageError(f"'{name}' has an empty part. Write the base and its wrappers as in agg+mixup+ema.")
+    return tuple(parts)
 
 
-def import_function(place: str, key: str) -> Callable[..., Any]:
-    """Import the user's function that a key of a benchmark file names, as package:function or file.py:function."""
-    where, colon, name = place.rpartition(":")
-    if not colon or not where or not name:
-        raise UsageError(f"{key} is '{place}'. Give a function of yours as package:function or file.py:function.")
-    try:
-        module = import_plugin(where, f"the function of {key}")
-    except UsageError:
-        raise
-    except Exception as error:
-        raise _explain_failed_import(where, error) from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise UsageError(f"{key} is '{place}', but {where} has no function '{name}'.")
-    return cast(Callable[..., Any], function)
+def shorten(name: str) -> str:
+    """Drop the files that the parts of a name come from: `./mine.py:pull+ema` is `pull+ema`."""
+    return "+".join(_shorten_part(part) for part in split_chain(name))
 
 
-def _explain_failed_import(place: str, error: Exception) -> UsageError:
-    """Say which error a user's file raised, and in which of its lines."""
-    if isinstance(error, UsageError):
-        return error
-    folder = Path(place).resolve().parent
-    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    if isinstance(error, SyntaxError):
-        frames.append((Path(error.filename or place), error.lineno))
-    where = ""
-    for file, line in frames:
-        if file.resolve().parent == folder:
-            where = f", line {line}" + (f" of {file.name}" if file.name != Path(place).name else "")
-    return UsageError(f"{place} cannot be imported ({type(error).__name__}: {error}{where}). Mend it and run again.")
+def _shorten_part(part: str) -> str:
+    prefix = FOREIGN if part.startswith(FOREIGN) else ""
+    return prefix + part.rpartition(":")[2]
+
+
+def list_inner_names(name: str) -> tuple[str, ...]:
+    """List the short names of a chain from its base to the whole: `agg`, `agg+mixup`, `agg+mixup+ema`."""
+    parts = shorten(name).split("+")
+    return tuple("+".join(parts[: i + 1]) for i in range(len(parts)))

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from seqdg.base import Episode, Params, UsageError
-from seqdg.core.algorithm import Algorithm, Chainable, Number, Settings
+from seqdg.core.algorithm import Algorithm, Chainable
+from seqdg.core.settings import Number, Settings
 from seqdg.nets import Net
 
 

@@ -1,19 +1,108 @@
-"""Settings, above all of algorithms, as text, as numbers in a stack, and as what trials of a stack must share."""
+"""Settings, above all of algorithms: declared, checked, read from text, and as numbers in a stack.
+
+Some have a value per position of the path, such as the paper's alpha_i and beta_i.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
+from numbers import Real
 from typing import Any, TypeVar
 
 from torch import Tensor
 
 from seqdg.base import ADDED, UsageError, unknown
-from seqdg.core.algorithm import Algorithm, Number, Settings, check_value
-from seqdg.core.positions import resize
 
-Kind = TypeVar("Kind", bound=Settings)
+Number = float | Tensor  # a 0-d tensor holds one value per trial of a stack
+Numbers = Number | tuple[Number, ...]  # one for every position of the path, or one each
+Kind = TypeVar("Kind", bound="Settings")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where a search looks for a setting."""
+
+    low: float
+    high: float
+    log: bool = True
+
+
+def setting(
+    default: float | int | bool | str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] = (),
+    per_position: bool = False,
+    static: bool = False,
+    search: Range | tuple[Any, ...] | None = None,
+    added: float | int | bool | str | None = None,
+) -> Any:
+    """Declare a field of `Settings`: its default, what is allowed (least <= value, above < value, value <= most), and
+    where a search looks. `per_position` takes a tuple too; `static` says that trials which differ in it cannot share a
+    stack. `added` is for a setting that an algorithm got later: the value with which it does what it did before. While
+    a trial has that value, its description leaves the setting out, and its key is the old one.
+    """
+    rules = {
+        "least": least, "above": above, "most": most, "choices": choices,
+        "per_position": per_position, "static": static, "search": search,
+    }  # fmt: skip
+    return field(default=default, metadata=rules if added is None else {**rules, ADDED: added})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Values by name, checked. Subclasses are frozen dataclasses whose fields `setting` declares."""
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = check_value(f.name, f.default, dict(f.metadata), getattr(self, f.name))
+            object.__setattr__(self, f.name, value)
+
+
+def check_value(name: str, default: Any, rules: dict[str, Any], value: Any) -> Any:
+    """Return the value of a setting in its canonical type, or raise a UsageError that says what is allowed."""
+    if isinstance(value, Tensor) or not isinstance(default, bool | int | float | str):
+        return value
+    if isinstance(default, str):
+        if rules.get("choices") and value not in rules["choices"]:
+            raise unknown(f"value of {name}", str(value), rules["choices"])
+        return value
+    if isinstance(value, list | tuple):
+        if not rules.get("per_position"):
+            raise UsageError(f"{name} takes one value, but {len(value)} were given: {value}.")
+        if not value:
+            raise UsageError(f"{name} is an empty tuple: give one number, or one for each position of the path.")
+        return tuple(check_value(name, default, rules, v) for v in value)
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise UsageError(f"{name} is {value!r}, but it must be true or false.")
+        return value
+    if isinstance(value, bool) or not isinstance(value, Real):  # Real: also numpy's own kinds of number
+        raise UsageError(f"{name} is {value!r}, but it must be a number.")
+    number = float(value)
+    _check_range(name, rules, number)
+    if isinstance(default, int):
+        if number != int(number):
+            raise UsageError(f"{name} is {value}, but it must be a whole number.")
+        return int(number)
+    return number
+
+
+def _check_range(name: str, rules: dict[str, Any], value: float) -> None:
+    if not math.isfinite(value):
+        raise UsageError(f"{name} is {value}, but it must be finite.")
+    least, above, most = rules.get("least"), rules.get("above"), rules.get("most")
+    if least is not None and value < least:
+        raise UsageError(f"{name} is {value}, but it must be at least {least}.")
+    if above is not None and value <= above:
+        raise UsageError(f"{name} is {value}, but it must be above {above}.")
+    if most is not None and value > most:
+        raise UsageError(f"{name} is {value}, but it must be at most {most}.")
 
 
 def flatten_settings(algorithm: Settings) -> dict[str, Any]:
@@ -119,12 +208,12 @@ def _read_value(name: str, default: Any, text: str) -> Any:
         raise UsageError(f"{name} is '{text}', but it must be a number.") from None
 
 
-def collect_numbers(algorithm: Algorithm) -> dict[str, Number]:
+def collect_numbers(algorithm: Settings) -> dict[str, Number]:
     """Return the settings that trials of a stack may differ in: real numbers, by paths such as `base.alpha.0`."""
     numbers: dict[str, Number] = {}
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
-        if isinstance(value, Algorithm):
+        if isinstance(value, Settings):
             numbers.update({f"{f.name}.{path}": v for path, v in collect_numbers(value).items()})
         elif f.metadata.get("static"):
             continue
@@ -132,21 +221,21 @@ def collect_numbers(algorithm: Algorithm) -> dict[str, Number]:
             numbers[f.name] = value
         elif isinstance(value, tuple):
             for i, v in enumerate(value):
-                inner = collect_numbers(v) if isinstance(v, Algorithm) else None
+                inner = collect_numbers(v) if isinstance(v, Settings) else None
                 numbers.update(
                     {f"{f.name}.{i}": v} if inner is None else {f"{f.name}.{i}.{p}": n for p, n in inner.items()}
                 )
     return numbers
 
 
-def with_numbers(algorithm: Algorithm, values: Mapping[str, Number]) -> Algorithm:
-    """Return the same algorithm with these numbers in their places, by the paths of `collect_numbers`."""
+def with_numbers(algorithm: Kind, values: Mapping[str, Number]) -> Kind:
+    """Return the same algorithm with these numbers, by the paths of `collect_numbers`."""
     changes: dict[str, Any] = {}
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
-        if isinstance(value, Algorithm):
+        if isinstance(value, Settings):
             changes[f.name] = with_numbers(value, _select_under(values, f.name))
-        elif isinstance(value, tuple) and value and isinstance(value[0], Algorithm):
+        elif isinstance(value, tuple) and value and isinstance(value[0], Settings):
             changes[f.name] = tuple(
                 with_numbers(v, _select_under(values, f"{f.name}.{i}")) for i, v in enumerate(value)
             )
@@ -174,17 +263,47 @@ def adapt_to_path(algorithm: Kind, length: int, new: int) -> Kind:
     return with_settings(algorithm, changes) if changes else algorithm
 
 
-def describe_shape(algorithm: Algorithm) -> tuple[Any, ...]:
+def describe_shape(algorithm: Settings) -> tuple[Any, ...]:
     """Return what trials must share to be one stack: the class and every setting that `collect_numbers` leaves out."""
     parts: list[Any] = [type(algorithm)]
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
-        if isinstance(value, Algorithm):
+        if isinstance(value, Settings):
             parts.append((f.name, describe_shape(value)))
-        elif isinstance(value, tuple) and value and isinstance(value[0], Algorithm):
+        elif isinstance(value, tuple) and value and isinstance(value[0], Settings):
             parts.append((f.name, tuple(map(describe_shape, value))))
         elif isinstance(value, tuple) and not f.metadata.get("static"):
             parts.append((f.name, len(value)))
         elif f.metadata.get("static") or not isinstance(value, float | Tensor):
             parts.append((f.name, value))
     return tuple(parts)
+
+
+def check_count(name: str, values: Numbers, counts: tuple[int, ...], length: int) -> None:
+    """Raise a UsageError for a tuple whose length is none of the counts; a single number fits every path."""
+    if isinstance(values, tuple) and len(values) not in counts:
+        start = f"{name} has {len(values)} values, but a path of {length} domains takes"
+        if counts == (0,):
+            raise UsageError(f"{start} none: give one number.")
+        wanted = " or ".join(str(c) for c in counts)
+        raise UsageError(f"{start} {wanted}: give one number for all positions, or {wanted}.")
+
+
+def pick(values: Numbers, i: int) -> Number:
+    """Return value i of a tuple, whose last value repeats; a number holds everywhere."""
+    return values[min(i, len(values) - 1)] if isinstance(values, tuple) else values
+
+
+def pick_from_end(values: Numbers, i: int, length: int) -> Number:
+    """Return value i of `length`, where a short tuple counts from the end and missing leading values are 1."""
+    if not isinstance(values, tuple):
+        return values
+    missing = length - len(values)
+    return 1.0 if i < missing else values[i - missing]
+
+
+def resize(values: Numbers, length: int) -> Numbers:
+    """Return the setting for a path of another length: tuples keep their last entries and repeat the first."""
+    if not isinstance(values, tuple):
+        return values
+    return (values[0],) * (length - len(values)) + values[max(0, len(values) - length) :]

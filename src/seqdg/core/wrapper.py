@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from seqdg.base import Episode, Params, tree
-from seqdg.core.algorithm import Algorithm, Number
+from seqdg.core.algorithm import Algorithm
+from seqdg.core.settings import Number
 from seqdg.nets import Net
 
-PLACES = ("inputs", "direction", "stages", "weights")  # from the inside out
+ACTED_ON = ("inputs", "direction", "stages", "weights")  # from the inside out
 BASE, OWN = "base.", "own."  # prefixes in a wrapper's memory
 
 
@@ -28,7 +29,7 @@ class Wrapper(Algorithm):
     """
 
     base: Algorithm
-    place: ClassVar[str] = "direction"  # one of PLACES: where it may stand in a chain of names
+    acts_on: ClassVar[str] = "direction"  # one of ACTED_ON, which is their order in a chain of names
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,7 +99,7 @@ class Averaging(Wrapper):
     base: the algorithm whose weights are averaged.
     """
 
-    place: ClassVar[str] = "weights"
+    acts_on: ClassVar[str] = "weights"
     needs_evaluations: ClassVar[int] = 0  # at least so many, on validation rows
 
     def begin(self, params: Params) -> Params:

@@ -1,0 +1,169 @@
+"""A user's own module or file, imported with the files that lie beside it."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from seqdg.base import UsageError
+
+_imported: dict[str, dict[Path, bytes]] = {}  # by a user's module, its file and those that it uses, as imported
+
+
+def import_plugin(location: str, what: str = "algorithms") -> ModuleType:
+    """Import a user's module or file, once. What lies beside it can be imported by it. what: the kind of thing that it
+    should hold, for errors."""
+    path = Path(location)
+    if path.suffix != ".py":
+        try:
+            with _import_from(Path.cwd()):
+                module = importlib.import_module(location)
+        except ModuleNotFoundError as error:
+            raise UsageError(f"There is no module '{location}' to import {what} from ({error}).") from None
+        file = Path(getattr(module, "__file__", None) or "").resolve()
+        if file.parent == Path.cwd().resolve():
+            _later.add({name: other for name, other in _find_beside(file).items() if name not in sys.modules})
+        return module
+    if not path.is_file():
+        raise UsageError(f"There is no file '{location}' to read {what} from.")
+    tag = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    name = f"seqdg_plugin_{path.stem}_{tag}"
+    if name in sys.modules:
+        for file, content in _imported[name].items():
+            if not file.is_file() or file.read_bytes() != content:
+                raise UsageError(
+                    f"{location if file == path.resolve() else file} has changed since this process imported it. Start "
+                    "Python again (in a notebook, its kernel)."
+                )
+        return sys.modules[name]
+    beside = _find_beside(path.resolve())
+    _check_beside(location, beside)
+    _later.add(beside)
+    _imported[name] = {file: file.read_bytes() for file in (path.resolve(), *beside.values())}
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    new = [name, *(other for other in beside if other not in sys.modules)]
+    sys.modules[name] = module
+    try:
+        with _import_from(path.resolve().parent):
+            spec.loader.exec_module(module)
+    except BaseException as error:
+        for other in new:  # so that they are read anew when they are fixed
+            sys.modules.pop(other, None)
+            _later.files.pop(other, None)
+        if isinstance(error, Exception):
+            raise _explain_failed_import(location, error) from error
+        raise
+    return module
+
+
+@contextmanager
+def _import_from(folder: Path) -> Iterator[None]:
+    """Import from a folder first, as long as the block lasts."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+
+
+class _LaterImports:
+    """Finds the files beside a user's file that functions import when they run: then their folder is not searched."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, Path] = {}  # by the name of the module
+
+    def add(self, files: Mapping[str, Path]) -> None:
+        self.files |= files
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        file = self.files.get(name)
+        return importlib.util.spec_from_file_location(name, file) if file is not None and file.is_file() else None
+
+
+_later = _LaterImports()
+
+
+def _find_beside(path: Path) -> dict[str, Path]:
+    """Find the files of the same folder that a file imports, directly or through others, by the names of their
+    modules."""
+    beside: dict[str, Path] = {}
+    pending = [path]
+    while pending:
+        for name in _list_imports(pending.pop()):
+            file = path.with_name(f"{name}.py")
+            if name not in beside and name not in sys.stdlib_module_names and file.is_file():
+                beside[name] = file
+                pending.append(file)
+    return beside
+
+
+def _list_imports(file: Path) -> list[str]:
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError):  # importing it says what is wrong
+        return []
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
+    return [name.partition(".")[0] for name in names]
+
+
+def _check_beside(location: str, beside: Mapping[str, Path]) -> None:
+    """Refuse a file beside the user's whose module's name another one has: a process imports a name once."""
+    for name, file in beside.items():
+        if name in sys.modules:
+            other = getattr(sys.modules[name], "__file__", None) or "elsewhere"
+        else:
+            other = str(_later.files.get(name, file))
+        if Path(other).resolve() != file.resolve():
+            raise UsageError(
+                f"{location} imports {file}, but this process has imported another '{name}' already, from {other}. "
+                "Rename one of them."
+            )
+
+
+def import_function(location: str, key: str) -> Callable[..., Any]:
+    """Import the user's function that a key of a benchmark file names, as package:function or file.py:function."""
+    where, colon, name = location.rpartition(":")
+    if not colon or not where or not name:
+        raise UsageError(f"{key} is '{location}'. Give a function of yours as package:function or file.py:function.")
+    try:
+        module = import_plugin(where, f"the function of {key}")
+    except UsageError:
+        raise
+    except Exception as error:
+        raise _explain_failed_import(where, error) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise UsageError(f"{key} is '{location}', but {where} has no function '{name}'.")
+    return cast(Callable[..., Any], function)
+
+
+def _explain_failed_import(location: str, error: Exception) -> UsageError:
+    """Say which error a user's file raised, and in which of its lines."""
+    if isinstance(error, UsageError):
+        return error
+    folder = Path(location).resolve().parent
+    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        frames.append((Path(error.filename or location), error.lineno))
+    where = ""
+    for file, line in frames:
+        if file.resolve().parent == folder:
+            where = f", line {line}" + (f" of {file.name}" if file.name != Path(location).name else "")
+    return UsageError(f"{location} cannot be imported ({type(error).__name__}: {error}{where}). Fix it and run again.")
