@@ -48,7 +48,7 @@ __all__ = [
 # Learners of other projects, by the prefix of their names. Their modules stand above this package, so they are named
 # here and imported when such a name is first asked for. That works in every process, also in a worker, where no command
 # has registered anything.
-FAMILIES = {"domainbed": "seqdg.interop.domainbed.learner"}
+FAMILIES = {"domainbed": "seqdg.interop.domainbed.classes"}
 _learners: dict[str, Learner] = {}
 Kind = TypeVar("Kind", bound=type[Learner])
 

@@ -18,10 +18,17 @@ from torch import nn
 
 import seqdg
 from seqdg.base import Episode, UsageError
-from seqdg.interop.domainbed import scripts
-from seqdg.interop.domainbed.bridge import make_class, scale_stages
+from seqdg.interop.domainbed import bridge
+from seqdg.interop.domainbed.bridge import (
+    add_algorithms,
+    make_class,
+    read_values,
+    redirect_command,
+    run_script,
+    scale_stages,
+    take_option,
+)
 from seqdg.interop.domainbed.checkout import import_module
-from seqdg.interop.domainbed.scripts import add_algorithms, read_values, redirect_command, run_script, take_option
 from seqdg.nets import Net
 from seqdg.training import OPTIMIZERS, Rates
 
@@ -267,14 +274,14 @@ def test_bad_input_is_a_sentence(words: list[str], sentence: str, stand_in: Path
 
 def test_a_missing_checkout_is_a_sentence_and_exit_code_2(nowhere: None, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        scripts.main(["train", "--algorithm", "agg"])
+        bridge.main(["train", "--algorithm", "agg"])
     assert stop.value.code == 2
     assert "Where is DomainBed?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["-h", "--help"])
 def test_help_is_no_mistake(word: str, nowhere: None, capsys: pytest.CaptureFixture[str]) -> None:
-    scripts.main([word])
+    bridge.main([word])
     said = capsys.readouterr()
     assert said.out.startswith("Write python -m seqdg.interop.domainbed train --domainbed DIR")
     assert not said.err

@@ -20,10 +20,9 @@ from seqdg.bench import Group, Request, RowsInMemory, Session, Task, Trial, find
 from seqdg.bench.reuse import choose_settings
 from seqdg.core import build
 from seqdg.data import Dataset
-from seqdg.interop.domainbed import training
+from seqdg.interop.domainbed import classes
 from seqdg.interop.domainbed.checkout import import_module
-from seqdg.interop.domainbed.learner import DomainBedClass
-from seqdg.interop.domainbed.training import Training, draw_rows
+from seqdg.interop.domainbed.classes import DomainBedClass, Training, draw_rows
 from seqdg.nets import NetSpec
 from seqdg.results import DIVERGED, DONE, Record, Store
 from seqdg.training import Protocol, Saving, hash_weights, split_rows
@@ -57,7 +56,7 @@ def told(record: Record) -> tuple[object, ...]:
 
 def assert_resumes(trial: Trial, folder: Path, stops: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Assert that a training which is interrupted after these steps ends with the same bits."""
-    monkeypatch.setattr(training, "MOMENT", -1.0)  # it ticks after every step
+    monkeypatch.setattr(classes, "MOMENT", -1.0)  # it ticks after every step
     whole = train(trial)
     for stop in stops:
         with pytest.raises(KeyboardInterrupt):
@@ -131,11 +130,11 @@ def test_a_training_that_diverges_ends_at_its_next_evaluation(stand_in: Path, tm
 def test_every_part_of_the_state_counts(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the averages that no buffer holds, the end is another: the test above can fail."""
     trial = make_trial("Averages")
-    monkeypatch.setattr(training, "MOMENT", -1.0)
+    monkeypatch.setattr(classes, "MOMENT", -1.0)
     whole = train(trial)
     with pytest.raises(KeyboardInterrupt):
         train(trial, 7, tmp_path)
-    restore = training.restore_state
+    restore = classes.restore_state
 
     def forget(algorithm: torch.nn.Module, *saved: object) -> list[str]:
         missing = restore(algorithm, *saved)  # type: ignore[arg-type]
@@ -143,7 +142,7 @@ def test_every_part_of_the_state_counts(stand_in: Path, tmp_path: Path, monkeypa
             average.ema_data = {}  # type: ignore[union-attr]
         return missing
 
-    monkeypatch.setattr(training, "restore_state", forget)
+    monkeypatch.setattr(classes, "restore_state", forget)
     assert train(trial, None, tmp_path).weights != whole.weights
 
 
@@ -153,7 +152,7 @@ def test_it_trains_as_its_own_train_script_would_on_our_minibatches(stand_in: Pa
     split = split_rows(TASK.dataset(), trial.protocol, trial.held_out, trial.seed)
     data = TASK.dataset()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(training.Randomness(trial.seed).draw_words()[0]))
+        torch.manual_seed(int(classes.Randomness(trial.seed).draw_words()[0]))
         kind = import_module("algorithms").get_algorithm_class("VREx")
         hparams = import_module("hparams_registry").default_hparams("VREx", "RotatedMNIST")
         hparams.update(mlp_width=8, mlp_depth=3, mlp_dropout=0.0, batch_size=16, lr=0.01, weight_decay=0.1)
@@ -208,11 +207,11 @@ def test_worker_processes_find_the_checkout(nowhere: None, stand_in: Path, tmp_p
     assert {r.status for r in Store.open(tmp_path / "run").records()} == {DONE}
 
 
-def test_the_place_of_the_checkout_travels_with_the_session(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_the_checkout_travels_with_the_session(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(TASK)
     monkeypatch.delenv("SEQDG_DOMAINBED")
     assert session.checkouts == {"SEQDG_DOMAINBED": str(stand_in)}
-    assert Session(TASK).places == {}
+    assert Session(TASK).checkouts == {}
 
 
 def test_a_class_in_a_file_of_the_users_runs_with_settings_of_its_own(stand_in: Path, tmp_path: Path) -> None:
