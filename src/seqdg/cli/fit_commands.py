@@ -375,9 +375,9 @@ def learning_curve(
     model = kind(steps=steps, lr=lr, random_state=seed, device=device, **given)
     with show_progress("training") as show:
         curve = trace(
-            model, rows.x, rows.y, rows.domains, seeds=seeds, subsets=subsets, show=show,
+            model, rows.x, rows.y, rows.domains, seeds=seeds, subsets=subsets, on_progress=show,
             workers=count_workers(device) if workers is None else workers,
-            say=lambda sentence: print(sentence, file=sys.stderr), sample_weight=rows.weight,
+            on_message=lambda sentence: print(sentence, file=sys.stderr), sample_weight=rows.weight,
         )  # fmt: skip
     typer.echo(str(curve), nl=False)
     if out is not None:

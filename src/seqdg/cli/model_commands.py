@@ -174,7 +174,7 @@ def importance(
     with count_files("holding out each domain") as show:
         found = measure(
             fitted, rows.x, rows.y, rows.domains, columns=options.split_names(columns), repeats=repeats,
-            scoring=scoring, random_state=seed, show=show, sample_weight=rows.weight,
+            scoring=scoring, random_state=seed, on_progress=show, sample_weight=rows.weight,
         )  # fmt: skip
     typer.echo(str(found), nl=False)
     if out is not None:

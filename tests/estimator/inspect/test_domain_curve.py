@@ -80,11 +80,11 @@ def test_a_criterion_of_which_less_is_better_improves_when_it_falls():
     assert other.gain.mean == pytest.approx(-curve.gain.mean)
 
 
-def test_it_trains_on_every_number_of_domains_and_says_how_long_beforehand(hospitals):
+def test_it_trains_on_every_number_of_domains_and_says_how_many_trainings_beforehand(hospitals):
     said = []
-    curve = seqdg.learning_curve(quick(), *hospitals, say=said.append)
+    curve = seqdg.learning_curve(quick(), *hospitals, on_message=said.append)
     assert curve.sizes == [1, 2, 3]
-    assert said[0].startswith("14 trainings of agg on 1 to 3 of 4 domains, about ")
+    assert said == ["14 trainings of agg on 1 to 3 of 4 domains."]
     for m in curve.measured:
         assert m.held_out not in m.trained_on
     assert len(curve.measured) == 4 * 3 + 6 * 2 + 4

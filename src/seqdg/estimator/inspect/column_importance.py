@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
@@ -13,9 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
+from sklearn.inspection import permutation_importance
 from sklearn.metrics import get_scorer
 
-from seqdg.base import UsageError, list_some, private, unknown
+from seqdg.base import UsageError, list_some, unknown
 from seqdg.data import Frame, is_dataframe
 from seqdg.estimator.inspect.spread import Spread, estimate_spread
 from seqdg.estimator.user_data import read_domains, read_weights
@@ -23,9 +23,10 @@ from seqdg.report import Figure, align_columns, make_styles, panels, shorten_nam
 from seqdg.training import make_stream
 
 SEEN, UNSEEN = "seen", "unseen"
+HEADINGS = {SEEN: "Domains trained on", UNSEEN: "Unseen domains"}
 SET_ASIDE = 0.2  # share of every domain's rows that no fold trains on
 MOST_FOLDS = 10
-MOST_DRAWN = 20  # columns in the picture and in print
+MOST_SHOWN = 20  # columns in the picture and in print
 VERDICTS = {
     "transfers": "helps on domains that the model has not seen",
     "varies": "helps where the model was trained; beyond, domains differ too much to say",
@@ -33,7 +34,7 @@ VERDICTS = {
     "misleads": "makes the model worse on domains that it has not seen",
     "little": "cannot be told from no help at all",
 }
-Score = Callable[..., float]  # of a model, rows and their labels, and of weights where there are some
+Score = Callable[..., float]  # of a model, rows and their labels, and of weights if there are any
 Rows = NDArray[np.int64]
 
 
@@ -52,18 +53,28 @@ class Importance:
     repeats: int
     scoring: str
 
-    def frame(self) -> Any:
-        """Return a row per column, the most useful on unseen domains first: the drops with their 95 % intervals over
-        domains, and the verdict in words. A pandas frame, or a list of dictionaries where pandas is not installed."""
+    def frame(self) -> pd.DataFrame:
+        """Return a row per column, the most useful on unseen domains first: the mean drops with their 95 % intervals
+        over domains, and the verdict."""
         rows = []
-        for name, seen, unseen, verdict in self._list_spreads():
-            row: dict[str, Any] = {"column": name, SEEN: seen.mean, UNSEEN: unseen.mean}
-            for kind, spread in ((SEEN, seen), (UNSEEN, unseen)):
-                row |= {f"{kind}_low": spread.low, f"{kind}_high": spread.high}
-            rows.append({**row, "verdict": verdict})
-        return pd.DataFrame(rows)
+        for i, name in enumerate(self.columns):
+            drops = self.drops[:, i]
+            seen, unseen, lost = (estimate_spread(v) for v in (drops[:, 0], drops[:, 1], drops[:, 0] - drops[:, 1]))
+            rows.append(
+                {
+                    "column": name,
+                    SEEN: seen.mean,
+                    UNSEEN: unseen.mean,
+                    f"{SEEN}_low": seen.low,
+                    f"{SEEN}_high": seen.high,
+                    f"{UNSEEN}_low": unseen.low,
+                    f"{UNSEEN}_high": unseen.high,
+                    "verdict": judge(seen, unseen, lost),
+                }
+            )
+        return pd.DataFrame(rows).sort_values(UNSEEN, ascending=False, kind="stable", ignore_index=True)
 
-    def by_domain(self) -> Any:
+    def by_domain(self) -> pd.DataFrame:
         """Return a row per held-out domain and column."""
         return pd.DataFrame(
             [
@@ -75,59 +86,55 @@ class Importance:
 
     def figure(self) -> Figure:
         """Draw each column's drop where the model was trained and on unseen domains, with 95 % intervals."""
-        looks = make_styles(["trained on", UNSEEN])
-        shown = self._list_spreads()[:MOST_DRAWN]
-        names = shorten_names([name for name, *_ in shown])
+        table = self.frame()[:MOST_SHOWN]
+        names = shorten_names(table["column"].tolist())
         drawn = [
             panels.Rows(
-                [_make_row(names[name], style, (seen, unseen)[place]) for name, seen, unseen, _ in shown],
+                [
+                    panels.Row(names[row["column"]], row[kind], row[f"{kind}_low"], row[f"{kind}_high"], look=kind)
+                    for row in table.to_dict("records")
+                ],
                 f"drop of {self.scoring}",
                 heading,
                 zero=True,
             )
-            for place, style, heading in ((0, "trained on", "Domains trained on"), (1, UNSEEN, "Unseen domains"))
+            for kind, heading in HEADINGS.items()
         ]
-        left = len(self.columns) - len(shown)
-        more = f" {left} columns that matter less are not drawn." if left > 0 else ""
         caption = (
             f"Drop of {self.scoring} when a column is shuffled within its domain, {self.repeats} times: mean and 95 % "
-            f"interval over {len(self.domains)} domains, each held out in turn.{more}"
+            f"interval over {len(self.domains)} domains, each held out in turn.{self._count_rest('drawn')}"
         )
-        return Figure("importance", "What transfers", drawn, caption, looks)
+        return Figure("importance", "What transfers", drawn, caption, make_styles(list(HEADINGS)))
 
     def __str__(self) -> str:
+        table = self.frame()
+        names = shorten_names(table["column"].tolist())
         lines = [["column", "trained on", UNSEEN, "95 % interval", "verdict"]]
-        listed = self._list_spreads()
-        names = shorten_names([name for name, *_ in listed])
-        for name, seen, unseen, verdict in listed[:MOST_DRAWN]:
-            interval = "-" if unseen.low is None else f"{_show(unseen.low)} to {_show(unseen.high)}"
-            lines.append([names[name], _show(seen.mean), _show(unseen.mean), interval, verdict])
+        for row in table[:MOST_SHOWN].to_dict("records"):
+            low, high = (_format_drop(row[f"{UNSEEN}_{end}"]) for end in ("low", "high"))
+            interval = "-" if low == "-" else f"{low} to {high}"
+            drops = (_format_drop(row[kind]) for kind in (SEEN, UNSEEN))
+            lines.append([names[row["column"]], *drops, interval, row["verdict"]])
         inside, outside = self.scores.mean(0)
         title = (
             f"Drop of {self.scoring} when a column is shuffled within its domain: mean over {len(self.domains)} "
             f"domains, each held out in turn, and {self.repeats} shuffles"
         )
-        before = f"Before: {inside:.3f} on set-aside rows of the domains trained on, {outside:.3f} on the unseen ones."
-        found = [verdict for *_, verdict in listed]
-        words = [f"{verdict}: {text}" for verdict, text in VERDICTS.items() if verdict in found]
-        left = len(listed) - MOST_DRAWN
-        more = [f"{left} columns that matter less are not shown."] if left > 0 else []
-        return "\n".join([title, *align_columns(lines), "", before, *more, *words]) + "\n"
+        before = (
+            f"Before: {inside:.3f} on set-aside rows of the domains trained on, {outside:.3f} on the unseen ones."
+            f"{self._count_rest('shown')}"
+        )
+        meanings = [f"{verdict}: {text}" for verdict, text in VERDICTS.items() if verdict in set(table["verdict"])]
+        return "\n".join([title, *align_columns(lines), "", before, *meanings]) + "\n"
 
-    def _list_spreads(self) -> list[tuple[str, Spread, Spread, str]]:
-        """List every column with its drops inside and outside and the verdict, the largest drop outside first."""
-        listed = []
-        for i, name in enumerate(self.columns):
-            seen, unseen = (estimate_spread(self.drops[:, i, kind]) for kind in (0, 1))
-            lost = estimate_spread(self.drops[:, i, 0] - self.drops[:, i, 1])
-            listed.append((name, seen, unseen, judge(seen, unseen, lost)))
-        return sorted(listed, key=lambda entry: -round(entry[2].mean, 9))
+    def _count_rest(self, verb: str) -> str:
+        rest = len(self.columns) - MOST_SHOWN
+        return f" {rest} columns that matter less are not {verb}." if rest > 0 else ""
 
 
 def judge(seen: Spread, unseen: Spread, lost: Spread) -> str:
-    """Say in words what a column is worth, by the intervals over domains of its drops where the model was trained, on
-    unseen domains, and of the difference. Of columns that are worth nothing, one in forty seems to transfer by chance.
-    """
+    """Say what a column is worth, by the intervals over domains of its drops where the model was trained, on unseen
+    domains, and of the difference. Of columns that are worth nothing, one in forty seems to transfer by chance."""
     if unseen.low is not None and unseen.low > 0:
         return "transfers"
     if unseen.high is not None and unseen.high < 0:
@@ -145,35 +152,63 @@ def importance(
     *,
     columns: Sequence[str] | None = None,
     repeats: int = 5,
-    scoring: str | Callable[[Any, Any, Any], float] | None = None,
+    scoring: str | Score | None = None,
     random_state: int = 0,
-    show: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
     sample_weight: Any = None,
 ) -> Importance:
-    """Say of each column what transfers to a domain that the model has not seen, and what does not.
+    """Measure which columns still help on a domain that the model has not seen.
 
     Each domain is held out in turn (ten of more than ten). A clone of the model is fitted to four fifths of the other
-    domains' rows, with `domains` where its `fit` takes them. Then a column is shuffled among the rows of each domain,
-    and
-        drop = score before - score after
-    is measured twice: on the fifth of the other domains' rows that was set aside (seen), and on the held-out domain
-    (unseen). This is permutation importance (Breiman, Machine Learning 2001), by domain. Columns that say the same
-    share their importance: shuffling one leaves the other.
+    domains' rows, with `domains` if its `fit` takes them. Then scikit-learn's `permutation_importance` measures
+        drop = score before - score after a column is shuffled within its domain
+    twice: on the fifth of the other domains' rows that was set aside (seen), and on the held-out domain (unseen).
+    Columns that say the same share their importance: shuffling one leaves the other.
 
-    model: a seqdg or scikit-learn estimator; fitted or not, it stays as it is.
-    columns: those to shuffle; None: all.   repeats: shuffles of each.
-    scoring: a name or a function, as scikit-learn has them; None: the model's own `score`, accuracy or R².
-    random_state: seed of what is set aside and of the shuffles; the same one gives the same numbers.
-    show: hears how many of the folds are done.   sample_weight: (row,) how much each row counts, in training and in
-        every score.
+    Parameters
+    ----------
+    model : estimator
+        Of seqdg or scikit-learn. Fitted or not, it stays as it is.
+    X : data frame or matrix
+        The table.
+    y : array of shape (row,)
+        The labels or numbers.
+    domains : array of shape (row,)
+        The name or number of each row's domain.
+    columns : list of str, optional
+        The columns to shuffle. By default all.
+    repeats : int, default 5
+        Shuffles of each column.
+    scoring : str or callable, optional
+        As in scikit-learn. By default the model's own `score`, accuracy or R².
+    random_state : int, default 0
+        Seed of what is set aside and of the shuffles; the same one gives the same numbers.
+    on_progress : callable, optional
+        Called with the number of folds that are done and their total.
+    sample_weight : array of shape (row,), optional
+        How much each row counts, in training and in every score.
+
+    Returns
+    -------
+    Importance
+        `print` it, or read `frame()`, `by_domain()` and `figure()`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import seqdg
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> draw = np.random.default_rng(0)
+    >>> X, hospital = draw.normal(size=(400, 2)), np.repeat(["north", "south", "east", "west"], 100)
+    >>> found = seqdg.importance(LogisticRegression(), X, X[:, 0] > 0, hospital)
+    >>> found.frame()[["column", "verdict"]].to_dict("list")
+    {'column': ['x0', 'x1'], 'verdict': ['transfers', 'little']}
     """
-    table = X if isinstance(X, Frame) or is_dataframe(X) else np.asarray(X)
-    if not isinstance(table, Frame) and len(table.shape) != 2:
-        raise UsageError(f"Columns are shuffled, but the input has shape {list(table.shape)}: give a table.")
+    table = _read_table(X)
     if repeats < 1:
         raise UsageError(f"{repeats} repeats were asked for, but at least 1 is needed.")
     labels = np.asarray(y)
-    names, places = _find_columns(table, columns)
+    indices = _find_columns(table, columns)
     every, domain = read_domains(domains, len(labels))
     if len(table) != len(labels):
         raise UsageError(f"X has {len(table)} rows and y {len(labels)}: they must agree.")
@@ -182,51 +217,86 @@ def importance(
     weight = read_weights(sample_weight, every, domain)
     score: Score = _score if scoring is None else get_scorer(scoring) if isinstance(scoring, str) else scoring
     aside = _set_aside(domain, random_state)
-    held_out = _choose_folds(len(every), random_state)
-    drops, before = np.empty((len(held_out), len(names), 2)), np.empty((len(held_out), 2))
+    held_out = sorted(make_stream(random_state, "folds").permutation(len(every))[:MOST_FOLDS].tolist())
+    drops, before = np.empty((len(held_out), len(indices), 2)), np.empty((len(held_out), 2))
     for fold, d in enumerate(held_out):
-        show(fold, len(held_out))
-        inside, outside = (np.flatnonzero(keep) for keep in ((domain != d) & aside, domain == d))
+        on_progress(fold, len(held_out))
         trained = np.flatnonzero((domain != d) & ~aside)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of words that a fold has not seen
-            fitted = _fit_clone(
-                model,
-                _take(table, trained),
-                labels[trained],
-                np.array(every)[domain[trained]],
-                **_pick_weights(weight, trained),
+            warnings.simplefilter("ignore", UserWarning)  # about categories that a fold has not seen
+            fitted = clone(model)
+            known = (
+                {"domains": np.array(every)[domain[trained]]} if "domains" in signature(fitted.fit).parameters else {}
             )
-            for kind, rows in enumerate((inside, outside)):
+            fitted.fit(_take(table, trained), labels[trained], **known, **_pick_weights(weight, trained))
+            for kind, rows in enumerate((np.flatnonzero((domain != d) & aside), np.flatnonzero(domain == d))):
                 part, truth, weights = _take(table, rows), labels[rows], _pick_weights(weight, rows)
                 before[fold, kind] = score(fitted, part, truth, **weights)
-                for i, place in enumerate(places):
-                    after = []
-                    for r in range(repeats):
-                        stream = make_stream(random_state, "shuffle", int(d), kind, place, r)
-                        order = _shuffle_within(domain[rows], stream)
-                        after.append(score(fitted, _shuffle_column(part, place, order), truth, **weights))
-                    drops[fold, i, kind] = before[fold, kind] - np.mean(after)
-    show(len(held_out), len(held_out))
+                shuffled = permutation_importance(
+                    fitted,
+                    np.tile(np.arange(len(rows))[:, None], len(indices)),
+                    truth,
+                    scoring=_ShuffledScore(score, part, list(indices.values()), domain[rows]),
+                    n_repeats=repeats,
+                    random_state=int(make_stream(random_state, "shuffle", d, kind).integers(2**31)),
+                    **weights,
+                )
+                drops[fold, :, kind] = shuffled.importances_mean
+    on_progress(len(held_out), len(held_out))
     word = scoring if isinstance(scoring, str) else "the score"
     if scoring is None:
         word = "accuracy" if is_classifier(model) else "R²"
-    return Importance(names, tuple(every[d] for d in held_out), drops, before, repeats, word)
+    return Importance(tuple(indices), tuple(every[d] for d in held_out), drops, before, repeats, word)
 
 
-def _find_columns(table: Any, columns: Sequence[str] | None) -> tuple[tuple[str, ...], list[int]]:
-    """Return the names of the columns to shuffle, and where they stand."""
-    if isinstance(table, Frame):
-        names = list(table.names)
-    else:
-        names = [str(n) for n in table.columns] if is_dataframe(table) else [f"x{i}" for i in range(table.shape[1])]
+@dataclass(frozen=True)
+class _ShuffledScore:
+    """Score a model on a table, one column of which is shuffled within domains.
+
+    `permutation_importance` shuffles a matrix (row, column) of row numbers instead of the table. So shuffles can
+    stay within domains: sorting a domain's rows by their shuffled numbers is a random order of them.
+    """
+
+    score: Score
+    table: Any
+    columns: list[int]  # of the table, one for each column of row numbers
+    domain: Rows
+
+    def __call__(self, model: Any, numbers: Rows, y: Any, **weights: Any) -> float:
+        changed = self.table
+        for column, shuffled in zip(self.columns, numbers.T, strict=True):
+            if (shuffled != np.arange(len(shuffled))).any():
+                order = np.empty_like(shuffled)
+                order[np.argsort(self.domain, kind="stable")] = np.lexsort((shuffled, self.domain))
+                changed = _reorder_column(self.table, column, order)
+        return self.score(model, changed, y, **weights)
+
+
+def _score(model: Any, x: Any, y: Any, **weights: Any) -> float:
+    return float(model.score(x, y, **weights))
+
+
+def _read_table(x: Any) -> Any:
+    """Return a matrix, or a data frame of pandas."""
+    if isinstance(x, Frame):  # text stays text, even if it looks like numbers
+        pairs = zip(x.names, x.columns, strict=True)
+        return pd.DataFrame({n: pd.Categorical(c) if c.dtype == object else c for n, c in pairs})
+    table = x if is_dataframe(x) else np.asarray(x)
+    if len(table.shape) != 2:
+        raise UsageError(f"Columns are shuffled, but the input has shape {list(table.shape)}: give a table.")
+    return table.to_pandas() if hasattr(table, "to_pandas") else table
+
+
+def _find_columns(table: Any, columns: Sequence[str] | None) -> dict[str, int]:
+    """Return the columns to shuffle, each with its position in the table."""
+    names = [str(n) for n in table.columns] if is_dataframe(table) else [f"x{i}" for i in range(table.shape[1])]
     for name in columns or ():
         if name not in names:
             raise unknown("column", str(name), names, owner="The table")
-    chosen = [n for n in names if columns is None or n in columns]
+    chosen = {name: i for i, name in enumerate(names) if columns is None or name in columns}
     if not chosen:
         raise UsageError(f"No column was named. The table has {list_some(names)}.")
-    return tuple(chosen), [names.index(n) for n in chosen]
+    return chosen
 
 
 def _set_aside(domain: Rows, seed: int) -> NDArray[np.bool_]:
@@ -239,61 +309,24 @@ def _set_aside(domain: Rows, seed: int) -> NDArray[np.bool_]:
     return aside
 
 
-def _choose_folds(count: int, seed: int) -> list[int]:
-    """Choose the domains to hold out: every one, or some of many."""
-    drawn = make_stream(seed, "folds").permutation(count)[:MOST_FOLDS]
-    return sorted(int(d) for d in drawn)
-
-
-def _fit_clone(model: Any, x: Any, y: Any, domains: Any, **weights: Any) -> Any:
-    fresh = clone(model)
-    known = {"domains": domains} if "domains" in signature(fresh.fit).parameters else {}
-    return fresh.fit(x, y, **known, **weights)
-
-
 def _pick_weights(weight: NDArray[np.float64] | None, rows: Rows) -> dict[str, Any]:
-    """Return the weights of rows as `fit` and `score` take them; nothing where all rows count the same."""
+    """Return the weights of rows as `fit` and `score` take them; nothing if all rows count the same."""
     return {} if weight is None else {"sample_weight": weight[rows]}
 
 
-def _score(model: Any, x: Any, y: Any, **weights: Any) -> float:
-    return float(model.score(x, y, **weights))
-
-
 def _take(table: Any, rows: Rows) -> Any:
-    if isinstance(table, Frame):
-        return replace(table, columns=tuple(column[rows] for column in table.columns))
-    return private.take_rows(table, rows)
+    return table.iloc[rows] if is_dataframe(table) else table[rows]
 
 
-def _shuffle_within(domain: Rows, stream: np.random.Generator) -> Rows:
-    """Draw an order of the rows in which each stays in its domain."""
-    order = np.arange(len(domain))
-    for d in np.unique(domain):
-        rows = np.flatnonzero(domain == d)
-        order[rows] = stream.permutation(rows)
-    return order
-
-
-def _shuffle_column(table: Any, place: int, order: Rows) -> Any:
-    if isinstance(table, Frame):
-        columns = list(table.columns)
-        columns[place] = columns[place][order]
-        return replace(table, columns=tuple(columns))
+def _reorder_column(table: Any, column: int, order: Rows) -> Any:
     if isinstance(table, np.ndarray):
         changed = table.copy()
-        changed[:, place] = table[order, place]
+        changed[:, column] = table[order, column]
         return changed
-    shuffled = copy.copy(table)
-    if hasattr(table, "isetitem"):
-        shuffled.isetitem(place, table.iloc[order, place].to_numpy())
-        return shuffled
-    return shuffled.with_columns(table[:, place][order])  # polars
+    changed = table.copy(deep=False)
+    changed.isetitem(column, table.iloc[:, column].array.take(order))
+    return changed
 
 
-def _make_row(label: str, look: str, spread: Spread) -> panels.Row:
-    return panels.Row(label, spread.mean, spread.low, spread.high, look=look)
-
-
-def _show(value: float | None) -> str:
-    return "-" if value is None else f"{round(value, 3) + 0.0:+.3f}"  # 0.0 turns -0.0 into +0.0
+def _format_drop(value: float) -> str:
+    return "-" if pd.isna(value) else f"{round(value, 3) + 0.0:+.3f}"  # 0.0 turns -0.0 into +0.0

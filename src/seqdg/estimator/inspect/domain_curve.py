@@ -1,4 +1,4 @@
-"""The learning curve over domains: how much one more domain helps on those that were not trained on."""
+"""The learning curve over domains: train on more and more of them, and test each model on the others."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from sklearn.base import clone
 
 from seqdg.base import UsageError, count_things
 from seqdg.bench import (
-    Executor,
     InProcess,
     MemorySink,
     OwnSettings,
     Progress,
     Session,
-    Trial,
     Workers,
-    estimate_makespan,
     execute,
     find_learner_of,
     is_short,
@@ -39,10 +36,12 @@ from seqdg.estimator.inspect.spread import Spread, estimate_spread
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.user_data import make_user_data, read_input, warn_of_order
 from seqdg.report import Figure, Point, Points, align_columns, make_styles
-from seqdg.results import CRITERIA, DONE, Record, Unit, find_unit, format_duration, select_step
+from seqdg.results import CRITERIA, DONE, Record, Unit, find_unit, select_step
 from seqdg.training import make_stream
 
 LAST = 3  # sizes that say how the curve goes on
+SUBSETS = 12  # of the domains, for each number of them
+MOST_SIZES = 8  # numbers of domains that are tried
 Subset = tuple[str, ...]
 
 
@@ -59,7 +58,7 @@ class Measured:
 class LearningCurve:
     """The score of a model on unseen domains, by the number of domains it was trained on.
 
-    `print` it, or read `frame()`, `gain`, `sentence`, `figure()`.
+    `print` it, or read `frame()`, `by_training()`, `gain`, `sentence`, `figure()`.
     """
 
     name: str  # of the algorithm
@@ -73,13 +72,15 @@ class LearningCurve:
         """The numbers of domains that were trained on."""
         return sorted({len(m.trained_on) for m in self.measured})
 
-    def frame(self) -> Any:
+    def frame(self) -> pd.DataFrame:
         """Return a row per number of domains: the mean over unseen domains with its standard error, the change from the
-        number before, domain by domain, with its own, and how many trainings there were. A pandas frame, or a list of
-        dictionaries where pandas is not installed."""
-        rows, before = [], dict[int, int | None](zip(self.sizes, [None, *self.sizes], strict=False))
+        row before, domain by domain, with its own, and how many trainings there were."""
+        rows: list[dict[str, Any]] = []
+        before: dict[str, float] = {}
         for size in self.sizes:
-            level, change = estimate_spread(list(self._average(size).values())), self._compare(before[size], size)
+            now = self._average(size)
+            level = estimate_spread(list(now.values()))
+            change = estimate_spread([now[d] - before[d] for d in now if d in before])
             rows.append(
                 {
                     "domains": size,
@@ -90,20 +91,21 @@ class LearningCurve:
                     "trainings": len({m.trained_on for m in self.measured if len(m.trained_on) == size}),
                 }
             )
-        return pd.DataFrame(rows)
+            before = now
+        return pd.DataFrame(rows).astype({"error": float, "change_error": float})  # None is NaN
 
-    def by_training(self) -> Any:
+    def by_training(self) -> pd.DataFrame:
         """Return a row per training and unseen domain."""
         return pd.DataFrame(
-            [{"trained_on": ", ".join(m.trained_on), "domains": len(m.trained_on), "held_out": m.held_out,
-              "value": m.value} for m in self.measured]
+            {"trained_on": ", ".join(m.trained_on), "domains": len(m.trained_on), "held_out": m.held_out,
+             "value": m.value} for m in self.measured
         )  # fmt: skip
 
     @property
     def gain(self) -> Spread | None:
-        """The improvement to expect of one more domain; None where the curve has fewer than two sizes.
+        """The improvement to expect of one more domain; None if the curve has fewer than two sizes.
 
-        Of every unseen domain, a + b / k is fitted to the last three sizes k by least squares. From N to N + 1 domains
+        For every unseen domain, a + b / k is fitted to the last three sizes k by least squares. From N to N + 1 domains
         that changes by -b / (N (N + 1)). The interval is over unseen domains; that the curve goes on like this is an
         assumption that no interval covers.
         """
@@ -112,28 +114,26 @@ class LearningCurve:
             return None
         levels = [self._average(size) for size in sizes]
         sign = 1.0 if CRITERIA[self.criterion].higher_is_better else -1.0
-        slopes = []
-        for domain in self.domains:
-            if all(domain in level for level in levels):
-                values = [level[domain] for level in levels]
-                slopes.append(float(np.polyfit([1 / k for k in sizes], values, 1)[0]))
+        slopes = [
+            float(np.polyfit([1 / k for k in sizes], [level[domain] for level in levels], 1)[0])
+            for domain in self.domains
+            if all(domain in level for level in levels)
+        ]
         return estimate_spread([-sign * b / (count * (count + 1)) for b in slopes]) if slopes else None
 
     @property
     def sentence(self) -> str:
         """The sentence on whether one more domain would help."""
-        unit, word = self._unit, self.criterion.replace("_", " ")
-        count = len(self.domains)
+        unit, word, count = self._unit, self.criterion.replace("_", " "), len(self.domains)
         if self.gain is None:
             return (
                 f"With {count_things(count, 'domain')} nothing can be said of one more: at least three show how much "
                 "the second helped."
             )
-        points = f" {unit.points}".rstrip()
-        mean = f"{_show_change(self.gain.mean, unit)}{points}"
+        mean = f"{_format_change(self.gain.mean, unit)} {unit.points}".rstrip()
         if self.gain.low is None or self.gain.high is None:
             return f"One more domain would improve {word} on an unseen one by about {mean}, from one domain alone."
-        low, high = (_show_change(v, unit) for v in (self.gain.low, self.gain.high))
+        low, high = (_format_change(v, unit) for v in (self.gain.low, self.gain.high))
         verdict = "so it is likely to help" if self.gain.low > 0 else "so it may help or not"
         if self.gain.high < 0:
             verdict = "so it is not likely to help"
@@ -147,11 +147,9 @@ class LearningCurve:
         """Draw the mean over unseen domains against the number of domains, with standard errors."""
         unit = CRITERIA[self.criterion]
         points = []
-        for size in self.sizes:
-            level = estimate_spread(list(self._average(size).values()))
-            mean, error = unit.factor * level.mean, None if level.error is None else unit.factor * level.error
-            low, high = (None, None) if error is None else (mean - error, mean + error)
-            points.append(Point(count_things(size, "domain"), size, mean, low, high, self.name))
+        for row in self.frame().to_dict("records"):
+            size, mean, error = row["domains"], unit.factor * row["mean"], unit.factor * row["error"]
+            points.append(Point(count_things(size, "domain"), size, mean, mean - error, mean + error, self.name))
         panel = Points(points, "domains trained on", unit.title, self.name)
         caption = f"Mean over unseen domains; bars are one standard error over them. {self.sentence}"
         return Figure("learning-curve", "Would one more domain help?", [panel], caption, make_styles([self.name]))
@@ -159,19 +157,13 @@ class LearningCurve:
     def __str__(self) -> str:
         unit = self._unit
 
-        def show(value: float | None, sign: str = "") -> str:
-            return "-" if value is None or not math.isfinite(value) else f"{unit.factor * value:{sign}.{unit.digits}f}"
+        def show(value: float, sign: str = "") -> str:
+            return "-" if pd.isna(value) else f"{unit.factor * value:{sign}.{unit.digits}f}"
 
         lines = [["domains", "trainings", "mean", "error", "change", "error"]]
-        before: int | None = None
-        for size in self.sizes:
-            level, change = estimate_spread(list(self._average(size).values())), self._compare(before, size)
-            trainings = len({m.trained_on for m in self.measured if len(m.trained_on) == size})
-            lines.append(
-                [str(size), str(trainings), show(level.mean), show(level.error), show(change.mean, "+"),
-                 show(change.error)]
-            )  # fmt: skip
-            before = size
+        for row in self.frame().to_dict("records"):
+            scores = show(row["mean"]), show(row["error"]), show(row["change"], "+"), show(row["change_error"])
+            lines.append([str(row["domains"]), str(row["trainings"]), *scores])
         title = f"{unit.title} of {self.name} on domains that it has not seen, by how many it was trained on"
         below = "Errors are standard errors over unseen domains. One domain more also brings its rows."
         notes = [f"note: {note}" for note in self.notes]
@@ -189,20 +181,6 @@ class LearningCurve:
                 values.setdefault(m.held_out, []).append(m.value)
         return {domain: fmean(values[domain]) for domain in self.domains if domain in values}
 
-    def _compare(self, before: int | None, size: int) -> Spread:
-        if before is None:
-            return Spread(math.nan)
-        old, new = self._average(before), self._average(size)
-        return estimate_spread([new[d] - old[d] for d in self.domains if d in old and d in new])
-
-
-def _show_change(value: float, unit: Unit) -> str:
-    return f"{round(unit.factor * value, unit.digits) + 0.0:+.{unit.digits}f}"  # 0.0 turns -0.0 into +0.0
-
-
-SUBSETS = 12  # of the domains, for each number of them
-MOST_SIZES = 8  # numbers of domains that are tried
-
 
 def learning_curve(
     model: Any,
@@ -213,39 +191,68 @@ def learning_curve(
     seeds: int = 1,
     subsets: int = SUBSETS,
     workers: int = 0,
-    say: Callable[[str], None] = lambda sentence: None,
-    show: Callable[[Progress], None] = lambda progress: None,
+    on_message: Callable[[str], None] = lambda sentence: None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
     sample_weight: Any = None,
 ) -> LearningCurve:
-    """Train on k = 1, 2, ..., N - 1 of the N domains, and see how each model does on the domains it was not trained on.
+    """Train on k = 1, 2, ..., N - 1 of the N domains, and test each model on the domains it was not trained on.
 
-    model: a `DomainClassifier` or `DomainRegressor`, which says the algorithm, its training and the criterion. Or the
-        algorithm alone, as `compare` takes a candidate: a name, what `seqdg.build` gives, an `Algorithm` of yours, an
-        estimator of scikit-learn. It is trained as usual, as a `DomainRegressor` where y holds numbers with fractions.
-    seeds: trainings of each choice of domains.   subsets: choices of k domains, at most; drawn by the model's
-        random_state so that each domain is in about as many. Of more than nine domains only eight numbers k are tried.
-    workers: processes to train in; 0 is this one.   say: hears beforehand how many trainings there are and how long
-        they take.   show: hears how far they are.
-    sample_weight: (row,) how much each row counts, in training and in every score.
+    Parameters
+    ----------
+    model : DomainClassifier, DomainRegressor, str, Algorithm or estimator
+        The first two say the algorithm, its training and the criterion. Or the algorithm alone, as `compare` takes a
+        candidate: it is trained as usual, as a `DomainRegressor` if y holds numbers with fractions.
+    X : data frame, matrix or array of shape (row, ...)
+        The inputs.
+    y : array of shape (row,)
+        The labels or numbers.
+    domains : array of shape (row,)
+        The name or number of each row's domain.
+    seeds : int, default 1
+        Trainings of each choice of domains.
+    subsets : int, default 12
+        Choices of k domains, at most; drawn by the model's random_state so that each domain is in about as many. Of
+        more than nine domains only eight numbers k are tried.
+    workers : int, default 0
+        Processes to train in; 0 is this one.
+    on_message : callable, optional
+        Called beforehand with a sentence on how many trainings there are.
+    on_progress : callable, optional
+        Called with the progress of the trainings.
+    sample_weight : array of shape (row,), optional
+        How much each row counts, in training and in every score.
+
+    Returns
+    -------
+    LearningCurve
+        `print` it, or read `frame()`, `by_training()`, `gain`, `sentence` and `figure()`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import seqdg
+    >>> draw = np.random.default_rng(0)
+    >>> X, hospital = draw.normal(size=(200, 2)), np.repeat(["north", "south", "east", "west"], 50)
+    >>> curve = seqdg.learning_curve("logistic", X, X[:, 0] > 0, hospital)
+    >>> curve.frame()["trainings"].tolist()
+    [4, 6, 4]
     """
     warn_of_order(X, y=y, domains=domains, sample_weight=sample_weight)
-    is_whole = isinstance(model, DomainEstimator)
-    template = clone(model) if is_whole else choose_estimator(y).set_params(algorithm=model)
+    template = clone(model) if isinstance(model, DomainEstimator) else choose_estimator(y).set_params(algorithm=model)
     recipe = template.make_recipe()
     if recipe.stop is not None:
         raise UsageError("The step is chosen by source validation in every training: leave stop out.")
     if seeds < 1 or subsets < 1:
         raise UsageError(f"{seeds} seeds and {subsets} subsets were asked for, but at least 1 of each is needed.")
-    data = make_user_data(
-        read_input(X), template.read_targets(y), domains, recipe, gaps=True, sample_weight=sample_weight
-    )
+    targets = template.read_targets(y)
+    data = make_user_data(read_input(X), targets, domains, recipe, gaps=True, sample_weight=sample_weight)
     names = data.dataset.domains
     if len(names) < 2:
         raise UsageError(f"There is only the domain '{names[0]}': to hold it out, at least one other is needed.")
     recipe = adapt_recipe(recipe, data.dataset)
     task, net = make_task(data, recipe, scaled=False)
     settings = describe_settings(adapt_to_path(recipe.algorithm, len(names), len(names) - 1))
-    notes, planned = list[str](), list[Trial]()
+    notes, planned, sizes = list[str](), [], []
     for size in choose_sizes(len(names)):
         objects = _take_objects(recipe, len(names), size)
         trials = [
@@ -261,26 +268,21 @@ def learning_curve(
             notes.append(f"{count_things(size, 'domain')} cannot be trained on: {error}")
             continue
         planned += trials
+        sizes.append(size)
     if not planned:
         raise UsageError(notes[-1])
+    trainings = count_things(len(planned), "training")
+    on_message(f"{trainings} of {recipe.name} on {sizes[0]} to {sizes[-1]} of {len(names)} domains.")
     sink, session = MemorySink(), Session(task, recipe.device)
-    if not find_learner_of(planned[-1]).takes_steps:  # then one fit says how long the others take
-        execute(plan_trials(task, planned[-1:], net, recipe.device), session, InProcess(), sink)
-    plan = plan_trials(task, planned, net, recipe.device, sink.records)
+    plan = plan_trials(task, planned, net, recipe.device)
     costs = time_groups(plan.missing, session)
-    if sink.records:
-        costs = dict.fromkeys((g.key for g in plan.missing), sink.records[planned[-1].key].seconds)
-    known = [costs.get(group.key) for group in plan.missing]
-    executor: Executor = Workers(workers) if workers and not is_short(known) else InProcess()
-    seconds = [cost for cost in known if cost is not None]
-    took = "" if None in known else f", {format_duration(estimate_makespan(seconds, executor.slots))}"
-    say(f"{count_things(len(plan.trials), 'training')} of {recipe.name} on {min(map(_count, planned))} to "
-        f"{max(map(_count, planned))} of {len(names)} domains{took}.")  # fmt: skip
-    execute(plan, session, executor, sink, costs, show)
-    measured = [m for trial in plan.trials for m in _measure(sink.records[trial.key], names, recipe.criterion)]
-    lost = sum(sink.records[trial.key].status != DONE for trial in plan.trials)
+    is_quick = is_short([costs.get(group.key) for group in plan.missing])  # then starting processes takes longer
+    execute(plan, session, Workers(workers) if workers and not is_quick else InProcess(), sink, costs, on_progress)
+    records = [sink.records[trial.key] for trial in plan.trials]
+    lost = sum(record.status != DONE for record in records)
     if lost:
         notes.append(f"{count_things(lost, 'training')} diverged and are left out.")
+    measured = [m for record in records for m in _measure(record, names, recipe.criterion)]
     if not measured:
         raise UsageError("Every training diverged. Choose a smaller lr.")
     return LearningCurve(recipe.name, names, recipe.criterion, tuple(measured), tuple(notes))
@@ -297,16 +299,15 @@ def _take_objects(recipe: Recipe, domains: int, size: int) -> dict[str, Any]:
 
 def choose_sizes(count: int) -> list[int]:
     """Choose how many of the domains to train on: every number, or of many some at growing distances."""
-    every = range(1, count)
-    if len(every) <= MOST_SIZES:
-        return list(every)
+    if count - 1 <= MOST_SIZES:
+        return list(range(1, count))
     return sorted({round(v) for v in np.geomspace(1, count - 1, MOST_SIZES)})
 
 
 def choose_subsets(domains: Sequence[str], size: int, most: int, seed: int) -> list[Subset]:
     """Choose sets of so many domains: all of them, or `most` that each have about as many of every domain.
 
-    They are neighbors on a circle of the domains in random order, and on further circles where one does not suffice.
+    They are neighbors on a circle of the domains in random order, and on further circles if one does not suffice.
     """
     if math.comb(len(domains), size) <= most:
         return list(combinations(domains, size))
@@ -315,15 +316,10 @@ def choose_subsets(domains: Sequence[str], size: int, most: int, seed: int) -> l
     while len(chosen) < most:
         circle = stream.permutation(len(domains)).tolist()
         for first in range(len(circle)):
-            places = sorted(circle[(first + i) % len(circle)] for i in range(size))
+            members = sorted(circle[(first + i) % len(circle)] for i in range(size))
             if len(chosen) < most:
-                chosen[tuple(domains[i] for i in places)] = None
+                chosen[tuple(domains[i] for i in members)] = None
     return list(chosen)
-
-
-def _count(trial: Trial) -> int:
-    """Count the domains that a trial trains on."""
-    return trial.sources + 1 - len(trial.held_out)
 
 
 def _measure(record: Record, domains: Sequence[str], criterion: str) -> list[Measured]:
@@ -334,3 +330,7 @@ def _measure(record: Record, domains: Sequence[str], criterion: str) -> list[Mea
     values = record.history[best[1]].held_out[criterion]
     trained_on = tuple(d for d in domains if d not in record.held_out)
     return [Measured(trained_on, d, v) for d, v in zip(record.held_out, values, strict=True)]
+
+
+def _format_change(value: float, unit: Unit) -> str:
+    return f"{round(unit.factor * value, unit.digits) + 0.0:+.{unit.digits}f}"  # 0.0 turns -0.0 into +0.0
