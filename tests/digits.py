@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from seqdg.bench import STACK, Benchmark, Group, Plan, Request, Session, Task, Trial, learner, load_benchmark
+from seqdg import bench
+from seqdg.bench import STACK, Benchmark, Group, Plan, Request, Session, Task, Trial, load_benchmark
 from seqdg.results import Record
 from seqdg.training import Saving, Stack
 
@@ -31,4 +32,4 @@ def train(
 
 
 def build_stack(trials: Iterable[Trial], device: str = "cpu", task: Task = TASK) -> Stack:
-    return learner.build_stack(Group(tuple(trials)), task, torch.device(device))
+    return bench.build_stack(Group(tuple(trials)), task, torch.device(device))

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import torch
 
-from seqdg.bench import STACK, Request, Task, build_stack, load_benchmark, prepare_process
-from seqdg.bench.plan import count_together
+from seqdg.base import prepare_process
+from seqdg.bench import STACK, Request, Task, build_stack, load_benchmark
+from seqdg.bench.planning import count_together
 from seqdg.bench.trial import Group, group_trials
 
 

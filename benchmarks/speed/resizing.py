@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqdg.base import Params
-from seqdg.bench import Group, RowsInMemory, Task, Trial, build_stack, prepare_process
+from seqdg.base import Params, prepare_process
+from seqdg.bench import Group, RowsInMemory, Task, Trial, build_stack
 from seqdg.bench import task as bench_task
 from seqdg.core import build, format_settings
 from seqdg.data import Dataset

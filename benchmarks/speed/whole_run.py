@@ -35,8 +35,8 @@ from typing import Any  # noqa: E402
 
 import torch  # noqa: E402
 
+import seqdg.bench.learners.stack_learner  # noqa: E402
 import seqdg.bench.running  # noqa: E402
-import seqdg.bench.stack_learner  # noqa: E402
 import seqdg.training.evaluation  # noqa: E402
 from seqdg.bench import (  # noqa: E402  # noqa: E402
     Benchmark,
@@ -69,7 +69,7 @@ PLACES: dict[str, list[tuple[Any, str]]] = {  # a phase is what these functions 
     "reading the data": [(RowsOnDisk, "load")],
     "planning": [(Benchmark, "plan")],
     "timing each algorithm": [(seqdg.bench.running, "estimate_costs")],
-    "building stacks": [(seqdg.bench.stack_learner, "build_stack")],
+    "building stacks": [(seqdg.bench.learners.stack_learner, "build_stack")],
     "  inputs": [(Task, "make_inputs")],
     "  first state": [(Stack, "start")],
     "steps": [(_Run, "_train")],

@@ -1,7 +1,8 @@
 """Domain generalization by sequential learning: train on the domains you have, work on one you have never seen."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from seqdg.base import register_family
 from seqdg.base.front import open_front
 from seqdg.base.version import VERSION
 
@@ -58,6 +59,16 @@ __all__ = [
 ]
 
 __getattr__, _ = open_front(__name__)
+
+
+def _make_domainbed_learner(name: str) -> Any:
+    from seqdg.interop import make_learner
+
+    return make_learner(name)
+
+
+# Here, because every process imports this file, also a worker that trains a class of DomainBed.
+register_family("domainbed", _make_domainbed_learner)
 
 
 def __dir__() -> list[str]:

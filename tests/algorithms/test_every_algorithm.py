@@ -14,7 +14,7 @@ from seqdg import Episode, Net, build
 from seqdg.algorithms import _branches as branches
 from seqdg.algorithms.agg import AGG
 from seqdg.base import tree
-from seqdg.bench.benchmark import TRAINING
+from seqdg.bench.learners.contract import TRAINING
 from seqdg.core import collect_rules
 from seqdg.nets import Point, resnet18
 from seqdg.testing import Case, build_nets

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 import seqdg
 from seqdg import UsageError
 from seqdg.algorithms.mixup import Mixup
-from seqdg.bench.learner import TRAINING
+from seqdg.bench.learners.contract import TRAINING
 from seqdg.core import Averaging, collect_rules, find_wrapper, flatten_settings, list_layers
 from seqdg.testing import Case, build_nets, check_algorithm, find_source_count
 

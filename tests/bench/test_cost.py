@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from digits import build_stack, make_plan, make_session, train
-from seqdg.bench import Group, Progress, Request, Trial, cost
-from seqdg.bench.cost import Schedule, estimate_costs, estimate_makespan, sort_longest_first, time_groups
+from digits import TASK, build_stack, make_plan, train
+from seqdg.bench import Group, Progress, Request, Trial
+from seqdg.bench.execution import Schedule, estimate_makespan, sort_longest_first
+from seqdg.bench.learners import stack_learner
+from seqdg.bench.planning import estimate_costs, time_groups
 from seqdg.results import DIVERGED, DONE, FAILED, Record, Store, estimate_seconds_left, format_duration
 from seqdg.training import name_device
 
-SESSION = make_session()
 REQUEST = Request(algorithms=["agg", "s-mldg"], held_out=["0", "75"], trials=2, steps=100)
 
 
@@ -25,7 +26,7 @@ def recorded(trial: Trial, seconds: float, device: str, status: str = DONE) -> R
 
 def test_the_first_time_groups_are_timed_and_the_costly_algorithm_is_seen_to_be(tmp_path: Path) -> None:
     plan = make_plan(REQUEST)
-    found = estimate_costs(plan.missing, SESSION, Store.create(tmp_path, "rotated-mnist"))
+    found = estimate_costs(plan.missing, TASK, "cpu", Store.create(tmp_path, "rotated-mnist"))
     by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
     assert by_name["s-mldg"] > 3 * by_name["agg"] > 0
     assert [g.trials[0].algorithm for g in sort_longest_first(plan.missing, found)] == ["s-mldg", "agg"]
@@ -34,9 +35,9 @@ def test_the_first_time_groups_are_timed_and_the_costly_algorithm_is_seen_to_be(
 def test_what_comes_before_the_first_step_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as the scaling of many columns, which every group does for its own sources."""
     plan = make_plan(replace(REQUEST, algorithms=["agg"], steps=3))
-    build = cost.build_stack
-    monkeypatch.setattr(cost, "build_stack", lambda *how: time.sleep(0.5) or build(*how))
-    assert min(time_groups(plan.missing, SESSION).values()) > 0.5
+    build = stack_learner.build_stack
+    monkeypatch.setattr(stack_learner, "build_stack", lambda *how: time.sleep(0.5) or build(*how))
+    assert min(time_groups(plan.missing, TASK, "cpu").values()) > 0.5
 
 
 def test_later_records_of_the_same_device_say_how_long_it_takes(tmp_path: Path) -> None:
@@ -45,7 +46,7 @@ def test_later_records_of_the_same_device_say_how_long_it_takes(tmp_path: Path) 
     first = {trial.algorithm: trial for trial in plan.trials}
     store.add([recorded(first["agg"], 5.0, here), recorded(first["s-mldg"], 1e6, here, FAILED)])
     store.add([recorded(plan.trials[1], 1e6, "another device")])
-    found = estimate_costs(plan.missing, SESSION, store)
+    found = estimate_costs(plan.missing, TASK, "cpu", store)
     by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
     assert by_name["agg"] == pytest.approx(4 * 5.0), "four trials of as many steps"
     assert 0 < by_name["s-mldg"] < 1e4, "timed, as a failure says nothing"
@@ -62,14 +63,14 @@ def test_records_of_another_precision_say_nothing(tmp_path: Path) -> None:
     plan, store = make_plan(replace(REQUEST, precision="float64")), Store.create(tmp_path, "rotated-mnist")
     single = make_plan(REQUEST).trials
     store.add([recorded(trial, 1e6, name_device(torch.device("cpu"))) for trial in single])
-    found = estimate_costs(plan.missing, SESSION, store)
+    found = estimate_costs(plan.missing, TASK, "cpu", store)
     assert 0 < max(found.values()) < 1e4
 
 
 def test_a_group_that_cannot_be_tried_has_no_cost_and_goes_first(tmp_path: Path) -> None:
     plan, store = make_plan(REQUEST), Store.create(tmp_path, "rotated-mnist")
     broken = Group(tuple(replace(t, held_out=("nowhere",)) for t in plan.missing[0].trials))
-    assert estimate_costs([broken], SESSION, store) == {}
+    assert estimate_costs([broken], TASK, "cpu", store) == {}
     assert sort_longest_first([plan.missing[0], broken], {plan.missing[0].key: 1.0})[0] is broken
 
 
@@ -161,7 +162,7 @@ def test_one_hears_how_many_kinds_of_group_are_timed(tmp_path: Path) -> None:
     plan = make_plan(replace(REQUEST, trials=20))
     assert len(plan.missing) > 2
     estimate_costs(
-        plan.missing, SESSION, Store.create(tmp_path, "rotated-mnist"), lambda done, of: heard.append((done, of))
+        plan.missing, TASK, "cpu", Store.create(tmp_path, "rotated-mnist"), lambda done, of: heard.append((done, of))
     )
     assert heard == [(0, 2), (1, 2)]
 
@@ -196,6 +197,6 @@ def test_the_steps_of_a_first_stage_count_in_progress_and_costs(tmp_path: Path) 
     assert [(r.step, r.steps) for r in progress.list_running()] == [(30, 40)]
     known = Store.create(tmp_path / "known", "rotated-mnist")
     known.add([recorded(metareg.trials[0], 7.0, name_device(torch.device("cpu")))])
-    assert estimate_costs([metareg], SESSION, known)[metareg.key] == pytest.approx(7.0), "as long as the last time"
-    timed = estimate_costs([agg, metareg], SESSION, Store.create(tmp_path / "new", "rotated-mnist"))
+    assert estimate_costs([metareg], TASK, "cpu", known)[metareg.key] == pytest.approx(7.0), "as long as the last time"
+    timed = estimate_costs([agg, metareg], TASK, "cpu", Store.create(tmp_path / "new", "rotated-mnist"))
     assert timed[metareg.key] > 1.5 * timed[agg.key]

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from seqdg.bench import OwnEstimator
-from seqdg.bench.estimator_identity import describe_estimator
+from seqdg.bench.learners.estimators import describe_estimator
 
 
 class Holder(ClassifierMixin, BaseEstimator):
@@ -78,7 +78,7 @@ def test_it_holds_no_address_and_the_order_of_names_does_not_count():
 def test_it_is_the_same_in_another_process():
     code = (
         "from sklearn.ensemble import RandomForestClassifier\n"
-        "from seqdg.bench.estimator_identity import describe_estimator\n"
+        "from seqdg.bench.learners.estimators import describe_estimator\n"
         "print(describe_estimator(RandomForestClassifier(class_weight={'b': 1, 'a': 2})))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

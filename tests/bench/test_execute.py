@@ -11,8 +11,7 @@ import pytest
 from digits import TASK, make_plan, make_session, train
 from seqdg.base import Folder, UsageError
 from seqdg.bench import InProcess, MemorySink, Plan, Request, TrainingFailed, execute, remove_checkpoints
-from seqdg.bench.cost import Schedule
-from seqdg.bench.executors.session import record_failure
+from seqdg.bench.execution import Schedule, record_failure
 from seqdg.results import DONE, FAILED, Record, RunningGroup, RunProgress, Store
 from seqdg.training import FOLDER, Saving, name_checkpoint
 

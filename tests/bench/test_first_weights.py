@@ -9,7 +9,8 @@ import torch
 
 from digits import TASK, build_stack, make_plan
 from seqdg.base import Params
-from seqdg.bench import Request, Trial, stack_learner
+from seqdg.bench import Request, Trial
+from seqdg.bench.learners import stack_learner
 from seqdg.nets import build_net
 from seqdg.training import make_generator
 from seqdg.training.stacking import stack_shared

@@ -35,7 +35,8 @@ NEAREST = '''
 
 import numpy as np
 
-from seqdg.bench.learner import ArrayLearner, register_learner
+from seqdg.bench.learners.array_learner import ArrayLearner
+from seqdg.bench.learners.contract import register_learner
 
 
 @register_learner("nearest-mean")
@@ -185,7 +186,7 @@ def test_a_domain_without_validation_rows_does_not_make_it_diverge(monkeypatch: 
     trial = make_trial()
     split = split_rows(TASK.dataset(), trial.protocol, trial.held_out, trial.seed)
     empty = split._replace(validation=(split.validation[0][:0], *split.validation[1:]))
-    monkeypatch.setattr("seqdg.bench.array_learner.split_rows", lambda *about: empty)
+    monkeypatch.setattr("seqdg.bench.learners.array_learner.split_rows", lambda *about: empty)
     assert Spy().train_one(trial, TASK)[1].status == DONE
 
 
@@ -253,7 +254,7 @@ def test_trials_that_share_a_fit_each_keep_predictions(official: Task, tmp_path:
 
 
 def test_two_learners_and_a_learner_and_an_algorithm_cannot_have_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqdg.bench.learner._learners", {})
+    monkeypatch.setattr("seqdg.bench.learners.contract._learners", {})
     register_learner("spy")(Spy)
     assert isinstance(find_learner("spy"), Spy)
     register_learner("spy")(Spy)

@@ -5,7 +5,7 @@ import pytest
 from digits import make_plan
 from seqdg.base import UsageError
 from seqdg.bench import Request
-from seqdg.bench.plan import choose_compiled
+from seqdg.bench.planning import choose_compiled
 
 
 @pytest.mark.parametrize(("compiling", "device", "steps", "expected"), [

@@ -212,7 +212,7 @@ from digits import make_plan, make_session
 from seqdg.base import Folder
 from seqdg.bench.benchmark import Request
 from seqdg.bench.execution import execute
-from seqdg.bench.executors.local import InProcess
+from seqdg.bench.execution import InProcess
 from seqdg.results.store import Store
 from seqdg.training import checkpoint
 from seqdg.training.saving import Saving

@@ -10,7 +10,7 @@ import pytest
 from command import seqdg
 from seqdg.base import UsageError
 from seqdg.bench import Request, load_benchmark, run
-from seqdg.bench.reuse import choose_settings
+from seqdg.bench.search import choose_settings
 from seqdg.report import Results
 from seqdg.results import Record, Store, name_candidate, select_outcomes
 

@@ -10,7 +10,7 @@ import pytest
 import seqdg
 from seqdg.base import UsageError
 from seqdg.bench import STACK, Request, load_benchmark
-from seqdg.bench.plan import count_together
+from seqdg.bench.planning import count_together
 from seqdg.bench.trial import group_trials
 from seqdg.data import rotated_mnist
 

@@ -13,10 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 from command import seqdg
-from digits import build_stack, make_plan, make_session, train
+from digits import TASK, build_stack, make_plan, make_session, train
 from seqdg.base import Folder
-from seqdg.bench import Group, InProcess, MemorySink, Plan, Progress, Request, cost, execute, rerun
-from seqdg.bench.learner import share_trainings
+from seqdg.bench import Group, InProcess, MemorySink, Plan, Progress, Request, execute, rerun
+from seqdg.bench.learners.stack_learner import share_trainings
+from seqdg.bench.planning import estimate_costs
 from seqdg.results import Record, Store
 from seqdg.training import Saving
 
@@ -120,7 +121,7 @@ def test_progress_and_cost_count_a_training_once(tmp_path: Path) -> None:
     kind = ("agg", 1, "float32")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "pace", lambda self, device: {kind: 0.5})
-        assert cost.estimate_costs(four.missing, make_session(), store) == {group.key: 0.5 * 4 * 20}
+        assert estimate_costs(four.missing, TASK, "cpu", store) == {group.key: 0.5 * 4 * 20}
 
 
 def test_checkpoints_of_a_shared_training_resume_all_its_records(tmp_path: Path, records: dict[str, Record]) -> None:

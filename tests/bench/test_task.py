@@ -12,7 +12,7 @@ import torch
 
 from seqdg.bench import STACK, Draft, Group, StackLearner, Trial
 from seqdg.bench import task as task_module
-from seqdg.bench.plan import Choice, plan
+from seqdg.bench.planning import Choice, plan
 from seqdg.bench.task import RowsInMemory, RowsOnDisk, RowSource, Task
 from seqdg.data import Dataset
 from seqdg.nets import NetSpec

@@ -9,7 +9,8 @@ import pytest
 from safetensors import safe_open
 
 from command import Done
-from seqdg.bench import Progress, console, cost
+from seqdg.bench import Progress, running
+from seqdg.bench.learners import stack_learner
 from seqdg.cli.bench_commands import format_status
 from seqdg.results import FILE, RunningGroup, Status, Store, lock_directory
 
@@ -62,7 +63,7 @@ def test_status_says_how_far_a_single_trial_is_through_all_of_its_stages():
 
 
 def test_the_plan_is_told_beforehand_with_its_time(tmp_path, seqdg, monkeypatch):
-    monkeypatch.setattr(cost, "_time_stage", lambda *words: 5.0)  # a step of all four trials
+    monkeypatch.setattr(stack_learner, "_time_stage", lambda *words: 5.0)  # a step of all four trials
     told = seqdg(*QUICK, "--out", tmp_path).stderr
     assert "4 trials, 0 of them done; 4 to run in 1 group, about 30 s with 1 worker." in told
 
@@ -134,18 +135,18 @@ def test_bad_choices_of_how_to_run_are_one_sentence(tmp_path, seqdg, words, sent
 
 
 def test_where_there_is_no_terminal_lines_say_how_far_the_run_is(tmp_path, seqdg, monkeypatch):
-    monkeypatch.setattr(console, "EVERY", 0.0)
-    monkeypatch.setattr(console, "SELDOM", 0.0)
+    monkeypatch.setattr(running, "EVERY", 0.0)
+    monkeypatch.setattr(running, "SELDOM", 0.0)
     lines = seqdg(*QUICK, "--out", tmp_path).stderr.splitlines()
     assert "rotated-mnist: 100 %, 4 of 4 trials" in lines
     assert any(line.startswith("rotated-mnist: ") and "0 of 4 trials" in line for line in lines)
 
 
 def test_when_all_is_done_no_time_is_left(monkeypatch, capsys):
-    monkeypatch.setattr(console, "EVERY", 0.0)
-    monkeypatch.setattr(console, "SELDOM", 0.0)
+    monkeypatch.setattr(running, "EVERY", 0.0)
+    monkeypatch.setattr(running, "SELDOM", 0.0)
     progress = Progress((), {})
     progress.started -= 100
-    with console.show_progress("digits") as show:
+    with running.show_progress("digits") as show:
         show(progress)
     assert capsys.readouterr().err == "digits: 100 %, 0 of 0 trials\n"

@@ -460,7 +460,7 @@ def test_a_group_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path, monkey
         if cut and step:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("seqdg.bench.progress.Progress.note_step", lambda self, group, step: count(group, step))
+    monkeypatch.setattr("seqdg.bench.execution.Progress.note_step", lambda self, group, step: count(group, step))
     runs, cut = tmp_path / "runs", True
     with pytest.raises(KeyboardInterrupt):
         run_study(study, [part], StudyWhere(runs, device="cpu", workers=0))
@@ -476,7 +476,7 @@ def test_a_group_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path, monkey
 
 def test_trainings_that_do_not_stack_run_seed_by_seed(tmp_path, monkeypatch):
     """A part that is cut short has whole seeds of all its algorithms, not all seeds of the first."""
-    monkeypatch.setattr("seqdg.bench.plan.count_together", lambda *args: 1)
+    monkeypatch.setattr("seqdg.bench.planning.count_together", lambda *args: 1)
     file = tmp_path / "study.toml"
     file.write_text(TEXT)
     study = load_study(file)

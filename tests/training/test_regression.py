@@ -16,7 +16,7 @@ from seqdg import UsageError
 from seqdg.algorithms._branches import PREFIX
 from seqdg.algorithms.mixup import judge_both
 from seqdg.bench import ArrayLearner, Group, RowsInMemory, Task, build_stack, find_learner, register_learner
-from seqdg.bench import learner as learners
+from seqdg.bench.learners import contract as learners
 from seqdg.core import describe_settings, list_layers
 from seqdg.data import Dataset
 from seqdg.nets import Net, NetSpec

@@ -15,7 +15,8 @@ from digits import TASK, make_plan
 from seqdg.algorithms.ema import EMA
 from seqdg.base import Episode, UsageError, describe_fields
 from seqdg.bench import Group, Request
-from seqdg.bench.learner import Draft, build_stack, choose_rate
+from seqdg.bench.learners.contract import Draft
+from seqdg.bench.learners.stack_learner import build_stack, choose_rate
 from seqdg.core import Algorithm, build
 from seqdg.nets import Net
 from seqdg.testing import ContractError, check_algorithm

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 UNFINISHED = ".part"  # how the name of a file or folder ends while it is being written
 MOMENT = 1.0  # seconds after an interrupt in which further ones are ignored
 # The folder that holds DomainBed's package `domainbed`. An environment variable reaches every process that trains.
 DOMAINBED = "SEQDG_DOMAINBED"
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
 class Files(Protocol):
@@ -214,3 +218,34 @@ def collect_checkouts() -> dict[str, str]:
 def adopt_checkouts(checkouts: Mapping[str, str]) -> None:
     """Take over the checkouts that another process knows."""
     os.environ.update(checkouts)
+
+
+def prepare_process() -> None:
+    """Use one thread, so that sums run in one order in every executor."""
+    import torch
+
+    torch.set_num_threads(1)
+    _keep_freed_memory()
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Keep freed memory for the next step: to return it and ask for it again can cost as much as the arithmetic."""
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:  # glibc; others have no such knob, and need none
+            mallopt(_MMAP_THRESHOLD, 32 * 2**20)  # the most it accepts
+            mallopt(_TRIM_THRESHOLD, 2**30)
+
+
+_families: dict[str, Callable[[str], Any]] = {}  # by prefix of the names: what makes a learner of such a name
+
+
+def register_family(prefix: str, make_learner: Callable[[str], Any]) -> None:
+    """Say what makes the learner of a name such as `domainbed:CORAL`, which begins with the prefix and a colon."""
+    _families[prefix] = make_learner
+
+
+def find_family(prefix: str) -> Callable[[str], Any] | None:
+    """Find what makes the learners of names with this prefix."""
+    return _families.get(prefix)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base import UsageError, list_some, read_fields, read_value, unknown
-from seqdg.bench.learner import TRAINING, Candidate, Draft, find_learner, list_learners
-from seqdg.bench.plan import Choice, Plan, list_held_out, plan
+from seqdg.bench.learners import find_learner, list_learners
+from seqdg.bench.learners.contract import TRAINING, Candidate, Draft
+from seqdg.bench.planning import Choice, Plan, list_held_out, plan
 from seqdg.bench.search import MULTIPLES
 from seqdg.bench.task import RowsOnDisk, Task
 from seqdg.core import build, list_algorithms, list_inner_names, shorten, split_chain

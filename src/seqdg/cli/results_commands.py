@@ -244,8 +244,8 @@ def analyze(
 
         seqdg analyze alignment --algorithms agg,fo-s-mldg
     """
-    from seqdg.base import UsageError, unknown
-    from seqdg.bench import ExecutorChoice, Session, choose_executor, default_directory, load_benchmark, prepare_process
+    from seqdg.base import UsageError, prepare_process, unknown
+    from seqdg.bench import ExecutorChoice, Session, choose_executor, default_directory, load_benchmark
     from seqdg.paper import Study
     from seqdg.report import find_analysis, list_analyses, show_analysis
     from seqdg.results import Store, lock_directory, make_directory

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from digits import BENCHMARK, TASK
 from seqdg.base import UsageError
 from seqdg.bench import Draft, Packed, find_learner, list_learners
-from seqdg.bench.learners._rows import choose_rows
+from seqdg.bench.learners.array_learner import choose_rows
 from seqdg.bench.learners.dica import DICA, DICALearner, measure_variance
 from seqdg.results import DONE
 

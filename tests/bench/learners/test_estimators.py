@@ -16,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from seqdg import UsageError
 from seqdg.bench import Group, RowsInMemory, Task, find_learner
-from seqdg.bench.skops_file import is_of_sklearn, read_skops, write_skops
+from seqdg.bench.learners.estimators import is_of_sklearn, read_skops, write_skops
 from seqdg.data import Dataset
 from seqdg.nets import Net, NetSpec
 from seqdg.training import Protocol

@@ -14,7 +14,7 @@ import seqdg
 from command import seqdg as run
 from seqdg import DomainClassifier, Range, UsageError
 from seqdg.bench import ArrayLearner, Learner, find_learner, register_learner
-from seqdg.bench import learner as module
+from seqdg.bench.learners import contract as module
 from seqdg.estimator import export_onnx
 
 NAMES = ("north", "east", "south", "west")
@@ -222,7 +222,7 @@ def test_the_command_line_chooses_among_nets_and_learners(tmp_path: Path) -> Non
     lines = ["a,b,c,kind,where", *(f"{a},{b},{c},{k},{d}" for (a, b, c), k, d in zip(x, y, domains, strict=True))]
     (tmp_path / "rows.csv").write_text("\n".join(lines))
     (tmp_path / "mine.py").write_text(
-        "import numpy as np\nfrom seqdg.bench.learner import ArrayLearner, register_learner\n\n\n"
+        "import numpy as np\nfrom seqdg.bench import ArrayLearner, register_learner\n\n\n"
         '@register_learner("flat")\nclass Flat(ArrayLearner):\n    """Knows nothing."""\n\n'
         "    def fit(self, x, y, domain, classes, seed):\n"
         "        return lambda rows: np.full((len(rows), classes), 1 / classes)\n"

@@ -12,7 +12,7 @@ import seqdg
 from command import seqdg as command
 from seqdg.base import UsageError
 from seqdg.bench import ArrayLearner
-from seqdg.bench.learners.hist_gradient_boosting import HistGradientBoosting
+from seqdg.bench.learners.estimators import HistGradientBoosting
 from seqdg.estimator.compare import parse_settings_texts
 from seqdg.estimator.compare import time_limit as module
 from seqdg.estimator.compare.folds import Sweep

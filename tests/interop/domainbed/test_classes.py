@@ -17,7 +17,7 @@ from command import Done, seqdg
 from digits import TASK, build_stack, make_plan
 from seqdg.base import Folder, UsageError
 from seqdg.bench import Group, Request, RowsInMemory, Session, Task, Trial, find_learner, load_benchmark
-from seqdg.bench.reuse import choose_settings
+from seqdg.bench.search import choose_settings
 from seqdg.core import build
 from seqdg.data import Dataset
 from seqdg.interop.domainbed import classes

@@ -1,1 +1,87 @@
-"""Ways to run groups of trials. Each takes groups and yields, as they finish, a group with its records."""
+"""Where groups run: in this process, in workers of this machine, or on a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from seqdg.base import UsageError, count_cores, unknown
+
+if TYPE_CHECKING:
+    from seqdg.bench.execution import Executor
+
+NAMES = ("local", "ray")
+SHORT = 10.0  # seconds: what takes less is not worth the start of worker processes
+
+
+@dataclass(frozen=True)
+class ExecutorChoice:
+    """What the user asks for; None: we choose.
+
+    workers: 0 is this process.   gpus: the part of a GPU that a worker needs, so that 0.25 puts four on each.
+    """
+
+    executor: str = "local"
+    workers: int | None = None
+    gpus: float | None = None
+    address: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the user asks for nothing in particular."""
+        return self.executor == "local" and self.workers is None and self.gpus is None
+
+    def __post_init__(self) -> None:
+        if self.executor not in NAMES:
+            raise unknown("executor", self.executor, NAMES)
+        if self.workers is not None and self.workers < 0:
+            raise UsageError(f"{self.workers} workers were asked for. Give 0 for this process alone, or more.")
+        if self.gpus is not None and not 0 < self.gpus <= 1:
+            raise UsageError(
+                f"A worker was to have {self.gpus:g} GPUs, but a trial trains on one. Give 1, or a part such as 0.25."
+            )
+        if self.address is not None and self.executor != "ray":
+            raise UsageError("--address is that of a Ray cluster. Add --executor ray, or leave it out.")
+
+
+def choose_executor(choice: ExecutorChoice, device: str) -> tuple[Executor, str]:
+    """Choose the executor, and the device that `device` (perhaps `auto`) comes to there."""
+    if choice.executor == "ray":
+        from seqdg.bench.executors.ray import connect
+
+        return connect(choice.workers, choice.gpus, choice.address, device)
+    from seqdg.training import choose_device
+
+    kind = choose_device(device)
+    return _choose_local(choice, kind), kind
+
+
+def is_short(seconds: Sequence[float | None]) -> bool:
+    """Say whether groups that take so long (None: unknown) are better run in this process."""
+    return len(seconds) < 2 or (None not in seconds and sum(s for s in seconds if s is not None) < SHORT)
+
+
+def _choose_local(choice: ExecutorChoice, device: str) -> Executor:
+    """Choose processes of this machine: one for each core, GPU or part of a GPU. A single one is this process."""
+    import torch
+
+    from seqdg.bench.execution import InProcess
+    from seqdg.bench.executors.workers import Workers
+
+    if device == "cpu" and choice.gpus is not None:
+        raise UsageError("Part of a GPU was asked for, and the device is the CPU. Leave out --gpus-per-worker.")
+    every = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) if device == "cuda" else ()
+    devices, each = every or (device,), 1
+    if choice.gpus is not None:
+        each = int(1 / choice.gpus + 1e-9)
+        if choice.workers is not None and choice.workers > each * len(devices):
+            raise UsageError(
+                f"{choice.workers} workers with {choice.gpus:g} of a GPU each need more than the {len(devices)} GPU "
+                f"here. Give at most {each * len(devices)} workers."
+            )
+    count = count_cores() if device == "cpu" else each * len(devices)
+    count = count if choice.workers is None else choice.workers
+    if count == 0 or (count == 1 and choice.workers is None):
+        return InProcess()
+    return Workers(count, devices)

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 from seqdg.base import UsageError, count_cores
-from seqdg.bench.executors.session import FinishedGroups, Session, Tell, record_failure, train_group
-from seqdg.bench.executors.worker import Warned, describe_warning
+from seqdg.bench.execution import FinishedGroups, Session, Tell, record_failure, train_group
+from seqdg.bench.executors.workers import Warned, describe_warning
 from seqdg.bench.task import RowsInMemory
 from seqdg.bench.trial import Group
 from seqdg.data import Dataset

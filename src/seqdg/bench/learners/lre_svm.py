@@ -16,8 +16,16 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 from sklearn.utils.validation import check_is_fitted
 
-from seqdg.bench.learner import ArrayLearner, Arrays, Predict, register_learner
-from seqdg.bench.learners._rows import check_most_rows, choose_rows, describe_choice, spread
+from seqdg.bench.learners.array_learner import (
+    ArrayLearner,
+    Arrays,
+    Predict,
+    check_most_rows,
+    choose_rows,
+    describe_choice,
+    spread,
+)
+from seqdg.bench.learners.contract import register_learner
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Trial
 from seqdg.core import Range

@@ -23,7 +23,6 @@ from seqdg.bench import (
     Progress,
     RowsInMemory,
     Search,
-    Session,
     Target,
     Trial,
     estimate_makespan,
@@ -287,7 +286,7 @@ def _estimate(
     plan, first = sweep.plan(asked), next(iter(searches))
     repeats = max(search.total for search in searches.values())
     if learners[first].takes_steps:
-        costs = time_groups(plan.missing, Session(sweep.task, sweep.recipe.device))
+        costs = time_groups(plan.missing, sweep.task, sweep.recipe.device)
         if len(costs) < len(plan.missing):
             return []
         return [costs[g.key] for g in sort_longest_first(plan.missing, costs)] * repeats

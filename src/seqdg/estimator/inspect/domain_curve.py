@@ -275,7 +275,7 @@ def learning_curve(
     on_message(f"{trainings} of {recipe.name} on {sizes[0]} to {sizes[-1]} of {len(names)} domains.")
     sink, session = MemorySink(), Session(task, recipe.device)
     plan = plan_trials(task, planned, net, recipe.device)
-    costs = time_groups(plan.missing, session)
+    costs = time_groups(plan.missing, session.task, session.device)
     is_quick = is_short([costs.get(group.key) for group in plan.missing])  # then starting processes takes longer
     execute(plan, session, Workers(workers) if workers and not is_quick else InProcess(), sink, costs, on_progress)
     records = [sink.records[trial.key] for trial in plan.trials]

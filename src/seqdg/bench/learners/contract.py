@@ -1,18 +1,21 @@
-"""The contract of learners. A learner turns a group of trials into records; everything above treats all alike."""
+"""What a learner is: it turns a group of trials into records, and everything above treats all alike."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
 from seqdg.base import UsageError, unknown
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
-from seqdg.core import Settings, describe_settings, shorten
+from seqdg.core import Settings, describe_settings, list_algorithms, shorten
 from seqdg.nets import Net, NetSpec
 from seqdg.results import Record
 from seqdg.training import Protocol, Saving
@@ -22,6 +25,7 @@ TRAINING = (
     "schedule", "warmup", "drop_every", "drop", "domains_per_step", "members", "loss",
     "path",
 )  # fmt: skip
+_NAMED = re.compile(r'^@register_learner\("([^"]+)"\)', re.MULTILINE)
 OnStep = Callable[[int], None]  # called with the number of steps taken so far
 
 
@@ -86,6 +90,11 @@ class Learner(ABC):
         """Count the steps that the trial takes."""
         return trial.protocol.steps
 
+    def time_step(self, group: Group, task: Task, device: torch.device) -> tuple[float, float]:
+        """Return the seconds before the first step, and those of a step of the protocol of one training, all stages
+        together, from a few steps taken now; 0 where none can be taken."""
+        return 0.0, 0.0
+
     @abstractmethod
     def train(
         self,
@@ -107,3 +116,43 @@ def check_names(draft: Draft, known: Mapping[str, Any]) -> None:
     for name in (*draft.table, *draft.settings):
         if name not in known and name not in TRAINING:
             raise unknown("setting", name, (*known, *TRAINING), owner=shorten(draft.name))
+
+
+_learners: dict[str, Learner] = {}
+Kind = TypeVar("Kind", bound=type[Learner])
+
+
+def register_learner(name: str) -> Callable[[Kind], Kind]:
+    """Name a learner that is no algorithm, so that `seqdg bench --algorithms NAME` runs it."""
+
+    def register(kind: Kind) -> Kind:
+        if name in list_algorithms():
+            raise UsageError(f"'{name}' is the name of an algorithm. Give the learner {kind.__qualname__} another.")
+        other = type(_learners[name]) if name in _learners else kind
+        same = (other.__module__, other.__qualname__) == (kind.__module__, kind.__qualname__)
+        if not same or list_built_in().get(name, kind.__module__) != kind.__module__:
+            raise UsageError(f"Two learners are named '{name}'. Rename one.")
+        _learners[name] = kind()
+        return kind
+
+    return register
+
+
+def find_registered(name: str) -> Learner | None:
+    """Find a learner by the name that it is registered with; those of this package once their file is imported."""
+    return _learners.get(name)
+
+
+def list_registered() -> dict[str, str]:
+    """Return where each learner that is not an algorithm comes from, by name."""
+    registered = {name: f"{type(learner).__module__}." for name, learner in _learners.items()}
+    return registered | {name: f"{module}." for name, module in list_built_in().items()}
+
+
+@cache
+def list_built_in() -> dict[str, str]:
+    """Return the modules of this package's learners, by name. They are read, not imported: scikit-learn takes a
+    second."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    texts = {f"{__package__}.{file.stem}": file.read_text(encoding="utf-8") for file in files}
+    return {name: module for module, text in texts.items() for name in _NAMED.findall(text)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Hashable
 from dataclasses import replace
 from functools import lru_cache
@@ -10,8 +11,8 @@ from typing import Any
 
 import torch
 
-from seqdg.base import Params, UsageError
-from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, OnStep, check_names, make_candidate
+from seqdg.base import Params, UsageError, prepare_process
+from seqdg.bench.learners.contract import TRAINING, Candidate, Draft, Learner, OnStep, check_names, make_candidate
 from seqdg.bench.search import Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
@@ -51,7 +52,14 @@ from seqdg.training import (
 )
 
 KEPT = 2**28  # bytes of first weights that a process keeps from one group to the next
+LONG = 10.0  # seconds: a step that takes as long is timed once
+ENOUGH = 0.2  # seconds: where steps took as long together, no more are timed
+MOST_TIMED = 10  # steps
+SAMPLE = 32  # trainings of a stack, enough to keep a GPU at work
 _first_weights: dict[Hashable, Params] = {}
+_timed: list[
+    tuple[Group, Task, Stack]
+] = []  # at most one, that was timed last: if its group is trained next, it is used
 _keeping = threading.Lock()  # models may be fitted in threads
 MOST_FIRST = 0.1  # of an average of weights may be those before training, before a note says so
 
@@ -150,9 +158,28 @@ class StackLearner(Learner):
         saving: Saving | None = None,
     ) -> list[Record]:
         notes = task.dataset().notes
-        records = run_stack(lambda: build_stack(group, task, device), group.key, device, on_step, saving, notes=notes)
+        records = run_stack(lambda: _take_stack(group, task, device), group.key, device, on_step, saving, notes=notes)
         place = {trial.key: i for i, trial in enumerate(group.trials)}
         return sorted(records, key=lambda record: place[record.key])
+
+    def time_step(self, group: Group, task: Task, device: torch.device) -> tuple[float, float]:
+        prepare_process()
+        began = time.perf_counter()
+        sample = Group(tuple(trial for trials in group.trainings[:SAMPLE] for trial in trials))
+        try:
+            stack = build_stack(sample, task, device)
+            before = time.perf_counter() - began
+            if device.type == "cpu":
+                _timed[:] = [(sample, task, stack)]
+            stack.captures &= stack.alone  # recording a graph takes longer than it tells of a stack
+            begins = [0, *stack.bounds[:-1]]
+            seconds = [
+                (end - begin) * _time_stage(stack, k, begin, end)
+                for k, (begin, end) in enumerate(zip(begins, stack.bounds, strict=True))
+            ]
+        except Exception:  # It happens again, and is recorded, when the group runs.
+            return 0.0, 0.0
+        return before, sum(seconds) / stack.protocol.steps / len(sample.trainings)
 
     def train_one(
         self, trial: Trial, task: Task, device: torch.device, stops: tuple[int, ...], on_evaluation: OnEvaluation
@@ -194,6 +221,35 @@ def choose_rate(draft: Draft, algorithm: Algorithm) -> float:
     if given or not algorithm.sums or choose_optimizer(algorithm, draft.protocol) not in ("sgd", "momentum"):
         return draft.protocol.lr
     return draft.protocol.lr / max(1, draft.protocol.count_domains(draft.sources))
+
+
+def _take_stack(group: Group, task: Task, device: torch.device) -> Stack:
+    """Take the stack that was timed, where it is that of this group, or build one. Timing changes nothing in it: where
+    a training stands is kept apart."""
+    timed = _timed.pop() if _timed else None
+    if timed is not None and device.type == "cpu" and timed[0] == group and timed[1] is task:
+        return timed[2]
+    return build_stack(group, task, device)
+
+
+def _time_stage(stack: Stack, stage: int, begin: int, end: int) -> float:
+    """Return the seconds of the fastest of a few steps of a stage after the first, which prepares what others use.
+
+    Of a machine that others use too, the fastest says most of what a step needs. Steps that are short are timed more
+    often: all of two may have had to wait.
+    """
+    state, fastest, spent = replace(stack.start(), step=begin, stage=stage - 1), 0.0, 0.0
+    for i in range(min(end - begin, MOST_TIMED)):
+        began = time.perf_counter()
+        state = stack.advance(state, begin + i + 1)
+        float(state.losses[-1].sum())  # waits for the device
+        taken = time.perf_counter() - began
+        fastest = min(fastest, taken) if i > 1 else taken
+        spent += taken if i else 0.0
+        is_long = taken > LONG and (i or stack.inputs.device.type == "cpu")  # a GPU's first step compiles and records
+        if is_long or (i > 1 and spent > ENOUGH):
+            break
+    return fastest
 
 
 def build_stack(group: Group, task: Task, device: torch.device, sets_precision: bool = True) -> Stack:

@@ -1,24 +1,27 @@
-"""Plan trials from a task and a choice, and pack them into groups that train together."""
+"""Plan trials from a task and a choice, pack them into groups that train together, and estimate how long each takes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 import torch
 
 from seqdg.base import UsageError, unknown
-from seqdg.bench.learner import Candidate, count_work, find_learner_of
+from seqdg.bench.learners import find_learner_of
+from seqdg.bench.learners.contract import Candidate
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial, group_trials
 from seqdg.data import Dataset
 from seqdg.nets import Net
-from seqdg.training import list_sources, split_rows
+from seqdg.results import Store
+from seqdg.training import list_sources, name_device, split_rows
 
 COMPILING = ("auto", "on", "off")
 MOST = 256  # trainings in a stack on a GPU
 WORTH_COMPILING = 5_000_000_000_000  # steps of weights
+Kind = tuple[str, int, str]  # algorithm, how many domains are held out, precision
 
 
 @dataclass(frozen=True)
@@ -133,3 +136,63 @@ def list_held_out(domains: Sequence[str], names: Collection[str], leave_one_out:
     if leave_one_out:
         alone += [pair for pair in combinations(domains, 2) if set(pair) & set(names)]
     return alone
+
+
+def count_work(group: Group) -> int:
+    """Count the steps of all trainings of a group."""
+    learner = find_learner_of(group.trials[0])
+    return sum(learner.count_steps(trials[0]) for trials in group.trainings)
+
+
+def name_kind(group: Group) -> Kind:
+    """Name the kind of a group: those of one kind take about as long per training and step."""
+    first = group.trials[0]
+    return first.short_name, len(first.held_out), first.protocol.precision
+
+
+def estimate_costs(
+    groups: Sequence[Group],
+    task: Task,
+    device: str,
+    store: Store,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, float]:
+    """Estimate the seconds of each group on one worker, from records of its kind or from a few steps taken now; groups
+    of which nothing is known are left out.
+
+    on_progress: called with how many kinds of group were timed, and how many there are.
+    """
+    here = torch.device(device)
+    can_train = here.type == "cpu" or torch.cuda.is_available()  # the driver of a cluster may have no GPU
+    per_step = store.pace(name_device(here))  # of one training; stages beyond the protocol's steps count in
+    kinds = {name_kind(group): group for group in groups}
+    unknown_kinds = {kind: group for kind, group in kinds.items() if can_train and kind not in per_step}
+    for done, (kind, group) in enumerate(unknown_kinds.items()):
+        on_progress(done, len(unknown_kinds))
+        per_step[kind] = find_learner_of(group.trials[0]).time_step(group, task, here)[1]
+    if here.type == "cuda" and can_train:
+        torch.cuda.empty_cache()  # the workers may be other processes
+    return {g.key: per_step[name_kind(g)] * _count_steps(g) for g in groups if per_step.get(name_kind(g))}
+
+
+def time_groups(groups: Sequence[Group], task: Task, device: str) -> dict[str, float]:
+    """Estimate the seconds of each group on one worker from a few steps taken now; what trains no net is left out.
+
+    To scale many columns takes a CPU seconds, which count in.
+    """
+    known: dict[Kind, tuple[float, float]] = {}
+    for group in groups:
+        if name_kind(group) not in known:
+            learner = find_learner_of(group.trials[0])
+            known[name_kind(group)] = learner.time_step(group, task, torch.device(device))
+    each = [(group, *known[name_kind(group)]) for group in groups]
+    return {
+        g.key: (before if device == "cpu" else 0.0) + per_step * _count_steps(g)
+        for g, before, per_step in each
+        if per_step
+    }
+
+
+def _count_steps(group: Group) -> int:
+    """Count the steps of the protocol over all trainings of a group."""
+    return sum(trials[0].protocol.steps for trials in group.trainings)

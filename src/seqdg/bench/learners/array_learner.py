@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqdg.base import UsageError, count_things
-from seqdg.bench.contract import TRAINING, Candidate, Draft, Learner, OnStep, check_names, make_candidate
+from seqdg.bench.learners.contract import TRAINING, Candidate, Draft, Learner, OnStep, check_names, make_candidate
 from seqdg.bench.search import RATE, Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
@@ -278,3 +278,41 @@ def _refuse_saving(kind: type) -> str:
         f"{kind.__qualname__} does not say how its models are saved: give it `fitted`, a dataclass of arrays whose "
         "instances predict and which `fit` returns, or `pack` and `unpack`."
     )
+
+
+LIMIT = 10_000  # a matrix of 0.8 GB
+
+
+def check_most_rows(name: str, most_rows: int) -> None:
+    """Refuse more rows than fit into memory, or none."""
+    if not 2 <= most_rows <= LIMIT:
+        raise UsageError(
+            f"{name} compares every row with every other, and most_rows is {most_rows:,}: choose 2 to {LIMIT:,} "
+            f"(--set {name}.most_rows=2000); it then learns from so many, drawn alike from every class of every domain."
+        )
+
+
+def choose_rows(y: NDArray[Any], domain: NDArray[Any], most: int, seed: int) -> NDArray[np.intp]:
+    """Choose at most so many rows, every class of every domain in proportion, in their order; all where they fit."""
+    if len(y) <= most:
+        return np.arange(len(y))
+    draw = np.random.default_rng(seed)
+    place = np.empty(len(y))  # of each row in its class of its domain, from 0 to 1
+    for label, source in np.unique(np.stack([y, domain]), axis=1).T:
+        rows = np.flatnonzero((y == label) & (domain == source))
+        place[rows] = draw.permutation(len(rows)) / len(rows)
+    return np.sort(np.lexsort((draw.random(len(y)), place))[:most])
+
+
+def describe_choice(name: str, rows: int, most: int) -> list[str]:
+    """Say where not all rows are learned from."""
+    if rows <= most:
+        return []
+    return [f"{name} compares {most:,} of {rows:,} rows with one another, drawn from every class of every domain."]
+
+
+def spread(scores: NDArray[np.float64], labels: NDArray[np.intp], classes: int) -> NDArray[np.float64]:
+    """Put the columns of the classes that were met (row, class met) where they belong among all classes."""
+    everywhere = np.zeros((len(scores), classes))
+    everywhere[:, labels] = scores
+    return everywhere
