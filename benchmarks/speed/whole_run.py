@@ -197,7 +197,7 @@ def measure_host(options: argparse.Namespace, names: list[str]) -> None:
 def make_request(options: argparse.Namespace, names: list[str]) -> Request:
     return Request(
         algorithms=names, trials=options.trials, steps=options.steps, search=options.search, select=options.select,
-        leave_one_out=options.select == "leave-one-out", precision=options.precision,
+        precision=options.precision,
     )  # fmt: skip
 
 

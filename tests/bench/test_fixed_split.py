@@ -147,7 +147,7 @@ def test_a_fixed_split_cannot_hold_out_in_turn_or_be_fixed_twice(tmp_path):
     with pytest.raises(UsageError, match="are held out at once: leave out --held-out"):
         plan(tmp_path, protocol=LISTS, request=Request(["agg"], held_out=["riga"]))
     with pytest.raises(UsageError, match="choose --select domain-val or source-val"):
-        plan(tmp_path, protocol=LISTS, request=Request(["agg"], leave_one_out=True))
+        plan(tmp_path, protocol=LISTS, request=Request(["agg"], select="leave-one-out"))
     with pytest.raises(UsageError, match=r"has a split column, and its \[protocol\] names domains too"):
         plan(tmp_path, protocol=LISTS, data=COLUMN)
 

@@ -80,7 +80,7 @@ def test_groups_hold_what_can_share_a_stack_and_are_packed_always_the_same_way(b
     assert [len(g.trials) for g in groups] == [15, 15, 15, 15]
     assert {t.algorithm for t in groups[0].trials} == {"agg"}
     assert group(trials, 16) == groups
-    pairs = list_trials(benchmark_file, dataset, algorithms=["agg"], leave_one_out=True, trials=1)
+    pairs = list_trials(benchmark_file, dataset, algorithms=["agg"], select="leave-one-out", trials=1)
     assert {len({len(t.held_out) for t in g.trials}) for g in group(pairs, 100)} == {1}
 
 
@@ -95,7 +95,7 @@ def test_trials_that_differ_in_numbers_alone_share_a_stack(benchmark_file, datas
 
 def test_with_two_domains_held_out_settings_are_fitted_to_the_shorter_path(benchmark_file, dataset):
     settings = ["fo-s-mldg.alpha=0.1,0.2,0.3,0.4", "fo-s-mldg.beta=1.5,"]
-    asked = {"algorithms": ["fo-s-mldg"], "trials": 1, "settings": settings, "leave_one_out": True}
+    asked = {"algorithms": ["fo-s-mldg"], "trials": 1, "settings": settings, "select": "leave-one-out"}
     trials = list_trials(benchmark_file, dataset, **asked)
     single = next(t for t in trials if len(t.held_out) == 1).build_algorithm()
     pair = next(t for t in trials if len(t.held_out) == 2).build_algorithm()

@@ -54,9 +54,7 @@ if TYPE_CHECKING:
         rerun,
     )
     from seqdg.bench.running import (
-        BenchmarkRun,
         FailedTrials,
-        Where,
         check_versions,
         count_files,
         default_directory,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqdg.base import UsageError, list_some, read_fields, read_value, unknown
+from seqdg.bench.executors import ExecutorChoice
 from seqdg.bench.learners import find_learner, list_learners
 from seqdg.bench.learners.contract import TRAINING, Candidate, Draft
 from seqdg.bench.planning import Choice, Plan, list_held_out, plan
@@ -19,6 +20,7 @@ from seqdg.bench.task import RowsOnDisk, Task
 from seqdg.core import build, list_algorithms, list_inner_names, shorten, split_chain
 from seqdg.data import Dataset, find_augmentation
 from seqdg.nets import NET_NAMES, NetSpec, get_published_dropout
+from seqdg.results import RULES
 from seqdg.training import Protocol, check_rule, fix_split, list_sources
 
 if sys.version_info >= (3, 11):
@@ -38,26 +40,53 @@ FIELDS = {  # what the tables [net] and [protocol] say beside the fields of NetS
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks of a benchmark. None: as the benchmark says."""
+    """What the user asks of a benchmark: which trials, and where and how they run. None: as the benchmark says."""
 
     algorithms: Sequence[str] | None = None
     held_out: Sequence[str] | None = None
-    trials: int | None = None
+    trials: int | None = None  # seeds of each algorithm and held-out domain
     steps: int | None = None
-    seed: int = 0
+    seed: int = 0  # of the first trial; the others follow
     settings: Sequence[str] = ()  # `algorithm.setting=value`
     search: int = 1  # candidates per algorithm: the first as it is, the others with settings and learning rate drawn
-    leave_one_out: bool = False  # also the trials that selection within the sources needs
-    precision: str | None = None
+    reuse: bool = False  # search on the first seed alone; `select` chooses the settings of the others
+    settings_from: Path | None = None  # a file with [algorithms.NAME] tables, which come before the benchmark's
     select: str = "source-val"  # the rule of the table that will be shown: refused before training where it cannot be
-    reuse: str | None = None  # search on the first seed alone; the rule that chooses the settings of the others
+    precision: str | None = None
+    weights: Path | None = None  # the file that the net starts from
+    data: Path | None = None  # root folder of the data
+    out: Path | None = None  # run directory; None: runs/BENCHMARK
+    device: str = "auto"
+    executor: ExecutorChoice = ExecutorChoice()
+    compile: str = "auto"  # whether steps are compiled: auto, on, off
+    checkpoint: float = 60.0  # seconds between checkpoints of trials that take longer; 0: none
+    save_weights: str = ""  # last: after the last step; chosen: those of the chosen step, too
+    save_predictions: bool = False  # of held-out rows
+    allow_partial: bool = False  # go on where the data differ from the published counts
+    domainbed: Path | None = None  # a checkout of DomainBed
+    log: Sequence[str] = ()  # tools that curves and the table are written to as well: tensorboard, mlflow, wandb
 
     def __post_init__(self) -> None:
-        if self.reuse is not None and self.search < 2:
+        if self.select not in RULES:
+            raise unknown("selection rule", self.select, RULES)
+        for name in ("algorithms", "held_out", "log"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise UsageError(f"{name} is '{value}', but it must be a list of names, such as ['{value}'].")
+        if self.reuse and self.search < 2:
             raise UsageError(
                 "--reuse uses what a search on the first seed chose on the others, and there is no search: give "
                 "--search 2 or more."
             )
+        if not 0 <= self.checkpoint < float("inf"):
+            raise UsageError(f"--checkpoint is {self.checkpoint:g} seconds. Give a positive number, or 0 for none.")
+        if self.save_weights not in ("", "last", "chosen"):
+            raise unknown("weights to save", self.save_weights, ("last", "chosen"))
+
+    @property
+    def leave_one_out(self) -> bool:
+        """Whether trials with two domains held out run too, which selection within the sources needs."""
+        return self.select == "leave-one-out"
 
 
 @dataclass(frozen=True)

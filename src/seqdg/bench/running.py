@@ -24,7 +24,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from seqdg.base import DOMAINBED, Folder, UsageError, count_things, set_checkout, unknown
+from seqdg.base import DOMAINBED, Folder, UsageError, count_things, set_checkout
 from seqdg.bench.benchmark import Benchmark, Request, load_benchmark
 from seqdg.bench.execution import (
     Executor,
@@ -53,7 +53,6 @@ from seqdg.report import Results
 from seqdg.results import (
     CLASSES,
     DOMAINS,
-    RULES,
     VERSION,
     Record,
     Store,
@@ -107,69 +106,105 @@ def run(
 ) -> Results:
     """Compare algorithms on a benchmark: run what is missing, and return the results of what was asked for.
 
-        results = seqdg.run("rotated-mnist", ["agg", "fo-s-mldg"], trials=3, out="runs/mine")
-        print(results.table(baseline="agg"))
-
     Each trial trains on all domains but one and is tested on that one. Interrupt it whenever you like: the same call
-    again does only what is missing.
+    again does only what is missing. It does what the command `seqdg bench` does.
 
-    benchmark: a name that `seqdg list benchmarks` shows, or your own .toml file.
-    algorithms: names, yours as "file.py:name"; None: the benchmark's.
-    held_out: domains to hold out, one at a time; None: every one.   trials: seeds of each.
-    settings: by algorithm, such as {"fo-s-mldg": {"alpha": (0.05, 0.6), "lr": 0.1}}, or as text, such as
-        ["fo-s-mldg.alpha=0.05,0.6"].   settings_from: a file with [algorithms.NAME] tables, before the benchmark's.
-    search: candidates per algorithm.   reuse: search on the first seed alone, and use what `select` chooses there, for
-        each held-out domain, on the others.
-    select: "leave-one-out" also runs the trials that this rule needs.
-    data: root folder of the data.   out: run directory; None: runs/BENCHMARK.
-    workers: processes; 0: this one; None: one for each core or GPU. A script that asks for more than this process needs
-        `if __name__ == "__main__":`.
-    domainbed: a checkout of DomainBed, whose classes run as "domainbed:CORAL"; None: where SEQDG_DOMAINBED says.
-    save_weights: True or "last" keeps the deployed weights of every trial; "chosen" those of the step that source
-        validation chose, too.   save_predictions: keep what every trial says of its held-out rows.
-    log: tools that curves and the table are written to as well: "tensorboard", "mlflow", "wandb".
-    progress: say on the console how far the run is.   command: what the report says made the run.
-    The other arguments are the options of `seqdg bench`.
+    Parameters
+    ----------
+    benchmark
+        A name from `seqdg list benchmarks`, or your own .toml file.
+    algorithms
+        Names from `seqdg list algorithms`, your own as "file.py:name". None: those of the benchmark.
+    held_out
+        Domains to hold out, one at a time. None: every domain.
+    trials
+        Seeds of each algorithm and held-out domain. None: as many as the benchmark says.
+    steps
+        Training steps. None: as many as the benchmark says.
+    seed
+        The seed of the first trial; the others follow.
+    settings
+        Settings by algorithm, such as {"fo-s-mldg": {"alpha": (0.05, 0.6), "lr": 0.1}}, or as text, such as
+        ["fo-s-mldg.alpha=0.05,0.6"].
+    search
+        Candidates of each algorithm. The first has its settings as they are; of the others, settings and learning rate
+        are drawn.
+    reuse
+        Search on the first seed alone, and use what `select` chooses there, for each held-out domain, on the others.
+    settings_from
+        A file with [algorithms.NAME] tables, as `seqdg table --settings-out` writes. It comes before the benchmark's.
+    select
+        How the settings and the step that count are chosen. "leave-one-out" also runs the trials that it needs.
+    precision
+        "float32", "tf32", "bf16" or "float64". None: the benchmark's.
+    data
+        Root folder of the data.
+    out
+        The run directory. None: runs/BENCHMARK.
+    device
+        "auto", "cpu", "cuda" or a device such as "cuda:1".
+    executor
+        "local" or "ray".
+    workers
+        Worker processes; 0: this process; None: one for each core or GPU. A script that asks for more than this process
+        needs `if __name__ == "__main__":`.
+    gpus_per_worker
+        Share of a GPU for each worker; 0.25 puts four on one.
+    address
+        Address of a running Ray cluster, or "auto". None: start Ray on this machine.
+    compile
+        Whether steps are compiled: "auto", "on" or "off".
+    checkpoint
+        Seconds between checkpoints of trials that take longer; 0: none.
+    save_weights
+        True or "last" keeps the deployed weights of every trial; "chosen" also those of the step that source validation
+        chose.
+    save_predictions
+        Keep what every trial predicts of its held-out rows.
+    weights
+        Weight file that the net starts from.
+    allow_partial
+        Continue if the data differ from the published counts, and note it in the records.
+    domainbed
+        A checkout of DomainBed, whose classes run as "domainbed:CORAL". None: where SEQDG_DOMAINBED says.
+    log
+        Tools that the curves and the table are written to as well: "tensorboard", "mlflow", "wandb".
+    progress
+        Show on the console how far the run is.
+    command
+        What the report says made the run. None: the command that asks for the same trials.
+
+    Returns
+    -------
+    Results
+        The results of the trials that were asked for. A warning, `FailedTrials`, says if some of them failed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import seqdg
+    >>> out = tempfile.mkdtemp()
+    >>> results = seqdg.run("rotated-mnist", ["agg"], held_out=["0"], trials=2, steps=5, out=out, progress=False)
+    >>> [record.seed for record in results.records()]
+    [0, 1]
     """
-    if select not in RULES:
-        raise unknown("selection rule", select, RULES)
-    for argument, names in (("algorithms", algorithms), ("held_out", held_out), ("log", log)):
-        if isinstance(names, str):
-            raise UsageError(f"{argument} is '{names}', but it must be a list of names, such as ['{names}'].")
-    set_checkout(DOMAINBED, domainbed)
-    chosen = load_benchmark(benchmark).with_weights(None if weights is None else Path(weights))
-    chosen = chosen.with_settings(None if settings_from is None else Path(settings_from))
     request = Request(
         algorithms=algorithms, held_out=held_out, trials=trials, steps=steps, seed=seed,
-        settings=_write_settings(settings), search=search, leave_one_out=select == "leave-one-out", precision=precision,
-        select=select, reuse=select if reuse else None,
+        settings=_write_settings(settings), search=search, reuse=reuse, settings_from=_as_path(settings_from),
+        select=select, precision=precision, data=_as_path(data), out=_as_path(out), device=device,
+        executor=ExecutorChoice(executor, workers, gpus_per_worker, address), compile=compile, checkpoint=checkpoint,
+        save_weights={True: "last", False: ""}[save_weights] if isinstance(save_weights, bool) else save_weights,
+        save_predictions=save_predictions, weights=_as_path(weights), allow_partial=allow_partial,
+        domainbed=_as_path(domainbed), log=log,
     )  # fmt: skip
-    where = Where(
-        data=None if data is None else Path(data),
-        out=None if out is None else Path(out),
-        device=device,
-        executor=ExecutorChoice(executor, workers, gpus_per_worker, address),
-        compiling=compile,
-        checkpoint=checkpoint,
-        save_weights=_name_saved(save_weights),
-        save_predictions=save_predictions,
-        allow_partial=allow_partial,
-        log=tuple(log),
-    )
-    command = command or _write_command(benchmark, request, select, settings_from)
-    done = run_benchmark(chosen, request, where, command, quiet=not progress)
-    results = Results.open(done.directory).only([trial.key for trial in done.plan.trials])
-    if done.failed:
+    results = run_benchmark(benchmark, request, command, quiet=not progress)
+    if results.failures():
         warnings.warn(describe_failures(results), FailedTrials, stacklevel=2)
     return results
 
 
-def _name_saved(save_weights: bool | str) -> str:
-    """Return `last`, `chosen` or nothing."""
-    name = {True: "last", False: ""}[save_weights] if isinstance(save_weights, bool) else save_weights
-    if name not in ("", "last", "chosen"):
-        raise unknown("weights to save", name, ("last", "chosen"))
-    return name
+def _as_path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
 
 
 def describe_failures(results: Results) -> str:
@@ -200,7 +235,7 @@ def _write_settings(settings: Mapping[str, Mapping[str, Any]] | Sequence[str]) -
     ]
 
 
-def _write_command(benchmark: str, request: Request, select: str, settings_from: str | Path | None) -> str:
+def write_command(benchmark: str, request: Request) -> str:
     """Write the command that asks for the same trials."""
     words = ["seqdg", "bench", benchmark]
     options = {
@@ -211,8 +246,8 @@ def _write_command(benchmark: str, request: Request, select: str, settings_from:
         "--seed": request.seed or None,
         "--search": request.search if request.search > 1 else None,
         "--precision": request.precision,
-        "--select": select if select == "leave-one-out" or request.reuse else None,
-        "--settings-from": settings_from,
+        "--select": request.select if request.leave_one_out or request.reuse else None,
+        "--settings-from": request.settings_from,
     }
     for option, value in options.items():
         words += [] if value is None else [option, str(value)]
@@ -222,63 +257,36 @@ def _write_command(benchmark: str, request: Request, select: str, settings_from:
     return shlex.join(words)
 
 
-@dataclass(frozen=True)
-class BenchmarkRun:
-    """A finished run: its directory, its plan, and the records that failed."""
+def run_benchmark(benchmark: str, request: Request, command: str | None = None, quiet: bool = False) -> Results:
+    """Run what is missing of a request, store it, and return its results. The same call again does only what is then
+    missing.
 
-    directory: Path
-    plan: Plan
-    failed: list[Record]
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where a run reads, trains and writes."""
-
-    data: Path | None = None  # root folder of the data
-    out: Path | None = None  # run directory; None: runs/BENCHMARK
-    device: str = "auto"
-    executor: ExecutorChoice = ExecutorChoice()
-    compiling: str = "auto"  # whether steps are compiled: auto, on, off
-    checkpoint: float = 60.0  # seconds between checkpoints of trials that take longer; 0: none
-    save_weights: str = ""  # last: after the last step; chosen: those of the chosen step, too
-    save_predictions: bool = False
-    allow_partial: bool = False
-    log: tuple[str, ...] = ()  # tools that curves and the table are written to as well: tensorboard, mlflow, wandb
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.checkpoint < float("inf"):
-            raise UsageError(f"--checkpoint is {self.checkpoint:g} seconds. Give a positive number, or 0 for none.")
-
-
-def run_benchmark(
-    benchmark: Benchmark, request: Request, where: Where, command: str = "", quiet: bool = False
-) -> BenchmarkRun:
-    """Run what is missing of a request and store it. The same call again does only what is then missing.
-
-    command: what the user typed, for the report.   quiet: say nothing on the console.
+    benchmark: a name, or the user's own .toml file.   command: what the user typed, for the report; None: what asks for
+    the same trials.   quiet: say nothing on the console.
     """
-    directory = where.out or default_directory(benchmark)
+    set_checkout(DOMAINBED, request.domainbed)
+    chosen = load_benchmark(benchmark).with_weights(request.weights).with_settings(request.settings_from)
+    directory = request.out or default_directory(chosen.name)
     make_directory(directory)
-    executor, device = choose_executor(where.executor, where.device)
-    task = benchmark.make_task(where.data, where.allow_partial, request.held_out)
+    executor, device = choose_executor(request.executor, request.device)
     saving = Saving(
         files=Folder(directory.resolve()),
-        checkpoint=where.checkpoint,
-        weights=bool(where.save_weights),
-        chosen=where.save_weights == "chosen",
-        predictions=where.save_predictions,
+        checkpoint=request.checkpoint,
+        weights=bool(request.save_weights),
+        chosen=request.save_weights == "chosen",
+        predictions=request.save_predictions,
     )
-    session = Session(task, device, saving)
-    trackers = open_trackers(where.log, directory, benchmark.name)
+    session = Session(chosen.make_task(request.data, request.allow_partial, request.held_out), device, saving)
+    trackers = open_trackers(request.log, directory, chosen.name)
     with lock_directory(directory):
-        store = Store.create(directory, benchmark.name)
+        store = Store.create(directory, chosen.name)
         try:
             check_versions(store, directory)
-            runner = _Runner(store, benchmark, session, directory, quiet, trackers)
-            return runner.finish(request, where, executor, command)
+            runner = _Runner(store, chosen, session, directory, quiet, trackers)
+            planned = runner.finish(request, executor, command or write_command(benchmark, request))
         finally:
             store.close()
+    return Results.open(directory).only([trial.key for trial in planned.trials])
 
 
 @dataclass(frozen=True)
@@ -290,44 +298,46 @@ class _Runner:
     quiet: bool
     trackers: Sequence[Tracker]
 
-    def finish(self, request: Request, where: Where, executor: Executor, command: str) -> BenchmarkRun:
+    def finish(self, request: Request, executor: Executor, command: str) -> Plan:
+        """Train what is missing, and return the plan of all that was asked for."""
         store, session, task = self.store, self.session, self.session.task
-        with self._show(count_files("reading images")) as progress:
-            dataset = task.dataset(progress)
+        with self._show(count_files("reading images")) as on_progress:
+            dataset = task.dataset(on_progress)
         store.set_meta(CLASSES, json.dumps([str(name) for name in dataset.classes]))
         store.set_meta(DOMAINS, json.dumps(list(dataset.domains)))
         for note in dataset.notes:
             self._say(f"note: {note}")
         seeds = self.benchmark.list_seeds(request)
-        first = request if request.reuse is None else replace(request, trials=1)
+        first = replace(request, trials=1) if request.reuse else request
         planned = self.benchmark.plan(task, first, session.device, store.finished())
         check_code(store, self.directory, planned.trials)
         for note in dict.fromkeys(note for t in planned.trials for note in find_learner(t.algorithm).caution(t)):
             self._say(f"note: {note}")
-        if command:
-            wanted = [trial.description() for trial in planned.trials]
-            again = seeds if request.reuse is not None else []
-            add_command(store, command, [*wanted, *({**d, "seed": s} for d in wanted for s in again)])
+        wanted = [trial.description() for trial in planned.trials]
+        again = seeds if request.reuse else []
+        add_command(store, command, [*wanted, *({**d, "seed": s} for d in wanted for s in again)])
         sink = TrackedStore(store, self.trackers, self._say)
-        failed = self._train(planned, where, executor, sink)
-        if request.reuse is not None and not failed:
-            more = list_reused(planned.trials, store.records(find_usual_criterion(store)), request.reuse, seeds[1:])
+        failed = self._train(planned, request, executor, sink)
+        if request.reuse and not failed:
+            more = list_reused(planned.trials, store.records(find_usual_criterion(store)), request.select, seeds[1:])
             if more:
                 planned = plan_further(task, [*planned.trials, *more], session.device, store.finished())
-                failed = self._train(planned, where, executor, sink)
+                self._train(planned, request, executor, sink)
         sink.show_table({trial.key for trial in planned.trials}, request.select)
-        return BenchmarkRun(self.directory, planned, failed)
+        return planned
 
-    def _train(self, planned: Plan, where: Where, executor: Executor, sink: Sink) -> list[Record]:
+    def _train(self, planned: Plan, request: Request, executor: Executor, sink: Sink) -> list[Record]:
         """Train what a plan lacks, and return the records that failed."""
         store, session, task = self.store, self.session, self.session.task
-        planned = choose_compiled(planned, session.device, where.compiling)
+        planned = choose_compiled(planned, session.device, request.compile)
         finished = store.finished()
         if isinstance(session.saving.files, Folder):
             remove_checkpoints(session.saving.files, finished)
-        with self._show(count_files("timing each algorithm")) as progress:
-            known = estimate_costs(planned.missing, task, session.device, store, progress or (lambda done, total: None))
-        if where.executor.is_open and is_short([known.get(group.key) for group in planned.missing]):
+        with self._show(count_files("timing each algorithm")) as on_progress:
+            known = estimate_costs(
+                planned.missing, task, session.device, store, on_progress or (lambda done, total: None)
+            )
+        if request.executor.is_open and is_short([known.get(group.key) for group in planned.missing]):
             executor = InProcess()
         self._say(_describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory))
         for text in _list_unsaved(planned, finished, session.saving, self.directory):
@@ -354,8 +364,9 @@ def check_versions(store: Store, directory: Path) -> None:
         )
 
 
-def default_directory(benchmark: Benchmark) -> Path:
-    return Path("runs") / benchmark.name
+def default_directory(benchmark: str) -> Path:
+    """Return the run directory of a benchmark, by its name or its file."""
+    return Path("runs") / (Path(benchmark).stem if benchmark.endswith(".toml") else benchmark)
 
 
 def _describe(title: str, planned: Plan, costs: Mapping[str, float], slots: int, directory: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -59,25 +58,21 @@ def bench(
 
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
     """
-    from seqdg.bench import FailedTrials, default_directory, describe_failures, load_benchmark, run
+    from seqdg.bench import ExecutorChoice, Request, default_directory, describe_failures, run_benchmark
     from seqdg.results import FAILED
 
-    directory = out or default_directory(load_benchmark(benchmark))
+    request = Request(
+        algorithms=options.split_names(algorithms), held_out=options.split_names(held_out), trials=trials, steps=steps,
+        seed=seed, settings=settings or (), search=search, reuse=reuse, settings_from=settings_from, select=select,
+        precision=precision, weights=weights, data=data, out=out or default_directory(benchmark), device=device,
+        executor=ExecutorChoice(executor, workers, gpus_per_worker, address), compile=compile, checkpoint=checkpoint,
+        save_weights=save_weights or "", save_predictions=save_predictions, allow_partial=allow_partial,
+        domainbed=domainbed, log=[name for text in log or () for name in options.split_names(text) or ()],
+    )  # fmt: skip
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FailedTrials)  # they are printed below
-            results = run(
-                benchmark, options.split_names(algorithms), held_out=options.split_names(held_out), trials=trials,
-                steps=steps, seed=seed, settings=settings or (), search=search, reuse=reuse,
-                settings_from=settings_from, select=select, precision=precision,
-                data=data, out=directory, device=device, executor=executor, workers=workers,
-                gpus_per_worker=gpus_per_worker, address=address, compile=compile, checkpoint=checkpoint,
-                save_weights=save_weights or False, save_predictions=save_predictions,
-                weights=weights, allow_partial=allow_partial, domainbed=domainbed,
-                log=[name for text in log or () for name in options.split_names(text) or ()], command=quote_command(),
-            )  # fmt: skip
+        results = run_benchmark(benchmark, request, quote_command())
     except KeyboardInterrupt:
-        _say_interrupted(directory)
+        _say_interrupted(request.out or default_directory(benchmark))
         raise typer.Exit(130) from None
     statuses = results.count_statuses()
     if any(status != FAILED for status in statuses):

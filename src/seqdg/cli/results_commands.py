@@ -256,7 +256,7 @@ def analyze(
     if first_steps is not None and not analysis.has_first_phase:
         raise UsageError(f"{kind} has one phase. Give its length with --steps, without --first-steps.")
     chosen = load_benchmark(benchmark)
-    directory = out or default_directory(chosen)
+    directory = out or default_directory(chosen.name)
     make_directory(directory)
     if figures is not None:
         make_directory(figures, "--figures")  # now, not after the training
