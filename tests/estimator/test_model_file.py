@@ -76,7 +76,7 @@ def reword(path):
     (path / "model.json").write_text(text.replace('"healthy"', '"dead"'))
 
 
-def newer(path):
+def change_schema(path):
     text = json.loads((path / "model.json").read_text())
     (path / "model.json").write_text(json.dumps({**text, "schema": 99}))
 
@@ -92,10 +92,10 @@ def newer(path):
         (lambda p: (p / "model.safetensors").write_bytes(b"\0" * 9), "not a whole safetensors file"),
         (flip, "model.safetensors was changed after the model was saved"),
         (reword, "model.json was changed after the model was saved"),
-        (newer, "was written by a newer version of seqdg"),
+        (change_schema, "was written by another version of seqdg"),
     ],
 )
-def test_a_model_that_is_cut_short_or_changed_or_newer_is_refused(saved, change, sentence):
+def test_a_model_that_is_cut_short_or_changed_or_of_another_version_is_refused(saved, change, sentence):
     change(saved)
     with pytest.raises(UsageError, match=sentence):
         read_model(saved)
@@ -122,7 +122,7 @@ def test_a_net_of_one_s_own_is_needed_again_to_load(tmp_path):
     own = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
     model = seqdg.DomainClassifier("agg", net=own, steps=5).fit(x, y, domains=[0] * 40)
     model.save(tmp_path / "m")
-    with pytest.raises(UsageError, match=r"a net of the user's own \(torch.nn.modules.container.Sequential\)"):
+    with pytest.raises(UsageError, match=r"a module of the user's own \(torch.nn.modules.container.Sequential\)"):
         seqdg.DomainClassifier.load(tmp_path / "m")
     fresh = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
     loaded = seqdg.DomainClassifier.load(tmp_path / "m", net=fresh)

@@ -136,13 +136,13 @@ def fit(
     """
     from seqdg.base import UsageError
     from seqdg.data import parse_types
-    from seqdg.estimator import check_place, check_saving
+    from seqdg.estimator import check_destination, check_saving
     from seqdg.estimator.compare import remove_kept
 
     _check_choice(choose, algorithm, candidates, search, select)
     if minutes is not None and not choose:
         raise UsageError("--minutes is how long --choose may take: add --choose.")
-    check_place(out, force)
+    check_destination(out, force)
     check_saving(options.split_names(candidates) or _list_saved(asked.data, choose, algorithm or options.USUAL[0]))
     rows = asked.read()
     announcement = Announcement(rows, minutes)

@@ -82,7 +82,7 @@ def _describe_training(text: Text) -> str:
     p = facts["parameters"]
     settings = ", ".join(f"{k} = {v}" for k, v in p["settings"].items()) or "no settings"
     lines = [f"{text['algorithm']} ({settings}) {_describe_steps(text)}"]
-    if "temperature" in text:
+    if text.get("temperature", 1) != 1:
         lines.append(
             f"Probabilities are calibrated: logits are divided by the temperature {text['temperature']:.3f}, which "
             "fits rows of the same domains that were not trained on."
@@ -107,7 +107,7 @@ def _describe_steps(text: Text) -> str:
         return f"fitted once, with no net; seed {p['random_state']}."
     net = text["module"] if text["net"] is None else text["net"]["name"]
     hidden = f" of hidden widths {p['hidden']}" if net == "mlp" else ""
-    members = text.get("members", 1)
+    members = text["members"]
     what = f"an ensemble of {members} nets" if members > 1 else "a net"
     return (
         f"on {what} ({net}{hidden}): {p['steps']} steps of {p['batch']} rows per domain, optimizer {p['optimizer']}, "
@@ -119,8 +119,14 @@ def _describe_expectation(facts: Text) -> str:
     estimate = facts.get("estimate")
     if not estimate:
         return "No estimate was made for a domain that it has never seen. `seqdg.compare` and `seqdg fit` make one."
-    drivers = [estimate["drivers"]] if estimate.get("drivers") else []  # older models have none
-    lines = [estimate["sentence"], *drivers, "", *estimate["how"], "", "With each domain held out in turn:", ""]
+    lines = [
+        *filter(None, (estimate["sentence"], estimate["drivers"])),
+        "",
+        *estimate["how"],
+        "",
+        "With each domain held out in turn:",
+        "",
+    ]
     lines += draw_metric_table(estimate["held_out"])
     return "\n".join([*lines, "", *estimate["warnings"]]).rstrip()
 

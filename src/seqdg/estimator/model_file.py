@@ -1,8 +1,8 @@
 """A model as a directory: `model.safetensors` (weights), `model.json` (all else), `card.md` (for people).
 
-Nothing in it is a pickle, and nothing from it is run. model.json holds the hash of the weights and one of itself, so
-that a directory that was cut short or changed is noticed. Where a learner trained no net, the weights are the arrays
-that it packs.
+Nothing in it is a pickle, and nothing in it is executed. model.json holds the hash of the weights and one of itself, so
+that a directory that was cut short or changed is noticed. If a learner trained no neural network, the weights are the
+arrays that it packs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -42,14 +41,14 @@ from seqdg.estimator.model_inputs import Input, rebuild_input
 from seqdg.estimator.recipe import read_settings
 from seqdg.nets import NetSpec, build_net, weights
 
-FORMAT, SCHEMA = "seqdg-model", 3  # the newest; one net, not calibrated, with standard scaling, is of schema 1
+FORMAT, SCHEMA = "seqdg-model", 4
 WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
 
 
-def check_place(path: Path, force: bool = True) -> None:
-    """Raise a UsageError where something other than a model lies, or nothing can be written.
+def check_destination(path: Path, force: bool = True) -> None:
+    """Raise a UsageError if the path holds something other than a model, or cannot be written.
 
-    force: a model that lies there may be replaced.
+    force: a model that is there may be replaced.
     """
     above = next(p for p in path.absolute().parents if p.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
@@ -62,7 +61,7 @@ def check_place(path: Path, force: bool = True) -> None:
 
 
 def check_saving(names: Iterable[str]) -> None:
-    """Raise a UsageError where nothing says how a model of one of these algorithms is saved."""
+    """Raise a UsageError if a model of one of these algorithms could not be saved, before anything is trained."""
     for learner in map(find_learner, names):
         if isinstance(learner, ArrayLearner):
             learner.check_saving()
@@ -70,8 +69,8 @@ def check_saving(names: Iterable[str]) -> None:
 
 def write_model(model: Model, path: Path) -> None:
     """Write all of it or nothing. A model that is there is replaced; anything else that is there is left alone."""
-    check_place(path)
-    tensors, about = _take_apart(model)
+    check_destination(path)
+    tensors, about = _pack(model)
     inputs = with_prefix(model.input.tensors, "input.")
     content = save({name: t.clone().contiguous() for name, t in {**tensors, **inputs}.items()})
     text = _describe(model, about, hashlib.sha256(content).hexdigest())
@@ -99,10 +98,10 @@ def read_description(path: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(text, dict) or text.get("format") != FORMAT:
         raise UsageError(f"{path / TEXT} does not describe a model of seqdg.")
-    if not isinstance(text.get("schema"), int) or text["schema"] > SCHEMA:
+    if text.get("schema") != SCHEMA:
         raise UsageError(
-            f"{path} was written by a newer version of seqdg (its format is {text.get('schema')}, and this one reads "
-            f"up to {SCHEMA}): pip install --upgrade seqdg."
+            f"{path} was written by another version of seqdg (its format is {text.get('schema')}, and this version "
+            f"reads {SCHEMA}): use that version, or fit the model again."
         )
     if text.get("sha256") != _hash(text):
         raise UsageError(
@@ -119,48 +118,45 @@ def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") ->
         raise UsageError(
             f"{path / WEIGHTS} was changed after the model was saved: its hash does not match. Copy it again."
         )
-    read = rebuild_input(text["input"], under_prefix(tensors, "input."))
-    classes = _read_classes(text["classes"])
+    shared: dict[str, Any] = {
+        "input": rebuild_input(text["input"], under_prefix(tensors, "input.")),
+        "name": text["algorithm"],
+        "classes": np.array(text["classes"]["values"], dtype=object if text["classes"]["type"] == "O" else None),
+        "facts": text["facts"],
+        "device": device,
+    }
     if "learner" in text:
-        return ArrayModel(
-            input=read,
-            name=text["algorithm"],
-            classes=classes,
-            facts=text["facts"],
-            device=device,
-            predict=_unpack(text, under_prefix(tensors, "array.")),
-        )
+        return ArrayModel(predict=_unpack(text, under_prefix(tensors, "array.")), **shared)
     spec = None if text["net"] is None else NetSpec(**text["net"])
-    module = _build_module(path, spec, text, read, len(classes) or 1, net)
+    outputs = len(shared["classes"]) or 1
+    module = _copy_module(path, text, net) if spec is None else _build_module(spec, shared["input"], outputs)
     _restore_constants(module, under_prefix(tensors, "buffer."), under_prefix(tensors, "frozen."))
     model = NetModel(
-        input=read,
         module=module,
         spec=spec,
         batchnorm=text["batchnorm"],
         algorithm=_build_algorithm(text),
-        name=text["algorithm"],
         params=under_prefix(tensors, "param."),
-        members=text.get("members", 1),
-        temperature=text.get("temperature", 1.0),
-        target=tuple(text.get("target", (0.0, 1.0))),
-        classes=classes,
-        facts=text["facts"],
-        device=device,
+        members=text["members"],
+        temperature=text["temperature"],
+        target=tuple(text["target"]),
+        **shared,
     )
     if spec is None:
         _check_net(model)
     return model
 
 
-def _take_apart(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _pack(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return what only this kind of model has: tensors by name, and what JSON holds."""
     if isinstance(model, NetModel):
-        return _collect_tensors(model), {
-            **({"members": model.members} if model.members > 1 else {}),
-            **({"temperature": model.temperature} if model.temperature != 1 else {}),
-            **({"target": list(model.target)} if model.is_regression else {}),
-            "schema": 3 if _is_new(model) else 1,
+        frozen = {name: p for name, p in model.module.named_parameters() if not p.requires_grad}
+        constants = {**with_prefix(dict(model.module.named_buffers()), "buffer."), **with_prefix(frozen, "frozen.")}
+        tensors = {**with_prefix(model.params, "param."), **{name: t.detach().cpu() for name, t in constants.items()}}
+        return tensors, {
+            "members": model.members,
+            "temperature": model.temperature,
+            "target": list(model.target),
             "plain": predicts_plainly(model.algorithm),
             "net": None if model.spec is None else {**asdict(model.spec), "weights": None},
             "module": f"{type(model.module).__module__}.{type(model.module).__qualname__}",
@@ -174,16 +170,11 @@ def _take_apart(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
         assert isinstance(learner, ArrayLearner)
         packed = learner.pack(model.predict)
     arrays = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in packed.arrays.items()}
-    return with_prefix(arrays, "array."), {"schema": 2, "learner": dict(packed.values)}
-
-
-def _is_new(model: NetModel) -> bool:
-    """Return whether versions that read schema 1 alone would read the model wrongly."""
-    return model.members > 1 or model.temperature != 1 or model.is_regression or "knots" in model.input.tensors
+    return with_prefix(arrays, "array."), {"learner": dict(packed.values)}
 
 
 def _unpack(text: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Predict:
-    """Let the learner put its arrays together. Code that a model names by a path is not run."""
+    """Let the learner rebuild its model from arrays. Code that a model names by a path is not executed."""
     packed = Packed({n: t.numpy() for n, t in tensors.items()}, text["learner"])
     if BYTES in tensors:
         return unpack_estimator(packed)
@@ -195,20 +186,10 @@ def _unpack(text: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Predict:
     return learner.unpack(packed)
 
 
-def _collect_tensors(model: NetModel) -> dict[str, Tensor]:
-    buffers = {name: b.detach().cpu() for name, b in model.module.named_buffers()}
-    frozen = {name: p.detach().cpu() for name, p in model.module.named_parameters() if not p.requires_grad}
-    parts = (
-        with_prefix(model.params, "param."),
-        with_prefix(buffers, "buffer."),
-        with_prefix(frozen, "frozen."),
-    )
-    return {name: t for part in parts for name, t in part.items()}
-
-
 def _describe(model: Model, about: Mapping[str, Any], digest: str) -> dict[str, Any]:
     text = {
         "format": FORMAT,
+        "schema": SCHEMA,
         "algorithm": model.name,
         **about,
         "input": model.input.describe(),
@@ -225,24 +206,17 @@ def _hash(text: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _read_classes(table: Mapping[str, Any]) -> NDArray[Any]:
-    values = table["values"]
-    if table["type"] == "O":
-        return np.array(values, dtype=object)
-    return np.array(values)
+def _copy_module(path: Path, text: Mapping[str, Any], net: nn.Module | None) -> nn.Module:
+    if net is None:
+        kind = "DomainClassifier" if text["classes"]["values"] else "DomainRegressor"
+        raise UsageError(
+            f"{path} was trained with a module of the user's own ({text['module']}), whose code is not in it: load it "
+            f"with {kind}.load(path, net=...)."
+        )
+    return copy.deepcopy(net)
 
 
-def _build_module(
-    path: Path, spec: NetSpec | None, text: Mapping[str, Any], read: Input, outputs: int, net: nn.Module | None
-) -> nn.Module:
-    if spec is None:
-        if net is None:
-            kind = "DomainClassifier" if text["classes"]["values"] else "DomainRegressor"
-            raise UsageError(
-                f"{path} was trained with a net of the user's own ({text['module']}), whose code is not in it: "
-                f"load it with {kind}.load(path, net=...)."
-            )
-        return copy.deepcopy(net)
+def _build_module(spec: NetSpec, read: Input, outputs: int) -> nn.Module:
     bare = replace(spec, pretrained=False, weights=None)
     return build_net(bare, read.shape, outputs, torch.Generator()).module
 
@@ -284,7 +258,7 @@ def _check_net(model: NetModel) -> None:
 
 
 def _build_algorithm(text: Mapping[str, Any]) -> Algorithm:
-    """Build the algorithm that predicts. Code that a model names by a path is not run."""
+    """Build the algorithm that predicts. Code that a model names by a path is not executed."""
     if text["plain"]:
         return Algorithm()
     name = shorten(text["algorithm"])

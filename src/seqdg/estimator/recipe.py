@@ -170,15 +170,7 @@ class Recipe:
 
 def read_parameters(description: Mapping[str, Any]) -> dict[str, Any]:
     """Read what `Recipe.describe` returns as arguments of the estimator."""
-    parameters = {
-        "members": 1,  # a model that says nothing of them is one net, and not calibrated
-        "calibrate": False,
-        "scaling": STANDARD,
-        "domains_per_step": 0,
-        **description,
-        "settings": read_settings(description),
-        "hidden": tuple(description["hidden"]),
-    }
+    parameters = {**description, "settings": read_settings(description), "hidden": tuple(description["hidden"])}
     if isinstance(parameters.get("class_weight"), list):
         parameters["class_weight"] = dict(parameters["class_weight"])
     return parameters

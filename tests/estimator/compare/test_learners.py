@@ -175,12 +175,6 @@ def test_the_same_seed_gives_the_same_model_and_the_arrays_are_all_of_it(tmp_pat
     assert (tmp_path / "0" / "model.safetensors").read_bytes() == (tmp_path / "1" / "model.safetensors").read_bytes()
     text = json.loads((tmp_path / "0" / "model.json").read_text())
     assert set(text["learner"]) == {"mean", "gamma", "classes"}
-    assert text["schema"] == 2
-    net = DomainClassifier("agg", steps=3, scaling="standard", calibrate=False, members=1, device="cpu").fit(
-        x, y, domains=domains
-    )
-    net.save(tmp_path / "net")
-    assert json.loads((tmp_path / "net" / "model.json").read_text())["schema"] == 1, "older versions read it"
 
 
 def test_what_cannot_be_is_refused_before_any_work(tmp_path: Path) -> None:
