@@ -65,7 +65,7 @@ def test_rows_without_a_number_are_predicted_and_left_out_of_the_error(model, tm
     done = seqdg("predict", model[0], tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert done.returncode == 0, done.stderr
     assert "On 28 rows with a number" in done.stdout
-    assert "note: 1 row has a word where a number is predicted (cheap)" in done.stderr
+    assert "note: 1 row has text where a number is predicted (cheap)" in done.stderr
     assert len(pd.read_csv(tmp_path / "p.csv")) == 30
 
 

@@ -40,19 +40,19 @@ from seqdg.data import (
 )
 from seqdg.estimator.model import Model, compute_softmax
 from seqdg.estimator.model_inputs import ImageInput, TableInput, make_missing_error
-from seqdg.training import compute_metrics, count_filled, fill_cyclically, shuffle_order
+from seqdg.training import compute_metrics
 
 Columns = dict[str, NDArray[Any]]
 PREDICTION = "prediction"  # the column of predicted numbers
-TOGETHER = 64  # images that are decoded at once
+IMAGES = 64  # that are decoded at once
 
 
 class Part(NamedTuple):
     """Some rows of a table."""
 
     rows: Tensor  # as the input reads them
-    truth: NDArray[Any] | None  # their labels, where they are known
-    weight: NDArray[np.float64]  # how much each counts in a score; nan where that is not known
+    truth: NDArray[Any] | None  # their labels, if they are known
+    weight: NDArray[np.float64]  # how much each counts in a score; nan if that is not known
     ids: Mapping[str, Any]  # columns to write beside the predictions
 
 
@@ -62,88 +62,86 @@ class Tally:
 
     rows: int = 0
     labelled: int = 0  # rows that came with a label
-    weighed: float = 0.0  # what these weigh; by default 1 each
-    right: float = 0.0  # what those weigh that were predicted right
+    weighed: float = 0.0  # the sum of their weights, which by default are 1
+    right: float = 0.0  # the sum of the weights of those that were predicted right
     weight: str = ""  # the column of weights
     unweighed: int = 0  # rows without a weight
     numbers: list[tuple[NDArray[np.float64], ...]] = field(default_factory=list)  # truth, prediction, weight
-    unknown: Counter[str] = field(default_factory=Counter)  # labels that are no class of the model
+    unknown: Counter[str] = field(default_factory=Counter)  # labels that are no class of the model, or no number
     present: Counter[str] = field(default_factory=Counter)  # cells that hold a value, by column
     notes: dict[str, str] = field(default_factory=dict)  # the first of each kind
 
-    def note(self, sentences: list[str]) -> None:
+    def note(self, *sentences: str) -> None:
         for sentence in sentences:
             self.notes.setdefault(sentence.partition(":")[0], sentence)
 
-    def count_labels(
-        self, truth: Column, predicted: NDArray[Any], classes: NDArray[Any], weight: NDArray[np.float64]
-    ) -> None:
-        """Count the rows whose label is a class of the model, and the labels that are none."""
-        names = {to_word(c) for c in classes.tolist()}
-        words = [None if word is None else _spell_like(word, classes) for word in truth.tolist()]
-        known = np.array([word in names for word in words], dtype=bool) & np.isfinite(weight)
-        self.unknown.update(word for word in words if word is not None and word not in names)
-        right = np.array(words, dtype=object)[known] == predicted.astype(str)[known]
-        self.right += float(weight[known][right].sum())
-        self._count(known, weight)
-
-    def _count(self, known: NDArray[np.bool_], weight: NDArray[np.float64]) -> None:
+    def count(self, model: Model, truth: Column, predicted: NDArray[Any], weight: NDArray[np.float64]) -> None:
+        """Compare predictions with the labels that the model knows, and count the labels that it does not know."""
+        known = (self._compare_numbers if model.is_regression else self._compare_classes)(
+            model, truth, predicted, weight
+        )
         self.labelled += int(known.sum())
         self.weighed += float(weight[known].sum())
         self.unweighed += int((~np.isfinite(weight)).sum())
 
-    def count_numbers(self, truth: Column, predicted: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
-        """Keep the rows that come with a number, and count what is none."""
+    def _compare_classes(
+        self, model: Model, truth: Column, predicted: NDArray[Any], weight: NDArray[np.float64]
+    ) -> NDArray[np.bool_]:
+        names = {to_word(c) for c in model.classes.tolist()}
+        words = [None if word is None else _spell_like(word, model.classes) for word in truth.tolist()]
+        self.unknown.update(word for word in words if word is not None and word not in names)
+        known: NDArray[np.bool_] = np.array([word in names for word in words], dtype=bool) & np.isfinite(weight)
+        right = np.array(words, dtype=object)[known] == predicted.astype(str)[known]
+        self.right += float(weight[known][right].sum())
+        return known
+
+    def _compare_numbers(
+        self, model: Model, truth: Column, predicted: NDArray[Any], weight: NDArray[np.float64]
+    ) -> NDArray[np.bool_]:
         numbers = np.full(len(truth), np.nan)
         for i, word in enumerate(truth.tolist()):
             try:
                 numbers[i] = np.nan if word is None else parse_number(word)
             except ValueError:
                 self.unknown[word] += 1
-        known = np.isfinite(numbers) & np.isfinite(weight)
+        known: NDArray[np.bool_] = np.isfinite(numbers) & np.isfinite(weight)
         self.numbers.append((numbers[known], predicted[known], weight[known]))
-        self._count(known, weight)
+        return known
 
     def measure(self) -> dict[str, float]:
         """Return rmse, mae, r2 and pearson over the rows that came with a number."""
         y, guess, weight = (torch.from_numpy(np.concatenate(v))[None] for v in zip(*self.numbers, strict=True))
         weights = weight if self.weight else None
-        found = compute_metrics(guess.unsqueeze(-1), y, torch.ones_like(y, dtype=torch.bool), weight=weights)
-        return {name: float(value) for name, value in found.items()}
+        metrics = compute_metrics(guess.unsqueeze(-1), y, torch.ones_like(y, dtype=torch.bool), weight=weights)
+        return {name: float(value) for name, value in metrics.items()}
 
     def conclude(self, model: Model) -> None:
-        """Note what only the whole file tells; raise a UsageError where it holds no value at all."""
-        if self.unknown and model.is_regression:
-            rows = self.unknown.total()
-            have = "1 row has" if rows == 1 else f"{rows} rows have"
-            self.note(
-                [f"{have} a word where a number is predicted ({list_some(self.unknown)}): left out of the error."]
-            )
-        elif self.unknown and (self.labelled or isinstance(model.input, TableInput)):  # else folders name no classes
-            rows, what = self.unknown.total(), list_some(self.unknown)
-            have = "1 row has" if rows == 1 else f"{rows} rows have"
+        """Note what only the whole file tells; raise a UsageError if it holds no value at all."""
+        is_table = isinstance(model.input, TableInput)
+        rows, labels = self.unknown.total(), list_some(self.unknown)
+        have = "1 row has" if rows == 1 else f"{rows} rows have"
+        if rows and model.is_regression:
+            self.note(f"{have} text where a number is predicted ({labels}): left out of the error.")
+        elif rows and (self.labelled or is_table):  # else folders do not name classes
             left = "they are left out of the accuracy" if self.labelled else "no accuracy can be told"
             knows = f"The model knows: {list_some(model.classes.tolist())}."
-            self.note([f"{have} a label that the model does not know ({what}): {left}. {knows}"])
+            self.note(f"{have} a label that the model does not know ({labels}): {left}. {knows}")
         if self.unweighed:
             lost = count_things(self.unweighed, "row")
-            self.note([f"'{self.weight}' holds no weight of at least 0 in {lost}: left out of the score."])
+            self.note(f"'{self.weight}' holds no weight of at least 0 in {lost}: left out of the score.")
         if self.labelled and not self.weighed:
-            self.note([f"'{self.weight}' is 0 in every row with a label: no score can be told."])
-        if not isinstance(model.input, TableInput):
-            return
+            self.note(f"'{self.weight}' is 0 in every row with a label: no score can be told.")
         empty = [name for name, count in self.present.items() if not count]
-        if len(empty) == len(self.present):
+        if is_table and len(empty) == len(self.present):
             raise UsageError("No column that the model reads holds any value: there is nothing to predict from.")
-        self.note([f"Column '{name}' is empty, in all {self.rows} rows: is it the right table?" for name in empty])
+        self.note(*(f"Column '{name}' is empty, in all {self.rows} rows: is it the right table?" for name in empty))
 
 
 def _spell_like(word: str, classes: NDArray[Any]) -> str:
-    """Spell a label as the classes are: `1` for `1.0` where they are numbers."""
-    if classes.dtype.kind not in "iuf":
-        return word
-    with suppress(ValueError):
-        return to_word(parse_number(word))
+    """Spell a label as the classes are: `1` for `1.0` if they are numbers."""
+    if classes.dtype.kind in "iuf":
+        with suppress(ValueError):
+            return to_word(parse_number(word))
     return word
 
 
@@ -151,7 +149,7 @@ def predict_file(
     model: Model,
     data: Path,
     out: Path,
-    progress: ProgressCallback = lambda done, total: None,
+    on_progress: ProgressCallback = lambda done, total: None,
     *,
     force: bool = False,
     ids: Sequence[str] | None = None,
@@ -160,9 +158,9 @@ def predict_file(
 ) -> Tally:
     """Write a row per row of the data: its label and the probability of every class, or the number predicted.
 
-    force: replace a file that lies at `out`.   ids: columns to write beside the predictions, as they are; None: those
-    that the model remembers and the table has.   na: words and numbers that are gaps, besides those that it remembers.
-    encoding: of a table of text; empty: told from the file.
+    force: replace a file that is at `out`.   ids: columns to write beside the predictions, as they are; None: those
+    that the model remembers and the table has.   na: text and numbers that mean missing, besides those that the model
+    remembers.   encoding: of a table of text; empty: told from the file.
     """
     if not data.exists():
         raise UsageError(f"There is no {data} to predict.")
@@ -174,13 +172,13 @@ def predict_file(
     tally = Tally()
     if is_table(data):
         table = open_table(data, form=TableFormat(encoding=encoding), guess=True)
-        tally.note(list(table.notes))
-        parts = _predict_table(_add_gaps(model, na), table, tally, progress, ids)
+        tally.note(*table.notes)
+        parts = _predict_table(model, table, tally, on_progress, ids, na)
     elif ids or na or encoding:
         option = "id" if ids else "na" if na else "encoding"
         raise UsageError(f"--{option} is of a table, and {data} is none: leave it out.")
     else:
-        parts = _predict_images(model, data, tally, progress)
+        parts = _predict_images(model, data, tally, on_progress)
     with TableWriter(out) as writer:
         for columns in parts:
             writer.write(columns)
@@ -190,66 +188,59 @@ def predict_file(
     return tally
 
 
-def _add_gaps(model: Model, na: Sequence[str]) -> Model:
-    """Return the model that takes these words and numbers for gaps too."""
-    if not na or not isinstance(model.input, TableInput):
-        return model
-    known = model.input.preprocessing
-    return replace(model, input=TableInput(replace(known, na=(*known.na, *na))))
-
-
 def _predict_table(
-    model: Model, table: TableFile, tally: Tally, progress: ProgressCallback, ids: Sequence[str] | None
+    model: Model,
+    table: TableFile,
+    tally: Tally,
+    on_progress: ProgressCallback,
+    ids: Sequence[str] | None,
+    na: Sequence[str],
 ) -> Iterator[Columns]:
     if not isinstance(model.input, TableInput):
         raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {table.path.name} is a table.")
-    preprocessing, label = model.input.preprocessing, model.facts.get("label")
+    preprocessing = replace(model.input.preprocessing, na=(*model.input.preprocessing.na, *na))
+    read, label = TableInput(preprocessing), model.facts.get("label")
     kept = _choose_ids(model, table, ids, tally)
     wanted = list(preprocessing.names if preprocessing.named else [n for n in table.names if n not in kept])
     if any(name not in table.names for name in wanted):
         others = [name for name in table.names if name in wanted or name not in (label, *kept)]
         raise make_missing_error(wanted, others, table.path.name)
+    if label in table.names:
+        tally.weight = _choose_weight(model, table, tally)
     labels = [label] if label else []
-    tally.weight = _choose_weight(model, table, tally) if label in table.names else ""
-    numeric = [
-        *preprocessing.numeric,
-        *(labels if model.classes.dtype.kind in "iuf" and not model.is_regression else []),
-        tally.weight,
-    ]
-    text = labels if model.classes.dtype.kind not in "iuf" else ()
+    has_numbers = model.classes.dtype.kind in "iuf"  # an empty array, of floats, if the model predicts numbers
+    numeric = [*preprocessing.numeric, *(labels if has_numbers and not model.is_regression else []), tally.weight]
+    text = () if has_numbers else labels
 
     def read_parts() -> Iterator[Part]:
-        for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, progress, kept, text):
+        for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, on_progress, kept, text):
             truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
             features = frame.without(name for name in frame.names if name not in wanted)
-            rows, notes = model.input.read(features)
-            tally.note(notes)
+            rows, notes = read.read(features)
+            tally.note(*notes)
             tally.present.update({n: count_present(c) for n, c in zip(features.names, features.columns, strict=True)})
             weight = _read_weights(frame, tally.weight)
             yield Part(rows, None if truth is None else drop_gap_words(truth, preprocessing.na), weight, frame.raw)
 
     for rows, truth, weight, names in _join_parts(read_parts()) if model.together else read_parts():
         columns = _make_columns(model, model.predict_rows(rows))
-        if truth is not None and model.is_regression:
-            tally.count_numbers(truth, columns[PREDICTION], weight)
-        elif truth is not None:
-            tally.count_labels(truth, columns["label"], model.classes, weight)
+        if truth is not None:
+            tally.count(model, truth, columns[PREDICTION if model.is_regression else "label"], weight)
         tally.rows += len(rows)
         yield {**names, **columns}
 
 
 def _choose_weight(model: Model, table: TableFile, tally: Tally) -> str:
-    """Find the column by which rows counted in training; empty: there was none, or this table does not have it."""
+    """Find the column by which rows counted in training; empty if there was none, or if this table does not have it."""
     name: str = model.facts.get("weight") or ""
-    if name and name not in table.names:
-        tally.note(
-            [f"{table.path.name} has no column '{name}', by which rows counted in training: all count the same."]
-        )
-    return name if name in table.names else ""
+    if not name or name in table.names:
+        return name
+    tally.note(f"{table.path.name} has no column '{name}', by which rows counted in training: all count the same.")
+    return ""
 
 
 def _read_weights(frame: Frame, name: str) -> NDArray[np.float64]:
-    """Read how much each row counts, 1 where there is no such column; nan where a cell says nothing of it."""
+    """Read how much each row counts: 1 if there is no such column, nan if a cell does not say."""
     if not name:
         return np.ones(len(frame))
     column = parse_column(frame.columns[frame.names.index(name)])
@@ -260,12 +251,12 @@ def _read_weights(frame: Frame, name: str) -> NDArray[np.float64]:
 
 def _choose_ids(model: Model, table: TableFile, ids: Sequence[str] | None, tally: Tally) -> list[str]:
     """Choose the columns to write beside the predictions."""
-    remembered = list(model.facts.get("id", ()))
-    lacking = [name for name in (remembered if ids is None else ids) if name not in table.names]
+    asked = list(model.facts.get("id", ())) if ids is None else ids
+    lacking = [name for name in asked if name not in table.names]
     if ids is not None and lacking:
         raise unknown("column", lacking[0], table.names, owner=table.path.name)
-    tally.note([f"{table.path.name} has no column '{name}', which named the rows in training." for name in lacking])
-    kept = list(dict.fromkeys(name for name in (remembered if ids is None else ids) if name not in lacking))
+    tally.note(*(f"{table.path.name} has no column '{name}', which named the rows in training." for name in lacking))
+    kept = list(dict.fromkeys(name for name in asked if name not in lacking))
     taken = {PREDICTION} if model.is_regression else {"label", *(f"p_{c}" for c in model.classes.tolist())}
     for name in kept:
         if name in taken:
@@ -292,7 +283,8 @@ def _make_columns(model: Model, logits: NDArray[np.float64]) -> Columns:
     return {"label": model.choose_classes(logits), **{f"p_{c}": p[:, i] for i, c in enumerate(model.classes.tolist())}}
 
 
-def _predict_images(model: Model, data: Path, tally: Tally, progress: ProgressCallback) -> Iterator[Columns]:
+def _predict_images(model: Model, data: Path, tally: Tally, on_progress: ProgressCallback) -> Iterator[Columns]:
+    """Predict some images at a time; for a transductive algorithm, all of them as rows of one domain."""
     if not isinstance(model.input, ImageInput):
         raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {data.name} is no .csv or .parquet.")
     if data.is_file() and data.suffix.lower() != ".zip":
@@ -303,59 +295,27 @@ def _predict_images(model: Model, data: Path, tally: Tally, progress: ProgressCa
         raise UsageError(container.problems[0].text)
     files = [f for f in container.files if f.name.lower().endswith(SUFFIXES)]
     top = _find_class_of_all(model, data, files, tally)
-    if model.together:
-        logits = _predict_together(model, container, files, tally, progress)
-        yield _make_image_columns(model, files, logits, tally, top)
-        return
-    for start in range(0, len(files), TOGETHER):
-        part = files[start : start + TOGETHER]
-        logits = _predict_pixels(model, container, part)
+    size = len(files) if model.together else IMAGES
+    for start in range(0, len(files), max(1, size)):
+        part = files[start : start + size]
+        images = np.stack([_decode(container, file, model.input) for file in part])
+        columns = _make_columns(model, model.compute_logits(images)[0])
+        if not model.is_regression:  # the folder that an image is in names its class
+            folders = np.array([f.parts[-2] if len(f.parts) > 1 else top for f in part], dtype=object)
+            tally.count(model, folders, columns["label"], np.ones(len(part)))
         tally.rows += len(part)
-        progress(tally.rows, len(files))
-        yield _make_image_columns(model, part, logits, tally, top)
+        on_progress(tally.rows, len(files))
+        yield {"file": np.array([f.name for f in part], dtype=object), **columns}
 
 
 def _find_class_of_all(model: Model, data: Path, files: Sequence[File], tally: Tally) -> str | None:
-    """Return the name of the folder or .zip itself where pictures lie right in it and it is called as a class."""
+    """Return the name of the folder or .zip itself if pictures are right in it and it is called as a class."""
     name = data.stem if data.is_file() else data.resolve().name if data.name in ("", "..") else data.name  # "": of `.`
     classes = {to_word(c) for c in model.classes.tolist()}
     if model.is_regression or name not in classes or all(len(f.parts) > 1 for f in files):
         return None
-    tally.note([f"The pictures right in {data}: their label is taken to be '{name}', as a class of the model is."])
+    tally.note(f"The pictures right in {data}: their label is taken to be '{name}', as a class of the model is.")
     return name
-
-
-def _predict_together(
-    model: Model, container: Container, files: Sequence[File], tally: Tally, progress: ProgressCallback
-) -> NDArray[np.float64]:
-    """Predict batches of all files as rows of one domain, as the model does with rows that are given at once."""
-    together, order = model.together, shuffle_order(len(files))
-    places = fill_cyclically(order, count_filled(len(files), together))
-    logits: list[NDArray[np.float64]] = [np.empty((0, model.outputs))]
-    for batch in torch.split(places, together) if len(files) else ():
-        logits.append(_predict_pixels(model, container, [files[i] for i in batch.tolist()]))
-        tally.rows = min(tally.rows + together, len(files))
-        progress(tally.rows, len(files))
-    return np.take(np.concatenate(logits), order.argsort().numpy(), axis=0)
-
-
-def _predict_pixels(model: Model, container: Container, files: Sequence[File]) -> NDArray[np.float64]:
-    assert isinstance(model.input, ImageInput)
-    return model.compute_logits(np.stack([_decode(container, file, model.input) for file in files]))[0]
-
-
-def _make_image_columns(
-    model: Model, files: Sequence[File], logits: NDArray[np.float64], tally: Tally, top: str | None
-) -> Columns:
-    """Make the columns of some pictures, and count those that lie in a class's folder as it names them.
-
-    top: the label of those that lie in no folder; None: it is not known.
-    """
-    columns = _make_columns(model, logits)
-    if not model.is_regression:
-        folders = np.array([f.parts[-2] if len(f.parts) > 1 else top for f in files], dtype=object)
-        tally.count_labels(folders, columns["label"], model.classes, np.ones(len(files)))
-    return {"file": np.array([f.name for f in files], dtype=object), **columns}
 
 
 def _decode(container: Container, file: File, read: ImageInput) -> NDArray[np.uint8]:
