@@ -60,11 +60,11 @@ def run_script(words: Sequence[str]) -> None:
         print(USAGE)
         return
     if not words or words[0] not in COMMANDS:
-        given = f"'{words[0]}' is none of its scripts" if words else "No script was named"
-        raise UsageError(f"{given}. {USAGE}")
+        mistake = f"'{words[0]}' is none of its scripts" if words else "No script was named"
+        raise UsageError(f"{mistake}. {USAGE}")
     command, *rest = words
-    place, rest = take_option(rest, "--domainbed")
-    set_checkout(DOMAINBED, place)
+    checkout, rest = take_option(rest, "--domainbed")
+    set_checkout(DOMAINBED, checkout)
     algorithms = import_module("algorithms")
     wanted = read_values(rest, "--algorithm" if command == "train" else "--algorithms")
     ours = [name for name in wanted if not hasattr(algorithms, name)]
@@ -97,19 +97,19 @@ def _add_settings(original: Callable[..., Any], ours: Sequence[str], steps: int)
 
     @wraps(original)
     def hparams(algorithm: str, dataset: str, random_seed: int) -> dict[str, tuple[Any, Any]]:
-        found: dict[str, tuple[Any, Any]] = original(algorithm, dataset, random_seed)
+        theirs: dict[str, tuple[Any, Any]] = original(algorithm, dataset, random_seed)
         if algorithm not in ours:
-            return found
+            return theirs
 
         def draw(name: str) -> np.random.RandomState:
             return np.random.RandomState(misc.seed_hash(random_seed, name))
 
         added = list_settings(algorithm, steps, draw)
-        if twice := [name for name in added if name in found]:
+        if twice := [name for name in added if name in theirs]:
             raise UsageError(
                 f"{algorithm} and DomainBed both have a setting '{twice[0]}': rename it in your own class."
             )
-        return {**found, **added}
+        return {**theirs, **added}
 
     return hparams
 
@@ -130,8 +130,8 @@ def wrap_launchers(launchers: ModuleType) -> None:
 def redirect_command(command: str) -> str:
     """Return the command of a sweep that starts the same training through this module."""
     folder = find_checkout()
-    place = [] if folder is None else ["--domainbed", str(folder)]
-    start = shlex.join([sys.executable, "-m", "seqdg.interop.domainbed", "train", *place])
+    option = [] if folder is None else ["--domainbed", str(folder)]
+    start = shlex.join([sys.executable, "-m", "seqdg.interop.domainbed", "train", *option])
     return command.replace(START, start, 1)
 
 
@@ -271,8 +271,8 @@ class _Bridge(nn.Module):
         episode = self._make_episode(minibatches, (count - start) / (self.bounds[stage] - start))
         direction, loss, memory = algorithm.step(self.net, params, memory, episode)
         for pace, part in split_by_pace(algorithm, direction):
-            own = self.rates._replace(lr=self.rates.lr * pace)
-            params, slots = self.optimizer.update(params, part, slots, own)
+            rates = self.rates._replace(lr=self.rates.lr * pace)
+            params, slots = self.optimizer.update(params, part, slots, rates)
         self._put("params", params)
         self._put("memory", memory)
         self._put_slots(slots)
@@ -332,8 +332,8 @@ class _Bridge(nn.Module):
             self.register_buffer(f"{part}/{name.replace('.', '|')}", value.detach())
 
     def _get(self, part: str) -> Params:
-        found = {name[len(part) + 1 :]: b for name, b in self._buffers.items() if name.startswith(f"{part}/")}
-        return {name.replace("|", "."): b for name, b in found.items() if b is not None}
+        named = {name[len(part) + 1 :]: b for name, b in self._buffers.items() if name.startswith(f"{part}/")}
+        return {name.replace("|", "."): b for name, b in named.items() if b is not None}
 
     def _put_slots(self, slots: Mapping[str, Params]) -> None:
         self._put(
@@ -351,8 +351,8 @@ class _Bridge(nn.Module):
 def read_algorithm(name: str, hparams: Mapping[str, Any]) -> Algorithm:
     """Build the algorithm with the settings that a training was given; a list has a value for each position."""
     algorithm = build(name)
-    given = {k: tuple(v) if isinstance(v, list) else v for k, v in hparams.items() if k in collect_rules(algorithm)}
-    return with_settings(algorithm, given)
+    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in hparams.items() if k in collect_rules(algorithm)}
+    return with_settings(algorithm, settings)
 
 
 def scale_stages(algorithm: Algorithm, steps: int) -> list[int]:

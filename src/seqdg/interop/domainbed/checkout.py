@@ -50,7 +50,7 @@ def import_module(name: str) -> ModuleType:
         raise _explain_missing(error, folder) from None
     except Exception as error:  # its imports run code of other packages, which fails in many ways
         raise UsageError(
-            f"DomainBed in {folder or 'the Python path'} cannot be imported ({type(error).__name__}: {error}). Mend "
+            f"DomainBed in {folder or 'the Python path'} cannot be imported ({type(error).__name__}: {error}). Fix "
             "that package, or install the ones that its domainbed/requirements.txt names."
         ) from error
     finally:
@@ -63,10 +63,10 @@ def _check_origin(folder: Path | None) -> None:
     package = sys.modules.get("domainbed")
     if package is None or folder is None:
         return
-    places = [Path(place).resolve() for place in package.__path__]
-    if folder / "domainbed" not in places:
+    folders = [Path(folder).resolve() for folder in package.__path__]
+    if folder / "domainbed" not in folders:
         raise UsageError(
-            f"This process has imported DomainBed from {places[0].parent} already, so {folder} cannot be used too. "
+            f"This process has imported DomainBed from {folders[0].parent} already, so {folder} cannot be used too. "
             "Start a new one."
         )
 
@@ -98,9 +98,9 @@ _files: dict[str, str] = {}  # by the name of a class of the user's, the file th
 
 def find_class(name: str) -> type:
     """Find a class by `domainbed:CORAL`, or one of the user's by `domainbed:path/to/file.py:Mine`."""
-    place, _, short = name.removeprefix(PREFIX).rpartition(":")
+    file, _, short = name.removeprefix(PREFIX).rpartition(":")
     algorithms = import_module("algorithms")
-    if not place:
+    if not file:
         if short.endswith(".py"):
             raise UsageError(f"Which class of {short}? Give its name after a colon, as in {PREFIX}{short}:NAME.")
         kind = getattr(algorithms, short, None)
@@ -110,21 +110,21 @@ def find_class(name: str) -> type:
             raise unknown("class of DomainBed", short, known)
         assert isinstance(kind, type)
         return kind
-    module = _import_file(place)
+    module = _import_file(file)
     kind = getattr(module, short, None)
     if not _is_class(kind):
-        raise unknown("class with update and predict", short, _list_own(module), owner=place)
+        raise unknown("class with update and predict", short, _list_own(module), owner=file)
     assert isinstance(kind, type)
-    _claim(short, str(Path(place).resolve()), algorithms)
+    _claim(short, str(Path(file).resolve()), algorithms)
     return kind
 
 
-def _import_file(place: str) -> ModuleType:
+def _import_file(file: str) -> ModuleType:
     folder = find_checkout()
     if folder is not None:
         sys.path.insert(0, str(folder))  # the file may import more of DomainBed
     try:
-        return import_plugin(place)
+        return import_plugin(file)
     finally:
         if folder is not None:
             sys.path.remove(str(folder))

@@ -123,8 +123,8 @@ class DomainBedClass(Learner):
             for name, text in texts.items()
             if name not in (*TRAINING, *PROTOCOL.values())
         }
-        own = {field: float(values[field]) for field in ("lr", "weight_decay") if field not in chosen}
-        protocol = replace(draft.protocol, **{**PLAIN, **own})
+        rates = {field: float(values[field]) for field in ("lr", "weight_decay") if field not in chosen}
+        protocol = replace(draft.protocol, **{**PLAIN, **rates})
         return Candidate(draft.name, tuple(sorted(settings.items())), protocol, NET)
 
     def _check_names(self, chosen: Mapping[str, str], defaults: Mapping[str, Any]) -> None:
@@ -199,7 +199,7 @@ class DomainBedClass(Learner):
         backpack = " Fishr's code is for BackPACK 1.3." if "grad_batch" in message or "backpack" in message else ""
         return UsageError(
             f"{self.short} cannot be {what} inputs of shape {shape} ({type(error).__name__}: {message}).{backpack} "
-            "Mend that, or leave it out."
+            "Fix that, or leave it out."
         )
 
     def build(self, trial: Trial, task: Task) -> nn.Module:
@@ -549,8 +549,8 @@ def draw_rows(trial: Trial, split: Split, first: int, last: int) -> tuple[Tensor
     """Return the rows (step, source, batch) that a trial sees in these steps, in the order of the sources, and the keys
     (step,) of their augmentation: those that our algorithms see with the same seed."""
     domain, rows, key = (d[:, 0] for d in Sampler([trial.seed], [split.train], trial.protocol.batch).draw(first, last))
-    place = domain.argsort(1)  # where in the path each source is
-    return rows.gather(1, place[:, :, None].expand_as(rows)), key
+    position = domain.argsort(1)  # of each source in the path
+    return rows.gather(1, position[:, :, None].expand_as(rows)), key
 
 
 def load_minibatches(

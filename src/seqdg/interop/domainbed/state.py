@@ -3,8 +3,8 @@
 A class of DomainBed keeps its state where it likes: in buffers, optimizers, dictionaries of tensors, objects of its
 own. `save_state` walks all of it. `restore_state` puts the values back in place, so that an optimizer still holds the
 weights that it steps. No class is named in the tree and none is made from it: reading it runs no foreign code. What the
-object made only while it trained (an inner copy of a net) has no place in a new one: `restore_state` says which places
-are missing, the caller lets the object train a step, and restores again.
+object made only while it trained (an inner copy of a net) is not in a new one: `restore_state` says which paths are
+missing, the caller lets the object train a step, and restores again.
 
 Its random numbers come from torch, numpy and Python: `Randomness` lends those of the process to one trial.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, TracebackType
 from typing import Any
 
@@ -42,7 +41,7 @@ def save_state(value: Any) -> tuple[Tree, list[Tensor]]:
 
 
 def restore_state(value: Any, saved: Tree, tensors: list[Tensor], device: torch.device | str = "cpu") -> list[str]:
-    """Put saved values back into an object; return the places of those for which it has no room yet.
+    """Put saved values back into an object; return the paths of those for which it has no room yet.
 
     device: for tensors that were not on the CPU.
     """
@@ -57,7 +56,7 @@ class _Saver:
         self._seen: dict[int, int] = {}
         self._alive: list[Any] = []  # so that no id is used twice
 
-    def save(self, value: Any, place: str) -> Tree:
+    def save(self, value: Any, path: str) -> Tree:
         if value is None or isinstance(value, bool | int | float | str):
             if isinstance(value, np.generic):
                 value = value.item()
@@ -69,33 +68,33 @@ class _Saver:
         number = len(self._seen)
         self._seen[id(value)] = number
         self._alive.append(value)
-        return {"number": number, **self._save_object(value, place)}
+        return {"number": number, **self._save_object(value, path)}
 
-    def _save_object(self, value: Any, place: str) -> Tree:
+    def _save_object(self, value: Any, path: str) -> Tree:
         if isinstance(value, Tensor):
             return self._save_tensor(value)
         if isinstance(value, np.ndarray):
             if value.dtype.kind not in "biuf":
-                raise Unstorable(f"{place} is an array of {value.dtype}")
+                raise Unstorable(f"{path} is an array of {value.dtype}")
             return {"kind": "array", "tensor": self._put(torch.from_numpy(np.array(value)))}
         if isinstance(value, np.generic):
             return {"kind": "scalar", "value": value.item()}
         if isinstance(value, torch.Generator):
             return {"kind": "generator", "tensor": self._put(value.get_state())}
         if isinstance(value, nn.Module):
-            return {"kind": "object", "parts": self._save_dict(_read_module(value), place)}
+            return {"kind": "object", "parts": self._save_dict(_read_module(value), path)}
         if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
-            return {"kind": "stateful", "state": self.save(value.state_dict(), f"{place} (its state)")}
+            return {"kind": "stateful", "state": self.save(value.state_dict(), f"{path} (its state)")}
         if isinstance(value, dict):
-            return {"kind": "dict", "parts": self._save_dict(value, place)}
+            return {"kind": "dict", "parts": self._save_dict(value, path)}
         if isinstance(value, list | tuple | deque):
-            kind = next(k for k in _SEQUENCES if isinstance(value, _SEQUENCES[k]))
-            return {"kind": kind, "parts": [self.save(v, f"{place}[{i}]") for i, v in enumerate(value)]}
+            kind = next(k.__name__ for k in (list, tuple, deque) if isinstance(value, k))
+            return {"kind": kind, "parts": [self.save(v, f"{path}[{i}]") for i, v in enumerate(value)]}
         if isinstance(value, set | frozenset):
-            return {"kind": "set", "parts": [self.save(v, place) for v in sorted(value, key=repr)]}
+            return {"kind": "set", "parts": [self.save(v, path) for v in sorted(value, key=repr)]}
         if hasattr(value, "__dict__"):
-            return {"kind": "object", "parts": self._save_dict(vars(value), place)}
-        raise Unstorable(f"{place} is of type {type(value).__name__}")
+            return {"kind": "object", "parts": self._save_dict(vars(value), path)}
+        raise Unstorable(f"{path} is of type {type(value).__name__}")
 
     def _save_tensor(self, value: Tensor) -> Tree:
         saved = {"kind": "tensor", "tensor": self._put(value), "leaf": value.is_leaf and value.requires_grad}
@@ -104,8 +103,8 @@ class _Saver:
             saved["grad"] = self._put(value.grad)
         return saved
 
-    def _save_dict(self, values: dict[Any, Any], place: str) -> list[tuple[Tree, Tree]]:
-        return [(self.save(k, place), self.save(v, f"{place}.{k}" if place else str(k))) for k, v in values.items()]
+    def _save_dict(self, values: dict[Any, Any], path: str) -> list[tuple[Tree, Tree]]:
+        return [(self.save(k, path), self.save(v, f"{path}.{k}" if path else str(k))) for k, v in values.items()]
 
     def _put(self, value: Tensor) -> int:
         self.tensors.append(value.detach())
@@ -117,7 +116,7 @@ class _Restorer:
         self.tensors, self.device, self.missing = tensors, device, list[str]()
         self._known: dict[int, Any] = {}
 
-    def restore(self, saved: Tree, now: Any, place: str) -> Any:
+    def restore(self, saved: Tree, now: Any, path: str) -> Any:
         """Return the saved value: `now` itself, filled, where it can be filled; what belongs elsewhere stays as is."""
         kind = saved["kind"]
         if kind in ("plain", "scalar"):
@@ -127,112 +126,96 @@ class _Restorer:
         if kind == "same":
             return self._known.get(saved["number"], now)
         self._known[saved["number"]] = now  # a thing may hold itself
-        value = _RESTORE[kind](self, saved, now, place)
+        value = getattr(self, f"_restore_{kind}")(saved, now, path)
         self._known[saved["number"]] = value
         return value
 
-    def _restore_tensor(self, saved: Tree, now: Any, place: str) -> Any:
+    def _restore_tensor(self, saved: Tree, now: Any, path: str) -> Any:
         value = self.tensors[saved["tensor"]]
         if not isinstance(now, nn.Parameter):
             return value.to("cpu" if saved["on_cpu"] else self.device, copy=True).requires_grad_(bool(saved["leaf"]))
         if now.shape != value.shape:
-            self.missing.append(place)
+            self.missing.append(path)
             return now
         with torch.no_grad():
             now.copy_(value)
         now.grad = self.tensors[saved["grad"]].to(now.device, copy=True) if "grad" in saved else None
         return now
 
-    def _restore_array(self, saved: Tree, now: Any, place: str) -> Any:
+    def _restore_array(self, saved: Tree, now: Any, path: str) -> Any:
         return self.tensors[saved["tensor"]].numpy().copy()
 
-    def _restore_generator(self, saved: Tree, now: Any, place: str) -> Any:
+    def _restore_generator(self, saved: Tree, now: Any, path: str) -> Any:
         if isinstance(now, torch.Generator):
             now.set_state(self.tensors[saved["tensor"]])
         else:
-            self.missing.append(place)
+            self.missing.append(path)
         return now
 
-    def _restore_stateful(self, saved: Tree, now: Any, place: str) -> Any:
+    def _restore_stateful(self, saved: Tree, now: Any, path: str) -> Any:
         if not callable(getattr(now, "load_state_dict", None)):
-            self.missing.append(place)
+            self.missing.append(path)
             return now
         try:
-            now.load_state_dict(self.restore(saved["state"], None, place))
+            now.load_state_dict(self.restore(saved["state"], None, path))
         except (ValueError, KeyError, RuntimeError):  # it is of another shape yet
-            self.missing.append(place)
+            self.missing.append(path)
         return now
 
-    def _restore_dict(self, saved: Tree, now: Any, place: str) -> Any:
+    def _restore_dict(self, saved: Tree, now: Any, path: str) -> Any:
         values = now if isinstance(now, dict) else {}
-        self._fill(values, saved, place)
+        self._fill(values, saved, path)
         return values
 
-    def _restore_object(self, saved: Tree, now: Any, place: str) -> Any:
+    def _restore_object(self, saved: Tree, now: Any, path: str) -> Any:
         if now is None or not hasattr(now, "__dict__"):
-            self.missing.append(place)
+            self.missing.append(path)
             return now
         if isinstance(now, nn.Module):
             parts = _read_module(now)
-            self._fill(parts, saved, place)
-            own = {name: value for name, value in vars(now).items() if name in _MODULE}
+            self._fill(parts, saved, path)
+            hooks = {name: value for name, value in vars(now).items() if name in _MODULE}
             vars(now).clear()
-            vars(now).update(own | parts)
+            vars(now).update(hooks | parts)
         else:
-            self._fill(vars(now), saved, place)
+            self._fill(vars(now), saved, path)
         return now
 
-    def _fill(self, values: dict[Any, Any], saved: Tree, place: str) -> None:
+    def _fill(self, values: dict[Any, Any], saved: Tree, path: str) -> None:
         """Fill a dictionary in place, in the saved order."""
         before = dict(values)
         values.clear()
         for key, part in saved["parts"]:
-            name = self.restore(key, None, place)
-            there = f"{place}.{name}" if place else str(name)
+            name = self.restore(key, None, path)
             missing = len(self.missing)
-            value = self.restore(part, before.get(name), there)
+            value = self.restore(part, before.get(name), f"{path}.{name}" if path else str(name))
             if value is None and name not in before and len(self.missing) > missing:
                 continue
             values[name] = value
 
-    def _restore_list(self, saved: Tree, now: Any, place: str) -> Any:
-        parts = self._restore_parts(saved, now, place)
+    def _restore_list(self, saved: Tree, now: Any, path: str) -> Any:
+        parts = self._restore_parts(saved, now, path)
         if isinstance(now, list):
             now[:] = parts
             return now
         return parts
 
-    def _restore_tuple(self, saved: Tree, now: Any, place: str) -> Any:
-        return tuple(self._restore_parts(saved, now, place))
+    def _restore_tuple(self, saved: Tree, now: Any, path: str) -> Any:
+        return tuple(self._restore_parts(saved, now, path))
 
-    def _restore_deque(self, saved: Tree, now: Any, place: str) -> Any:
-        return deque(self._restore_parts(saved, now, place), now.maxlen if isinstance(now, deque) else None)
+    def _restore_deque(self, saved: Tree, now: Any, path: str) -> Any:
+        return deque(self._restore_parts(saved, now, path), now.maxlen if isinstance(now, deque) else None)
 
-    def _restore_set(self, saved: Tree, now: Any, place: str) -> Any:
-        return set(self._restore_parts(saved, None, place))
+    def _restore_set(self, saved: Tree, now: Any, path: str) -> Any:
+        return set(self._restore_parts(saved, None, path))
 
-    def _restore_parts(self, saved: Tree, now: Any, place: str) -> list[Any]:
+    def _restore_parts(self, saved: Tree, now: Any, path: str) -> list[Any]:
         before = list(now) if isinstance(now, list | tuple | deque) else []
         before += [None] * (len(saved["parts"]) - len(before))
         return [
-            self.restore(part, b, f"{place}[{i}]")
+            self.restore(part, b, f"{path}[{i}]")
             for i, (part, b) in enumerate(zip(saved["parts"], before, strict=False))
         ]
-
-
-_SEQUENCES: dict[str, type] = {"list": list, "tuple": tuple, "deque": deque}
-_RESTORE: dict[str, Callable[[_Restorer, Tree, Any, str], Any]] = {
-    "tensor": _Restorer._restore_tensor,
-    "array": _Restorer._restore_array,
-    "generator": _Restorer._restore_generator,
-    "stateful": _Restorer._restore_stateful,
-    "dict": _Restorer._restore_dict,
-    "object": _Restorer._restore_object,
-    "list": _Restorer._restore_list,
-    "tuple": _Restorer._restore_tuple,
-    "deque": _Restorer._restore_deque,
-    "set": _Restorer._restore_set,
-}
 
 
 def _read_module(module: nn.Module) -> dict[str, Any]:
