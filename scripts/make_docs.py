@@ -238,7 +238,8 @@ def section(name: str, kinds: dict[type[Algorithm], str], cost: str) -> str:
 
 
 def paragraphs(kind: type) -> list[str]:
-    return inspect.cleandoc(kind.__doc__ or "").split("\n\n")
+    text = inspect.cleandoc(kind.__doc__ or "")
+    return text.partition("\n\nParameters\n---")[0].split("\n\n")
 
 
 def body(kind: type[Algorithm]) -> list[str]:

@@ -21,7 +21,34 @@ class Minibatch(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """Order is data: row i is the i-th domain of the path p. Everything random about a step is in the episode."""
+    """What one training step sees: a minibatch per source domain, in the order of the path.
+
+    Order is data: row i is the i-th domain of the path p. Everything random about a step is in the episode.
+
+    Parameters
+    ----------
+    x : Tensor
+        (domain, batch, *input), domains in the order in which they are met.
+    y : Tensor
+        (domain, batch) labels.
+    domain : Tensor
+        (domain,) the number of each row's source.
+    progress : Tensor
+        () from 0 to 1 over the training, or over its stage; for schedules.
+    key : Tensor
+        () for noise: `seqdg.noise.uniform(key, shape)`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from seqdg import Episode
+    >>> x, y = torch.zeros(3, 8, 2), torch.zeros(3, 8, dtype=torch.long)
+    >>> episode = Episode(x, y, domain=torch.tensor([2, 0, 1]), progress=torch.tensor(0.5))
+    >>> episode.domains, episode.minibatch(0).x.shape
+    (3, torch.Size([8, 2]))
+    >>> episode.by_source().domain
+    tensor([0, 1, 2])
+    """
 
     x: Tensor  # (domain, batch, *input), domains in the order in which they are met
     y: Tensor  # (domain, batch)
@@ -31,6 +58,7 @@ class Episode(NamedTuple):
 
     @property
     def domains(self) -> int:
+        """How many domains the step meets."""
         return self.x.shape[0]
 
     @property
@@ -44,11 +72,33 @@ class Episode(NamedTuple):
         return Minibatch(self.x, self.y, self.keys)
 
     def minibatch(self, i: int) -> Minibatch:
-        """Return (x, y, key) of the i-th domain of the path."""
+        """Return what the i-th domain of the path contributes.
+
+        Parameters
+        ----------
+        i : int
+            A position in the path.
+
+        Returns
+        -------
+        Minibatch
+            x (batch, *input), y (batch,) and a key () of this step and source.
+        """
         return Minibatch(self.x.select(0, i), self.y.select(0, i), noise.select(self.key, self.domain.select(0, i)))
 
     def part(self, start: int, stop: int) -> Episode:
-        """Return the same step with only the domains start, ..., stop - 1 of the path."""
+        """Return the same step with some domains of the path.
+
+        Parameters
+        ----------
+        start, stop : int
+            The positions start, ..., stop - 1 are kept.
+
+        Returns
+        -------
+        Episode
+            The part.
+        """
         return self._replace(
             x=self.x.narrow(0, start, stop - start),
             y=self.y.narrow(0, start, stop - start),
@@ -56,7 +106,13 @@ class Episode(NamedTuple):
         )
 
     def by_source(self) -> Episode:
-        """Return the same step with the domains in the order of the sources, each of which must occur once."""
+        """Return the same step with the domains in the order of the sources, each of which must occur once.
+
+        Returns
+        -------
+        Episode
+            The same minibatches, reordered.
+        """
         order = self.domain.argsort()
         x, y, domain = (t.index_select(0, order) for t in (self.x, self.y, self.domain))
         return self._replace(x=x, y=y, domain=domain)

@@ -9,7 +9,17 @@ MOST_NAMES = 100  # that a sentence lists
 
 
 class UsageError(ValueError):
-    """A mistake in the input. The command line prints the message alone and exits with code 2."""
+    """A mistake in the input. The command line prints the message alone and exits with code 2.
+
+    Examples
+    --------
+    >>> import seqdg
+    >>> try:
+    ...     seqdg.build("agg+emma")
+    ... except seqdg.UsageError as error:
+    ...     print(str(error).partition("?")[0])
+    There is no wrapper 'emma'. Did you mean 'ema'
+    """
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str], owner: str = "") -> UsageError:

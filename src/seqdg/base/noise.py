@@ -43,14 +43,51 @@ def _encrypt(key: Tensor, counter: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def uniform(key: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Draw numbers uniformly from [0, 1): 24 random bits each, so float32 and float64 hold the same numbers."""
+    """Draw numbers uniformly from [0, 1): 24 random bits each, so float32 and float64 hold the same numbers.
+
+    Parameters
+    ----------
+    key : Tensor
+        () 63 random bits, int64, such as `episode.key`.
+    shape : sequence of int
+        The shape of the result.
+    dtype : torch.dtype
+        float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        The numbers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from seqdg import noise
+    >>> noise.uniform(torch.tensor(7), (2,))
+    tensor([0.6060, 0.8907])
+    """
     counter = torch.arange(math.prod(shape), device=key.device)
     word, _ = _encrypt(key, counter)
     return ((word >> 8).to(dtype) * 2.0**-24).reshape(tuple(shape))
 
 
 def normal(key: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Draw standard normal numbers, by the method of Box and Muller."""
+    """Draw standard normal numbers, by the method of Box and Muller.
+
+    Parameters
+    ----------
+    key : Tensor
+        () 63 random bits, int64, such as `episode.key`.
+    shape : sequence of int
+        The shape of the result.
+    dtype : torch.dtype
+        float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        The numbers.
+    """
     counter = torch.arange(math.prod(shape), device=key.device)
     first, second = _encrypt(key, counter)
     radius = torch.sqrt(-2.0 * torch.log(((first >> 8).to(dtype) + 0.5) * 2.0**-24))
@@ -58,7 +95,22 @@ def normal(key: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32
 
 
 def laplace(key: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Draw Laplace numbers with mean 0 and scale 1, by inversion."""
+    """Draw Laplace numbers with mean 0 and scale 1, by inversion.
+
+    Parameters
+    ----------
+    key : Tensor
+        () 63 random bits, int64, such as `episode.key`.
+    shape : sequence of int
+        The shape of the result.
+    dtype : torch.dtype
+        float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        The numbers.
+    """
     centred = (uniform(key, shape, dtype) - 0.5) + 2.0**-25  # in this order it is exact in float32 too, and never ±0.5
     return -torch.sign(centred) * torch.log1p(-2.0 * centred.abs())
 
@@ -66,7 +118,19 @@ def laplace(key: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float3
 def coins(key: Tensor, shape: Sequence[int], p: float) -> Tensor:
     """Draw True with probability p, rounded to a multiple of 1/65536, else False.
 
-    A key with axes of its own draws (*axes, *shape): independent numbers for each of its elements.
+    Parameters
+    ----------
+    key : Tensor
+        63 random bits, int64. A key with axes draws independent numbers for each of its elements.
+    shape : sequence of int
+        The shape of the result, after the key's axes.
+    p : float
+        The probability of True.
+
+    Returns
+    -------
+    Tensor
+        (*axes of the key, *shape) of bool.
     """
     size = math.prod(shape)
     counter = torch.arange(-(-size // 4), device=key.device)
@@ -80,6 +144,22 @@ def beta(key: Tensor, a: float | Tensor, shape: Sequence[int], dtype: torch.dtyp
 
     Gamma variables by Marsaglia and Tsang's rejection (2000), for a + 1, so that a may be below 1: Gamma(a) is
     Gamma(a + 1) * U^(1/a). A try fails in less than 1 of 20 cases; of six that all fail, the last is taken.
+
+    Parameters
+    ----------
+    key : Tensor
+        () 63 random bits, int64, such as `episode.key`.
+    a : float or Tensor
+        Both parameters of the distribution.
+    shape : sequence of int
+        The shape of the result.
+    dtype : torch.dtype
+        float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        The numbers.
     """
     tries = 6
     drawn = uniform(key, (3 * tries + 1, 2, *shape), dtype) + 2.0**-25
@@ -97,7 +177,20 @@ def beta(key: Tensor, a: float | Tensor, shape: Sequence[int], dtype: torch.dtyp
 
 
 def fold(key: Tensor, i: int | Tensor) -> Tensor:
-    """Return another key, for the i-th of several independent draws from one key."""
+    """Return another key, for the i-th of several independent draws from one key.
+
+    Parameters
+    ----------
+    key : Tensor
+        () 63 random bits, int64.
+    i : int or Tensor
+        The number of the draw, or several.
+
+    Returns
+    -------
+    Tensor
+        A key for each i.
+    """
     counter = i if isinstance(i, Tensor) else torch.full((), i, dtype=torch.int64, device=key.device)
     first, second = _encrypt(key, counter)
     return ((first & 0x7FFFFFFF) << 32) | second
@@ -108,6 +201,20 @@ def select(key: Tensor, i: int | Tensor, level: int = 0) -> Tensor:
 
     Only the key's high word changes, its lower half at level 0 (for the i-th domain) and its upper half at level 1 (for
     the i-th layer), where i is below 32,767. So the draws are the cipher of other blocks than those of the key itself.
+
+    Parameters
+    ----------
+    key : Tensor
+        63 random bits, int64.
+    i : int or Tensor
+        The number of the draw, or several.
+    level : int
+        0 or 1: which half of the key's high word changes.
+
+    Returns
+    -------
+    Tensor
+        A key for each i.
     """
     return key ^ ((i + 1) << (32 + 16 * level))
 
@@ -115,8 +222,21 @@ def select(key: Tensor, i: int | Tensor, level: int = 0) -> Tensor:
 def shuffle(index: Tensor, n: Tensor, width: Tensor, key: Tensor) -> Tensor:
     """Return which of the numbers 0, ..., n - 1 is at an index of the order that belongs to a key.
 
-    index: 0 to n - 1, in the shape of the result.   n: at most `MOST`.   width: floor(sqrt(n)).   All are int32.
-    key: 63 random bits, int64, in the same shape.
+    Parameters
+    ----------
+    index : Tensor
+        0 to n - 1, int32, in the shape of the result.
+    n : Tensor
+        The length of the order, at most `MOST`, int32.
+    width : Tensor
+        floor(sqrt(n)), int32.
+    key : Tensor
+        63 random bits, int64, in the shape of the result.
+
+    Returns
+    -------
+    Tensor
+        0 to n - 1, int32.
     """
     across, along, constants = key.to(torch.int32), (key >> 32).to(torch.int32), _make_constants(index.device)
     for grid in range(GRIDS):

@@ -19,7 +19,28 @@ Loss = Callable[[Params], Tensor]
 
 @dataclass(frozen=True)
 class Algorithm(Settings):
-    """Subclasses are frozen dataclasses whose fields are the settings."""
+    """A learning algorithm as a pure function. Subclasses are frozen dataclasses whose fields are the settings.
+
+    A subclass defines `loss`, or `gradient` where its direction is the gradient of no loss, or `step` where it
+    remembers something from step to step. It owns no optimizer and draws no random numbers: the trainer takes the step,
+    and everything random is in the episode.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from seqdg import Algorithm, setting
+    >>> @dataclass(frozen=True)
+    ... class Worst(Algorithm):
+    ...     '''The mean loss, and the largest of a domain (Sagawa et al., 2020).'''
+    ...
+    ...     weight: float = setting(1.0, least=0.0)
+    ...
+    ...     def loss(self, net, params, episode):
+    ...         losses = net.losses(params, episode)
+    ...         return losses.mean() + self.weight * losses.max()
+    >>> Worst(weight=0.5)
+    Worst(weight=0.5)
+    """
 
     optimizer: ClassVar[str] = "momentum"
     needs: ClassVar[int] = 1  # source domains, at least
@@ -32,7 +53,15 @@ class Algorithm(Settings):
     together: ClassVar[int] = 0  # transductive: how many rows of one domain `predict` wants at once; 0: any number
 
     def check(self, net: Net, sources: int) -> None:
-        """Raise a UsageError where the algorithm cannot train this net on that many source domains in a step."""
+        """Raise a UsageError where the algorithm cannot train this net on that many source domains in a step.
+
+        Parameters
+        ----------
+        net : Net
+            The neural network to train.
+        sources : int
+            How many source domains a step meets.
+        """
         if net.is_regression and (self.hard_labels or self.needs_classes):
             raise UsageError(
                 f"{type(self).__name__} needs classes, and here numbers are predicted: choose another algorithm, such "
@@ -45,61 +74,245 @@ class Algorithm(Settings):
             )
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
-        """Return all that is trained: the net's weights, and extra heads or branches. Copies may share their memory:
-        what trains them gives each its own."""
+        """Return all that is trained: the net's weights, and extra heads or branches.
+
+        Copies may share their memory: what trains them gives each its own.
+
+        Parameters
+        ----------
+        net : Net
+            The neural network, as a function of its weights.
+        params : Params
+            The net's first weights, by name.
+        sources : int
+            The number of source domains.
+        generator : torch.Generator
+            For the first weights of what is added.
+
+        Returns
+        -------
+        Params
+            The weights to train, by name.
+        """
         return params
 
     def memory(self, net: Net, params: Params, sources: int) -> Params:
-        """Return what is carried from step to step, at the start; no optimizer touches it."""
+        """Return what is carried from step to step, at the start; no optimizer touches it.
+
+        Parameters
+        ----------
+        net : Net
+            The neural network, as a function of its weights.
+        params : Params
+            The weights, by name.
+        sources : int
+            The number of source domains.
+
+        Returns
+        -------
+        Params
+            Tensors by name. Steps change their values, and never their names, shapes or types.
+        """
         return {}
 
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:
-        """Return which algorithm trains for which share of the steps, in order; shares sum to 1, or above it."""
+        """Return which algorithm trains for which share of the steps, in order.
+
+        Returns
+        -------
+        tuple of (float, Algorithm)
+            The share and the algorithm of each stage. Shares sum to 1, or above it where stages come on top.
+        """
         return ((1.0, self),)
 
     def enter(self, net: Net, params: Params, memory: Params) -> tuple[Params, Params]:
-        """Return the weights and the memory that a stage starts from; called on that stage's algorithm before its first
-        step."""
+        """Return the weights and the memory that a stage starts from.
+
+        It is called on the stage's algorithm before its first step.
+
+        Parameters
+        ----------
+        net : Net
+            The neural network, as a function of its weights.
+        params : Params
+            The weights, by name.
+        memory : Params
+            What is carried from step to step, by name.
+
+        Returns
+        -------
+        tuple of (Params, Params)
+            The weights and the memory.
+        """
         return params, memory
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
+        """Return the loss of a step, whose gradient is the direction.
+
+        Parameters
+        ----------
+        net : Net
+            The neural network, as a function of its weights.
+        params : Params
+            The weights, by name.
+        episode : Episode
+            A minibatch per source domain, in the order of the path.
+
+        Returns
+        -------
+        Tensor
+            ()
+        """
         raise TypeError(f"{type(self).__name__} has no loss: it defines its direction directly.")
 
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
-        """Return the direction and the loss. A name absent from the direction is left alone: no decay, no momentum."""
+        """Return the direction and the loss.
+
+        Parameters
+        ----------
+        net : Net
+            The neural network, as a function of its weights.
+        params : Params
+            The weights, by name.
+        episode : Episode
+            A minibatch per source domain, in the order of the path.
+
+        Returns
+        -------
+        tuple of (Params, Tensor)
+            The direction by name, and the loss (). A name absent from the direction is left alone: no decay, no
+            momentum.
+        """
         direction, value = grad_and_value(lambda weights: self.loss(net, weights, episode))(params)
         return direction, value
 
     def step(self, net: Net, params: Params, memory: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
-        """Return the direction, the loss and the new memory. Without a memory, `loss` or `gradient` is enough."""
+        """Return the direction, the loss and the new memory. Without a memory, `loss` or `gradient` is enough.
+
+        Parameters
+        ----------
+        net : Net
+            The neural network, as a function of its weights.
+        params : Params
+            The weights, by name.
+        memory : Params
+            What is carried from step to step, by name.
+        episode : Episode
+            A minibatch per source domain, in the order of the path.
+
+        Returns
+        -------
+        tuple of (Params, Tensor, Params)
+            The direction by name, the loss (), and the new memory.
+        """
         direction, value = self.gradient(net, params, episode)
         return direction, value, memory
 
     def evaluated(self, memory: Params, losses: Tensor) -> Params:
-        """Return the memory after an evaluation. losses: (source,) on the sources' validation rows, of the weights as
-        they are, not averaged."""
+        """Return the memory after an evaluation.
+
+        Parameters
+        ----------
+        memory : Params
+            What is carried from step to step, by name.
+        losses : Tensor
+            (source,) on the sources' validation rows, of the weights as they are, not averaged.
+
+        Returns
+        -------
+        Params
+            The new memory.
+        """
         return memory
 
     def pace(self, name: str) -> Number:
-        """Return by what factor the weights of this name learn faster than the learning rate says."""
+        """Return by what factor the weights of this name learn faster than the learning rate says.
+
+        Parameters
+        ----------
+        name : str
+            The name of a weight.
+
+        Returns
+        -------
+        float or Tensor
+            The factor.
+        """
         return 1.0
 
     def deploy(self, params: Params, memory: Params) -> Params:
-        """Return the weights that serve an unseen domain."""
+        """Return the weights that serve an unseen domain.
+
+        Parameters
+        ----------
+        params : Params
+            The weights, by name.
+        memory : Params
+            What is carried from step to step, by name.
+
+        Returns
+        -------
+        Params
+            The deployed weights, by name.
+        """
         return params
 
     def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
-        """Return the BatchNorm statistics of one domain's inputs at the deployed weights, by name."""
+        """Return the BatchNorm statistics of one domain's inputs at the deployed weights.
+
+        Parameters
+        ----------
+        net : Net
+            The neural network, as a function of its weights.
+        deployed : Params
+            What `deploy` returned.
+        x : Tensor
+            (row, *input)
+
+        Returns
+        -------
+        Params
+            The statistics, by name.
+        """
         return net.statistics(deployed, x)
 
     def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
-        """Return the logits; the probabilities are their softmax."""
+        """Return the logits; the probabilities are their softmax.
+
+        Parameters
+        ----------
+        net : Net
+            The neural network, as a function of its weights.
+        deployed : Params
+            What `deploy` returned, with BatchNorm's statistics.
+        x : Tensor
+            (row, *input), of one domain.
+
+        Returns
+        -------
+        Tensor
+            (row, class), or (row,) for regression.
+        """
         return net(deployed, x)
 
 
 @dataclass(frozen=True)
 class Chainable(Algorithm):
-    """A base that says how a loss over the past is extended by one domain, L(D_d | D_[:d))."""
+    """An algorithm that says how a loss over past domains is extended by one domain, L(D_d | D_[:d)).
+
+    `Sequential` folds it along a path. `extend` is the definition; `advance`, `along` and `follow` are optional.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from seqdg import Chainable, Sequential
+    >>> @dataclass(frozen=True)
+    ... class Sum(Chainable):
+    ...     def extend(self, net, past, episode, i):
+    ...         return lambda weights: past(weights) + net.loss(weights, episode.minibatch(i))
+    >>> Sequential(Sum())
+    Sequential(base=Sum())
+    """
 
     # Whether the chain is the base itself whatever the path, as where a penalty is a symmetric function of the domains.
     symmetric: ClassVar[bool] = False
@@ -107,14 +320,52 @@ class Chainable(Algorithm):
     alone: ClassVar[tuple[str, ...]] = ()  # settings that mean something only outside a `Sequential`
 
     def check_path(self, net: Net, length: int) -> None:
-        """Raise a UsageError where the settings do not fit a path of that many domains."""
+        """Raise a UsageError where the settings do not fit a path of that many domains.
+
+        Parameters
+        ----------
+        net : Net
+            The neural network, as a function of its weights.
+        length : int
+            The number of domains on the path.
+        """
 
     def begin(self, net: Net, episode: Episode) -> Loss:
-        """Return the loss on the first domain of the path."""
+        """Return the loss on the first domain of the path.
+
+        Parameters
+        ----------
+        net : Net
+            The neural network, as a function of its weights.
+        episode : Episode
+            A minibatch per source domain, in the order of the path.
+
+        Returns
+        -------
+        callable
+            From weights to a loss ().
+        """
         return lambda weights: net.loss(weights, episode.minibatch(0))
 
     def extend(self, net: Net, past: Loss, episode: Episode, i: int) -> Loss:
-        """Return the loss over domains 0..i, from that over 0..i-1: the definition."""
+        """Return the loss over domains 0..i, from that over 0..i-1: the definition.
+
+        Parameters
+        ----------
+        net : Net
+            The neural network, as a function of its weights.
+        past : callable
+            From weights to the loss over domains 0..i-1.
+        episode : Episode
+            A minibatch per source domain, in the order of the path.
+        i : int
+            The position of the new domain.
+
+        Returns
+        -------
+        callable
+            From weights to a loss ().
+        """
         raise TypeError(f"{type(self).__name__} does not define extend(net, past, episode, i).")
 
     # Optional fast path, the fold on directions: advance(net, params, (direction, loss), episode, i), which must

@@ -34,8 +34,35 @@ Chain = TypeVar("Chain", bound=Chainable)
 
 
 def register(name: str, sequential: str | None = None) -> Callable[[Kind], Kind]:
-    """Name a class, and `Sequential` of it where it is chainable: `s-NAME` unless `sequential` says otherwise. A base
-    that folds into itself gets no second name."""
+    """Name a class, so that `build`, the command line and a search find it.
+
+    A chainable class also names its `Sequential`, unless its chain is the class itself. The name of a wrapper stands
+    after a `+`.
+
+    Parameters
+    ----------
+    name : str
+        Letters, digits, `-`, `_` and `.`
+    sequential : str, optional
+        The name of the sequential form; `s-NAME` where none is given.
+
+    Returns
+    -------
+    callable
+        A decorator of the class.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import seqdg
+    >>> @seqdg.register("my-agg")
+    ... @dataclass(frozen=True)
+    ... class MyAGG(seqdg.Algorithm):
+    ...     def loss(self, net, params, episode):
+    ...         return net.losses(params, episode).mean()
+    >>> seqdg.build("my-agg+ema").base
+    MyAGG()
+    """
     _check_name(name)
 
     def add(kind: Kind) -> Kind:
@@ -94,13 +121,37 @@ def _claim(name: str, kind: type) -> None:
 
 
 def list_algorithms() -> tuple[str, ...]:
-    """Return the name of every registered algorithm, without wrappers."""
+    """Return the name of every registered algorithm, without wrappers.
+
+    Returns
+    -------
+    tuple of str
+        The names, sorted.
+
+    Examples
+    --------
+    >>> import seqdg
+    >>> "fo-s-mldg" in seqdg.list_algorithms()
+    True
+    """
     _load()
     return tuple(sorted(_factories))
 
 
 def list_wrappers() -> tuple[str, ...]:
-    """Return the name of every registered wrapper, in the order in which they may follow one another."""
+    """Return the name of every registered wrapper, in the order in which they may follow one another.
+
+    Returns
+    -------
+    tuple of str
+        The names, from the innermost to the outermost.
+
+    Examples
+    --------
+    >>> import seqdg
+    >>> seqdg.list_wrappers()[0]
+    'mixup'
+    """
     _load()
     return tuple(sorted(_wrappers, key=lambda name: (ACTED_ON.index(_wrappers[name].acts_on), name)))
 
@@ -118,8 +169,30 @@ def find_wrapper(name: str) -> type[Wrapper]:
 
 
 def build(name: str, /, **settings: Any) -> Algorithm:
-    """Make an algorithm by name: a registered one, or `package.module:name` / `path/to/file.py:name` from outside.
-    Wrappers follow after a `+`, from the inside out: `fo-s-mldg+mixup+ema`."""
+    """Make an algorithm by name.
+
+    Parameters
+    ----------
+    name : str
+        A registered name, or `package.module:name` or `path/to/file.py:name` for your own. Wrappers follow after a `+`,
+        from the inside out: `fo-s-mldg+mixup+ema`.
+    **settings
+        Settings of the algorithm and of its wrappers, by name.
+
+    Returns
+    -------
+    Algorithm
+        The algorithm with these settings.
+
+    Examples
+    --------
+    >>> import seqdg
+    >>> seqdg.build("agg+ema", decay=0.9)
+    EMA(base=AGG(), decay=0.9, grows=False)
+    >>> seqdg.build("mlgd")
+    Traceback (most recent call last):
+    seqdg.base.messages.UsageError: There is no algorithm 'mlgd'. Did you mean 'mldg'? Choose from: ...
+    """
     _load()
     first, *others = split_chain(name)
     algorithm = _build_base(first)

@@ -25,7 +25,17 @@ class Sequential(Algorithm):
 
         L = sum over d in p of L(D_d | D_[:d))
 
-    base: says how a loss over the past is extended by one domain.
+    Parameters
+    ----------
+    base : Chainable
+        Says how a loss over the past is extended by one domain.
+
+    Examples
+    --------
+    >>> import seqdg
+    >>> from seqdg.algorithms.mldg import MLDG
+    >>> seqdg.Sequential(MLDG(alpha=0.2)) == seqdg.build("s-mldg", alpha=0.2)
+    True
     """
 
     base: Chainable
@@ -67,8 +77,7 @@ class Sequential(Algorithm):
         return self.base.memory(net, params, sources) if self.base.follow is not None else {}
 
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:
-        """Return the base's stages, each of them chained."""
-        stages = self.base.stages()
+        stages = self.base.stages()  # each of them is chained
         if len(stages) == 1 and stages[0][1] is self.base:
             return ((1.0, self),)
         return tuple((share, replace(self, base=cast("Chainable", stage))) for share, stage in stages)

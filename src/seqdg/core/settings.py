@@ -23,7 +23,21 @@ Kind = TypeVar("Kind", bound="Settings")
 
 @dataclass(frozen=True)
 class Range:
-    """Where a search looks for a setting."""
+    """Where a search looks for a setting: between two numbers.
+
+    Parameters
+    ----------
+    low, high : float
+        The ends of the range.
+    log : bool
+        Whether the logarithm of the value is drawn uniformly, or else the value itself.
+
+    Examples
+    --------
+    >>> from seqdg import Range
+    >>> Range(1e-3, 1.0)
+    Range(low=0.001, high=1.0, log=True)
+    """
 
     low: float
     high: float
@@ -42,10 +56,47 @@ def setting(
     search: Range | tuple[Any, ...] | None = None,
     added: float | int | bool | str | None = None,
 ) -> Any:
-    """Declare a field of `Settings`: its default, what is allowed (least <= value, above < value, value <= most), and
-    where a search looks. `per_position` takes a tuple too; `static` says that trials which differ in it cannot share a
-    stack. `added` is for a setting that an algorithm got later: the value with which it does what it did before. While
-    a trial has that value, its description leaves the setting out, and its key is the old one.
+    """Declare a setting of an algorithm: a field of its dataclass, with what is allowed and where a search looks.
+
+    Parameters
+    ----------
+    default : float, int, bool or str
+        The value where none is given. Other values are read as its type.
+    least : float, optional
+        The smallest value that is allowed.
+    above : float, optional
+        Values must be larger than this.
+    most : float, optional
+        The largest value that is allowed.
+    choices : tuple of str
+        The texts that are allowed; empty for any.
+    per_position : bool
+        Whether a tuple is allowed too, with a value for each position of the path.
+    static : bool
+        Whether trials that differ in it cannot share a stack, as where it decides the shape of a tensor.
+    search : Range or tuple, optional
+        Where a search looks: a range of numbers, or values to choose from.
+    added : float, int, bool or str, optional
+        For a setting that an algorithm got later: the value with which it does what it did before. While a trial has
+        that value, its description leaves the setting out, and its key is the old one.
+
+    Returns
+    -------
+    dataclasses.Field
+        The field, with these rules in its metadata.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from seqdg import Algorithm, Range, setting
+    >>> @dataclass(frozen=True)
+    ... class Pull(Algorithm):
+    ...     strength: float = setting(0.1, least=0.0, search=Range(1e-3, 1.0))
+    >>> Pull().strength
+    0.1
+    >>> Pull(strength=-1)
+    Traceback (most recent call last):
+    seqdg.base.messages.UsageError: strength is -1.0, but it must be at least 0.0.
     """
     rules = {
         "least": least, "above": above, "most": most, "choices": choices,

@@ -19,13 +19,30 @@ BASE, OWN = "base.", "own."  # prefixes in a wrapper's memory
 
 @dataclass(frozen=True)
 class Wrapper(Algorithm):
-    """An algorithm around another one. It delegates everything; a subclass changes what it is about: `step` for another
-    direction, `deploy` for other weights. Where its direction is the gradient of no loss, it says `loss =
-    Algorithm.loss`.
+    """An algorithm around another one: it delegates everything, and a subclass changes what it is about.
 
-    In its memory the base's entries begin with `base.`, and its own with anything else.
+    A subclass overrides `step` for another direction, `deploy` for other weights. Where its direction is the gradient
+    of no loss, it says `loss = Algorithm.loss`. In its memory the base's entries begin with `base.`, and its own with
+    anything else. `acts_on` decides its position in a chain of names.
 
-    base: the algorithm inside.
+    Parameters
+    ----------
+    base : Algorithm
+        The algorithm inside.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import seqdg
+    >>> @dataclass(frozen=True)
+    ... class Half(seqdg.Wrapper):
+    ...     loss = seqdg.Algorithm.loss
+    ...
+    ...     def step(self, net, params, memory, episode):
+    ...         direction, loss, memory = super().step(net, params, memory, episode)
+    ...         return seqdg.tree.scale(direction, 0.5), loss, memory
+    >>> Half(seqdg.build("agg"))
+    Half(base=AGG())
     """
 
     base: Algorithm
@@ -55,7 +72,6 @@ class Wrapper(Algorithm):
         return tree.with_prefix(self.base.memory(net, params, sources), BASE)
 
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:
-        """Return the base's stages, each of them wrapped."""
         return tuple((share, replace(self, base=stage)) for share, stage in self.base.stages())
 
     def enter(self, net: Net, params: Params, memory: Params) -> tuple[Params, Params]:
@@ -91,35 +107,107 @@ class Wrapper(Algorithm):
 
 @dataclass(frozen=True)
 class Averaging(Wrapper):
-    """Deploys an average of the weights. It changes no training, so several averages of one training can share it.
+    """A wrapper that deploys an average of the weights. It changes no training, so averages of one training share it.
 
     A subclass says what is remembered (`begin`), how a step adds to it (`observe`), what an evaluation makes of it
     (`judge`) and what is deployed (`average`).
 
-    base: the algorithm whose weights are averaged.
+    Parameters
+    ----------
+    base : Algorithm
+        The algorithm whose weights are averaged.
+
+    Examples
+    --------
+    >>> import seqdg
+    >>> isinstance(seqdg.build("agg+ema", decay=0.9), seqdg.Averaging)
+    True
     """
 
     acts_on: ClassVar[str] = "weights"
     needs_evaluations: ClassVar[int] = 0  # at least so many, on validation rows
 
     def begin(self, params: Params) -> Params:
-        """Return what is remembered before the first step of a stage."""
+        """Return what is remembered before the first step of a stage.
+
+        Parameters
+        ----------
+        params : Params
+            The weights, by name.
+
+        Returns
+        -------
+        Params
+            Tensors by name, whose names, shapes and types stay.
+        """
         raise NotImplementedError
 
     def observe(self, seen: Params, params: Params, progress: Tensor) -> Params:
-        """Return what is remembered after the step that starts from these weights."""
+        """Return what is remembered after the step that starts from these weights.
+
+        Parameters
+        ----------
+        seen : Params
+            What is remembered so far.
+        params : Params
+            The weights before the step.
+        progress : Tensor
+            (), from 0 to 1 over the training.
+
+        Returns
+        -------
+        Params
+            What is remembered now.
+        """
         raise NotImplementedError
 
     def judge(self, seen: Params, losses: Tensor) -> Params:
-        """Return what is remembered after an evaluation, as `evaluated` does."""
+        """Return what is remembered after an evaluation.
+
+        Parameters
+        ----------
+        seen : Params
+            What is remembered so far.
+        losses : Tensor
+            (source,) on the sources' validation rows, of the weights as they are.
+
+        Returns
+        -------
+        Params
+            What is remembered now.
+        """
         return seen
 
     def average(self, seen: Params, params: Params) -> Params:
-        """Return the average, with the current weights."""
+        """Return the average, with the current weights.
+
+        Parameters
+        ----------
+        seen : Params
+            What is remembered.
+        params : Params
+            The current weights.
+
+        Returns
+        -------
+        Params
+            The weights to deploy.
+        """
         raise NotImplementedError
 
     def weigh_first(self, steps: int) -> float:
-        """Return how much of the average is still the weights before training, after so many steps."""
+        """Return how much of the average is still the weights before training, after so many steps.
+
+        Parameters
+        ----------
+        steps : int
+            The number of steps.
+
+        Returns
+        -------
+        float
+            From 0 to 1.
+        """
         return 0.0
 
     def memory(self, net: Net, params: Params, sources: int) -> Params:

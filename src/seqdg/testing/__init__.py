@@ -1,9 +1,4 @@
-"""The contract of algorithms, executable: for the ones in this package and for yours.
-
-from seqdg.testing import check_algorithm
-
-check_algorithm(MyAlgorithm(strength=0.3))
-"""
+"""The contract of algorithms, executable: for the ones in this package and for yours."""
 
 from __future__ import annotations
 
@@ -65,6 +60,16 @@ def check_algorithm(algorithm: Algorithm) -> None:
     - the docstring cites the paper and explains every setting.
 
     A setting that acts only beside another (a width under one kernel) is checked by calling this with both set.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        The algorithm, with its settings.
+
+    Examples
+    --------
+    >>> import seqdg
+    >>> seqdg.testing.check_algorithm(seqdg.build("agg"))
     """
     for kind, net in build_nets(algorithm.needs_points).items():
         with _failing(algorithm, kind, "three or more source domains work"):
@@ -78,6 +83,11 @@ def check_memory(algorithm: Algorithm) -> None:
     """Raise a ContractError where what the algorithm remembers changes its names, shapes or types, or is not read.
 
     An algorithm that cannot be tried on the small nets of the contract passes.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        The algorithm, with its settings.
     """
     for net in build_nets(algorithm.needs_points).values():
         with suppress(Violation):

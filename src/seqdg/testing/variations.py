@@ -231,7 +231,7 @@ def check_documented(case: Case) -> None:
                 "(Name, 2026), or yourself where it is your own idea."
             )
         for f in fields(who):
-            if not re.search(rf"\b{re.escape(f.name)}:", doc):
+            if not re.search(rf"\b{re.escape(f.name)} ?:", doc):
                 raise Violation(
                     f"the docstring of {kind.__name__} does not explain the setting '{f.name}'. Add a line "
                     f"`{f.name}: what it means`."
