@@ -121,5 +121,5 @@ def test_what_cannot_be_converted_is_refused_in_a_sentence(tmp_path, monkeypatch
     assert not (tmp_path / "model.onnx").exists()
     model = DomainClassifier("logistic", device="cpu").fit(table, y, domains=places)
     monkeypatch.setitem(sys.modules, "skl2onnx", None)
-    with pytest.raises(UsageError, match=r"skl2onnx: pip install 'seqdg\[sklearn-models\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'seqdg\[onnx\]'"):
         export_onnx(model.model_, tmp_path / "model.onnx")

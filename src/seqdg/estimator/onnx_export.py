@@ -1,9 +1,13 @@
 """A model as one ONNX file, its preprocessing inside, checked against onnxruntime before it is kept.
 
-A table enters as two matrices: `numbers` (row, column), double, NaN where a value is missing; and `words` (row,
-column), strings, empty where one is missing. The columns' order is in the file's metadata under `seqdg`. Images enter
-as `images` (row, channel, size, size), bytes, already resized; arrays as `x`. Out come `logits` and `probabilities`,
-or `prediction` (row,), where numbers are predicted.
+A table enters as two matrices: `numbers` (row, column), double, NaN if a value is missing; and `words` (row, column),
+strings, empty if a category is missing. The columns' order is in the file's metadata under `seqdg`. Images enter as
+`images` (row, channel, size, size), bytes, already resized; arrays as `x`. Out come `logits` and `probabilities`, or
+`prediction` (row,) in a regression.
+
+torch traces preprocessing and neural network; skl2onnx converts an estimator of scikit-learn, in double precision if it
+can. Histogram gradient boosting is written here, because skl2onnx fails on it: its trees compare in single precision,
+which the training rows had, so every threshold is rounded down.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from torch import Tensor, nn
 
 from seqdg.base import UsageError, list_some, private
 from seqdg.bench import FittedEstimator
-from seqdg.data import Scaling, find_gap_numbers
+from seqdg.data import Frame, Scaling, find_gap_numbers, make_frame
 from seqdg.estimator.model import ArrayModel, Model, ModelModule, NetModel, compute_softmax
 from seqdg.estimator.model_inputs import ImageInput, Preprocessing, TableInput
 
@@ -34,14 +38,14 @@ Feed = dict[str, NDArray[Any]]
 
 
 class _TableGraph(nn.Module):
-    """Preprocessing, and a net if any: raw numbers, and places of words in their vocabularies (-1 where in none)."""
+    """Preprocessing, and a network if any: raw numbers, and categories by their index (-1 if unknown or missing)."""
 
     fill: Tensor
     mean: Tensor
     factor: Tensor
     knots: Tensor
     scores: Tensor
-    measured: Tensor  # (column of numbers,) True where it is none of a date's parts, so that it may hold a gap's number
+    measured: Tensor  # (column of numbers,) False for a date's parts, in which no number means missing
 
     def __init__(self, model: NetModel | None, preprocessing: Preprocessing) -> None:
         super().__init__()
@@ -50,21 +54,21 @@ class _TableGraph(nn.Module):
             self.register_buffer(name, constants)
         measured = [n in preprocessing.names and n not in preprocessing.dates for n in preprocessing.numeric]
         self.register_buffer("measured", torch.tensor(measured, dtype=torch.bool))
-        self.gaps = find_gap_numbers(preprocessing.na)
+        self.missing = find_gap_numbers(preprocessing.na)
         self.sizes = [len(known) for known in preprocessing.vocabulary.values()]
 
     def forward(self, numbers: Tensor | None, codes: Tensor | None) -> tuple[Tensor, ...]:
         parts = []
         if numbers is not None:
             scaling = Scaling(self.fill, self.mean, self.factor, self.knots, self.scores)
-            for gap in self.gaps:
-                numbers = torch.where((numbers == gap) & self.measured, torch.nan, numbers)
+            for number in self.missing:
+                numbers = torch.where((numbers == number) & self.measured, torch.nan, numbers)
             parts.append(scaling.in_few_operations(numbers))
         if codes is not None:
             for j, size in enumerate(self.sizes):
                 parts.append((codes[:, j : j + 1] == torch.arange(size)).to(torch.float64))
         inputs = torch.cat(parts, dim=1)
-        if self.model is None:  # what follows is no net
+        if self.model is None:  # an estimator follows
             return (inputs,)
         return _name_outputs(self.model(inputs), self.model.target is not None)
 
@@ -93,8 +97,8 @@ def export_onnx(model: Model, path: Path) -> float:
     the model's own on rows made up to check."""
     if isinstance(model, ArrayModel) and not isinstance(model.predict, FittedEstimator):
         raise UsageError(
-            f"{model.name} has trained no net, and only nets and scikit-learn's own models are exported to ONNX. Keep "
-            "the model as seqdg writes it, or choose another algorithm."
+            f"{model.name} trains no neural network, and only networks and scikit-learn's own models are exported to "
+            "ONNX. Keep the model as seqdg writes it, or choose another algorithm."
         )
     if model.together:
         raise UsageError(
@@ -133,15 +137,9 @@ def describe_signature(model: Model) -> str:
 
 def make_feed(model: Model, x: Any) -> Feed:
     """Make what a session of onnxruntime reads from the same rows as the model reads."""
-    if isinstance(model.input, TableInput):
-        return _make_table_feed(model.input.preprocessing, x)
-    rows = model.input.read(x)[0]
-    return {_name_input(model): rows.numpy()}
-
-
-def _make_table_feed(preprocessing: Preprocessing, x: Any) -> Feed:
-    from seqdg.data import Frame, make_frame
-
+    if not isinstance(model.input, TableInput):
+        return {_name_input(model): model.input.read(x)[0].numpy()}
+    preprocessing = model.input.preprocessing
     raw, codes, _ = preprocessing.encode(x if isinstance(x, Frame) else make_frame(x))
     vocabularies = preprocessing.vocabulary.values()
     columns = [np.array([*known, ""], dtype=object)[code] for known, code in zip(vocabularies, codes.T, strict=True)]
@@ -151,17 +149,15 @@ def _make_table_feed(preprocessing: Preprocessing, x: Any) -> Feed:
 
 def _export_estimator(model: ArrayModel) -> tuple[Any, float]:
     """Export a fitted estimator behind the preprocessing, in the first precision that agrees with it."""
-    assert isinstance(model.input, TableInput)  # learners of no net read nothing else
+    assert isinstance(model.input, TableInput)  # these learners read nothing else
     assert isinstance(model.predict, FittedEstimator)
     preprocessing, reasons = model.input.preprocessing, []
     front = _export_table(None, preprocessing, [MATRIX])
-    for precision in list_precisions(model.predict.estimator):
+    for precision in _list_precisions(model.predict.estimator):
         try:
-            proto = attach_estimator(front, model.predict, preprocessing.width, precision)
+            proto = _attach_estimator(front, model.predict, preprocessing.width, precision)
             _add_metadata(proto, model)
             return proto, _measure_gap(proto.SerializeToString(), model)
-        except MissingPackage:
-            raise
         except Exception as error:  # of a converter, or of onnxruntime: the other precision may do
             reasons.append((str(error).strip().splitlines() or [type(error).__name__])[0][:200])
     raise UsageError(
@@ -197,7 +193,9 @@ def _trace(graph: nn.Module, example: tuple[Tensor | None, ...], names: list[str
             )  # fmt: skip
     except Exception as error:  # whatever the exporter may raise on a foreign module
         first = str(error).strip().splitlines()
-        raise UsageError(f"The net cannot be written as ONNX: {first[0] if first else type(error).__name__}") from error
+        raise UsageError(
+            f"The neural network cannot be written as ONNX: {first[0] if first else type(error).__name__}"
+        ) from error
     finally:
         quiet.setLevel(level)
     assert program is not None
@@ -205,7 +203,7 @@ def _trace(graph: nn.Module, example: tuple[Tensor | None, ...], names: list[str
 
 
 def _prepend_lookup(proto: Any, preprocessing: Preprocessing) -> None:
-    """Put a LabelEncoder per column in front of the graph, which turns words into their places."""
+    """Put a LabelEncoder per column in front of the graph, which turns categories into their indices."""
     from onnx import TensorProto, helper
 
     graph = proto.graph
@@ -216,10 +214,10 @@ def _prepend_lookup(proto: Any, preprocessing: Preprocessing) -> None:
         graph.initializer.append(helper.make_tensor(f"column_{j}", TensorProto.INT64, [1], [j]))
         nodes.append(helper.make_node("Gather", ["words", f"column_{j}"], [f"words_{j}"], axis=1))
         attributes: Mapping[str, Any] = {"default_int64": -1, "keys_strings": list(known) or ["\0"]}
-        places = list(range(len(known))) or [-1]
+        indices = list(range(len(known))) or [-1]
         nodes.append(
             helper.make_node(
-                "LabelEncoder", [f"words_{j}"], [f"codes_{j}"], domain="ai.onnx.ml", values_int64s=places, **attributes
+                "LabelEncoder", [f"words_{j}"], [f"codes_{j}"], domain="ai.onnx.ml", values_int64s=indices, **attributes
             )
         )
         parts.append(f"codes_{j}")
@@ -261,7 +259,7 @@ def _measure_gap(content: bytes, model: Model) -> float:
 
 
 def _make_example(model: Model, rows: int) -> Any:
-    """Draw rows like those of the training data, gaps and unknown words among them."""
+    """Draw rows like those of the training data, missing values and unknown categories among them."""
     draw = np.random.Generator(np.random.Philox(rows))
     if isinstance(model.input, TableInput):
         return _make_example_table(model.input.preprocessing, rows, draw)
@@ -271,8 +269,6 @@ def _make_example(model: Model, rows: int) -> Any:
 
 
 def _make_example_table(preprocessing: Preprocessing, rows: int, draw: np.random.Generator) -> Any:
-    from seqdg.data import Frame
-
     columns: dict[str, NDArray[Any]] = {}
     for name in preprocessing.dates:
         days = draw.integers(0, 20_000, rows).astype("M8[D]").astype("M8[us]")
@@ -301,6 +297,7 @@ def _require_onnx() -> None:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
+        import skl2onnx  # noqa: F401
     except ImportError:
         raise UsageError("Writing and checking ONNX files needs more packages: pip install 'seqdg[onnx]'.") from None
 
@@ -309,24 +306,20 @@ MATRIX = "inputs_of_the_estimator"  # (row, input) double, what the graph in fro
 ML = ("ai.onnx.ml", 3)
 
 
-class MissingPackage(UsageError):
-    """An extra is not installed."""
-
-
-def list_precisions(estimator: Any) -> tuple[str, ...]:
+def _list_precisions(estimator: Any) -> tuple[str, ...]:
     """List the precisions in which it may be converted, the better first."""
-    trees = hasattr(estimator, "estimators_") or is_boosting(estimator)
+    trees = hasattr(estimator, "estimators_") or _is_boosting(estimator)
     return ("float", "double") if trees else ("double", "float")
 
 
-def attach_estimator(front: Any, fitted: FittedEstimator, width: int, precision: str) -> Any:
+def _attach_estimator(front: Any, fitted: FittedEstimator, width: int, precision: str) -> Any:
     """Return a model that goes on from MATRIX, the only output of the model in front, to the predictions."""
     proto = copy.deepcopy(front)
     _append_outputs(proto, fitted, _append_estimator(proto, fitted, width, precision))
     return proto
 
 
-def is_boosting(estimator: Any) -> bool:
+def _is_boosting(estimator: Any) -> bool:
     return isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor)
 
 
@@ -336,7 +329,7 @@ def _append_estimator(proto: Any, fitted: FittedEstimator, width: int, precision
 
     graph = proto.graph
     graph.node.append(helper.make_node("Cast", [MATRIX], ["single"], to=TensorProto.FLOAT))  # as rows of training were
-    if is_boosting(fitted.estimator):
+    if _is_boosting(fitted.estimator):
         graph.node.append(_make_boosting(fitted.estimator))
         _use_opset(proto, *ML)
         return "scores"
@@ -362,13 +355,9 @@ def _append_estimator(proto: Any, fitted: FittedEstimator, width: int, precision
 
 
 def _convert(fitted: FittedEstimator, width: int, precision: str, opset: int) -> Any:
-    try:
-        from skl2onnx import to_onnx
-        from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
-    except ImportError:
-        raise MissingPackage(
-            "Models of scikit-learn are written as ONNX by skl2onnx: pip install 'seqdg[sklearn-models]'."
-        ) from None
+    from skl2onnx import to_onnx
+    from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
+
     estimator = fitted.estimator
     kind = FloatTensorType if precision == "float" else DoubleTensorType
     options: dict[str, bool] = {}
@@ -396,10 +385,10 @@ def _make_boosting(estimator: Any) -> Any:
     number, rounds = 0, private.list_boosted_trees(estimator)
     for trees in rounds:
         for target, tree in enumerate(trees):
-            for place, node in enumerate(tree.nodes):
+            for index, node in enumerate(tree.nodes):
                 is_leaf = bool(node["is_leaf"])
                 values = (
-                    number, place, 0 if is_leaf else int(node["feature_idx"]), "LEAF" if is_leaf else "BRANCH_LEQ",
+                    number, index, 0 if is_leaf else int(node["feature_idx"]), "LEAF" if is_leaf else "BRANCH_LEQ",
                     0.0 if is_leaf else _round_down(float(node["num_threshold"])),
                     0 if is_leaf else int(node["left"]), 0 if is_leaf else int(node["right"]),
                     int(node["missing_go_to_left"]), 1.0,
@@ -407,7 +396,7 @@ def _make_boosting(estimator: Any) -> Any:
                 for name, value in zip(nodes, values, strict=True):
                     nodes[name].append(value)
                 if is_leaf:
-                    for name, value in zip(leaves, (number, place, target, float(node["value"])), strict=True):
+                    for name, value in zip(leaves, (number, index, target, float(node["value"])), strict=True):
                         leaves[name].append(value)
             number += 1
     return helper.make_node(
@@ -445,7 +434,7 @@ def _append_outputs(proto: Any, fitted: FittedEstimator, scores: str) -> None:
         graph.output.append(helper.make_tensor_value_info("prediction", TensorProto.DOUBLE, ["row"]))
         return
     met = len(fitted.labels)
-    if is_boosting(fitted.estimator) or not hasattr(fitted.estimator, "predict_proba"):
+    if _is_boosting(fitted.estimator) or not hasattr(fitted.estimator, "predict_proba"):
         if met == 2:
             last = add("Gather", wide, constant("last", np.array([-1], np.int64)), output="last_score", axis=1)
             p = add("Sigmoid", last, output="p_second")

@@ -124,7 +124,8 @@ def test_a_learner_that_wins_is_fitted_saved_loaded_and_shown(name: str, tmp_pat
     assert "fitted once, with no net" in card
     assert "Expected accuracy on the next domain" in card
     with pytest.raises(
-        UsageError, match=f"{name} has trained no net, and only nets and scikit-learn's own models are exported"
+        UsageError,
+        match=f"{name} trains no neural network, and only networks and scikit-learn's own models are exported",
     ):
         export_onnx(model.model_, tmp_path / "model.onnx")
 
@@ -238,4 +239,4 @@ def test_the_command_line_chooses_among_nets_and_learners(tmp_path: Path) -> Non
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 201
     exported = run("export", "model", "--onnx", "model.onnx", cwd=tmp_path)
     assert exported.returncode == 2
-    assert "dica has trained no net" in exported.stderr
+    assert "dica trains no neural network" in exported.stderr
