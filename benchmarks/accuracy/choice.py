@@ -33,8 +33,9 @@ from typing import Any
 
 import numpy as np
 
+from seqdg.bench import find_learner
 from seqdg.estimator.compare import ALL_USUAL
-from seqdg.estimator.compare.rules import DEFAULT, RULES, STOPPED, choose, rank_simplicity, split_rule
+from seqdg.estimator.compare.rules import DEFAULT, RULES, STOPPED, choose, split_rule
 
 SETS = ("pacs", "beijing", "wisdm", "parkinsons", "reviews", "office")  # the longest first
 NUMBERS = ("beijing", "parkinsons")  # whose labels are numbers
@@ -212,7 +213,6 @@ def make_sweep(name: str, how: How) -> Any:
 def train(job: Job, how: How) -> list[dict[str, Any]]:
     """Train a job; return what is kept of each training. A candidate that the set cannot train gives its reason."""
     from seqdg.base import UsageError
-    from seqdg.bench import find_learner
     from seqdg.estimator.compare.folds import Contender
 
     warnings.simplefilter("ignore")
@@ -371,7 +371,7 @@ class Outcomes:
             if "held_out" in r and any(r["source"].values()):
                 self.trained.setdefault((r["candidate"], tuple(r["held_out"])), []).append(r)
         targets = [_sort(t) for t in list_targets(self.domains)]
-        tried = sorted({c for c, _ in self.trained}, key=lambda c: (rank_simplicity(c), c))
+        tried = sorted({c for c, _ in self.trained}, key=lambda c: (find_learner(c).rank_simplicity(c), c))
         self.candidates = [c for c in tried if all((c, t) in self.trained for t in targets)]
         self.unfinished = [c for c in tried if c not in self.candidates]
         self.left_out = {r["candidate"]: r["left_out"] for r in own if "left_out" in r}

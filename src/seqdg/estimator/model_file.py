@@ -62,9 +62,8 @@ def check_destination(path: Path, force: bool = True) -> None:
 
 def check_saving(names: Iterable[str]) -> None:
     """Raise a UsageError if a model of one of these algorithms could not be saved, before anything is trained."""
-    for learner in map(find_learner, names):
-        if isinstance(learner, ArrayLearner):
-            learner.check_saving()
+    for name in names:
+        find_learner(name).check_saving()
 
 
 def write_model(model: Model, path: Path) -> None:

@@ -72,7 +72,6 @@ class ArrayLearner(Learner):
     needs: ClassVar[int] = 1  # source domains, at least
     weighs: ClassVar[bool] = False  # whether `fit` takes `weight`, a number for each row
     draws: ClassVar[bool] = True  # whether the seed makes a difference
-    most_work: ClassVar[int | None] = None  # rows x inputs x outputs up to which it is a usual candidate; None: always
     tells_classes: ClassVar[bool] = True
     predicts_numbers: ClassVar[bool] = (
         False  # then `fit` gets numbers y and 0 classes, and what it returns gives (row,)

@@ -57,6 +57,20 @@ class Learner(ABC):
     """How trials of some algorithms are proposed, checked, grouped and trained."""
 
     takes_steps: ClassVar[bool] = True  # whether it trains step by step, with a learning rate
+    simplicity: ClassVar[int] = 20  # rank from the simplest on, which have few parts to go wrong: a linear model is 0
+    cost: ClassVar[int] = 6  # rank from the cheapest on, in the time that a comparison takes: a linear model is 0
+    most_work: ClassVar[int | None] = None  # rows x inputs x outputs up to which it is a usual candidate; None: always
+
+    def rank_simplicity(self, name: str) -> tuple[int, int]:
+        """Return a rank by which candidates are sorted from the simplest on; those of one rank stay in their order."""
+        return self.simplicity, name.count("+")
+
+    def rank_cost(self, name: str) -> int:
+        """Return a rank by which candidates are sorted from the cheapest on."""
+        return self.cost
+
+    def check_saving(self) -> None:  # noqa: B027  nets can always be saved
+        """Raise a UsageError where a model that it fits could not be saved."""
 
     def build_settings(self, name: str, **settings: Any) -> Settings:
         """Build what a user's data are fitted with: an algorithm, or settings alone."""

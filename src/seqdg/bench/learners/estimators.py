@@ -162,6 +162,9 @@ class OwnEstimatorLearner(EstimatorLearner):
             raise UsageError(f"{name} is an object of your own: set {', '.join(changed)} on the object itself.")
         return OwnSettings(self.unfitted)
 
+    def check_saving(self) -> None:
+        write_skops(clone(self.unfitted.estimator))
+
     def read_settings(self, trial: Trial) -> dict[str, Any]:
         return {}
 
@@ -447,6 +450,7 @@ class Logistic(EstimatorLearner):
         "balance": {"search": (False, True)},
     }
     draws = False
+    simplicity, cost = 0, 0
 
     def make(self, x: Arrays, y: Arrays, classes: int, seed: int, **settings: Any) -> LogisticRegression:
         return LogisticRegression(C=settings["inverse_decay"], max_iter=300, tol=1e-3)
@@ -470,6 +474,7 @@ class RidgeLearner(EstimatorLearner):
         "balance": {"search": (False, True)},
     }
     draws = False
+    simplicity, cost = 1, 0
     tells_classes, predicts_numbers = False, True
 
     def make(self, x: Arrays, y: Arrays, classes: int, seed: int, **settings: Any) -> Ridge:
@@ -499,6 +504,7 @@ class SupportVectors(EstimatorLearner):
         "balance": {"search": (False, True)},
     }
     draws = False
+    simplicity, cost = 5, 8
     predicts_numbers = True
     most_rows = 20_000
 
@@ -533,6 +539,7 @@ class NearestNeighbors(EstimatorLearner):
     }
     weighs = False
     draws = False
+    simplicity, cost = 4, 1
     predicts_numbers = True
 
     def choose_rows(self, y: Arrays, domain: Arrays, classes: int, **settings: Any) -> Arrays:
@@ -566,6 +573,7 @@ class Forest(EstimatorLearner):
         "most_rows": {"least": 2},
         "balance": {"search": (False, True)},
     }
+    cost = 4
     predicts_numbers = True
 
     def make(self, x: Arrays, y: Arrays, classes: int, seed: int, **settings: Any) -> Any:
@@ -599,6 +607,7 @@ class RandomForest(Forest):
     """
 
     classifier, regressor = RandomForestClassifier, RandomForestRegressor
+    simplicity = 6
 
 
 @register_learner("extra-trees")
@@ -613,6 +622,7 @@ class ExtraTrees(Forest):
     """
 
     classifier, regressor = ExtraTreesClassifier, ExtraTreesRegressor
+    simplicity = 7
 
 
 @register_learner("hist-gradient-boosting")
@@ -642,6 +652,7 @@ class HistGradientBoosting(EstimatorLearner):
         "balance": {"search": (False, True)},
     }
     draws = False  # but for which rows the bins are made of, where there are more than 200,000
+    simplicity, cost = 8, 2
     predicts_numbers = True
     most_work = 15_000_000  # about a minute of one core
 

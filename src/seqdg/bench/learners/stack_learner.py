@@ -23,6 +23,7 @@ from seqdg.core import (
     build,
     count_needed_evaluations,
     describe_shape,
+    find_wrapper,
     flatten_settings,
     list_inner_names,
     list_layers,
@@ -66,6 +67,15 @@ MOST_FIRST = 0.1  # of an average of weights may be those before training, befor
 
 class StackLearner(Learner):
     """Our algorithms: all trials of a group train as one stack."""
+
+    def rank_simplicity(self, name: str) -> tuple[int, int]:
+        """AGG is the simplest net, and an average of its weights the next."""
+        if not _is_aggregation(name):
+            return super().rank_simplicity(name)
+        return 2 if "+" not in name else 3, 0
+
+    def rank_cost(self, name: str) -> int:
+        return 3 if _is_aggregation(name) else self.cost
 
     def list_classes(self, name: str) -> tuple[type, ...]:
         return tuple(type(layer) for layer in list_layers(build(name)))
@@ -191,6 +201,12 @@ class StackLearner(Learner):
             return build_stack(group, task, device, sets_precision=False)
 
         return run_stack(make_stack, group.key, device, stops=stops, on_evaluation=on_evaluation)[0]
+
+
+def _is_aggregation(name: str) -> bool:
+    """Return whether a name is that of AGG, or of an average of its weights."""
+    base, *around = split_chain(name)
+    return base == "agg" and len(around) <= 1 and all(issubclass(find_wrapper(w), Averaging) for w in around)
 
 
 def check_domains_per_step(wanted: int, sources: int, step: str, name: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from seqdg.base import UsageError
 from seqdg.bench import (
-    ArrayLearner,
     Learner,
     OwnEstimator,
     OwnEstimatorLearner,
@@ -55,7 +54,7 @@ def choose_learners(
             errors[name] = error
             continue
         work = measure_work(sweep.user_data.dataset)
-        if candidates is None and isinstance(learner, ArrayLearner) and work > (learner.most_work or work):
+        if candidates is None and work > (learner.most_work or work):
             errors[name] = UsageError("for so many rows, inputs and classes it would take minutes. Name it to have it.")
         if candidates is None and sweep.within and not nests and len(sweep.domains) > 2:
             errors[name] = UsageError(

@@ -19,6 +19,7 @@ from statistics import fmean
 from seqdg.base import UsageError
 from seqdg.bench import (
     Executor,
+    Learner,
     MemorySink,
     OwnSettings,
     Plan,
@@ -42,7 +43,6 @@ from seqdg.estimator.compare.rules import (
     STOPPED,
     Choice,
     choose,
-    rank_simplicity,
     split_rule,
 )
 from seqdg.estimator.fitting import make_task
@@ -96,6 +96,9 @@ class Sweep:
         """Raise a UsageError where it cannot be trained with so many domains held out."""
         trial = self._make_trials(self.domains[:held_out], candidate)[0]
         find_learner_of(trial).check(trial, self.task, self.net)
+
+    def _find_learner(self, candidate: Contender) -> Learner:
+        return find_learner_of(self._make_trials((), candidate)[0])
 
     def run(self, searches: Mapping[str, Search], targets: Sequence[Target], rule: str, criterion: str) -> None:
         """Run until no search asks for more; tell each how well its proposals did by the rule."""
@@ -177,7 +180,7 @@ class Sweep:
     ) -> tuple[Choice | None, list[Contender]]:
         """Choose for a target among all candidates of these names; return them too, from the simplest on."""
         candidates = [c for c in self.tried.get(target, []) if c.name in names]
-        candidates.sort(key=lambda c: rank_simplicity(shorten(c.name)))
+        candidates.sort(key=lambda c: self._find_learner(c).rank_simplicity(shorten(c.name)))
         scores = [self.score_sources(target, c, rule, criterion) for c in candidates]
         return choose(scores, split_rule(rule)[1]), candidates
 

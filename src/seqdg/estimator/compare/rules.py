@@ -40,10 +40,6 @@ DEFAULT = BOTH + NEAR
 POINT, SHARE_OF_ERROR = 0.01, 0.02  # how far behind is near, of shares and of errors
 REPORTED = (SOURCE_VAL, LEAVE_ONE_OUT, BOTH, ORACLE)  # beside the one that chooses
 MOST_NESTED = 6  # domains up to which pairs of them are held out, unless the user says otherwise
-SIMPLEST = (
-    "logistic", "ridge", "agg", "agg+ema", "agg+sma", "agg+swad", "knn", "svc", "random-forest", "extra-trees",
-    "hist-gradient-boosting",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -87,13 +83,6 @@ def check_rules(select: str, rules: Sequence[str]) -> None:
     for rule, allowed in ((select, RULES), *((rule, (*RULES, ORACLE)) for rule in rules)):
         if rule not in allowed:
             raise unknown("selection rule", str(rule), allowed)
-
-
-def rank_simplicity(name: str) -> tuple[int, int]:
-    """Return a rank by which names are sorted from the simplest on; those of one rank stay in their order."""
-    if name in SIMPLEST:
-        return SIMPLEST.index(name), 0
-    return len(SIMPLEST), name.count("+")
 
 
 def choose(scores: Sequence[Sequence[float] | None], leaning: str) -> Choice | None:
