@@ -133,7 +133,8 @@ def test_code_that_has_changed_is_refused_beside_trials_of_the_old(bench, tmp_pa
             assert done.stderr == (
                 f"seqdg: The code of doubled has changed since 1 trial of it was stored in {tmp_path / 'run'}: trials "
                 "of old and new code do not belong in one table. Give the new code another name in @register, to "
-                "compare the two, or give --out another directory.\n"
+                "compare the two, or give --out another directory. Any change of its file, or of one beside it that it "
+                "imports, counts, even a comment.\n"
             )
     done = bench(MINE.replace("TWO = 2.0", "TWO = 3.0").replace('"doubled"', '"other"'), "FILE:other")
     assert done.returncode == 0, "another name, another algorithm"
@@ -164,16 +165,21 @@ def test_code_of_a_wrapper_that_has_changed_is_refused(bench):
     assert bench(WRAPPER, "agg,agg+FILE:louder+ema").returncode == 0
 
 
-def test_what_changes_no_number_is_no_change(bench):
+def test_any_change_of_the_file_counts_and_is_said_to(bench):
     assert bench(MINE).returncode == 0
     for text in (MINE.replace("TWO = 2.0", "TWO = 2.0  # twice"), MINE + OTHER):
         done = bench(text)
-        assert done.returncode == 0, done.stderr
-        assert "1 trial, 1 of them done; 0 to run" in done.stderr
+        assert done.returncode == 2
+        assert "or of one beside it that it imports, counts, even a comment" in done.stderr
+    assert "1 trial, 1 of them done; 0 to run" in bench(MINE).stderr
+
+
+def test_all_classes_of_a_file_can_be_run_one_after_the_other(bench):
+    assert bench(MINE + OTHER).returncode == 0
     assert bench(MINE + OTHER, "agg,FILE:doubled,FILE:other+ema").returncode == 0
 
 
-def test_the_code_of_trials_that_failed_may_be_mended(bench):
+def test_the_code_of_trials_that_failed_may_be_fixed(bench):
     assert bench(MINE.replace("net.losses", "net.loses")).returncode == 1
     assert bench(MINE).returncode == 0
 
@@ -215,7 +221,7 @@ def test_a_file_imports_what_lies_beside_it_in_worker_processes_and_when_a_run_g
 def test_code_that_cannot_be_read_is_not_taken_for_a_change(bench, monkeypatch):
     assert bench(MINE).returncode == 0
     with monkeypatch.context() as patch:
-        patch.setattr("seqdg.bench.reruns.read_own_code", lambda kinds: "")
+        patch.setattr("seqdg.bench.reruns.hash_own_code", lambda kinds: "")
         assert bench(MINE).returncode == 0
     assert bench(MINE.replace("TWO = 2.0", "TWO = 3.0")).returncode == 2, "what was noted before stays"
 
@@ -223,14 +229,15 @@ def test_code_that_cannot_be_read_is_not_taken_for_a_change(bench, monkeypatch):
 def test_a_study_refuses_code_that_has_changed_before_it_trains(study, tmp_path: Path):
     done = study(MINE, "--parts", "digits/momentum")
     assert done.returncode == 0, done.stderr
-    assert study(MINE.replace("TWO = 2.0", "TWO = 2.0  # twice"), "--parts", "digits/momentum").returncode == 0
+    assert study(MINE, "--parts", "digits/momentum").returncode == 0
     for part in ("digits/momentum", "digits/fixed"):  # answers compare the parts with one another
         done = study(MINE.replace("TWO = 2.0", "TWO = 3.0"), "--parts", part)
         assert done.returncode == 2
         assert done.stderr == (
             "seqdg: The code of doubled has changed since 2 trials of it were stored in "
             f"{tmp_path / 'runs' / 'digits/momentum'}: trials of old and new code do not belong in one table. Give the "
-            "new code another name in @register, to compare the two, or give --out another directory.\n"
+            "new code another name in @register, to compare the two, or give --out another directory. Any change of "
+            "its file, or of one beside it that it imports, counts, even a comment.\n"
         )
     assert not (tmp_path / "runs" / "digits/fixed").exists()
     assert study(MINE, "--parts", "digits/fixed").returncode == 0
@@ -253,7 +260,8 @@ def test_soups_need_the_code_that_trained_their_weights(bench, run, tmp_path: Pa
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (
         f"seqdg: The code of doubled has changed since 2 trials of it were stored in {tmp_path / 'run'}: their weights "
-        "need the code that trained them. Go back to it, or train the new code into another directory."
+        "need the code that trained them. Go back to it, or train the new code into another directory. Any change of "
+        "its file, or of one beside it that it imports, counts, even a comment."
     )
     assert run(MINE, *words).returncode == 0
 
@@ -267,7 +275,7 @@ def test_trials_of_code_that_has_changed_are_not_trained_again(bench, run, tmp_p
     assert done.stderr == (
         f"seqdg: The code of doubled has changed since 2 trials of it were stored in {tmp_path / 'run'}: the new code "
         "cannot repeat what the old code gave. Go back to the old code, or name trials of other algorithms: --list "
-        "shows them all.\n"
+        "shows them all. Any change of its file, or of one beside it that it imports, counts, even a comment.\n"
     )
     keys = {record.algorithm: record.key for record in Store.open(tmp_path / "run").records()}
     assert run(changed, *words, keys["doubled+ema"]).returncode == 2

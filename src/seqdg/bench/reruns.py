@@ -20,11 +20,10 @@ from seqdg.bench.planning import Plan
 from seqdg.bench.trial import Group, Trial, join_trainings
 from seqdg.core import (
     FOREIGN,
-    is_same,
+    hash_own_code,
     list_algorithms,
     list_origins,
     list_wrappers,
-    read_own_code,
     shorten,
     split_chain,
 )
@@ -181,7 +180,7 @@ def refuse_changed_code(store: Store, directory: Path, algorithms: Iterable[str]
     and its code has changed."""
     codes = read_codes(name for name in algorithms if not describe_foreign(name))
     for sentence in describe_changes(store, directory, codes).values():
-        raise UsageError(f"{sentence}: {consequence}")
+        raise UsageError(f"{sentence}: {consequence} {COUNTS}")
 
 
 def rebuild_trial(
@@ -268,22 +267,23 @@ def _check_weights(trial: Trial, session: Session) -> None:
 
 
 META = "own_code"
+COUNTS = "Any change of its file, or of one beside it that it imports, counts, even a comment."
 
 
 def read_code(name: str, learner: Learner) -> str:
-    """Return the code of the user's own classes behind a name: an algorithm, its wrappers, or a learner."""
-    return read_own_code(learner.list_classes(name))
+    """Return the hash of the user's own code behind a name: of an algorithm, its wrappers, or a learner; or ""."""
+    return hash_own_code(learner.list_classes(name))
 
 
 def read_codes(names: Iterable[str]) -> dict[str, str]:
-    """Return the user's own code behind these names, by part: an algorithm or a learner, and each wrapper. Parts of
-    this package are left out, and so is code that cannot be read, as in a plain Python prompt."""
+    """Return the hash of the user's own code behind these names, by part: an algorithm or a learner, and each wrapper.
+    Parts of this package are left out, and so is code that cannot be read, as in a plain Python prompt."""
     codes: dict[str, str] = {}
     for name in dict.fromkeys(names):
         first, *wrappers = shorten(name).split("+")
         classes = find_learner(name).list_classes(name)  # of a chain, from the outside in
-        codes[first] = read_own_code(classes[len(wrappers) :])
-        codes |= {part: read_own_code([kind]) for part, kind in zip(reversed(wrappers), classes, strict=False)}
+        codes[first] = hash_own_code(classes[len(wrappers) :])
+        codes |= {part: hash_own_code([kind]) for part, kind in zip(reversed(wrappers), classes, strict=False)}
     return {part: code for part, code in codes.items() if code}
 
 
@@ -301,7 +301,7 @@ def refuse_changed(store: Store, directory: Path, codes: Mapping[str, str]) -> N
         rename = "class another name" if name.startswith(FOREIGN) else "code another name in @register"
         raise UsageError(
             f"{sentence}: trials of old and new code do not belong in one table. Give the new {rename}, to compare the "
-            "two, or give --out another directory."
+            f"two, or give --out another directory. {COUNTS}"
         )
 
 
@@ -315,7 +315,7 @@ def describe_changes(store: Store, directory: Path, codes: Mapping[str, str]) ->
     for part in codes:
         for name in _list_names(part):
             count = sum(n for chain, n in trials.items() if name in chain.split("+"))
-            if count and name in noted and not is_same(codes[part], noted[name]):
+            if count and name in noted and codes[part] != noted[name]:
                 stored = f"{count_things(count, 'trial')} of it {'was' if count == 1 else 'were'} stored in {directory}"
                 sentences[name] = f"The code of {name} has changed since {stored}"
     return sentences

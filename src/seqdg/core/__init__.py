@@ -6,7 +6,7 @@ from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
     from seqdg.core.algorithm import Algorithm, Chainable, Loss
-    from seqdg.core.plugins import import_function, import_plugin
+    from seqdg.core.plugins import hash_own_code, import_function, import_plugin
     from seqdg.core.registry import (
         FOREIGN,
         build,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
         with_numbers,
         with_settings,
     )
-    from seqdg.core.source import is_same, read_own_code
     from seqdg.core.wrapper import (
         BASE,
         Averaging,

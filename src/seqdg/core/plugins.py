@@ -1,4 +1,4 @@
-"""A user's own module or file, imported with the files that lie beside it."""
+"""A user's own module or file, imported with the files that lie beside it, and the hash of its code."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, cast
 
 from seqdg.base import UsageError
@@ -105,7 +107,8 @@ def _find_beside(path: Path) -> dict[str, Path]:
     beside: dict[str, Path] = {}
     pending = [path]
     while pending:
-        for name in _list_imports(pending.pop()):
+        for full_name in _list_imports(pending.pop()):
+            name = full_name.rpartition(f"{path.parent.name}.")[2].partition(".")[0]  # a package may name itself
             file = path.with_name(f"{name}.py")
             if name not in beside and name not in sys.stdlib_module_names and file.is_file():
                 beside[name] = file
@@ -119,8 +122,8 @@ def _list_imports(file: Path) -> list[str]:
     except (SyntaxError, ValueError):  # importing it says what is wrong
         return []
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
-    return [name.partition(".")[0] for name in names]
+    nearby = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level < 2]
+    return names + [f"{node.module or ''}.{alias.name}".lstrip(".") for node in nearby for alias in node.names]
 
 
 def _check_beside(location: str, beside: Mapping[str, Path]) -> None:
@@ -167,3 +170,30 @@ def _explain_failed_import(location: str, error: Exception) -> UsageError:
         if file.resolve().parent == folder:
             where = f", line {line}" + (f" of {file.name}" if file.name != Path(location).name else "")
     return UsageError(f"{location} cannot be imported ({type(error).__name__}: {error}{where}). Fix it and run again.")
+
+
+def hash_own_code(kinds: Iterable[type]) -> str:
+    """Return a hash of the code of those of these classes that are the user's own; "" where there is none to read."""
+    package = __name__.partition(".")[0]
+    hashes = [_hash_source(kind) for kind in kinds if kind.__module__.partition(".")[0] != package]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest() if any(hashes) else ""
+
+
+@cache  # as it was when it was first read: a file may change while its code runs
+def _hash_source(kind: type) -> str:
+    """Hash the file of a class and the files beside it that it imports, whatever has changed in them."""
+    file = Path(getattr(sys.modules.get(kind.__module__), "__file__", None) or "").resolve()
+    if file.suffix == ".py" and file.is_file():
+        files = _imported.get(kind.__module__) or {f: f.read_bytes() for f in (file, *_find_beside(file).values())}
+        parts = [part for f in sorted(files) for part in (f.name.encode(), files[f])]
+    else:
+        parts = [text.encode() for text in _read_methods(kind)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest() if parts else ""
+
+
+def _read_methods(kind: type) -> Iterator[str]:
+    """Read the code of the methods of a class that has no file, as in a notebook."""
+    for member in vars(kind).values():
+        if isinstance(member, FunctionType) and member.__module__ == kind.__module__:
+            with suppress(OSError, TypeError):  # the methods that `dataclass` writes have no text
+                yield inspect.getsource(member)

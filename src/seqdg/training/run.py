@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqdg.base import Params, tree
-from seqdg.core import list_layers, read_own_code
+from seqdg.core import hash_own_code, list_layers
 from seqdg.results import DIVERGED, DONE, LOSS_POINTS, LOSSES, Evaluation, Record, thin
 from seqdg.training import checkpoint
 from seqdg.training.checkpoint import Snapshot
@@ -190,8 +189,8 @@ class _Run:
     @cached_property
     def _origin(self) -> dict[str, str]:
         where = {"device": name_device(self.device), "commit": find_commit()}
-        code = read_own_code(type(layer) for layer in list_layers(self.stack.algorithm))
-        own = {"own_code": hashlib.sha256(code.encode()).hexdigest()} if code else {}
+        code = hash_own_code(type(layer) for layer in list_layers(self.stack.algorithm))
+        own = {"own_code": code} if code else {}
         return {**where, **list_versions(), **self._compiler, **self.saving.checkpoint_facts, **own}
 
     @cached_property
