@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from seqdg import base
 from seqdg.cli.bench_commands import bench, rerun, soup, status, study
-from seqdg.cli.fit_commands import fit, learning_curve
+from seqdg.cli.fit_commands import export, fit, importance, learning_curve, predict, show
 from seqdg.cli.list_commands import check, list_names
-from seqdg.cli.model_commands import export, importance, predict, show
 from seqdg.cli.results_commands import analyze, import_domainbed, pack, predictions, report, table
 from seqdg.cli.salvage import salvage
+from seqdg.cli.terminal import print_warnings_as_notes
 
 LISTS = (  # options whose value is a list with commas
     "--algorithms", "--candidates", "--columns", "--criteria", "--domains", "--held-out", "--id", "--ignore", "--na",
@@ -34,10 +35,8 @@ for command in (
 
 
 def _show_version(wanted: bool) -> None:
-    from seqdg.base import VERSION
-
     if wanted:
-        typer.echo(f"seqdg {VERSION}")
+        typer.echo(f"seqdg {base.VERSION}")
         raise typer.Exit
 
 
@@ -52,33 +51,28 @@ def _read_options(
 
 def complete_words(words: list[str]) -> list[str]:
     """Return the words of a command with the value of an option that may stand alone: `--save-weights last`."""
-    pairs = zip(words, [*words, ""][1:], strict=True)
-    return [w for word, after in pairs for w in ([word, "last"] if _lacks_value(word, after) else [word])]
-
-
-def _lacks_value(word: str, after: str) -> bool:
-    return word == "--save-weights" and after not in ("last", "chosen")
+    complete: list[str] = []
+    for word, after in zip(words, [*words, ""][1:], strict=True):
+        lacks_value = word == "--save-weights" and after not in ("last", "chosen")
+        complete += [word, "last"] if lacks_value else [word]
+    return complete
 
 
 def check_repeated(words: list[str]) -> None:
     """Raise a UsageError where an option that takes a list is given twice: the first list would be lost."""
-    from seqdg.base import UsageError
-
     names = [word.partition("=")[0] for word in words]
     for option in LISTS:
         if names.count(option) > 1:
-            raise UsageError(f"{option} is given {names.count(option)} times. Give it once, with commas: {option} A,B.")
+            times = names.count(option)
+            raise base.UsageError(f"{option} is given {times} times. Give it once, with commas: {option} A,B.")
 
 
 def main() -> None:
     """Run a command. Bad input gives one sentence on stderr and exit code 2."""
-    from seqdg.base import UsageError, heed_interrupts_once, make_printable
-    from seqdg.cli.terminal import print_warnings_as_notes
-
     try:
         check_repeated(sys.argv[1:])
-        with heed_interrupts_once(), print_warnings_as_notes():
+        with base.heed_interrupts_once(), print_warnings_as_notes():
             app(args=complete_words(sys.argv[1:]))
-    except UsageError as error:
-        print(f"seqdg: {make_printable(str(error))}", file=sys.stderr)
+    except base.UsageError as error:
+        print(f"seqdg: {base.make_printable(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None

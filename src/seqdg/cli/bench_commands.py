@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from seqdg import base, core, report, results, training
+from seqdg import bench as benchmarks
+from seqdg import study as studies
 from seqdg.cli import options
-from seqdg.cli.terminal import quote_command
-
-if TYPE_CHECKING:
-    from seqdg.bench import Repeat, Session
-    from seqdg.results import Status
-    from seqdg.training import Saving
+from seqdg.cli.terminal import quote_command, say
 
 
 def bench(
@@ -58,42 +55,35 @@ def bench(
 
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
     """
-    from seqdg.bench import ExecutorChoice, Request, default_directory, describe_failures, run_benchmark
-    from seqdg.results import FAILED
-
-    request = Request(
+    request = benchmarks.Request(
         algorithms=options.split_names(algorithms), held_out=options.split_names(held_out), trials=trials, steps=steps,
         seed=seed, settings=settings or (), search=search, reuse=reuse, settings_from=settings_from, select=select,
-        precision=precision, weights=weights, data=data, out=out or default_directory(benchmark), device=device,
-        executor=ExecutorChoice(executor, workers, gpus_per_worker, address), compile=compile, checkpoint=checkpoint,
-        save_weights=save_weights or "", save_predictions=save_predictions, allow_partial=allow_partial,
-        domainbed=domainbed, log=[name for text in log or () for name in options.split_names(text) or ()],
+        precision=precision, weights=weights, data=data, out=out or benchmarks.default_directory(benchmark),
+        device=device, executor=benchmarks.ExecutorChoice(executor, workers, gpus_per_worker, address),
+        compile=compile, checkpoint=checkpoint, save_weights=save_weights or "", save_predictions=save_predictions,
+        allow_partial=allow_partial, domainbed=domainbed,
+        log=[name for text in log or () for name in options.split_words(text)],
     )  # fmt: skip
     try:
-        results = run_benchmark(benchmark, request, quote_command())
+        run = benchmarks.run_benchmark(benchmark, request, quote_command())
     except KeyboardInterrupt:
-        _say_interrupted(request.out or default_directory(benchmark))
+        _say_interrupted(request.out or benchmarks.default_directory(benchmark))
         raise typer.Exit(130) from None
-    statuses = results.count_statuses()
-    if any(status != FAILED for status in statuses):
-        typer.echo(results.table(select))
-    if statuses[FAILED]:
-        print(f"seqdg: {describe_failures(results)}", file=sys.stderr)
+    statuses = run.count_statuses()
+    if any(status != results.FAILED for status in statuses):
+        typer.echo(run.table(select))
+    if statuses[results.FAILED]:
+        say(f"seqdg: {benchmarks.describe_failures(run)}")
         raise typer.Exit(1)
 
 
 def _say_interrupted(directory: Path) -> None:
-    from seqdg.base import UsageError
-    from seqdg.results import Store
-
     stored = 0
-    with suppress(UsageError):  # it may not have begun
-        store = Store.open(directory)
+    with suppress(base.UsageError):  # it may not have begun
+        store = results.Store.open(directory)
         stored = len(store.finished())
         store.close()
-    print(
-        f"seqdg: interrupted; {stored} trials are stored in {directory}. To go on: {quote_command()}", file=sys.stderr
-    )
+    say(f"seqdg: interrupted; {stored} trials are stored in {directory}. To go on: {quote_command()}")
 
 
 def study(
@@ -158,64 +148,51 @@ def study(
 
         seqdg study benchmarks/study.toml --data DIR --minutes 9
     """
-    from seqdg.base import UsageError
-    from seqdg.study import load_study
-
-    read = load_study(file)
+    read = studies.load_study(file)
     if from_nothing:
         if publish or restore:
-            raise UsageError(
+            raise base.UsageError(
                 "--from-nothing goes with running, --dry-run and --answers, not with --publish or --restore."
             )
         read = replace(read, published=None)
     if select is not None and not answers:
-        raise UsageError("--select goes with --answers: what is trained is always chosen by source validation.")
+        raise base.UsageError("--select goes with --answers: what is trained is always chosen by source validation.")
     chosen = read.select_parts(options.split_names(parts))
     if dry_run:
-        from seqdg.study import describe_plan
-
-        typer.echo(describe_plan(read, chosen, out, data, workers or 1))
+        typer.echo(studies.describe_plan(read, chosen, out, data, workers or 1))
     elif answers:
-        from seqdg.study import USUAL, answer_study, render_answers
-
-        answered = answer_study(read, out, select or USUAL)
-        typer.echo(render_answers(answered, format).rstrip("\n"))
+        answered = studies.answer_study(read, out, select or studies.USUAL)
+        typer.echo(studies.render_answers(answered, format).rstrip("\n"))
         if figures is not None:
-            from seqdg.report import write_figures
-            from seqdg.study import make_answers_figure
-
-            for path in write_figures([make_answers_figure(answered)], figures):
-                print(path, file=sys.stderr)
+            for path in report.write_figures([studies.make_answers_figure(answered)], figures):
+                say(str(path))
     elif restore:
-        from seqdg.study import StudyWhere, restore_parts
-
-        typer.echo(f"{restore_parts(read, chosen, StudyWhere(out, data))} trials are in {out}.")
+        count = studies.restore_parts(read, chosen, studies.StudyWhere(out, data))
+        typer.echo(f"{count} trials are in {out}.")
     elif prepare is not None:
-        from seqdg.study import prepare_data
-
-        for path in prepare_data(chosen, data, prepare):
+        for path in studies.prepare_data(chosen, data, prepare):
             typer.echo(f"{path}, {path.stat().st_size / 1e6:.2f} MB.")
     elif publish:
-        from seqdg.study import publish_parts
-
-        for line in publish_parts(read, chosen, out):
+        for line in studies.publish_parts(read, chosen, out):
             typer.echo(line)
     else:
-        from seqdg.study import OutOfTime, StudyWhere, run_study
+        _run_study(read, chosen, studies.StudyWhere(out, data, device, workers, minutes))
 
-        try:
-            failed = run_study(read, chosen, StudyWhere(out, data, device, workers, minutes))
-        except OutOfTime:
-            typer.echo("The time limit has elapsed. The same command continues where this one stopped.")
-            return
-        except KeyboardInterrupt:
-            print("seqdg: interrupted; the same command continues where this one stopped.", file=sys.stderr)
-            raise typer.Exit(130) from None
-        if failed:
-            reason = failed[0].error.strip().splitlines()[-1]
-            print(f"seqdg: {len(failed)} trials failed, the first ({failed[0].algorithm}): {reason}", file=sys.stderr)
-            raise typer.Exit(1)
-        typer.echo("All parts are done.")
+
+def _run_study(study: studies.Study, parts: Sequence[studies.Part], where: studies.StudyWhere) -> None:
+    try:
+        failed = studies.run_study(study, parts, where)
+    except studies.OutOfTime:
+        typer.echo("The time limit has elapsed. The same command continues where this one stopped.")
+        return
+    except KeyboardInterrupt:
+        say("seqdg: interrupted; the same command continues where this one stopped.")
+        raise typer.Exit(130) from None
+    if failed:
+        reason = failed[0].error.strip().splitlines()[-1]
+        say(f"seqdg: {len(failed)} trials failed, the first ({failed[0].algorithm}): {reason}")
+        raise typer.Exit(1)
+    typer.echo("All parts are done.")
 
 
 def status(
@@ -224,32 +201,30 @@ def status(
     as_json: options.AsJson = False,
 ) -> None:
     """Show the state of a run: trials done, running, failed, diverged and left, and the time that is left."""
-    from seqdg.results import open_run, read_status
-
-    now = read_status(directory)
+    now = results.read_status(directory)
     typer.echo(json.dumps(asdict(now), indent=2) if as_json else format_status(now))
     if errors:
-        for key, error in open_run(directory).failures():
+        for key, error in results.open_run(directory).failures():
             typer.echo(f"\ntrial {key}\n{error.strip()}")
 
 
-def format_status(now: Status) -> str:
+def format_status(now: results.Status) -> str:
     """Return the state of a run as it is printed."""
-    from seqdg.base import count_things
-    from seqdg.results import format_duration
-
-    lines = [f"{now.benchmark}: {count_things(now.planned, 'trial')}, {'running' if now.active else 'not running'}"]
+    trials = base.count_things(now.planned, "trial")
+    lines = [f"{now.benchmark}: {trials}, {'running' if now.active else 'not running'}"]
     for name in ("done", "running", "failed", "diverged", "left"):
         lines.append(f"  {name:<8} {getattr(now, name):>6}")
     for g in now.groups:
-        lines.append(f"  under way: {count_things(g.trials, 'trial')} of {g.algorithm}, step {g.step} of {g.steps}")
+        lines.append(
+            f"  under way: {base.count_things(g.trials, 'trial')} of {g.algorithm}, step {g.step} of {g.steps}"
+        )
     if now.others:
-        other = count_things(now.others, "other trial")
+        other = base.count_things(now.others, "other trial")
         lines.append(f"  and {other}: of earlier runs with other choices, or mixed by `seqdg soup`")
     if now.error:
         lines.append(f"The last failure: {now.error} (`--errors` shows all tracebacks)")
     if now.active and now.seconds_left is not None:
-        lines.append(f"{format_duration(now.seconds_left).capitalize()} left.")
+        lines.append(f"{results.format_duration(now.seconds_left).capitalize()} left.")
     elif not now.active and now.left + now.failed:
         lines.append("The command that started the run does what is left.")
     return "\n".join(lines)
@@ -297,48 +272,39 @@ def rerun(
 
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
     """
-    from seqdg.base import DOMAINBED, set_checkout
-    from seqdg.bench import Session, load_benchmark, pick_records, refuse_changed_code
-    from seqdg.bench import rerun as rerun_trials
-    from seqdg.core import shorten
-    from seqdg.results import Store, open_run
-    from seqdg.training import choose_device
-
-    set_checkout(DOMAINBED, domainbed)
-    results = open_run(directory)
-    records, groups, name = results.records(), results.groups(), benchmark or results.benchmark
+    base.set_checkout(base.DOMAINBED, domainbed)
+    run = results.open_run(directory)
+    records, groups, name = run.records(), run.groups(), benchmark or run.benchmark
     if list_them:
         for r in records:
             typer.echo(f"{r.key}  {r.algorithm}  {','.join(r.held_out)}  seed {r.seed}  {r.status}")
         return
-    wanted = pick_records(records, trials or (), sample, seed)
-    names = {shorten(name): name for name in options.split_names(algorithms) or ()}
-    if isinstance(results, Store):  # a packed run has no code in it
-        refuse_changed_code(
-            results,
+    wanted = benchmarks.pick_records(records, trials or (), sample, seed)
+    names = {core.shorten(name): name for name in options.split_words(algorithms)}
+    if isinstance(run, results.Store):  # a packed run has no code in it
+        benchmarks.refuse_changed_code(
+            run,
             directory,
             [names.get(r.algorithm, r.algorithm) for r in wanted],
             "the new code cannot repeat what the old code gave. Go back to the old code, or name trials of other "
             "algorithms: --list shows them all.",
         )
-    results.close()
-    chosen = load_benchmark(name).with_weights(weights)
+    run.close()
     domains = tuple({d: None for r in wanted for d in r.held_out})
-    session = Session(chosen.make_task(data, allow_partial, domains), choose_device(device))
+    task = benchmarks.load_benchmark(name).with_weights(weights).make_task(data, allow_partial, domains)
+    session = benchmarks.Session(task, training.choose_device(device))
     repeats = []
-    for repeat in rerun_trials(records, wanted, session, groups, alone, within, names):
+    for repeat in benchmarks.rerun(records, wanted, session, groups, alone, within, names):
         repeats.append(repeat)
         r = repeat.recorded
-        print(f"trained {len(repeats)} of {len(wanted)}: {r.algorithm}, {','.join(r.held_out)}", file=sys.stderr)
+        say(f"trained {len(repeats)} of {len(wanted)}: {r.algorithm}, {','.join(r.held_out)}")
     typer.echo(_format_repeats(repeats), nl=False)
     if not all(c.agrees for c in repeats):
         raise typer.Exit(1)
 
 
-def _format_repeats(repeats: Sequence[Repeat]) -> str:
+def _format_repeats(repeats: Sequence[benchmarks.Repeat]) -> str:
     """Format recorded and new accuracy side by side, and say what was compared."""
-    from seqdg.report import draw_table
-
     columns = "trial,algorithm,held out,seed,step,recorded,here,last: recorded,here,weights,"
     lines = [columns.split(",")]
     for c in repeats:
@@ -349,10 +315,13 @@ def _format_repeats(repeats: Sequence[Repeat]) -> str:
         verdict = "agrees" if c.agrees else "DIFFERS"
         lines.append([r.key, r.algorithm, ",".join(r.held_out), str(r.seed), str(c.step), *numbers, same, verdict])
     agree = sum(c.agrees for c in repeats)
-    return "\n".join([*draw_table(lines), "", *_describe_rules(repeats), f"{agree} of {len(repeats)} agree."]) + "\n"
+    return (
+        "\n".join([*report.draw_table(lines), "", *_describe_rules(repeats), f"{agree} of {len(repeats)} agree."])
+        + "\n"
+    )
 
 
-def _describe_rules(repeats: Sequence[Repeat]) -> list[str]:
+def _describe_rules(repeats: Sequence[benchmarks.Repeat]) -> list[str]:
     """Say what must agree, and why."""
     rules = []
     exact, near = [c for c in repeats if c.allowed == 0], [c for c in repeats if c.allowed > 0]
@@ -416,16 +385,15 @@ def soup(
         seqdg soup runs/soup --kind greedy
         seqdg table runs/soup --baseline agg
     """
-    from seqdg.bench import MixtureChoice, Session, load_benchmark, mix_run
-    from seqdg.report import Results
-    from seqdg.training import choose_device
 
-    def make_session(name: str, saving: Saving, held_out: Sequence[str]) -> Session:
-        task = load_benchmark(benchmark or name).with_weights(weights).make_task(data, allow_partial, held_out)
-        return Session(task, choose_device(device), saving)
+    def make_session(name: str, saving: training.Saving, held_out: Sequence[str]) -> benchmarks.Session:
+        chosen = benchmarks.load_benchmark(benchmark or name).with_weights(weights)
+        return benchmarks.Session(
+            chosen.make_task(data, allow_partial, held_out), training.choose_device(device), saving
+        )
 
-    choice = MixtureChoice(kind, options.split_names(algorithms), members, criterion)
-    mix_run(directory, choice, make_session, quote_command(), lambda text: print(text, file=sys.stderr))
-    results = Results.open(directory)
-    typer.echo(results.table(criterion=criterion))
-    results.close()
+    choice = benchmarks.MixtureChoice(kind, options.split_names(algorithms), members, criterion)
+    benchmarks.mix_run(directory, choice, make_session, quote_command(), say)
+    mixed = report.Results.open(directory)
+    typer.echo(mixed.table(criterion=criterion))
+    mixed.close()

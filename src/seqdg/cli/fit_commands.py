@@ -1,31 +1,31 @@
-"""Commands that train on your own rows: fit, learning-curve."""
+"""Commands for your own data and the models of it: fit, predict, show, export, learning-curve, importance."""
 
 from __future__ import annotations
 
-import sys
+import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from seqdg import base, bench, estimator, training
+from seqdg import data as datasets
 from seqdg.cli import options
-from seqdg.cli.options import AskedRows, takes_rows
-from seqdg.cli.terminal import Announcement, note_task, quote_command
-
-if TYPE_CHECKING:
-    from seqdg.data import LabeledRows
-    from seqdg.estimator import DomainEstimator
-    from seqdg.estimator.compare import Comparison
+from seqdg.cli.options import TableOptions
+from seqdg.cli.terminal import Announcement, note_task, quote_command, say
+from seqdg.estimator import compare as comparing
+from seqdg.estimator import inspect
 
 SELECT = "both-near"
 
 
-@takes_rows
+@options.takes_table
 def fit(
-    asked: AskedRows,
+    data: options.DataFile,
+    table: TableOptions,
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Directory to save the model in.")],
     choose: Annotated[bool, typer.Option("--choose", help="Compare candidates and use the best.")] = False,
     algorithm: Annotated[
@@ -83,13 +83,13 @@ def fit(
     ] = "constant",
     warmup: Annotated[float, typer.Option(help="Share of the steps over which the rate first rises.")] = 0.0,
     scaling: Annotated[
-        str, typer.Option(metavar="quantile|standard", help="How numbers of a table are scaled for a net.")
+        str, typer.Option(metavar="quantile|standard", help="How numbers of a table are scaled for a neural network.")
     ] = "quantile",
     members: Annotated[
         str,
         typer.Option(
             metavar="N|auto",
-            help="Nets that are trained from other seeds and whose probabilities are averaged. auto: 4 for a table.",
+            help="Networks trained from other seeds, whose probabilities are averaged. auto: 4 for a table.",
         ),
     ] = "auto",
     calibrate: Annotated[
@@ -98,9 +98,9 @@ def fit(
     class_weight: Annotated[
         str | None, typer.Option(metavar="balanced", help="Weight classes so that all count the same.")
     ] = None,
-    net: Annotated[str | None, typer.Option(help="The net: mlp, resnet18, efficientnet-lite0, ...")] = None,
+    net: Annotated[str | None, typer.Option(help="The network: mlp, resnet18, efficientnet-lite0, ...")] = None,
     hidden: Annotated[str, typer.Option(metavar="W,W|auto", help="Widths of the hidden layers of an mlp.")] = "auto",
-    image_size: Annotated[int | None, typer.Option(help="Side of the images that enter the net.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Side of the images that enter the network.")] = None,
     estimate: Annotated[
         bool, typer.Option(help="Hold out every domain in turn to estimate accuracy on a new one.")
     ] = True,
@@ -134,207 +134,260 @@ def fit(
     The model is a directory: `seqdg predict`, `seqdg export` and `seqdg show` read it. Interrupt it whenever you like:
     the same command goes on where it stopped, to the same model.
     """
-    from seqdg.base import UsageError
-    from seqdg.data import parse_types
-    from seqdg.estimator import check_destination, check_saving
-    from seqdg.estimator.compare import remove_kept
-
-    _check_choice(choose, algorithm, candidates, search, select)
-    if minutes is not None and not choose:
-        raise UsageError("--minutes is how long --choose may take: add --choose.")
-    check_destination(out, force)
-    check_saving(options.split_names(candidates) or _list_saved(asked.data, choose, algorithm or options.USUAL[0]))
-    rows = asked.read()
+    _check_choice(choose, algorithm, candidates, search, select, minutes)
+    estimator.check_destination(out, force)
+    names = options.split_names(candidates)
+    usual = comparing.ALL_USUAL if datasets.is_table(data) else comparing.NETS
+    estimator.check_saving(names or (usual if choose else [algorithm or options.USUAL[0]]))
+    rows = table.read(data)
     announcement = Announcement(rows, minutes)
-    note_task(rows, asked.task, str(asked.label))
-    parameters = {
-        "net": net, "hidden": _parse_widths(hidden), "steps": _parse_count("--steps", steps), "lr": lr,
-        "domains_per_step": _parse_count("--domains-per-step", domains_per_step), "schedule": schedule,
-        "warmup": warmup, "scaling": scaling, "members": _parse_count("--members", members), "image_size": image_size,
-        "device": device,
-        "random_state": seed,
-        **({} if criterion is None else {"criterion": criterion}),
-    }  # fmt: skip
-    template = _make_template(rows, parameters, loss, calibrate, class_weight)
+    note_task(rows, table.task, str(table.label))
+    template = _make_template(
+        rows, loss, calibrate, class_weight, criterion, net=net, hidden=_parse_widths(hidden),
+        steps=_parse_count("--steps", steps), lr=lr, schedule=schedule, warmup=warmup, scaling=scaling,
+        domains_per_step=_parse_count("--domains-per-step", domains_per_step), image_size=image_size,
+        members=_parse_count("--members", members), device=device, random_state=seed,
+    )  # fmt: skip
     partial = runs or out.with_name(f"{out.name}.partial")
-    where: dict[str, Any] = {"executor": executor, "address": address, "runs": partial}
-    said: Sequence[str] = announcement.notes
+    how: dict[str, Any] = {
+        "seeds": seeds, "workers": workers, "executor": executor, "address": address, "runs": partial,
+        "say": announcement.add, "sample_weight": rows.weight,
+    }  # fmt: skip
+    notes = announcement.notes
     with _explain_interruption(partial):
         if choose:
             comparison = _compare(
-                announcement, rows, template, options.split_names(candidates), settings or (), search=search,
-                sampler=sampler, select=select, seeds=seeds, workers=workers, nested=nested, minutes=minutes, **where,
+                announcement, rows, template, names, settings or (), search=search, sampler=sampler, select=select,
+                nested=nested, minutes=minutes, **how,
             )  # fmt: skip
             typer.echo(str(comparison), nl=False)
-            model, said = comparison.estimator, [*said, *comparison.notes]
+            model, notes = comparison.estimator, [*notes, *comparison.notes]
         else:
-            model = _fit_one(
-                announcement, rows, template, algorithm or str(template.algorithm), settings or (), estimate,
-                seeds=seeds, workers=workers or 0, **where,
-            )  # fmt: skip
+            name = algorithm or str(template.algorithm)
+            model = _fit_one(announcement, rows, template, name, settings or (), estimate, **how)
             if "estimate" in model.model_.facts:
                 typer.echo(model.model_.facts["estimate"]["sentence"])
                 typer.echo(model.model_.facts["estimate"]["drivers"])
-        columns = {
-            "id": options.split_names(asked.identifier),
-            "types": parse_types(options.split_words(asked.types)),
-            "weight": asked.weight,
-        }
-        source = "standard input" if str(asked.data) == "-" else asked.data.name
-        facts = {"label": asked.label, "domain": asked.domain, **{k: v for k, v in columns.items() if v}}
-        model.add_facts(data=source, **facts)
+        arguments = table.parse()
+        columns = {"id": arguments["ids"], "types": arguments["types"], "weight": table.weight}
+        model.add_facts(
+            data="standard input" if str(data) == "-" else data.name, label=table.label, domain=table.domain,
+            **{name: value for name, value in columns.items() if value},
+        )  # fmt: skip
         model.save(out)
     if runs is None:
-        remove_kept(partial)
+        comparing.remove_kept(partial)
     announcement.say()
-    _say_done(model, out, said)
+    for note in model.model_.facts["notes"]:
+        if note not in notes:
+            say(f"note: {note}")
+    say(f"The model is in {out}. Next: seqdg show {out}")
 
 
 def _make_template(
-    rows: LabeledRows, parameters: dict[str, Any], loss: str, calibrate: bool, class_weight: str | None
-) -> DomainEstimator:
-    """Make the estimator of the task; refuse options of the other one."""
-    from seqdg.base import UsageError
-    from seqdg.estimator import DomainClassifier, DomainRegressor
-
+    rows: datasets.LabeledRows,
+    loss: str,
+    calibrate: bool,
+    class_weight: str | None,
+    criterion: str | None,
+    **parameters: Any,
+) -> estimator.DomainEstimator:
+    """Make the estimator of classes or of numbers; refuse options of the other one."""
+    if criterion is not None:
+        parameters["criterion"] = criterion
     if rows.is_regression:
         if class_weight is not None:
-            raise UsageError("--class-weight weighs classes, and a number is predicted: leave it out.")
-        return DomainRegressor(loss=loss, **parameters)
+            raise base.UsageError("--class-weight weighs classes, and a number is predicted: leave it out.")
+        return estimator.DomainRegressor(loss=loss, **parameters)
     if loss != "squared":
-        raise UsageError(f"--loss {loss} is a loss of numbers, and classes are told apart: leave it out.")
-    return DomainClassifier(calibrate=calibrate, class_weight=class_weight, **parameters)
+        raise base.UsageError(f"--loss {loss} is a loss of numbers, and classes are predicted: leave it out.")
+    return estimator.DomainClassifier(calibrate=calibrate, class_weight=class_weight, **parameters)
 
 
-def _check_choice(choose: bool, algorithm: str | None, candidates: str | None, search: int, select: str) -> None:
+def _check_choice(
+    choose: bool, algorithm: str | None, candidates: str | None, search: int, select: str, minutes: float | None
+) -> None:
     """Refuse options that would have no effect."""
-    from seqdg.base import UsageError
-
     if choose and algorithm is not None:
-        raise UsageError(
+        raise base.UsageError(
             "--choose looks for the algorithm by itself: leave out --algorithm, or name those to choose from with "
             "--candidates."
         )
-    if not choose and candidates is not None:
-        raise UsageError("--candidates are those to choose from: add --choose, or give one as --algorithm.")
-    if not choose and search != 1:
-        raise UsageError("--search makes candidates to choose from: add --choose.")
-    if not choose and select != SELECT:
-        raise UsageError("--select says how to choose: add --choose.")
-
-
-def _list_saved(data: Path, choose: bool, algorithm: str) -> tuple[str, ...]:
-    """List what may have to be saved, where the user named no candidates."""
-    from seqdg.data import is_table
-    from seqdg.estimator.compare import ALL_USUAL, NETS
-
-    if not choose:
-        return (algorithm,)
-    return ALL_USUAL if is_table(data) else NETS
+    refusals = {
+        "--candidates are those to choose from: add --choose, or give one as --algorithm.": candidates is not None,
+        "--search makes candidates to choose from: add --choose.": search != 1,
+        "--select says how to choose: add --choose.": select != SELECT,
+        "--minutes is how long --choose may take: add --choose.": minutes is not None,
+    }
+    for sentence, has_no_effect in refusals.items():
+        if has_no_effect and not choose:
+            raise base.UsageError(sentence)
 
 
 def _compare(
     announcement: Announcement,
-    rows: LabeledRows,
-    template: DomainEstimator,
+    rows: datasets.LabeledRows,
+    template: estimator.DomainEstimator,
     names: Sequence[str] | None,
     texts: Sequence[str],
+    *,
+    workers: int | None,
+    executor: str,
     **how: Any,
-) -> Comparison:
-    from seqdg.bench import show_progress
-    from seqdg.estimator.compare import DoubtfulChoice, compare, count_workers, parse_settings_texts
-
-    settings = parse_settings_texts(texts, names)
-    if how["workers"] is None:
-        how["workers"] = 0 if how["executor"] == "ray" else count_workers(template.device)
-    with show_progress("comparing") as show, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DoubtfulChoice)  # the comparison prints what they say
-        return compare(
-            rows.x,
-            rows.y,
-            rows.domains,
-            names,
-            settings,
-            estimator=template,
-            show=announcement.wrap(show),
-            say=announcement.add,
-            sample_weight=rows.weight,
-            **how,
-        )
+) -> comparing.Comparison:
+    settings = comparing.parse_settings_texts(texts, names)
+    if workers is None:
+        workers = 0 if executor == "ray" else comparing.count_workers(template.device)
+    with bench.show_progress("comparing") as show, warnings.catch_warnings():
+        warnings.simplefilter("ignore", comparing.DoubtfulChoice)  # the comparison prints what they say
+        return comparing.compare(
+            rows.x, rows.y, rows.domains, names, settings, estimator=template, show=announcement.wrap(show),
+            workers=workers, executor=executor, **how,
+        )  # fmt: skip
 
 
 def _fit_one(
     announcement: Announcement,
-    rows: LabeledRows,
-    template: DomainEstimator,
+    rows: datasets.LabeledRows,
+    template: estimator.DomainEstimator,
     name: str,
     texts: Sequence[str],
     estimate: bool,
+    *,
+    workers: int | None,
     **how: Any,
-) -> DomainEstimator:
+) -> estimator.DomainEstimator:
     """Fit one algorithm, and estimate how it will do on the next domain where that is possible."""
-    from seqdg.bench import show_progress
-    from seqdg.estimator.compare import fit_and_estimate, parse_settings_texts
-
-    settings = parse_settings_texts(texts, [name]).get(name, {})
+    settings = comparing.parse_settings_texts(texts, [name]).get(name, {})
     rate = settings.pop("lr", template.lr)
-    model: DomainEstimator = template.set_params(algorithm=name, settings=settings or None, lr=rate)
+    model: estimator.DomainEstimator = template.set_params(algorithm=name, settings=settings or None, lr=rate)
     if not estimate:
         return model.fit(rows.x, rows.y, domains=rows.domains, sample_weight=rows.weight)
-    with show_progress("holding out each domain") as show:
-        model, reason = fit_and_estimate(
-            rows.x, rows.y, rows.domains, model, show=announcement.wrap(show), say=announcement.add,
-            sample_weight=rows.weight, **how,
-        )  # fmt: skip
+    with bench.show_progress("holding out each domain") as show:
+        model, reason = comparing.fit_and_estimate(
+            rows.x, rows.y, rows.domains, model, show=announcement.wrap(show), workers=workers or 0, **how
+        )
     if reason:
-        print(f"seqdg: no estimate for the next domain: {reason}", file=sys.stderr)
+        say(f"seqdg: no estimate for the next domain: {reason}")
     return model
 
 
 @contextmanager
 def _explain_interruption(partial: Path) -> Iterator[None]:
     """Say after Ctrl-C what is kept, and how to go on."""
-    from seqdg.base import count_things
-    from seqdg.estimator.compare import count_kept
-
     try:
         yield
     except KeyboardInterrupt:
-        kept = count_things(count_kept(partial), "training")
-        print(f"seqdg: interrupted; {kept} kept in {partial}. To go on: {quote_command()}", file=sys.stderr)
+        kept = base.count_things(comparing.count_kept(partial), "training")
+        say(f"seqdg: interrupted; {kept} kept in {partial}. To go on: {quote_command()}")
         raise typer.Exit(130) from None
 
 
 def _parse_count(option: str, text: str) -> int | str:
-    from seqdg.base import UsageError
-
     try:
         return text if text == "auto" else int(text)
     except ValueError:
-        raise UsageError(f"{option} is '{text}', but it must be a whole number or auto.") from None
+        raise base.UsageError(f"{option} is '{text}', but it must be a whole number or auto.") from None
 
 
 def _parse_widths(text: str) -> tuple[int, ...] | str:
-    from seqdg.base import UsageError
-
-    if text == "auto":
-        return text
     try:
-        return tuple(int(part) for part in text.split(",") if part.strip())
+        return text if text == "auto" else tuple(map(int, options.split_words(text)))
     except ValueError:
-        raise UsageError(f"--hidden is '{text}', but it must be auto or whole numbers, such as 64,32.") from None
+        raise base.UsageError(f"--hidden is '{text}', but it must be auto or whole numbers, such as 64,32.") from None
 
 
-def _say_done(model: DomainEstimator, out: Path, said: Sequence[str]) -> None:
-    for note in model.model_.facts["notes"]:
-        if note not in said:
-            print(f"note: {note}", file=sys.stderr)
-    print(f"The model is in {out}. Next: seqdg show {out}", file=sys.stderr)
+def predict(
+    model: options.Model,
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA",
+            help="A table (.csv, .tsv, .parquet, .xlsx, ...), - for standard input, or a folder or .zip of images.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Where to write predictions: .csv or .parquet; - for standard output."),
+    ],
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda", help="Where to predict. auto uses a GPU if there is one.")
+    ] = "auto",
+    identifier: options.Identifier = None,
+    na: options.MissingValues = None,
+    encoding: options.Encoding = "",
+    force: options.Force = False,
+) -> None:
+    """Predict every row of a table, or every image of a folder: a label and the probability of every class, or
+    a number.
+
+        seqdg predict model new.csv --out predictions.csv
+
+        zcat new.csv.gz | seqdg predict model - --out - | head
+
+    Rows are read, predicted and written some at a time, so a table may be larger than memory. If it has the column of
+    labels, the accuracy is printed, and what was expected of it when the model was fitted; of numbers, RMSE and R².
+    Of pictures, the folder that each lies in is its label, where the model knows a class of that name.
+    """
+    loaded = estimator.read_model(model, device=training.choose_device(device))
+    ids, missing_values = options.split_names(identifier), options.split_words(na)
+    with bench.count_files("predicting") as progress, options.open_data(data) as path:
+        tally = estimator.predict_file(
+            loaded, path, out, progress, force=force, ids=ids, na=missing_values, encoding=encoding
+        )
+    to_standard = str(out) == "-"
+    for note in tally.notes.values():
+        say(f"note: {note}")
+    weighted = f", weighted by '{tally.weight}'" if tally.weight else ""
+    measured: dict[str, float] = {}
+    if tally.weighed and loaded.is_regression:
+        measured = tally.measure()
+        typer.echo(
+            f"On {tally.labelled} rows with a number{weighted}: RMSE {measured['rmse']:.4g}, MAE {measured['mae']:.4g},"
+            f" R² {100 * measured['r2']:.1f}, correlation {100 * measured['pearson']:.1f} (points of 100)",
+            err=to_standard,
+        )
+    elif tally.weighed:
+        measured = {"accuracy": 100 * tally.right / tally.weighed}
+        accuracy = f"{measured['accuracy']:.1f} %"
+        typer.echo(f"Accuracy on {tally.labelled} labelled rows{weighted}: {accuracy}", err=to_standard)
+    estimate = loaded.facts.get("estimate")
+    if estimate and estimate["criterion"] in measured and estimate["interval"] is not None:
+        typer.echo(estimate["sentence"], err=to_standard)
+    if not to_standard:
+        say(f"{tally.rows} predictions are in {out}.")
 
 
-@takes_rows
+def show(model: options.Model, as_json: options.AsJson = False) -> None:
+    """Show a model's card: what it was trained on, how it was chosen, what to expect, and which versions made it."""
+    description = estimator.read_description(model)
+    if description.get("net") is not None or "learner" in description:
+        estimator.read_model(model)  # which checks that the weights are complete and unchanged
+    text = json.dumps(description, indent=1) if as_json else estimator.render_card(description)
+    typer.echo(text, nl=as_json)
+
+
+def export(
+    model: options.Model,
+    onnx: Annotated[Path, typer.Option("--onnx", "--out", metavar="FILE", help="The ONNX file to write.")],
+) -> None:
+    """Write a model and its preprocessing as one ONNX file, and check it with onnxruntime.
+
+    seqdg export model --onnx model.onnx
+    """
+    loaded = estimator.read_model(model)
+    difference = max(estimator.export_onnx(loaded, onnx), 1e-16)
+    shape = "(row,)" if loaded.is_regression else f"(row, {len(loaded.classes)})"
+    outputs = " and ".join(estimator.list_outputs(loaded))
+    typer.echo(f"{onnx}: reads {estimator.describe_signature(loaded)}; gives {outputs} {shape}.")
+    what, unit = ("predictions", " deviations") if loaded.is_regression else ("probabilities", "")
+    typer.echo(f"Checked against onnxruntime: {what} agree to {difference:.0e}{unit}.")
+
+
+@options.takes_table
 def learning_curve(
-    asked: AskedRows,
+    data: options.DataFile,
+    table: options.TableOptions,
     algorithm: Annotated[str | None, typer.Option(help=f"The algorithm to train.  {options.USUAL_ALGORITHM}")] = None,
     criterion: Annotated[
         str | None, typer.Option(metavar=options.CRITERION_NAMES, help="The metric on unseen domains.")
@@ -348,7 +401,7 @@ def learning_curve(
         Path | None,
         typer.Option(metavar="DIR", help="Where to write learning-curve.csv, by_training.csv and a picture."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same numbers.")] = 0,
+    seed: options.RandomSeed = 0,
     device: options.Device = "auto",
 ) -> None:
     """Would one more domain help? Train on 1, 2, ... of your domains, and test on those left out.
@@ -357,30 +410,84 @@ def learning_curve(
 
     The last sentence says what one more domain than you have would be worth, if the curve goes on as it went.
     """
-    from seqdg.base import UsageError
-    from seqdg.bench import show_progress
-    from seqdg.estimator import DomainClassifier, DomainRegressor
-    from seqdg.estimator.compare import count_workers
-    from seqdg.estimator.inspect import learning_curve as trace
-    from seqdg.estimator.inspect import write_analysis
-
-    rows = asked.read()
-    note_task(rows, asked.task, str(asked.label))
+    rows = table.read(data)
+    note_task(rows, table.task, str(table.label))
     Announcement(rows).say()
     if rows.domains is None:
-        raise UsageError("A learning curve over domains needs to know them: give --domain.")
-    asked_for = {"algorithm": algorithm, "criterion": criterion}
-    given: dict[str, Any] = {name: value for name, value in asked_for.items() if value is not None}
-    kind = DomainRegressor if rows.is_regression else DomainClassifier
-    model = kind(steps=steps, lr=lr, random_state=seed, device=device, **given)
-    with show_progress("training") as show:
-        curve = trace(
+        raise base.UsageError("A learning curve over domains needs to know them: give --domain.")
+    options_of_model = {"algorithm": algorithm, "criterion": criterion}
+    parameters: dict[str, Any] = {name: value for name, value in options_of_model.items() if value is not None}
+    kind = estimator.DomainRegressor if rows.is_regression else estimator.DomainClassifier
+    model = kind(steps=steps, lr=lr, random_state=seed, device=device, **parameters)
+    with bench.show_progress("training") as show:
+        curve = inspect.learning_curve(
             model, rows.x, rows.y, rows.domains, seeds=seeds, subsets=subsets, on_progress=show,
-            workers=count_workers(device) if workers is None else workers,
-            on_message=lambda sentence: print(sentence, file=sys.stderr), sample_weight=rows.weight,
+            workers=comparing.count_workers(device) if workers is None else workers, on_message=say,
+            sample_weight=rows.weight,
         )  # fmt: skip
     typer.echo(str(curve), nl=False)
+    _write_analysis(out, {"learning-curve": curve.frame(), "by_training": curve.by_training()}, curve.figure())
+
+
+def importance(
+    model: options.Model,
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="The table that the model was fitted on, or one like it.")
+    ],
+    columns: Annotated[str | None, typer.Option(metavar="A,B", help="The columns to shuffle. Default: all.")] = None,
+    repeats: Annotated[int, typer.Option(help="Shuffles of every column.")] = 5,
+    scoring: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A score of scikit-learn, such as balanced_accuracy. Default: accuracy or R²."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where to write importance.csv, by_domain.csv and importance.svg."),
+    ] = None,
+    types: options.Types = None,
+    na: options.MissingValues = None,
+    drop_unlabeled: options.DropUnlabeled = False,
+    weight: options.Weight = None,
+    encoding: options.Encoding = "",
+    seed: options.RandomSeed = 0,
+    device: options.Device = "auto",
+) -> None:
+    """Say which columns help on domains that the model has not seen, and which only where it was trained.
+
+        seqdg importance model patients.csv --out importance
+
+    The model is fitted anew with each domain held out in turn. Each column is then shuffled within its domain: how much
+    the score drops on the held-out domain, and on rows of the others that were set aside, is what the column is worth.
+    The table is read as in `seqdg fit`, whose --label, --domain, --types, --na and --weight the model remembers.
+    """
+    fitted = estimator.load_estimator(model, device)
+    facts = fitted.model_.facts
+    preprocessing = getattr(fitted.model_.input, "preprocessing", None)
+    known = getattr(fitted, "feature_names_in_", None)
+    with options.open_data(data) as path:
+        rows = datasets.read_rows(
+            path, facts.get("label"), facts.get("domain"), only=None if known is None else list(known),
+            types={**facts.get("types", {}), **datasets.parse_types(options.split_words(types))}, encoding=encoding,
+            na=(*(preprocessing.na if preprocessing else ()), *options.split_words(na)),
+            task="number" if fitted.is_regressor else "class", weight=weight or facts.get("weight"),
+            drop_unlabeled=drop_unlabeled,
+        )  # fmt: skip
+    if not isinstance(rows.x, datasets.Frame):
+        raise base.UsageError(f"Columns are shuffled, and {data} holds images: give a table.")
+    if rows.domains is None:
+        raise base.UsageError(f"The model in {model} was fitted without --domain: fit it with one.")
+    with bench.count_files("holding out each domain") as show:
+        measured = inspect.importance(
+            fitted, rows.x, rows.y, rows.domains, columns=options.split_names(columns), repeats=repeats,
+            scoring=scoring, random_state=seed, on_progress=show, sample_weight=rows.weight,
+        )  # fmt: skip
+    typer.echo(str(measured), nl=False)
+    _write_analysis(out, {"importance": measured.frame(), "by_domain": measured.by_domain()}, measured.figure())
+
+
+def _write_analysis(out: Path | None, frames: dict[str, Any], figure: Any) -> None:
     if out is not None:
-        frames = {"learning-curve": curve.frame(), "by_training": curve.by_training()}
-        for path in write_analysis(out, frames, curve.figure()):
-            print(path, file=sys.stderr)
+        for path in inspect.write_analysis(out, frames, figure):
+            say(str(path))

@@ -1,4 +1,4 @@
-"""Arguments and options that commands share."""
+"""Arguments and options that commands share, and the lists in their values."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from seqdg import bench
+from seqdg import data as datasets
 from seqdg.results import CRITERIA
-
-if TYPE_CHECKING:
-    from seqdg.data import LabeledRows
 
 DataFile = Annotated[
     Path,
@@ -77,6 +76,7 @@ Compile = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="The first trial's seed; the others follow.")]
+RandomSeed = Annotated[int, typer.Option(help="Random seed. The same seed gives the same numbers.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -117,7 +117,7 @@ Out = Annotated[
 Data = Annotated[
     Path | None, typer.Option(help="Root folder of the data; the benchmark's file names the folders and files in it.")
 ]
-USUAL = "fo-s-mldg+ema", "agg+ema"  # algorithms of the estimators of classes and of numbers: help imports neither
+USUAL = "fo-s-mldg+ema", "agg+ema"  # what the estimators of classes and of numbers train; help imports neither
 USUAL_ALGORITHM = f"[default: {USUAL[0]}; of numbers {USUAL[1]}]"
 LearningRate = Annotated[float, typer.Option(help="Learning rate.")]
 Device = Annotated[
@@ -140,7 +140,7 @@ Select = Annotated[
 ]
 Weights = Annotated[
     Path | None,
-    typer.Option(help="Weight file that the net starts from: .safetensors, or .pth as published by torchvision."),
+    typer.Option(help="Weight file that the network starts from: .safetensors, or .pth as published by torchvision."),
 ]
 AllowPartial = Annotated[
     bool,
@@ -190,7 +190,7 @@ SavePredictions = Annotated[
     bool,
     typer.Option(
         "--save-predictions",
-        help="Keep what every trial says of every held-out row; `seqdg predictions` writes it as one table.",
+        help="Keep what every trial predicts for every held-out row; `seqdg predictions` writes it as one table.",
     ),
 ]
 Log = Annotated[
@@ -224,10 +224,12 @@ Types = Annotated[
         help="What columns hold, where it is not as it seems: number, words, date, date:dmy, date:mdy or ignore.",
     ),
 ]
-Gaps = Annotated[
+MissingValues = Annotated[
     str | None,
     typer.Option(
-        "--na", metavar="A,B", help="Words and numbers that stand for a gap besides NA, ?, - and the like: -999."
+        "--na",
+        metavar="A,B",
+        help="Words and numbers that stand for a missing value besides NA, ?, - and the like: -999.",
     ),
 ]
 DropUnlabeled = Annotated[
@@ -265,6 +267,16 @@ Criterion = Annotated[
 ]
 
 
+def split_names(text: str | None) -> list[str] | None:
+    """Split `a,b` into a list of names; None where the option is absent."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def split_words(text: str | None) -> tuple[str, ...]:
+    """Split `?,-999` into words; none where the option is absent."""
+    return tuple(split_names(text) or ())
+
+
 @contextmanager
 def open_data(path: Path) -> Iterator[Path]:
     """Yield where the data lie: at the path, or, for `-`, in a file of what comes from standard input as a .csv."""
@@ -278,64 +290,56 @@ def open_data(path: Path) -> Iterator[Path]:
         yield copy
 
 
-def split_words(text: str | None) -> tuple[str, ...]:
-    """Split `?,-999` into words; none where nothing is given."""
-    return tuple(split_names(text) or ())
-
-
-def split_names(text: str | None) -> list[str] | None:
-    """Split `a,b` into a list of names."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
 @dataclass(frozen=True)
-class AskedRows:
-    """A table or a folder of images, as the options of a command ask for it; what they list is still text."""
+class TableOptions:
+    """How the user's own rows are read. What the options list is still text."""
 
-    data: DataFile
     label: Label = None
     domain: Domain = None
     ignore: Ignore = None
-    identifier: Identifier = None
+    id: Identifier = None
     types: Types = None
-    na: Gaps = None
+    na: MissingValues = None
     drop_unlabeled: DropUnlabeled = False
     weight: Weight = None
     encoding: Encoding = ""
     task: Task = None
 
-    def read(self) -> LabeledRows:
-        """Read rows, labels, domains and weights."""
-        from seqdg.bench import count_files
-        from seqdg.data import parse_types, read_rows
+    def list_changed(self) -> list[str]:
+        """List the options that the user gave."""
+        return [
+            f"--{field.name.replace('_', '-')}" for field in fields(self) if getattr(self, field.name) != field.default
+        ]
 
-        types = parse_types(split_words(self.types))
-        with count_files("reading images") as progress, open_data(self.data) as place:
-            return read_rows(
-                place, self.label, self.domain, split_words(self.ignore), progress,
-                ids=split_words(self.identifier), types=types, na=split_words(self.na),
-                encoding=self.encoding, task=self.task, weight=self.weight, drop_unlabeled=self.drop_unlabeled,
-            )  # fmt: skip
+    def parse(self) -> dict[str, Any]:
+        """Return the arguments by which the data package reads rows."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        lists = {"ignore": split_words(self.ignore), "ids": split_words(values.pop("id")), "na": split_words(self.na)}
+        return {**values, **lists, "types": datasets.parse_types(split_words(self.types))}
+
+    def read(self, data: Path) -> datasets.LabeledRows:
+        """Read rows, labels, domains and weights of a table or a folder of images."""
+        arguments = self.parse()
+        with bench.count_files("reading images") as progress, open_data(data) as path:
+            return datasets.read_rows(path, **arguments, progress=progress)
 
 
-def takes_rows(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `AskedRows`, in front of its own and in place of its first parameter."""
-    shared = get_type_hints(AskedRows, include_extras=True)
-    first, *others = inspect.signature(command).parameters.values()
-    own = inspect.get_annotations(command, eval_str=True)  # get_type_hints hides some from typer, in Python 3.10
-    hints = {**shared, **{p.name: own[p.name] for p in others}}
-    defaults = inspect.signature(AskedRows).parameters | {p.name: p for p in others}
+def takes_table(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the fields of `TableOptions` as options, in place of its parameter `table`."""
+    hints = inspect.get_annotations(command, eval_str=True)  # get_type_hints hides some from typer, in Python 3.10
+    hints |= get_type_hints(TableOptions, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        shared = inspect.signature(TableOptions).parameters.values()
+        parameters += shared if parameter.name == "table" else [parameter]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        asked = AskedRows(**{field.name: values.pop(field.name) for field in fields(AskedRows)})
-        command(**{first.name: asked}, **values)
+        table = TableOptions(**{field.name: values.pop(field.name) for field in fields(TableOptions)})
+        command(**values, table=table)
 
-    run.__annotations__ = hints
+    run.__annotations__ = {parameter.name: hints[parameter.name] for parameter in parameters}
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what typer reads
-        [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name].default, annotation=hint)
-            for name, hint in hints.items()
-        ]
+        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in parameters]
     )
     return run

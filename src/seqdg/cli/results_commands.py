@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from seqdg import base, bench, interop, paper
+from seqdg import report as reports
+from seqdg import results as stored
 from seqdg.cli import options
-from seqdg.cli.terminal import quote_command
-
-if TYPE_CHECKING:
-    from seqdg.report import Section
+from seqdg.cli.terminal import quote_command, say
 
 
 def table(
@@ -60,19 +59,13 @@ def table(
 
     seqdg table runs/rotated-mnist --baseline agg
     """
-    from seqdg.report import Results
-
-    results = Results.open(*directories)
+    results = reports.Results.open(*directories)
     if cost:
-        from seqdg.report import render_costs
-
-        typer.echo(render_costs(results.records(criterion), form, baseline or "agg"), nl=False)
+        typer.echo(reports.render_costs(results.records(criterion), form, baseline or "agg"), nl=False)
     else:
         typer.echo(results.table(select, criterion, baseline, form, against, spread))
     if settings_out is not None:
-        from seqdg.bench import write_settings
-
-        for path in write_settings(results.records(), settings_out, select, criterion):
+        for path in bench.write_settings(results.records(), settings_out, select, criterion):
             typer.echo(path)
     results.close()
 
@@ -98,19 +91,14 @@ def report(
     What is given here is shown at first. On the page, choose another criterion, rule or baseline, follow an algorithm
     through all figures, sort tables, and save them as CSV or LaTeX.
     """
-    from seqdg.report import Results
-
     if watch:
-        from seqdg.report import watch_run
-
-        watch_run(directories, lambda results, version: results.report(None, select, criterion, baseline, version),
-                  lambda line: print(line, file=sys.stderr))  # fmt: skip
-    results = Results.open(*directories)
+        reports.watch_run(
+            directories, lambda results, version: results.report(None, select, criterion, baseline, version), say
+        )
+    results = reports.Results.open(*directories)
     typer.echo(directories[0] / "report.html" if watch else results.report(None, select, criterion, baseline))
     if figures is not None:
-        from seqdg.report import write_figures
-
-        for path in write_figures(results.page(select, criterion, baseline).figures, figures):
+        for path in reports.write_figures(results.page(select, criterion, baseline).figures, figures):
             typer.echo(path)
     results.close()
 
@@ -137,17 +125,15 @@ def pack(
 
         seqdg pack runs/rotated-mnist --out docs/results/rotated-mnist
     """
-    from seqdg.base import UsageError
-    from seqdg.results import EVALUATIONS, TRIALS, open_run
-    from seqdg.results import pack as pack_runs
-
     if out.suffix in (".xz", ".parquet"):
-        raise UsageError(f"A packed run is two files: give --out a directory for them, such as {out.with_suffix('')}.")
-    opened = [(path, open_run(path)) for path in runs]
-    notes = pack_runs(opened, out, exact, options.split_names(criteria))
-    count = len(open_run(out).statuses())
-    size = sum((out / name).stat().st_size for name in (TRIALS, EVALUATIONS))
-    typer.echo(f"{count} trials of {opened[0][1].benchmark} in {out}: {TRIALS} and {EVALUATIONS}, {size / 1e6:.2f} MB.")
+        raise base.UsageError(
+            f"A packed run is two files: give --out a directory for them, such as {out.with_suffix('')}."
+        )
+    opened = [(path, stored.open_run(path)) for path in runs]
+    notes = stored.pack(opened, out, exact, options.split_names(criteria))
+    files = stored.TRIALS, stored.EVALUATIONS
+    count, size = len(stored.open_run(out).statuses()), sum((out / name).stat().st_size for name in files)
+    typer.echo(f"{count} trials of {opened[0][1].benchmark} in {out}: {' and '.join(files)}, {size / 1e6:.2f} MB.")
     for note in notes:
         typer.echo(note)
 
@@ -159,15 +145,12 @@ def predictions(
         str, typer.Option(metavar="chosen|last", help="The step that source validation chose for a trial, or its last.")
     ] = "chosen",
 ) -> None:
-    """Write what every trial says of every held-out row, of a run that `seqdg bench --save-predictions` made.
+    """Write what every trial predicts for every held-out row, of a run that `seqdg bench --save-predictions` made.
 
     seqdg predictions runs/rotated-mnist --out predictions.csv
     """
-    from seqdg.base import count_things
-    from seqdg.results import write_predictions
-
-    written = write_predictions(directory, out, step)
-    typer.echo(f"{written.rows} rows of {count_things(written.trials, 'trial')} are in {out}.")
+    written = stored.write_predictions(directory, out, step)
+    typer.echo(f"{written.rows} rows of {base.count_things(written.trials, 'trial')} are in {out}.")
     if written.lacking:
         typer.echo(f"Of {written.lacking} trials no predictions were kept.")
 
@@ -197,10 +180,9 @@ def import_domainbed(
 
     seqdg table runs/theirs --select oracle-split --spread stderr-ddof0
     """
-    from seqdg.interop import describe_import, import_sweep
-
-    for imported in import_sweep(sweep, out, options.split_names(domains), allow_partial, quote_command()):
-        typer.echo(describe_import(imported))
+    names = options.split_names(domains)
+    for imported in interop.import_sweep(sweep, out, names, allow_partial, quote_command()):
+        typer.echo(interop.describe_import(imported))
 
 
 def analyze(
@@ -244,49 +226,40 @@ def analyze(
 
         seqdg analyze alignment --algorithms agg,fo-s-mldg
     """
-    from seqdg.base import UsageError, prepare_process, unknown
-    from seqdg.bench import ExecutorChoice, Session, choose_executor, default_directory, load_benchmark
-    from seqdg.paper import Study
-    from seqdg.report import find_analysis, list_analyses, show_analysis
-    from seqdg.results import Store, lock_directory, make_directory
-
-    analysis = find_analysis(kind)
+    analysis = reports.find_analysis(kind)
     if analysis is None:
-        raise unknown("analysis", kind, list_analyses())
+        raise base.unknown("analysis", kind, reports.list_analyses())
     if first_steps is not None and not analysis.has_first_phase:
-        raise UsageError(f"{kind} has one phase. Give its length with --steps, without --first-steps.")
-    chosen = load_benchmark(benchmark)
-    directory = out or default_directory(chosen.name)
-    make_directory(directory)
+        raise base.UsageError(f"{kind} has one phase. Give its length with --steps, without --first-steps.")
+    chosen = bench.load_benchmark(benchmark)
+    directory = out or bench.default_directory(chosen.name)
+    stored.make_directory(directory)
     if figures is not None:
-        make_directory(figures, "--figures")  # now, not after the training
-    executor, device = choose_executor(ExecutorChoice(), device)
-    session = Session(chosen.make_task(data), device)
-    prepare_process()
-    with lock_directory(directory):
-        store = Store.create(directory, chosen.name)
-        with _count_steps(f"{kind} on {chosen.name}") as on_progress:
-            study = Study(
-                chosen, session, options.split_names(algorithms) or analysis.algorithms,
-                held_out or session.task.dataset().domains[-1],
-                analysis.trials if trials is None else trials, seed, analysis.steps if steps is None else steps,
-                settings or (), first_steps=first_steps, domain=domain,
-                everywhere=analysis.everywhere and held_out is None, executor=executor, on_progress=on_progress,
-            )  # fmt: skip
-            payload = {
-                "of": {**study.describe(), "domain": domain},
-                "numbers": analysis.compute(study),
-                "command": quote_command(),
-            }
+        stored.make_directory(figures, "--figures")  # now, not after the training
+    executor, device = bench.choose_executor(bench.ExecutorChoice(), device)
+    session = bench.Session(chosen.make_task(data), device)
+    base.prepare_process()
+    with stored.lock_directory(directory), _count_steps(f"{kind} on {chosen.name}") as on_progress:
+        store = stored.Store.create(directory, chosen.name)
+        study = paper.Study(
+            chosen, session, options.split_names(algorithms) or analysis.algorithms,
+            held_out or session.task.dataset().domains[-1],
+            analysis.trials if trials is None else trials, seed, analysis.steps if steps is None else steps,
+            settings or (), first_steps=first_steps, domain=domain,
+            everywhere=analysis.everywhere and held_out is None, executor=executor, on_progress=on_progress,
+        )  # fmt: skip
+        payload = {
+            "of": {**study.describe(), "domain": domain},
+            "numbers": analysis.compute(study),
+            "command": quote_command(),
+        }
         store.add_analysis(kind, payload)
         store.close()
-    section = show_analysis(kind, payload)
+    section = reports.show_analysis(kind, payload)
     typer.echo(_format_section(section), nl=False)
-    print(f"The numbers are kept. `seqdg report {directory}` shows the picture.", file=sys.stderr)
+    say(f"The numbers are kept. `seqdg report {directory}` shows the picture.")
     if figures is not None:
-        from seqdg.report import write_figures
-
-        for path in write_figures(section.figures, figures):
+        for path in reports.write_figures(section.figures, figures):
             typer.echo(path)
 
 
@@ -306,12 +279,11 @@ def _count_steps(label: str) -> Iterator[Callable[[int], None]]:
         yield on_progress
 
 
-def _format_section(section: Section) -> str:
+def _format_section(section: reports.Section) -> str:
     """Format its sentences, then its tables, for a terminal."""
-    from seqdg.report import HOW, draw_table
-
     lines = [section.title, *section.text]
-    for table in [*section.tables, *(t for t in section.aside if t.caption != HOW)]:
+    for table in [*section.tables, *(t for t in section.aside if t.caption != reports.HOW)]:
         grid = [list(table.head), *([name, *cells] for name, cells in table.rows)]
-        lines += ["", table.caption, *draw_table([[cell.removeprefix("*") for cell in line] for line in grid])]
+        lines += ["", table.caption]
+        lines += reports.draw_table([[cell.removeprefix("*") for cell in line] for line in grid])
     return "\n".join(lines) + "\n"

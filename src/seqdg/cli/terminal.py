@@ -9,11 +9,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import Any
 
-if TYPE_CHECKING:
-    from seqdg.bench import Progress
-    from seqdg.data import LabeledRows
+from seqdg import base, bench, results
+from seqdg import data as datasets
 
 EARLY = 5.0  # seconds of training that tell about the whole
 LITTLE = 0.005  # share of the work that does
@@ -26,10 +25,15 @@ def quote_command() -> str:
     return shlex.join(["seqdg", *sys.argv[1:]])
 
 
+def say(sentence: str) -> None:
+    """Print a sentence on stderr, at once."""
+    print(sentence, file=sys.stderr, flush=True)
+
+
 class Announcement:
     """Sentences that are said once, when training begins: a mistake in the input is then the only thing said."""
 
-    def __init__(self, rows: LabeledRows, minutes: float | None = None) -> None:
+    def __init__(self, rows: datasets.LabeledRows, minutes: float | None = None) -> None:
         """minutes: how long it may take; what it tries is then known only as it goes on."""
         self.notes = _note_table(rows)
         self.sentences = [*rows.notes, *_describe(rows), *(f"note: {note}" for note in self.notes)]
@@ -41,31 +45,29 @@ class Announcement:
     def say(self) -> None:
         """Say what was decided, if it was not said yet."""
         for sentence in self.sentences:
-            print(sentence, file=sys.stderr, flush=True)
+            say(sentence)
         self.sentences = []
 
     def add(self, sentence: str) -> None:
         """Say what is known only as the training goes on, after what was decided."""
         self.say()
-        print(sentence, file=sys.stderr, flush=True)
+        say(sentence)
 
-    def wrap(self, show: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    def wrap(self, show: Callable[[bench.Progress], None]) -> Callable[[bench.Progress], None]:
         """Return a function that shows how far the training is, and first says how much there is to do."""
 
-        def show_and_say(progress: Progress) -> None:
+        def show_and_say(progress: bench.Progress) -> None:
             self.say()
             if not self.counted:
                 self.counted = True
-                print(f"{progress.trials} trainings, each domain held out in turn.", file=sys.stderr, flush=True)
+                say(f"{progress.trials} trainings, each domain held out in turn.")
             self._estimate(progress)
             show(progress)
 
         return show_and_say
 
-    def _estimate(self, progress: Progress) -> None:
+    def _estimate(self, progress: bench.Progress) -> None:
         """Say once how long the rest will take, at the pace since the first steps: workers take a while to start."""
-        from seqdg.results import format_duration
-
         now, share = time.time(), progress.share
         if (not self.first and share > 0) or (self.first and share < self.first[1]):  # or it is another round
             self.first = now, share
@@ -74,42 +76,36 @@ class Announcement:
         self.timed = True
         left = (now - self.first[0]) * (1 - share) / (share - self.first[1])
         if left > SHORT:
-            print(f"This takes {format_duration(left)} more; Ctrl-C stops it.", file=sys.stderr, flush=True)
+            say(f"This takes {results.format_duration(left)} more; Ctrl-C stops it.")
 
 
-def note_task(rows: LabeledRows, task: str | None, label: str) -> None:
+def note_task(rows: datasets.LabeledRows, task: str | None, label: str) -> None:
     """Say that a number is predicted, where the user did not ask for it."""
     if rows.is_regression and task is None:
-        print(
-            f"note: '{label}' holds numbers with fractions, so the number is predicted; --task class tells classes "
-            "apart.",
-            file=sys.stderr,
+        say(
+            f"note: '{label}' holds numbers with fractions, so the number is predicted; --task class predicts classes "
+            "instead."
         )
 
 
-def _note_table(rows: LabeledRows) -> list[str]:
-    """Note labels that may be none, and columns that may be no features."""
-    from seqdg.data import Frame, note_columns, note_gap_labels
-
-    if not isinstance(rows.x, Frame):
+def _note_table(rows: datasets.LabeledRows) -> list[str]:
+    """Note labels that may be missing values, and columns that may be no features."""
+    if not isinstance(rows.x, datasets.Frame):
         return []
-    return [*note_gap_labels(rows.y), *note_columns(rows.x, rows.domains)]
+    return [*datasets.note_gap_labels(rows.y), *datasets.note_columns(rows.x, rows.domains)]
 
 
-def _describe(rows: LabeledRows) -> list[str]:
-    import numpy as np
-
-    from seqdg.base import count_things, list_some
-    from seqdg.data import Frame, describe_columns, rank_word
-
-    if not isinstance(rows.x, Frame) or rows.domains is None:
-        return []  # folders name their classes and domains
-    classes = np.unique(rows.y).tolist()
-    sites = sorted({site for site in rows.domains.tolist() if site is not None}, key=rank_word)
-    labels = "numbers" if rows.is_regression else f"{len(classes)} classes ({list_some(classes)})"
+def _describe(rows: datasets.LabeledRows) -> list[str]:
+    """Say how many rows, labels and domains a table has, and what its columns hold; folders name these themselves."""
+    if not isinstance(rows.x, datasets.Frame) or rows.domains is None:
+        return []
+    classes = sorted(set(rows.y.tolist()))
+    domains = sorted({name for name in rows.domains.tolist() if name is not None}, key=datasets.rank_word)
+    labels = "numbers" if rows.is_regression else f"{len(classes)} classes ({base.list_some(classes)})"
+    count = base.count_things(len(rows.y), "row")
     return [
-        f"{count_things(len(rows.y), 'row')}; labels: {labels}; domains: {len(sites)} ({list_some(sites)})",
-        f"columns: {describe_columns(rows.x.types or ())}",
+        f"{count}; labels: {labels}; domains: {len(domains)} ({base.list_some(domains)})",
+        f"columns: {datasets.describe_columns(rows.x.types or ())}",
     ]
 
 
@@ -120,25 +116,18 @@ def print_warnings_as_notes() -> Iterator[None]:
     Of those from one line of code whose texts differ in numbers alone, such as how far a solver was off, the first is
     printed: every fit of a comparison may give another.
     """
-    from seqdg.base import make_printable
-
     if sys.warnoptions:
         yield
         return
     said: set[tuple[str | int, ...]] = set()
 
     def print_note(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
     ) -> None:
-        note = make_printable(" ".join(str(message).split()))
+        note = base.make_printable(" ".join(str(message).split()))
         known = {(note,), (filename, lineno, NUMBER.sub("#", note))}
         if not known & said:
-            print(f"note: {note}", file=sys.stderr, flush=True)
+            say(f"note: {note}")
         said.update(known)
 
     with warnings.catch_warnings():
