@@ -72,18 +72,18 @@ def test_a_table_is_read_as_it_is_written_and_what_is_unusual_is_said(plain, tmp
 def test_the_encoding_can_be_said(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes("a,w\n1,Łódź\n2,x\n".encode("cp1250"))
-    assert open_table(path, guess=True).read().columns[1].tolist()[0] != "Łódź"
-    frame = open_table(path, form=TableFormat(encoding="cp1250"), guess=True).read()
+    assert open_table(path).read().columns[1].tolist()[0] != "Łódź"
+    frame = open_table(path, TableFormat(encoding="cp1250")).read()
     assert frame.columns[1].tolist() == ["Łódź", "x"]
     with pytest.raises(UsageError, match=r"There is no encoding 'ansi'\. Usual ones are"):
-        open_table(path, form=TableFormat(encoding="ansi"), guess=True)
+        open_table(path, TableFormat(encoding="ansi"))
     with pytest.raises(UsageError, match=r"cannot be read as .* ascii"):
-        open_table(path, form=TableFormat(encoding="ascii"), guess=True).read()
+        open_table(path, TableFormat(encoding="ascii")).read()
 
 
 def test_a_header_with_a_comma_in_a_name_does_not_hide_the_semicolons(tmp_path):
     (tmp_path / "t.csv").write_text("age;weight, kg;ill\n1;2,5;x\n2;3,5;y\n")
-    table = open_table(tmp_path / "t.csv", guess=True)
+    table = open_table(tmp_path / "t.csv")
     assert table.names == ("age", "weight, kg", "ill")
     assert table.read().columns[1].tolist() == [2.5, 3.5]
 
@@ -98,7 +98,7 @@ def test_rows_that_are_too_short_or_too_long_are_refused_in_every_kind_of_table(
     ]:
         (tmp_path / name).write_text(text)
         with pytest.raises(UsageError, match=r"cannot be read|has 1 cell for 2 columns"):
-            open_table(tmp_path / name, guess=True).read()
+            open_table(tmp_path / name).read()
 
 
 class Standard(io.TextIOWrapper):
@@ -131,4 +131,4 @@ def test_a_model_is_fitted_to_standard_input(plain, tmp_path, monkeypatch):
 def test_a_broken_gz_is_a_sentence(tmp_path):
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n" * 100)[:-12])
     with pytest.raises(UsageError, match="cannot be read"):
-        open_table(tmp_path / "t.csv.gz", guess=True).read()
+        open_table(tmp_path / "t.csv.gz").read()

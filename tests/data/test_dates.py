@@ -7,7 +7,7 @@ import datetime
 import numpy as np
 import pytest
 
-from seqdg.data.tables.columns import PARTS, find_orders, make_dates, parse_date, take_parts, to_texts
+from seqdg.data.tables.columns import PARTS, find_orders, make_dates, parse_date, take_parts, to_words
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_the_parts_are_those_that_python_tells():
 
 def test_dates_as_words_have_a_time_only_where_one_has():
     days = make_dates([datetime.date(2020, 1, 2), None])
-    assert to_texts(days).tolist() == ["2020-01-02", None]
+    assert to_words(days).tolist() == ["2020-01-02", None]
     times = make_dates([datetime.datetime(2020, 1, 2, 3, 4, 5), datetime.datetime(2020, 1, 2)])
-    assert to_texts(times).tolist() == ["2020-01-02T03:04:05", "2020-01-02T00:00:00"]
+    assert to_words(times).tolist() == ["2020-01-02T03:04:05", "2020-01-02T00:00:00"]
     zone = datetime.timezone(datetime.timedelta(hours=5))
-    assert to_texts(make_dates([datetime.datetime(2020, 1, 2, 3, tzinfo=zone)])).tolist() == ["2020-01-02T03:00:00"]
+    assert to_words(make_dates([datetime.datetime(2020, 1, 2, 3, tzinfo=zone)])).tolist() == ["2020-01-02T03:00:00"]

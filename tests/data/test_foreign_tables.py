@@ -79,12 +79,12 @@ def test_a_question_mark_in_an_arff_file_is_a_gap(tmp_path):
 def test_words_that_stand_for_a_gap_are_named(tmp_path):
     for name in ("t.csv", "t.data"):
         write(tmp_path / name, rows=[("a", "low", "yes"), ("b", 2.0, "-9")])
-        frame = open_table(tmp_path / name, form=TableFormat(na=("low", "-9"))).read()
+        frame = open_table(tmp_path / name, TableFormat(na=("low", "-9"))).read()
         np.testing.assert_array_equal(frame.columns[1], [np.nan, 2])
         assert frame.columns[2].tolist() == ["yes", None]
         assert open_table(tmp_path / name).read().columns[1].tolist() == ["low", "2.0"]
     pd.DataFrame({"w": ["x", "?"]}).to_parquet(tmp_path / "t.parquet")
-    assert open_table(tmp_path / "t.parquet", form=TableFormat(na=("?",))).read().columns[0].tolist() == ["x", None]
+    assert open_table(tmp_path / "t.parquet", TableFormat(na=("?",))).read().columns[0].tolist() == ["x", None]
 
 
 def test_a_sheet_of_excel_is_read_or_the_extra_is_named(tmp_path, monkeypatch):
@@ -117,7 +117,7 @@ def test_a_real_sheet_of_excel_gives_the_same_data_set(tmp_path):
     ("name", "text", "options", "sentence"),
     [
         ("t.data", "a,1,yes\n", {"columns": ("site", "dose")}, "has 3 columns, but `columns` names 2"),
-        ("t.csv", "site;dose;ill\na;1;yes\n", {}, "or say `separator`"),
+        ("t.csv", "site;dose;ill\na;1;yes;9\n", {}, "seem to be separated by semicolons"),
         ("t.csv", "site,dose\na,1\n", {}, "t.csv has no column 'ill'"),
         ("t.arff", "@relation x\n@attribute s string\n@data\n'a'\n", {}, "that scipy does not read"),
         ("t.arff", "nothing", {}, "cannot be read as a .arff table"),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, count_things, join_names, list_some
-from seqdg.data.tables.columns import is_gap_word, is_missing
+from seqdg.data.tables.columns import is_missing, means_missing
 
 MOST_NOTES = 8  # on single classes; of more there is one note for all
 MANY_DOMAINS = 10  # from which on most of them may not have a single row
@@ -91,7 +91,7 @@ def note_spellings(what: str, names: Iterable[str]) -> list[str]:
 def note_gap_labels(y: NDArray[Any]) -> list[str]:
     """Return a note where labels that elsewhere stand for a gap, such as NA, are classes among others."""
     names = sorted(map(str, set(y.tolist()))) if y.dtype.kind in "OU" else []
-    gaps = [name for name in names if is_gap_word(name)]
+    gaps = [name for name in names if means_missing(name)]
     if not gaps or len(names) == len(gaps):
         return []
     said = join_names([repr(name) for name in gaps])

@@ -21,7 +21,7 @@ from seqdg.core import import_function
 from seqdg.data.checks import Problem
 from seqdg.data.contents import Contents, DomainRows, Matrix, RowsByDomain, collect_rows, split_by_domain
 from seqdg.data.dataset import DataSpec, ProgressCallback
-from seqdg.data.tables.columns import Column, parse_truth, to_words
+from seqdg.data.tables.columns import Column, parse_column, parse_truth, to_words
 from seqdg.data.tables.table_files import TableFormat, is_table, open_table
 
 EXACT = 2.0**53  # above it, whole numbers of a column can no longer be told apart
@@ -85,14 +85,15 @@ def read_columns(
     roles: columns that must be there and are no features, so that they may hold dates.   ignore: columns to leave out.
     text: columns whose cells stay text, whatever they look like.
     """
-    table = open_table(path, may_lack_header=True, form=form)
+    table = open_table(path, form, may_lack_header=True)
     for name in (*roles, *ignore):
         if name not in table.names:
             raise unknown("column", name, table.names, owner=path.name)
-    frame = table.read(but=set(ignore) - set(roles), dates_as_words=roles)
+    frame = table.read(but=set(ignore) - set(roles))
     by_name = dict(zip(frame.names, frame.columns, strict=True))
     return {
-        name: _to_text(values) if name in text else _to_plain(parse_truth(values)) for name, values in by_name.items()
+        name: _to_text(values) if name in text else _to_plain(parse_truth(parse_column(values)), name in roles)
+        for name, values in by_name.items()
     }
 
 
@@ -101,7 +102,8 @@ def _to_text(values: Column) -> NDArray[Any]:
     return np.array(["" if v is None else v for v in to_words(values)], dtype=object)
 
 
-def _to_plain(values: Column) -> NDArray[Any]:
+def _to_plain(values: Column, is_role: bool) -> NDArray[Any]:
+    values = to_words(values) if is_role and values.dtype.kind == "M" else values
     return values if values.dtype != object else np.array(["" if v is None else v for v in values], dtype=str)
 
 

@@ -72,7 +72,7 @@ def read_rows(
             f"There is no {path}. Give a table, such as a .csv or .parquet file, or a folder or .zip of images."
         )
     if is_table(path):
-        table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
+        table = open_table(path, TableFormat(encoding=encoding))
         others = [] if only is None else [name for name in table.names if name not in only]
         dropped = [*ignore, *ids, *(name for name in others if name != weight)]
         return _read_table(table, label, domain, dropped, types or {}, na, task, weight, drop_unlabeled)
@@ -169,7 +169,7 @@ def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str],
     """
     ignored = {name for name, kind in types.items() if kind == "ignore"}
     text = [name for name, kind in types.items() if kind == "words"]
-    return table.read(but={*but, *ignored}, text=text, parse=False, codes=codes)
+    return table.read(but={*but, *ignored}, text=text, codes=codes)
 
 
 def check_table(
@@ -185,7 +185,7 @@ def check_table(
     drop_unlabeled: bool = False,
 ) -> str:
     """Say what each column of a table holds, and, where they are named, how many rows each domain has of each class."""
-    table = open_table(path, form=TableFormat(encoding=encoding), guess=True)
+    table = open_table(path, TableFormat(encoding=encoding))
     if label is not None and domain is not None:
         rows = _read_table(table, label, domain, ignore, types, na, task, weight, drop_unlabeled)
         frame, counts = rows.x, _count_rows(rows)

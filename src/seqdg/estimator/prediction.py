@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +32,7 @@ from seqdg.data import (
     open_container,
     open_table,
     parse_column,
-    parse_number,
+    read_number,
     require_pillow,
     to_word,
     to_words,
@@ -100,10 +99,11 @@ class Tally:
     ) -> NDArray[np.bool_]:
         numbers = np.full(len(truth), np.nan)
         for i, word in enumerate(truth.tolist()):
-            try:
-                numbers[i] = np.nan if word is None else parse_number(word)
-            except ValueError:
+            number = np.nan if word is None else read_number(word)
+            if number is None:
                 self.unknown[word] += 1
+            else:
+                numbers[i] = number
         known: NDArray[np.bool_] = np.isfinite(numbers) & np.isfinite(weight)
         self.numbers.append((numbers[known], predicted[known], weight[known]))
         return known
@@ -139,10 +139,8 @@ class Tally:
 
 def _spell_like(word: str, classes: NDArray[Any]) -> str:
     """Spell a label as the classes are: `1` for `1.0` if they are numbers."""
-    if classes.dtype.kind in "iuf":
-        with suppress(ValueError):
-            return to_word(parse_number(word))
-    return word
+    number = read_number(word) if classes.dtype.kind in "iuf" else None
+    return word if number is None else to_word(number)
 
 
 def predict_file(
@@ -171,7 +169,7 @@ def predict_file(
         raise UsageError(f"{out} is there already: add --force to replace it, or give another --out.")
     tally = Tally()
     if is_table(data):
-        table = open_table(data, form=TableFormat(encoding=encoding), guess=True)
+        table = open_table(data, TableFormat(encoding=encoding))
         tally.note(*table.notes)
         parts = _predict_table(model, table, tally, on_progress, ids, na)
     elif ids or na or encoding:
@@ -210,10 +208,9 @@ def _predict_table(
     labels = [label] if label else []
     has_numbers = model.classes.dtype.kind in "iuf"  # an empty array, of floats, if the model predicts numbers
     numeric = [*preprocessing.numeric, *(labels if has_numbers and not model.is_regression else []), tally.weight]
-    text = () if has_numbers else labels
 
     def read_parts() -> Iterator[Part]:
-        for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, on_progress, kept, text):
+        for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, on_progress, kept):
             truth = to_words(frame.columns[frame.names.index(label)]) if label in frame.names else None
             features = frame.without(name for name in frame.names if name not in wanted)
             rows, notes = read.read(features)

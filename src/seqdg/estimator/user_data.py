@@ -27,7 +27,6 @@ from seqdg.data import (
     check_labels,
     count_present,
     is_dataframe,
-    list_types,
     make_frame,
     note_columns,
     note_gap_labels,
@@ -174,7 +173,8 @@ def make_user_data(
         notes=tuple(notes),
         weight=None if weight is None else torch.from_numpy(weight),
     )
-    return UserData(dataset, read, classes, list_types(x.types) if isinstance(x, Frame) and x.types else {})
+    types = {t.name: t.describe() for t in x.types or ()} if isinstance(x, Frame) else {}
+    return UserData(dataset, read, classes, types)
 
 
 def decide_types(x: Any) -> Any:

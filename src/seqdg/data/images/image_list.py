@@ -180,7 +180,7 @@ def _read_table(path: Path, spec: DataSpec) -> Any:
 
 def read_words(path: Path, form: TableFormat | None = None) -> Any:
     """Read a table as a data frame of words, as they are written, with '' for a gap."""
-    table = open_table(path, form=form)
+    table = open_table(path, form)
     parts = list(table.read_batches(table.names, ()))
     columns = {
         name: np.concatenate([_to_text(part.columns[i]) for part in parts]) if parts else np.empty(0, dtype=object)

@@ -15,17 +15,15 @@ if TYPE_CHECKING:
         expect_numbers,
         expect_words,
         find_gap_numbers,
-        list_types,
         parse_column,
-        parse_number,
         parse_types,
         rank_word,
+        read_number,
         take_parts,
         to_word,
         to_words,
     )
     from seqdg.data.tables.frame import Frame, is_dataframe, make_frame, note_columns
-    from seqdg.data.tables.table_files import TableFile, TableFormat, is_table, open_table
-    from seqdg.data.tables.table_writer import STDOUT, TableWriter
+    from seqdg.data.tables.table_files import STDOUT, TableFile, TableFormat, TableWriter, is_table, open_table
 
 __getattr__, __dir__ = open_front(__name__)

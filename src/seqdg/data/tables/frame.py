@@ -17,20 +17,18 @@ from numpy.typing import NDArray
 
 from seqdg.base import UsageError, list_some
 from seqdg.data.tables.columns import (
-    COMMAND_LINE,
-    PANDAS,
-    SHORT,
     Column,
     ColumnType,
     count_present,
     decide_column,
     drop_gap_words,
-    find_counters,
     is_missing,
+    list_different,
     make_dates,
     to_word,
 )
 
+SHORT = 10  # rows in which numbers may well run upwards by chance
 MANY_WORDS = 20  # above which a column may be an identifier, where most rows have a word of their own
 SURPRISE = 10.0  # equal pairs of whole numbers that chance would give at least; where there are none, it was not chance
 NAMES = frozenset(("id", "ids", "identifier", "uid", "nr", "mrn", "patient", "subject", "customer", "serial", "key"))
@@ -85,15 +83,19 @@ class Frame:
         is_text: the columns are as a file of text gives them, where numbers are words too.
         """
         asked = asked or {}
-        ways = COMMAND_LINE if is_text else PANDAS
         kept = self.without(name for name, kind in asked.items() if kind == "ignore")
-        columns, types = [], []
-        for name, values in zip(kept.names, kept.columns, strict=True):
-            kind = asked.get(name, "words" if name in self.fixed else "")
-            column, decided = decide_column(name, drop_gap_words(values, na), kind, is_text, ways, kept.row_numbers)
-            columns.append(column)
-            types.append(decided)
-        return replace(kept, columns=tuple(columns), types=tuple(types), na=tuple(na))
+        decided = [
+            decide_column(
+                name,
+                drop_gap_words(values, na),
+                asked.get(name, "words" if name in self.fixed else ""),
+                is_text,
+                kept.row_numbers,
+            )
+            for name, values in zip(kept.names, kept.columns, strict=True)
+        ]
+        columns, types = (tuple(part) for part in zip(*decided, strict=True)) if decided else ((), ())
+        return replace(kept, columns=columns, types=types, na=tuple(na))
 
 
 def is_dataframe(x: Any) -> bool:
@@ -110,11 +112,12 @@ def make_frame(x: Any, wanted: Collection[str] | None = None) -> Frame:
         if wanted is not None and not set(wanted) <= {str(name) for name in x.columns}:
             wanted = None  # one is missing: the error that follows suggests a similar name
         places = {i: str(n) for i, n in enumerate(x.columns) if wanted is None or str(n) in wanted}
+        series = {n: x.iloc[:, i] if hasattr(x, "iloc") else x[x.columns[i]] for i, n in places.items()}
         return Frame(
             tuple(places.values()),
-            tuple(make_column(n, _get_values(x, i)) for i, n in places.items()),
+            tuple(make_column(n, get_values(s)) for n, s in series.items()),
             named=True,
-            fixed=frozenset(n for i, n in places.items() if _is_category(_get_series(x, i))),
+            fixed=frozenset(n for n, s in series.items() if _is_category(s)),
         )
     matrix = np.asarray(x)
     if matrix.ndim != 2:
@@ -123,18 +126,13 @@ def make_frame(x: Any, wanted: Collection[str] | None = None) -> Frame:
     return Frame(tuple(names), tuple(make_column(n, matrix[:, i]) for i, n in enumerate(names)), named=False)
 
 
-def _get_series(frame: Any, i: int) -> Any:
-    return frame.iloc[:, i] if hasattr(frame, "iloc") else frame[frame.columns[i]]
-
-
 def _is_category(series: Any) -> bool:
     """Return whether a column holds categories, which are words even where they look like numbers."""
     return str(series.dtype).lower().startswith(("category", "categorical", "enum"))
 
 
-def _get_values(frame: Any, i: int) -> NDArray[Any]:
-    """Return column i of a data frame; categories are words, and dates have the clock of their own zone."""
-    series = _get_series(frame, i)
+def get_values(series: Any) -> NDArray[Any]:
+    """Return the values of a data frame's column; categories are text, and dates have the clock of their own zone."""
     if _is_category(series):
         values = series.tolist() if hasattr(series, "tolist") else series.to_list()
         return np.array([None if is_missing(v) else to_word(v) for v in values], dtype=object)
@@ -147,38 +145,38 @@ def make_column(name: str, values: NDArray[Any]) -> Column:
     kind = values.dtype.kind
     if kind in "biuf":
         return values.astype(np.float64)
-    if kind == "c":
-        raise UsageError(f"Complex data not supported: column '{name}' holds complex numbers.")
     if kind == "M":
         return values.astype("M8[us]")
     if kind == "m":
         raise _refuse_times(name)
-    if kind not in "OUST":
+    if kind not in "OUSTc":
         raise NotAValue(f"Column '{name}' is of type {values.dtype}, but every argument must be a string or a number.")
     return _make_mixed(name, values.astype(object).tolist())
 
 
 def _make_mixed(name: str, values: Sequence[Any]) -> Column:
-    """Make a column of numbers if all values are numbers or gaps, else of words."""
-    present = [v for v in values if not is_missing(v)]
-    strange = next((v for v in present if not isinstance(v, str | bytes | numbers.Number | np.generic)), None)
-    if present and all(isinstance(v, datetime.date) for v in present):
-        return make_dates(None if is_missing(v) else v for v in values)
-    if isinstance(strange, datetime.date):
-        other = next(v for v in present if not isinstance(v, datetime.date))
+    """Make a column of numbers if all values are numbers or missing, of dates if all are dates, else of text."""
+    cells = [None if is_missing(v) else v for v in values]
+    examples = {type(v): v for v in reversed(cells) if v is not None}  # the first of each type
+    dates = [v for v in examples.values() if isinstance(v, datetime.date)]
+    if dates and len(dates) == len(examples):
+        return make_dates(cells)
+    if dates:
+        other = next(v for v in cells if v is not None and not isinstance(v, datetime.date))
         raise NotAValue(f"Column '{name}' holds dates and other things, such as {str(other)[:40]!r}: make them alike.")
-    if isinstance(strange, datetime.time | datetime.timedelta):
-        raise _refuse_times(name)
-    if strange is not None:
-        raise NotAValue(
-            f"Column '{name}' holds a {type(strange).__name__} ({str(strange)[:40]!r}), "
-            "but every argument must be a string or a number."
-        )
-    if any(isinstance(v, complex | np.complexfloating) for v in present):
-        raise UsageError(f"Complex data not supported: column '{name}' holds complex numbers.")
-    if not any(isinstance(v, str | bytes) for v in present):
-        return np.array([_to_number(name, v) for v in values], dtype=np.float64)
-    return np.array([None if is_missing(v) else to_word(v) for v in values], dtype=object)
+    for kind, value in examples.items():
+        if issubclass(kind, datetime.time | datetime.timedelta):
+            raise _refuse_times(name)
+        if issubclass(kind, complex | np.complexfloating):
+            raise UsageError(f"Complex data not supported: column '{name}' holds complex numbers.")
+        if not issubclass(kind, str | bytes | numbers.Number | np.generic):
+            raise NotAValue(
+                f"Column '{name}' holds a {kind.__name__} ({str(value)[:40]!r}), "
+                "but every argument must be a string or a number."
+            )
+    if any(issubclass(kind, str | bytes) for kind in examples):
+        return np.array([None if v is None else to_word(v) for v in cells], dtype=object)
+    return np.array([np.nan if v is None else _to_number(name, v) for v in cells], dtype=np.float64)
 
 
 def _refuse_times(name: str) -> UsageError:
@@ -189,7 +187,7 @@ def _refuse_times(name: str) -> UsageError:
 
 def _to_number(name: str, value: Any) -> float:
     try:
-        return float("nan") if is_missing(value) else float(value)
+        return float(value)
     except OverflowError:
         raise UsageError(f"Column '{name}' holds {str(value)[:12]}..., a number too large to compute with.") from None
     except (TypeError, ValueError):
@@ -203,41 +201,32 @@ def note_columns(frame: Frame, domains: NDArray[Any] | None = None) -> list[str]
 
     domains: (row,) where each row is from; None: not known.
     """
-    columns = dict(zip(frame.names, frame.columns, strict=True))
     rows = [] if domains is None else [np.flatnonzero(domains == d) for d in np.unique(domains)]
-    counters = find_counters(columns)
-    words = {name: len(set(values.tolist()) - {None}) for name, values in columns.items() if values.dtype == object}
-    return [
-        *(
-            f"Column '{name}' has {count} different words in {len(frame)} rows: is it an identifier? Then leave it "
-            f"out, on the command line by --id {name}, which writes it beside the predictions."
-            for name, count in words.items()
-            if count > max(MANY_WORDS, len(frame) // 2)
-        ),
-        *(
-            f"Column '{name}' numbers the rows: is it an identifier? Then leave it out, on the command line by "
-            f"--id {name}."
-            for name in counters
-        ),
-        *(
-            f"Column '{name}' has another whole number in every row{where}: is it an identifier? Then leave it out, on "
-            f"the command line by --id {name}, which writes it beside the predictions."
-            for name, values in columns.items()
-            if name not in counters and (where := _find_identifier(name, values, rows)) is not None
-        ),
-        *(
-            f"Column '{name}' has one value in each domain, and another in every one: it names the domain. From so few "
-            f"values little is learned for a new one; leave it out, on the command line by --ignore {name}, unless you "
-            "know better."
-            for name, values in columns.items()
-            if _names_domains(values, rows)
-        ),
-        *(
-            f"Column '{name}' is empty, in all {len(frame)} rows: the model learns nothing of it."
-            for name, values in columns.items()
-            if not count_present(values)
-        ),
-    ]
+    notes = []
+    for name, values in zip(frame.names, frame.columns, strict=True):
+        leave_out = f"is it an identifier? Then leave it out, on the command line by --id {name}"
+        different = len(list_different(values)) if values.dtype == object else 0
+        if different > max(MANY_WORDS, len(frame) // 2):
+            notes.append(
+                f"Column '{name}' has {different} different words in {len(frame)} rows: {leave_out}, which writes it "
+                "beside the predictions."
+            )
+        if values.dtype.kind == "f" and len(values) > SHORT and bool((np.diff(values) == 1).all()):
+            notes.append(f"Column '{name}' numbers the rows: {leave_out}.")
+        elif (where := _find_identifier(name, values, rows)) is not None:
+            notes.append(
+                f"Column '{name}' has another whole number in every row{where}: {leave_out}, which writes it beside "
+                "the predictions."
+            )
+        if _names_domains(values, rows):
+            notes.append(
+                f"Column '{name}' has one value in each domain, and another in every one: it names the domain. From so "
+                f"few values little is learned for a new one; leave it out, on the command line by --ignore {name}, "
+                "unless you know better."
+            )
+        if not count_present(values):
+            notes.append(f"Column '{name}' is empty, in all {len(frame)} rows: the model learns nothing of it.")
+    return notes
 
 
 def _find_identifier(name: str, values: Column, rows: Sequence[NDArray[np.int64]]) -> str | None:
