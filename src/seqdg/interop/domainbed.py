@@ -9,18 +9,20 @@ starts its trainings through a launcher, which here starts them this way too.
 
 Our algorithms are modules there, with `update` and `predict`. DomainBed hands over minibatches in the order of its
 environments. The path through them and the key of a step come from torch's generator, which its train.py seeds.
-Everything that training carries is a buffer: `to` moves it, and its checkpoints hold it.
+Everything that training carries is in `state_dict`, and so in its checkpoints; it follows the inputs to their device.
 """
 
 from __future__ import annotations
 
+import argparse
+import copy
 import runpy
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -29,7 +31,7 @@ from torch import Tensor, nn
 from seqdg.base import DOMAINBED, Episode, Params, UsageError, set_checkout, unknown
 from seqdg.bench import list_ranges
 from seqdg.core import Algorithm, Range, build, collect_rules, count_needed_evaluations, flatten_settings, with_settings
-from seqdg.interop.domainbed.checkout import find_checkout, import_module
+from seqdg.interop.checkout import find_checkout, import_module
 from seqdg.nets import Net, has_batchnorm
 from seqdg.training import OPTIMIZERS, Rates, end_stages, split_by_pace
 
@@ -39,9 +41,10 @@ USAGE = (
     "and those of its sweep.py."
 )
 START = "python -m domainbed.scripts.train"  # how the commands of a sweep begin
-USUAL_STEPS = 5001  # of a data set that says nothing else
+USUAL_STEPS = 5001  # of a data set that names no other number
 OPTIMIZER, STEPS = "optimizer", "steps"  # settings beside an algorithm's own
 REMEMBERED = 4  # steps whose minibatches give the statistics of BatchNorm layers that are not frozen
+STATE = "params", "memory", "slots", "update_count", "stage"  # what training carries from step to step
 Settings = dict[str, tuple[Any, Any]]  # by name, the default and a random draw, as its registry has them
 
 
@@ -62,13 +65,13 @@ def run_script(words: Sequence[str]) -> None:
     if not words or words[0] not in COMMANDS:
         mistake = f"'{words[0]}' is none of its scripts" if words else "No script was named"
         raise UsageError(f"{mistake}. {USAGE}")
-    command, *rest = words
-    checkout, rest = take_option(rest, "--domainbed")
-    set_checkout(DOMAINBED, checkout)
+    command = words[0]
+    asked, rest = read_options(words[1:])
+    set_checkout(DOMAINBED, asked.domainbed)
     algorithms = import_module("algorithms")
-    wanted = read_values(rest, "--algorithm" if command == "train" else "--algorithms")
-    ours = [name for name in wanted if not hasattr(algorithms, name)]
-    add_algorithms(ours, count_steps(rest) if command == "train" else USUAL_STEPS)
+    ours = [name for name in asked.algorithms if not hasattr(algorithms, name)]
+    steps = getattr(getattr(import_module("datasets"), asked.dataset, None), "N_STEPS", USUAL_STEPS)
+    add_algorithms(ours, asked.steps or steps if command == "train" else USUAL_STEPS)
     if command == "sweep":
         wrap_launchers(import_module("command_launchers"))
     import_module(f"scripts.{command}")  # where a package is missing, a sentence says so
@@ -78,6 +81,24 @@ def run_script(words: Sequence[str]) -> None:
     sys.modules.pop(f"domainbed.scripts.{command}", None)
     sys.argv = [f"domainbed.scripts.{command}", *rest]
     runpy.run_module(f"domainbed.scripts.{command}", run_name="__main__", alter_sys=True)
+
+
+def read_options(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return what is read here of a script's options, and all words that are the script's, as it reads them itself."""
+    ours = _Parser(add_help=False, allow_abbrev=False)
+    ours.add_argument("--domainbed")
+    asked, rest = ours.parse_known_args(words)
+    theirs = _Parser(add_help=False, allow_abbrev=False)
+    theirs.add_argument("--algorithm", "--algorithms", dest="algorithms", nargs="+", default=[])
+    theirs.add_argument("--dataset", default="RotatedMNIST")
+    theirs.add_argument("--steps", type=int)
+    theirs.parse_known_args(rest, asked)
+    return asked, rest
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message[0].upper()}{message[1:]}. {USAGE}")
 
 
 def add_algorithms(names: Iterable[str], steps: int = USUAL_STEPS) -> None:
@@ -135,46 +156,6 @@ def redirect_command(command: str) -> str:
     return command.replace(START, start, 1)
 
 
-def take_option(words: Sequence[str], option: str) -> tuple[str | None, list[str]]:
-    """Return the value of an option, written `--name value` or `--name=value`, and all other words."""
-    rest, value = list(words), None
-    for i, word in enumerate(rest):
-        if word == option:
-            if i + 1 == len(rest):
-                raise UsageError(f"{option} names nothing: give a folder after it.")
-            value = rest[i + 1]
-            return value, [*rest[:i], *rest[i + 2 :]]
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2], [*rest[:i], *rest[i + 1 :]]
-    return value, rest
-
-
-def read_values(words: Sequence[str], option: str) -> list[str]:
-    """Return the values of an option of its scripts, as argparse reads them."""
-    values: list[str] = []
-    reading = False
-    for word in words:
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            reading = name == option and not equals
-            values += [value] if name == option and equals else []
-        elif reading:
-            values.append(word)
-    return values
-
-
-def count_steps(words: Sequence[str]) -> int:
-    """Count the steps that train.py will take: what it is told, or else what the data set has."""
-    if told := read_values(words, "--steps"):
-        try:
-            return int(told[0])
-        except ValueError:
-            return USUAL_STEPS  # train.py says what is wrong with it
-    names = read_values(words, "--dataset") or ["RotatedMNIST"]
-    kind = getattr(import_module("datasets"), names[0], None)
-    return int(getattr(kind, "N_STEPS", USUAL_STEPS))
-
-
 def list_settings(name: str, steps: int, draw: Callable[[str], np.random.RandomState]) -> Settings:
     """List the settings of an algorithm: its own, the optimizer, and the number of steps, which a class is not told.
 
@@ -222,8 +203,6 @@ class _Bridge(nn.Module):
     name: str
     networks: Any
     hparams: Mapping[str, Any]
-    update_count: Tensor  # ()
-    stage: Tensor  # (), the last one entered
 
     def __init__(
         self, input_shape: Sequence[int], num_classes: int, num_domains: int, hparams: Mapping[str, Any]
@@ -243,10 +222,11 @@ class _Bridge(nn.Module):
         self.algorithm.check(self.net, num_domains)
         generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
         params = self.algorithm.init(self.net, self.net.params(), num_domains, generator)
-        self._put("params", {name: p.clone() for name, p in params.items()})  # copies may share their memory
-        self._put("memory", self.algorithm.memory(self.net, params, num_domains))
-        self.register_buffer("update_count", torch.tensor(0))
-        self.register_buffer("stage", torch.tensor(-1))
+        self.params: Params = {name: p.detach().clone() for name, p in params.items()}  # copies may share their memory
+        self.memory: Params = self.algorithm.memory(self.net, params, num_domains)
+        self.slots: dict[str, Params] = {}
+        self.update_count, self.stage = 0, -1  # the last stage entered
+        self._device = torch.device("cpu")
         self._seen: list[Tensor] = []  # the last minibatches, where BatchNorm is recalibrated
         self._deployed: Params | None = None
 
@@ -257,26 +237,28 @@ class _Bridge(nn.Module):
         policy = "frozen" if self.hparams["freeze_bn"] else "recalibrate"
         return Net(module, policy if has_batchnorm(module) else "none")
 
+    def get_extra_state(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in STATE}
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        for name in STATE:
+            setattr(self, name, copy.deepcopy(state[name]))
+        self._deployed = None
+
     def update(self, minibatches: Sequence[tuple[Tensor, Tensor]], unlabeled: Any = None) -> dict[str, float]:
         """Take one step along a random path through the domains."""
         self._move(minibatches[0][0].device)
-        while int(self.stage) < 0 or (
-            int(self.update_count) >= self.bounds[int(self.stage)] and int(self.stage) + 1 < len(self.bounds)
-        ):
+        while self.stage < 0 or (self.update_count >= self.bounds[self.stage] and self.stage + 1 < len(self.bounds)):
             self._enter()
-        stage, count = int(self.stage), int(self.update_count)
-        start = self.bounds[stage - 1] if stage else 0
-        algorithm = self.algorithm.stages()[stage][1]
-        params, memory, slots = self._get("params"), self._get("memory"), self._get_slots()
-        episode = self._make_episode(minibatches, (count - start) / (self.bounds[stage] - start))
-        direction, loss, memory = algorithm.step(self.net, params, memory, episode)
+        start = self.bounds[self.stage - 1] if self.stage else 0
+        algorithm = self.algorithm.stages()[self.stage][1]
+        episode = self._make_episode(minibatches, (self.update_count - start) / (self.bounds[self.stage] - start))
+        direction, loss, memory = algorithm.step(self.net, self.params, self.memory, episode)
         for pace, part in split_by_pace(algorithm, direction):
             rates = self.rates._replace(lr=self.rates.lr * pace)
-            params, slots = self.optimizer.update(params, part, slots, rates)
-        self._put("params", params)
-        self._put("memory", memory)
-        self._put_slots(slots)
-        self.update_count = self.update_count + 1
+            self.params, self.slots = self.optimizer.update(self.params, part, self.slots, rates)
+        self.memory = memory
+        self.update_count += 1
         self._deployed = None
         if self.net.on_batch:
             self._seen = [*self._seen, episode.x][-REMEMBERED:]
@@ -291,12 +273,10 @@ class _Bridge(nn.Module):
 
     def _enter(self) -> None:
         """Begin the next stage, with a new optimizer."""
-        self.stage = self.stage + 1
-        algorithm = self.algorithm.stages()[int(self.stage)][1]
-        params, memory = algorithm.enter(self.net, self._get("params"), self._get("memory"))
-        self._put("params", params)
-        self._put("memory", memory)
-        self._put_slots(self.optimizer.init(params))
+        self.stage += 1
+        algorithm = self.algorithm.stages()[self.stage][1]
+        self.params, self.memory = algorithm.enter(self.net, self.params, self.memory)
+        self.slots = self.optimizer.init(self.params)
 
     def predict(self, x: Tensor) -> Tensor:
         """Return the logits of the deployed weights."""
@@ -310,7 +290,7 @@ class _Bridge(nn.Module):
         return self.predict(x)
 
     def _deploy(self) -> Params:
-        deployed = self.algorithm.deploy(self._get("params"), self._get("memory"))
+        deployed = self.algorithm.deploy(self.params, self.memory)
         if not (self.net.on_batch and self._seen):
             return deployed
         parts = [x for step in self._seen for x in step]  # one domain each
@@ -320,32 +300,14 @@ class _Bridge(nn.Module):
         return {**deployed, **{name: value.squeeze(0) for name, value in pooled.items()}}
 
     def _move(self, device: torch.device) -> None:
-        """Follow the inputs: the net's constants are no buffers of this module."""
-        if getattr(self, "_device", None) != device:
+        """Follow the inputs."""
+        if self._device != device:
             self.net, self._device, self._deployed = self.net.to(device), device, None
-
-    def _put(self, part: str, values: Params) -> None:
-        """Keep tensors as buffers; a name of a weight has dots, which a buffer's cannot have."""
-        for name in [name for name in self._buffers if name.startswith(f"{part}/")]:
-            del self._buffers[name]
-        for name, value in values.items():
-            self.register_buffer(f"{part}/{name.replace('.', '|')}", value.detach())
-
-    def _get(self, part: str) -> Params:
-        named = {name[len(part) + 1 :]: b for name, b in self._buffers.items() if name.startswith(f"{part}/")}
-        return {name.replace("|", "."): b for name, b in named.items() if b is not None}
-
-    def _put_slots(self, slots: Mapping[str, Params]) -> None:
-        self._put(
-            "slots", {f"{slot}/{name}": value for slot, values in slots.items() for name, value in values.items()}
-        )
-
-    def _get_slots(self) -> dict[str, Params]:
-        slots: dict[str, Params] = {}
-        for path, value in self._get("slots").items():
-            slot, _, name = path.partition("/")
-            slots.setdefault(slot, {})[name] = value
-        return slots
+            self.params, self.memory, *slots = (
+                {name: value.to(device) for name, value in part.items()}
+                for part in (self.params, self.memory, *self.slots.values())
+            )
+            self.slots = dict(zip(self.slots, slots, strict=True))
 
 
 def read_algorithm(name: str, hparams: Mapping[str, Any]) -> Algorithm:
@@ -363,3 +325,7 @@ def scale_stages(algorithm: Algorithm, steps: int) -> list[int]:
     total = sum(share for share, _ in algorithm.stages())
     bounds = end_stages(algorithm, round(steps / max(1.0, total)))
     return [*bounds[:-1], max(steps, bounds[-1])]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

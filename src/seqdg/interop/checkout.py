@@ -7,10 +7,11 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from seqdg.base import DOMAINBED, UsageError, unknown
 from seqdg.core import import_plugin
@@ -36,26 +37,33 @@ def find_checkout() -> Path | None:
     )
 
 
-def import_module(name: str) -> ModuleType:
-    """Import one of its modules, such as `algorithms` or `lib.misc`."""
+@contextmanager
+def _on_path() -> Iterator[Path | None]:
+    """Let its package be imported; yield its folder."""
     folder = find_checkout()
-    _check_origin(folder)
     if folder is not None:
         sys.path.insert(0, str(folder))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it is older than some rules of Python and torch
-            return importlib.import_module(f"domainbed.{name}")
-    except ModuleNotFoundError as error:
-        raise _explain_missing(error, folder) from None
-    except Exception as error:  # its imports run code of other packages, which fails in many ways
-        raise UsageError(
-            f"DomainBed in {folder or 'the Python path'} cannot be imported ({type(error).__name__}: {error}). Fix "
-            "that package, or install the ones that its domainbed/requirements.txt names."
-        ) from error
+        yield folder
     finally:
         if folder is not None:
             sys.path.remove(str(folder))
+
+
+def import_module(name: str) -> ModuleType:
+    """Import one of its modules, such as `algorithms` or `lib.misc`."""
+    with _on_path() as folder, warnings.catch_warnings():
+        _check_origin(folder)
+        warnings.simplefilter("ignore")  # it is older than some rules of Python and torch
+        try:
+            return importlib.import_module(f"domainbed.{name}")
+        except ModuleNotFoundError as error:
+            raise _explain_missing(error, folder) from None
+        except Exception as error:  # its imports run code of other packages, which fails in many ways
+            raise UsageError(
+                f"DomainBed in {folder or 'the Python path'} cannot be imported ({type(error).__name__}: {error}). Fix "
+                "that package, or install the ones that its domainbed/requirements.txt names."
+            ) from error
 
 
 def _check_origin(folder: Path | None) -> None:
@@ -108,36 +116,21 @@ def find_class(name: str) -> type:
             files = f"{PREFIX}FILE.py:{short}"
             known = (*algorithms.ALGORITHMS, f"{files} for a class of your own")
             raise unknown("class of DomainBed", short, known)
-        assert isinstance(kind, type)
         return kind
-    module = _import_file(file)
+    with _on_path():  # the file may import more of DomainBed
+        module = import_plugin(file)
     kind = getattr(module, short, None)
     if not _is_class(kind):
-        raise unknown("class with update and predict", short, _list_own(module), owner=file)
-    assert isinstance(kind, type)
+        names = [n for n, k in vars(module).items() if _is_class(k) and k.__module__ == module.__name__]
+        raise unknown("class with update and predict", short, names, owner=file)
     _claim(short, str(Path(file).resolve()), algorithms)
     return kind
 
 
-def _import_file(file: str) -> ModuleType:
-    folder = find_checkout()
-    if folder is not None:
-        sys.path.insert(0, str(folder))  # the file may import more of DomainBed
-    try:
-        return import_plugin(file)
-    finally:
-        if folder is not None:
-            sys.path.remove(str(folder))
-
-
-def _is_class(kind: Any) -> bool:
+def _is_class(kind: Any) -> TypeGuard[type]:
     return (
         isinstance(kind, type) and callable(getattr(kind, "update", None)) and callable(getattr(kind, "predict", None))
     )
-
-
-def _list_own(module: ModuleType) -> list[str]:
-    return [n for n, k in vars(module).items() if _is_class(k) and k.__module__ == module.__name__]
 
 
 def _claim(short: str, file: str, algorithms: ModuleType) -> None:
@@ -150,18 +143,17 @@ def _claim(short: str, file: str, algorithms: ModuleType) -> None:
 def read_defaults(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
     """Return the settings of a class, by its registry; for vectors with those that its net of these needs."""
     registry = import_module("hparams_registry")
-    short = name.rpartition(":")[2]
-    return _complete(registry.default_hparams(short, choose_dataset(shape)), shape)
+    return _complete(registry.default_hparams(name.rpartition(":")[2], _choose_dataset(shape)), shape)
 
 
 def draw_settings(name: str, shape: tuple[int, ...], number: int) -> dict[str, Any]:
     """Draw settings as its sweep draws those with this number (`hparams_seed`) for its first trial."""
     registry, misc = import_module("hparams_registry"), import_module("lib.misc")
-    short = name.rpartition(":")[2]
-    return _complete(registry.random_hparams(short, choose_dataset(shape), misc.seed_hash(number, 0)), shape)
+    seed = misc.seed_hash(number, 0)
+    return _complete(registry.random_hparams(name.rpartition(":")[2], _choose_dataset(shape), seed), shape)
 
 
-def choose_dataset(shape: tuple[int, ...]) -> str:
+def _choose_dataset(shape: tuple[int, ...]) -> str:
     """Name the data set of its registry whose settings fit: they differ for nets from scratch and pretrained ones."""
     return LARGE if is_large(shape) else SMALL
 
@@ -172,13 +164,10 @@ def is_large(shape: tuple[int, ...]) -> bool:
 
 
 def _complete(hparams: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+    """Add what its net for vectors needs, and return numpy's numbers as Python's."""
     extra = VECTOR_SETTINGS if len(shape) == 1 else {}
-    return {**extra, **{name: _to_plain(value) for name, value in hparams.items()}}
-
-
-def _to_plain(value: Any) -> Any:
-    """Return numpy's numbers as Python's."""
-    return value.item() if hasattr(value, "item") else value
+    plain = {name: value.item() if hasattr(value, "item") else value for name, value in hparams.items()}
+    return {**extra, **plain}
 
 
 def asks_for_cuda(kind: type) -> bool:

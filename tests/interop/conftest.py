@@ -11,9 +11,9 @@ import pytest
 
 from domainbed_classes import import_domainbed
 from seqdg.base import DOMAINBED
-from seqdg.interop.domainbed import checkout
+from seqdg.interop import checkout
 
-STAND_IN = Path(__file__).parents[2] / "stand_in"
+STAND_IN = Path(__file__).parents[1] / "stand_in"
 REAL = os.environ.get(DOMAINBED, "")
 
 
