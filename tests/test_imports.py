@@ -160,7 +160,7 @@ def test_reports_are_made_from_records_alone():
         if within(module, ("report",)):
             for other, way in reached(module, edges).items():
                 assert not within(
-                    other, ("training.run_stack", "training.stack", "algorithms", "bench.executors", "cli")
+                    other, ("training.trainer", "training.stack", "algorithms", "bench.executors", "cli")
                 ), way
 
 

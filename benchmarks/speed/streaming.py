@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from seqdg.nets import resnet18
-from seqdg.training.prefetch import gather_rows, move_to_device, prefetch
+from seqdg.training.inputs import gather_rows, move_to_device, prefetch
 
 
 def write_noise(path: Path, images: int, side: int) -> np.ndarray:

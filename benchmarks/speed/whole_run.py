@@ -61,8 +61,8 @@ from seqdg.training import (  # noqa: E402
     choose_device,
     measure_predictions,
 )
-from seqdg.training.capture import CapturedStep  # noqa: E402
-from seqdg.training.run import _Run  # noqa: E402
+from seqdg.training.step import CapturedStep  # noqa: E402
+from seqdg.training.trainer import _Run  # noqa: E402
 
 ALL = "agg,mldg,fo-mldg,s-mldg,fo-s-mldg,ffo-s-mldg,undo-bias,s-undo-bias,ensemble,dann,crossgrad,metareg,mmd-aae"
 PLACES: dict[str, list[tuple[Any, str]]] = {  # a phase is what these functions do

@@ -13,7 +13,7 @@ from seqdg.bench import Request, Trial
 from seqdg.bench.learners import stack_learner
 from seqdg.nets import build_net
 from seqdg.training import make_generator
-from seqdg.training.stacking import stack_shared
+from seqdg.training.stack import stack_shared
 
 REQUEST = Request(algorithms=["undo-bias"], held_out=["0", "75"], trials=2, steps=4, search=2)
 

@@ -13,7 +13,7 @@ from command import seqdg as run_command
 from seqdg.core.plugins import _later
 from seqdg.core.registry import _factories, _origins, _wrappers
 from seqdg.results import Store
-from seqdg.training.run import _Run
+from seqdg.training.trainer import _Run
 
 MINE = """
 from dataclasses import dataclass

@@ -18,8 +18,8 @@ from digits import build_stack, make_plan, make_session, train
 from seqdg.base import Folder
 from seqdg.bench import Group, InProcess, Request, execute, remove_checkpoints
 from seqdg.results import Evaluation, Record, Store
-from seqdg.training import OnEvaluation, Saving, State, checkpoint, run_stack
-from seqdg.training.checkpoint import Snapshot
+from seqdg.training import OnEvaluation, Saving, State, run_stack, trainer
+from seqdg.training.trainer import Snapshot
 
 REQUEST = Request(algorithms=["fo-s-mldg"], held_out=["0", "75"], trials=1, steps=40)
 MADE_BY = {"device": "cpu"}
@@ -57,8 +57,8 @@ def test_a_snapshot_comes_back_to_the_last_bit_in_the_same_order_and_layout() ->
     losses = [torch.randn(3, 2), torch.randn(1, 2)]
     evaluations = [[Evaluation(3, {"accuracy": [0.1, float("nan")]}, {"accuracy": [1 / 3]})], []]
     snapshot = Snapshot(State(4, 1, params, slots, losses), evaluations, 12.5)
-    data = checkpoint.encode_snapshot(snapshot, ["k1", "k2"], MADE_BY)
-    back = checkpoint.decode_snapshot(data, torch.device("cpu"))
+    data = trainer.encode_snapshot(snapshot, ["k1", "k2"], MADE_BY)
+    back = trainer.decode_snapshot(data, torch.device("cpu"))
     assert (back.state.step, back.state.stage, back.seconds) == (4, 1, 12.5)
     assert list(back.state.params) == ["z", "a", "both"]
     for name, value in params.items():
@@ -70,7 +70,7 @@ def test_a_snapshot_comes_back_to_the_last_bit_in_the_same_order_and_layout() ->
     assert back.state.slots["velocity"]["z"].dtype == torch.float64
     assert torch.equal(torch.cat(back.state.losses), torch.cat(losses))
     assert repr(back.evaluations) == repr(evaluations)
-    assert checkpoint.read_header(data)["trials"] == ["k1", "k2"]
+    assert trainer.read_header(data)["trials"] == ["k1", "k2"]
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_a_trial_interrupted_at_any_step_ends_with_the_same_record(tmp_path: Pat
     saving = Saving(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
         train(group, partial(interrupt, step), saving)
-    left = checkpoint.read_header(Folder(tmp_path).read(checkpoint.name_checkpoint(group.key)) or b"")
+    left = trainer.read_header(Folder(tmp_path).read(trainer.name_checkpoint(group.key)) or b"")
     assert left["step"] >= step
     steps: list[int] = []
     resumed = train(group, partial(noted, steps), saving)
@@ -149,7 +149,7 @@ def test_the_time_of_a_resumed_trial_is_that_of_all_its_parts(tmp_path: Path) ->
     group, saving = the_group(), Saving(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
         train(group, partial(interrupt, 20), saving)
-    before = checkpoint.read_header(Folder(tmp_path).read(checkpoint.name_checkpoint(group.key)) or b"")["seconds"]
+    before = trainer.read_header(Folder(tmp_path).read(trainer.name_checkpoint(group.key)) or b"")["seconds"]
     assert before > 0
     assert train(group, saving=saving)[0].seconds * len(group.trials) > before
 
@@ -160,12 +160,10 @@ def test_a_checkpoint_that_cannot_be_used_is_not(tmp_path: Path, damage: str) ->
     group, saving = the_group(), Saving(Folder(tmp_path), 3600.0)
     with pytest.raises(KeyboardInterrupt):
         train(group, partial(interrupt, 20), saving)
-    name = checkpoint.name_checkpoint(group.key)
+    name = trainer.name_checkpoint(group.key)
     data = Folder(tmp_path).read(name) or b""
-    made_by = checkpoint.read_header(data)["made_by"]
-    other = checkpoint.encode_snapshot(
-        checkpoint.decode_snapshot(data, torch.device("cpu")), [], {**made_by, "torch": "0.1"}
-    )
+    made_by = trainer.read_header(data)["made_by"]
+    other = trainer.encode_snapshot(trainer.decode_snapshot(data, torch.device("cpu")), [], {**made_by, "torch": "0.1"})
     Folder(tmp_path).write(name, {"cut": data[:-10], "other": other, "foreign": b"text"}[damage])
     steps: list[int] = []
     records = train(group, partial(noted, steps), saving)
@@ -179,15 +177,13 @@ def test_checkpoints_go_when_their_group_is_stored_and_stay_while_it_is_not(tmp_
     here, plan = make_session(Saving(files, 1e-9)), make_plan(REQUEST)
     store = Store.create(tmp_path, "rotated-mnist")
     seen: list[bool] = []
-    name = checkpoint.name_checkpoint(plan.groups[0].key)
+    name = trainer.name_checkpoint(plan.groups[0].key)
     execute(plan, here, InProcess(), store, show=lambda progress: seen.append((tmp_path / name).exists()))
     assert True in seen
-    assert files.names(checkpoint.FOLDER) == []
-    data = checkpoint.encode_snapshot(Snapshot(State(0, 0, {}, {}), []), [plan.trials[0].key], MADE_BY)
+    assert files.names(trainer.FOLDER) == []
+    data = trainer.encode_snapshot(Snapshot(State(0, 0, {}, {}), []), [plan.trials[0].key], MADE_BY)
     files.write("checkpoints/stored", data)
-    files.write(
-        "checkpoints/not", checkpoint.encode_snapshot(Snapshot(State(0, 0, {}, {}), []), ["unheard of"], MADE_BY)
-    )
+    files.write("checkpoints/not", trainer.encode_snapshot(Snapshot(State(0, 0, {}, {}), []), ["unheard of"], MADE_BY))
     files.write("checkpoints/none", b"text")
     (tmp_path / "checkpoints" / ".half.part").write_bytes(b"")
     remove_checkpoints(files, store.finished())
@@ -214,15 +210,15 @@ from seqdg.bench.benchmark import Request
 from seqdg.bench.execution import execute
 from seqdg.bench.execution import InProcess
 from seqdg.results.store import Store
-from seqdg.training import checkpoint
-from seqdg.training.saving import Saving
+from seqdg.training import trainer
+from seqdg.training.trainer import Saving
 
 plan = make_plan(Request(algorithms=["fo-s-mldg"], held_out=["0", "75"], trials=1, steps=200))
-files, name = Folder(Path(sys.argv[1])), checkpoint.name_checkpoint(plan.groups[0].key)
+files, name = Folder(Path(sys.argv[1])), trainer.name_checkpoint(plan.groups[0].key)
 
 def kill(progress):
     left, now = files.read(name), max(group.step for group in progress.list_running())
-    if left is not None and 10 < checkpoint.read_header(left)["step"] < now:
+    if left is not None and 10 < trainer.read_header(left)["step"] < now:
         os.kill(os.getpid(), signal.SIGKILL)
 
 execute(plan, make_session(Saving(files, 1e-9)), InProcess(), Store.create(files.root, "rotated-mnist"), show=kill)
@@ -237,8 +233,8 @@ def test_killed_between_checkpoints_a_trial_ends_with_the_same_weights(tmp_path:
     assert run.returncode == -signal.SIGKILL, run.stderr
     request = replace(REQUEST, steps=200)
     (group,) = make_plan(request).groups
-    path = tmp_path / checkpoint.name_checkpoint(group.key)
-    left = checkpoint.read_header(path.read_bytes())["step"]
+    path = tmp_path / trainer.name_checkpoint(group.key)
+    left = trainer.read_header(path.read_bytes())["step"]
     assert 10 < left < 200, "it was killed in the middle"
     here = make_session(Saving(Folder(tmp_path), 60.0))
     steps: list[int] = []

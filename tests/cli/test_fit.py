@@ -361,7 +361,7 @@ def test_a_million_rows_are_predicted_in_bounded_memory(fitted_model, hospitals,
     code = (
         "import sys\nfrom seqdg.cli import main\nsys.argv = ['seqdg', *sys.argv[1:]]\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "import torch\nfrom seqdg.training.provenance import measure_peak_memory\n"
+        "import torch\nfrom seqdg.training.device import measure_peak_memory\n"
         "print(measure_peak_memory(torch.device('cpu')))"
     )
     peak = {}

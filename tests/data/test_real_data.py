@@ -77,7 +77,7 @@ def test_all_of_pacs_is_decoded_within_a_gigabyte_and_then_opened_without_decodi
         import torch
         from test_real_data import benchmark
         from seqdg.data import load_dataset
-        from seqdg.training.provenance import measure_peak_memory
+        from seqdg.training.device import measure_peak_memory
         root = Path(sys.argv[1])
         calls = []
         first = load_dataset(benchmark("pacs-lite0"), root, progress=lambda done, total: calls.append(done))

@@ -7,7 +7,7 @@ import torch
 
 from digits import build_stack, make_plan
 from seqdg.bench import Request
-from seqdg.training.compilation import compile_at_first_call
+from seqdg.training.step import compile_at_first_call
 
 MORE = ["s-undo-bias", "fo-s-mldg", "ffo-s-mldg", "crossgrad", "dann", "group-dro"]
 NAMES = ["agg", "fo-s-mldg+ema", "rdm", *(pytest.param(name, marks=pytest.mark.soak) for name in MORE)]
@@ -49,7 +49,7 @@ def test_a_step_that_cannot_be_compiled_is_taken_as_it_is_written(monkeypatch, c
     def refuse(function, flat, backend):
         raise ValueError("no compiler\nand more")
 
-    monkeypatch.setattr("seqdg.training.compilation._compile", refuse)
+    monkeypatch.setattr("seqdg.training.step._compile", refuse)
     eager, _ = _train("agg", "cpu", False, 4)
     refused, stack = _train("agg", "cpu", True, 4)
     assert [r.getMessage().split(": ")[1] for r in caplog.records] == ["no compiler"]

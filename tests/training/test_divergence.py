@@ -80,8 +80,8 @@ def test_one_that_was_interrupted_after_its_last_evaluation_takes_no_more_steps(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("seqdg.training.run._Run._keep_step", lambda *about: None)
-        patched.setattr("seqdg.training.run._Run._is_final", interrupt)
+        patched.setattr("seqdg.training.trainer._Run._keep_step", lambda *about: None)
+        patched.setattr("seqdg.training.trainer._Run._is_final", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(group, saving=saving)
     taken: list[int] = []

@@ -18,8 +18,7 @@ from seqdg.core import Algorithm, SharedTraining, build, split_average, with_set
 from seqdg.data import Dataset
 from seqdg.nets import Net
 from seqdg.results import Record
-from seqdg.training import Inputs, Job, Protocol, Saving, Stack, View, run_stack, split_rows
-from seqdg.training import run as running
+from seqdg.training import Inputs, Job, Protocol, Saving, Stack, View, run_stack, split_rows, trainer
 from toys import Remembers
 
 PROTOCOL = Protocol(steps=20, batch=5, lr=0.3, evaluations=10, precision="float64")
@@ -117,7 +116,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path: Path, dataset
 def test_an_interruption_inside_an_evaluation_is_heard_once(tmp_path: Path, dataset, monkeypatch, name, call):
     jobs = make_jobs(dataset, [ALGORITHMS[name]])
     whole, saving, calls = run(dataset, jobs), Saving(Folder(tmp_path), 3600.0), []
-    evaluate = running.evaluate_stack
+    evaluate = trainer.evaluate_stack
 
     def interrupted(*others, **named):
         calls.append(1)
@@ -126,7 +125,7 @@ def test_an_interruption_inside_an_evaluation_is_heard_once(tmp_path: Path, data
         return evaluate(*others, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(running, "evaluate_stack", interrupted)
+        patch.setattr(trainer, "evaluate_stack", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(dataset, jobs, saving=saving)
     resumed = run(dataset, jobs, saving=saving)

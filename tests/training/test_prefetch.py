@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqdg.training.prefetch import fits_on, gather_rows, move_to_device, prefetch
+from seqdg.training.inputs import fits_on, gather_rows, move_to_device, prefetch
 
 
 @pytest.fixture(params=["uint8 map", "float32 map", "tensor"])

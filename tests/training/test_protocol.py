@@ -124,7 +124,7 @@ def test_a_domain_is_split_once_for_all_trials_that_split_it_alike(dataset, monk
     assert split_rows(dataset, Protocol(lr=0.5), (two,), 7).train[-1] is first.train[-1]
     assert split_rows(dataset, Protocol(), (one,), 8).train[-1] is not first.train[-1]
     assert len(split_rows(dataset, Protocol(validation=0.5), (one,), 7).train[-1]) < len(first.train[-1])
-    monkeypatch.setattr("seqdg.training.protocol.REMEMBERED", 3)
+    monkeypatch.setattr("seqdg.training.splits.REMEMBERED", 3)
     for seed in range(5):
         split_rows(dataset, Protocol(), (last,), seed)
     assert len(dataset.remembered) == 3

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from seqdg.base import version
-from seqdg.training import provenance
+from seqdg.training import device
 
 
 def test_a_copy_without_its_history_has_the_commit_that_it_is_told(tmp_path, monkeypatch):
     package = tmp_path / "src" / "seqdg"
     package.mkdir(parents=True)
     monkeypatch.setattr(version, "FOLDER", package)
-    commit = provenance.find_commit.__wrapped__  # what it says is kept
+    commit = device.find_commit.__wrapped__  # what it says is kept
     monkeypatch.delenv("SEQDG_COMMIT", raising=False)
     assert commit() == ""
     monkeypatch.setenv("SEQDG_COMMIT", "0123456789ab")
@@ -19,4 +19,4 @@ def test_a_copy_without_its_history_has_the_commit_that_it_is_told(tmp_path, mon
 
 def test_what_a_checkout_is_told_wins_over_its_history(monkeypatch):
     monkeypatch.setenv("SEQDG_COMMIT", "0123456789ab")
-    assert provenance.find_commit.__wrapped__() == "0123456789ab"
+    assert device.find_commit.__wrapped__() == "0123456789ab"

@@ -8,8 +8,8 @@ from digits import build_stack, make_plan
 from seqdg.base import UsageError
 from seqdg.bench import Request
 from seqdg.core import list_algorithms
-from seqdg.training import recording
-from seqdg.training.recording import Recorder, _is_same, record_at_first_call
+from seqdg.training import replay
+from seqdg.training.replay import Recorder, _is_same, record_at_first_call
 
 
 def _train(name, recorded_from, steps=4, **request):
@@ -32,7 +32,7 @@ def test_recorded_steps_give_the_same_bits(name, monkeypatch):
     except UsageError as error:
         pytest.skip(f"The bundled net cannot be trained by it: {error}")
     checks = []
-    monkeypatch.setattr(recording, "_is_same", lambda *pair: checks.append(_is_same(*pair)) or checks[-1])
+    monkeypatch.setattr(replay, "_is_same", lambda *pair: checks.append(_is_same(*pair)) or checks[-1])
     recorded, _ = _train(name, 1)
     assert all(checks)  # no record was given up
     for key, value in {**written.params, **written.memory}.items():

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from seqdg.training.recording import Recorder
+from seqdg.training.replay import Recorder
 
 F64 = torch.float64
 

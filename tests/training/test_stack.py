@@ -76,7 +76,7 @@ def test_where_no_graph_can_be_recorded_training_goes_on_as_it_would_without(dat
         finally:
             raise RuntimeError("something failed before")
 
-    monkeypatch.setattr("seqdg.training.capture.CapturedStep", fails_twice)
+    monkeypatch.setattr("seqdg.training.step.CapturedStep", fails_twice)
     jobs = jobs_of(dataset, [build("agg")])
     refused, eager = stack_of(dataset, jobs), stack_of(dataset, jobs)
     theirs = eager.advance(eager.start(), 6)

@@ -36,7 +36,6 @@ from seqdg.training import (
     NumberLoss,
     RowWeighted,
     TargetScale,
-    count_bytes,
     find_number_loss,
     fits_on,
     learn_target_scale,
@@ -290,7 +289,7 @@ def _has_room(dataset: Dataset, inputs: Inputs, size: int) -> bool:
     numbers = len(dataset.y) * dataset.shape[0] * size**2
     needed, free = numbers * inputs.dtype.itemsize, measure_free_memory()
     fits = free is None or needed <= SHARE * free
-    return numbers <= READY and needed <= LARGER * count_bytes(dataset.x) and fits
+    return numbers <= READY and needed <= LARGER * dataset.x.nbytes and fits
 
 
 def _find_groups(dataset: Dataset) -> Groups | None:

@@ -5,42 +5,66 @@ from typing import TYPE_CHECKING
 from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
-    from seqdg.training.calibration import fit_temperature
-    from seqdg.training.checkpoint import FOLDER, name_checkpoint, place_tensor, read_header
-    from seqdg.training.device import choose_device, set_precision
-    from seqdg.training.evaluated_rows import mark_fifth
-    from seqdg.training.evaluation import predict_domains
-    from seqdg.training.fixed_split import check_rule, fix_split
-    from seqdg.training.inputs import Inputs, TargetScale, learn_target_scale
-    from seqdg.training.loss import AUTO, NumberLoss, RowWeighted, WeightedCrossEntropy, find_number_loss, make_loss
-    from seqdg.training.measuring import is_finite, measure_predictions
-    from seqdg.training.members import list_seeds, pool_outputs
-    from seqdg.training.metrics import Groups, compute_metrics
-    from seqdg.training.optimizers import OPTIMIZERS, Rates
-    from seqdg.training.predictions import CHOSEN, DomainPredictions
-    from seqdg.training.prefetch import count_bytes, fits_on, gather_rows, move_to_device
-    from seqdg.training.protocol import (
-        Protocol,
-        Split,
-        choose_optimizer,
-        count_steps,
-        end_stages,
-        list_evaluation_steps,
-        list_sources,
-        split_rows,
-    )
-    from seqdg.training.provenance import (
+    from seqdg.training.device import (
+        choose_device,
         find_commit,
         list_versions,
         measure_peak_memory,
         name_device,
         reset_peak_memory,
+        set_precision,
     )
-    from seqdg.training.run import OnEvaluation, run_stack
+    from seqdg.training.evaluation import (
+        DomainPredictions,
+        fit_temperature,
+        is_finite,
+        list_seeds,
+        measure_predictions,
+        pool_outputs,
+        predict_domains,
+    )
+    from seqdg.training.inputs import Inputs, TargetScale, fits_on, gather_rows, learn_target_scale, move_to_device
+    from seqdg.training.metrics import Groups, compute_metrics
+    from seqdg.training.optimizers import OPTIMIZERS, Rates
+    from seqdg.training.protocol import (
+        AUTO,
+        NumberLoss,
+        Protocol,
+        RowWeighted,
+        WeightedCrossEntropy,
+        choose_optimizer,
+        count_steps,
+        end_stages,
+        find_number_loss,
+        list_evaluation_steps,
+        make_loss,
+    )
     from seqdg.training.sampler import Draws, Sampler, make_generator, make_stream
-    from seqdg.training.saving import Saving, hash_weights, save_step, save_weights
+    from seqdg.training.splits import (
+        Split,
+        check_rule,
+        count_filled,
+        fill_cyclically,
+        fix_split,
+        list_sources,
+        mark_fifth,
+        shuffle_order,
+        split_rows,
+    )
     from seqdg.training.stack import Job, Stack, State, View
     from seqdg.training.step import split_by_pace
-    from seqdg.training.transduction import count_filled, fill_cyclically, shuffle_order
+    from seqdg.training.trainer import (
+        CHOSEN,
+        FOLDER,
+        OnEvaluation,
+        Saving,
+        hash_weights,
+        name_checkpoint,
+        place_tensor,
+        read_header,
+        run_stack,
+        save_step,
+        save_weights,
+    )
 
 __getattr__, __dir__ = open_front(__name__)

@@ -1,16 +1,26 @@
-"""Rows of a data set as a net's inputs, on its device."""
+"""Rows of a data set as a net's inputs, on its device: all of them where they fit, or batch by batch.
+
+Both give the same values for the same row numbers. One background thread gathers the next batches while the device
+computes with the last; for a GPU they go through pinned memory on a stream of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from seqdg.data import Scaling, scale_to_unit
 from seqdg.training.metrics import Groups
-from seqdg.training.prefetch import gather_rows, prefetch
+
+AHEAD = 3  # batches gathered before they are asked for
+SPARE = 0.5  # of the device's free memory: left to the net and its gradients
 
 
 class Transform(Protocol):
@@ -45,6 +55,7 @@ def learn_target_scale(y: Tensor) -> tuple[float, float]:
 
 
 def _align(values: Tensor, like: Tensor) -> Tensor:
+    """Return values (trial,) with as many axes as another tensor (trial, ...) has."""
     return values.reshape(-1, *(1,) * (like.dim() - 1))
 
 
@@ -87,10 +98,7 @@ class Inputs:
     @property
     def size(self) -> int:
         """Numbers in one stored row."""
-        size = 1
-        for extent in self._x.shape[1:]:
-            size *= int(extent)
-        return size
+        return int(prod(self._x.shape[1:]))
 
     def load_steps(self, rows: Tensor, key: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield x (*rows, *input) and y (*rows), or (*rows, 2) with weights, of every step.
@@ -100,8 +108,8 @@ class Inputs:
         if self.is_resident or self.prepared is not None:
             yield from (self.load_step(r, k) for r, k in zip(rows, key, strict=True))
             return
-        for x, r, k in zip(self._stream(rows), rows, key, strict=True):
-            yield self._augment(x, k), self._gather_targets(r)
+        for x, r, k in zip(prefetch(self._x, iter(rows.cpu()), self.device), rows, key, strict=True):
+            yield self._augment(self._convert(x), k), self._gather_targets(r)
 
     def load_step(self, rows: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return x and y of one step of data that are on the device; nothing in it waits for the host."""
@@ -118,7 +126,7 @@ class Inputs:
     def serve(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return x and y of rows, for evaluation: numbers to predict in the user's units."""
         x = self._serve(rows) if self.prepared is None else _take(self.prepared, rows)
-        return _to_channels_last(x) if len(x) == 1 else x, self._gather_labels(rows)
+        return _to_channels_last(x) if len(x) == 1 else x, _take(self.y, rows)
 
     def prepare_rows(self, together: int = 2**23) -> Tensor:
         """Return all rows as they enter the net. together: how many stored numbers are worked on at once."""
@@ -138,14 +146,11 @@ class Inputs:
         """Return the groups of rows, where the data have them."""
         if self._groups is None:
             return None
-        number = self._groups.number.index_select(0, rows.flatten().to(self.device))
-        return self._groups._replace(number=number.reshape(rows.shape))
+        return self._groups._replace(number=_take(self._groups.number, rows.to(self.device)))
 
     def find_weights(self, rows: Tensor) -> Tensor | None:
         """Return how much rows count, where they do not count the same."""
-        if self._weight is None:
-            return None
-        return self._weight.index_select(0, rows.flatten().to(self.device)).reshape(rows.shape)
+        return None if self._weight is None else _take(self._weight, rows.to(self.device))
 
     def _augment(self, x: Tensor, key: Tensor) -> Tensor:
         if self.transform is None:
@@ -160,24 +165,18 @@ class Inputs:
 
     def _gather_targets(self, rows: Tensor) -> Tensor:
         """Return what training sees of labels or numbers."""
-        y = self._gather_labels(rows)
+        y = _take(self.y, rows)
         y = y if self.target is None else self.target.standardize(y).to(self.dtype)
         weight = self.find_weights(rows)
         return y if weight is None else torch.stack([y.to(self.dtype), weight], -1)
-
-    def _gather_labels(self, rows: Tensor) -> Tensor:
-        return self.y.index_select(0, rows.flatten()).reshape(rows.shape)
 
     def _gather(self, rows: Tensor) -> Tensor:
         if not isinstance(self._x, Tensor):
             return self._convert(gather_rows(self._x, rows.cpu(), self.device))
         if self._first_row is not None:
-            rows = rows + self._first_row.reshape(-1, *(1,) * (rows.dim() - 1))
+            rows = rows + _align(self._first_row, rows)
         x = _take(self._x, rows)
         return x if self._scaling is None else self._scaling(x)
-
-    def _stream(self, rows: Tensor) -> Iterator[Tensor]:
-        return (self._convert(x) for x in prefetch(self._x, iter(rows.cpu()), self.device))
 
     def _widen(self, x: Tensor) -> Tensor:
         """Convert images to the net's precision before they are changed, where that is more than float32."""
@@ -188,7 +187,7 @@ class Inputs:
 
 
 def _take(x: Tensor, rows: Tensor) -> Tensor:
-    """Return `x[rows]`, for rows of any shape."""
+    """Return `x[rows]`, for rows of any shape. `torch.func.vmap` has no rule for `x[rows]` itself."""
     return x.index_select(0, rows.flatten()).reshape(*rows.shape, *x.shape[1:])
 
 
@@ -197,3 +196,86 @@ def _to_channels_last(x: Tensor) -> Tensor:
     if x.dim() != 5:
         return x
     return x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(x.shape)
+
+
+def gather_rows(x: Any, rows: Tensor, device: torch.device | str = "cpu") -> Tensor:
+    """Return `x[rows]` on the device, of a tensor or a memory map. `rows` may have any shape; it comes first in the
+    result."""
+    return _upload(_gather(x, rows, torch.device(device)), torch.device(device))
+
+
+def fits_on(x: Any, device: torch.device | str) -> bool:
+    """Say whether all of x may stay on the device. On a CPU a memory map is best left where it is."""
+    device = torch.device(device)
+    if device.type != "cuda":
+        return isinstance(x, Tensor)
+    free, _ = torch.cuda.mem_get_info(device)
+    return bool(x.nbytes <= SPARE * free)
+
+
+def move_to_device(x: Any, device: torch.device | str, block: int = 1024) -> Tensor:
+    """Copy all of x to the device, in blocks, so that main memory never holds it twice."""
+    if isinstance(x, Tensor):
+        return x.to(device)
+    whole = torch.empty(tuple(x.shape), dtype=_find_dtype(x), device=device)
+    for start in range(0, len(x), block):
+        whole[start : start + block].copy_(torch.from_numpy(np.array(x[start : start + block])))
+    return whole
+
+
+def prefetch(
+    x: Any, batches: Iterable[Tensor], device: torch.device | str = "cpu", ahead: int = AHEAD
+) -> Iterator[Tensor]:
+    """`gather_rows(x, rows, device)` for each batch, prepared before it is asked for.
+
+    Row numbers are taken from `batches` in the caller's thread and in order, so random draws behind them stay the same.
+    """
+    device = torch.device(device)
+    copies: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+    waiting: deque[Future[tuple[Tensor, Any]]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="seqdg-prefetch") as pool:
+        for rows in batches:
+            waiting.append(pool.submit(_gather_and_upload, x, rows, device, copies))
+            if len(waiting) > ahead:
+                yield _hand_over(*waiting.popleft().result())
+        while waiting:
+            yield _hand_over(*waiting.popleft().result())
+
+
+def _gather_and_upload(x: Any, rows: Tensor, device: torch.device, copies: Any) -> tuple[Tensor, Any]:
+    batch = _gather(x, rows, device)
+    if copies is None:
+        return _upload(batch, device), None
+    with torch.cuda.stream(copies):
+        return _upload(batch, device), copies.record_event()
+
+
+def _hand_over(batch: Tensor, copied: Any) -> Tensor:
+    """Make the consumer's stream wait for the copy, and keep the memory while that stream reads it."""
+    if copied is not None:
+        current = torch.cuda.current_stream(batch.device)
+        current.wait_event(copied)
+        batch.record_stream(current)
+    return batch
+
+
+def _gather(x: Any, rows: Tensor, device: torch.device) -> Tensor:
+    """Gather on x's own device if it is a tensor, otherwise in (pinned) main memory."""
+    pinned = device.type == "cuda"
+    if isinstance(x, Tensor):
+        batch = _take(x, rows.to(x.device))
+        return batch.pin_memory() if pinned and x.device.type == "cpu" else batch
+    numbers = rows.cpu().numpy()
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < len(x)):
+        raise IndexError(f"Rows {numbers.min()} to {numbers.max()} are not all among the {len(x)} of the data set.")
+    batch = torch.empty((*numbers.shape, *x.shape[1:]), dtype=_find_dtype(x), pin_memory=pinned)
+    np.take(x, numbers, axis=0, out=batch.numpy(), mode="clip")  # "raise" would go through a buffer
+    return batch
+
+
+def _upload(batch: Tensor, device: torch.device) -> Tensor:
+    return batch.to(device, non_blocking=device.type == "cuda" and batch.is_pinned())
+
+
+def _find_dtype(x: Any) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, x.dtype)).dtype

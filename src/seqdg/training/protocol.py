@@ -1,28 +1,47 @@
-"""How a trial is trained and judged: its splits, its length, its rule of selection."""
+"""How a trial is trained and judged: its split, its length, its optimizer, its loss."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.func import vmap
+from torch.nn.functional import cross_entropy
 
 from seqdg.base import UsageError, added_field, unknown
 from seqdg.core import Algorithm
-from seqdg.data import SCALINGS, STANDARD, Dataset
-from seqdg.training.loss import AUTO, NUMBER_LOSSES
+from seqdg.data import SCALINGS, STANDARD
+from seqdg.nets import Criterion
 from seqdg.training.optimizers import OPTIMIZERS
-from seqdg.training.sampler import make_stream
 
 SPLITS = ("random", "official")
 TESTS = ("whole", "split")
 PRECISIONS = ("float32", "tf32", "bf16", "float64")
 SCHEDULES = ("constant", "cosine", "steps")
 PATHS = ("random", "fixed")
-REMEMBERED = 512  # splits of a domain, the latest of them
+AUTO = "auto"  # cross-entropy of classes, the squared loss of numbers
+NUMBER_LOSSES = ("squared", "absolute", "huber")
+_CHOICES = {
+    "split": SPLITS, "test": TESTS, "precision": PRECISIONS, "optimizer": ("auto", *OPTIMIZERS),
+    "schedule": SCHEDULES, "scaling": SCALINGS, "loss": (AUTO, *NUMBER_LOSSES), "path": PATHS,
+}  # fmt: skip
+_RATE = lambda value: math.isfinite(value) and value >= 0, "a finite number of at least 0"
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {  # what is allowed of a field, and how an error says it
+    "domains_per_step": (lambda n: isinstance(n, int) and n >= 0, "a number of domains, or 0 for all"),
+    "calibrate": (lambda value: isinstance(value, bool), "true or false"),
+    "lr": _RATE,
+    "momentum": _RATE,
+    "weight_decay": _RATE,
+    "validation": (lambda share: 0 < share < 1, "a share between 0 and 1"),
+    "warmup": (lambda share: 0 <= share < 1, "a share of the steps, from 0 to below 1"),
+    "drop_every": (lambda share: 0 < share <= 1, "a share of the steps, above 0"),
+    "drop": (lambda factor: 0 < factor <= 1, "a factor above 0 and at most 1"),
+}
 
 
 @dataclass(frozen=True)
@@ -66,40 +85,16 @@ class Protocol:
     def __post_init__(self) -> None:
         for name in ("train_domains", "validation_domains"):
             object.__setattr__(self, name, tuple(getattr(self, name)))  # a stored description has lists
-        for name, allowed in (
-            ("split", SPLITS),
-            ("test", TESTS),
-            ("precision", PRECISIONS),
-            ("optimizer", ("auto", *OPTIMIZERS)),
-            ("schedule", SCHEDULES),
-            ("scaling", SCALINGS),
-            ("loss", (AUTO, *NUMBER_LOSSES)),
-            ("path", PATHS),
-        ):
+        for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)
         for name in ("steps", "batch", "evaluations", "members"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise UsageError(f"{name} is {value}, but at least 1 is needed.")
-        if not isinstance(self.domains_per_step, int) or self.domains_per_step < 0:
-            raise UsageError(
-                f"domains_per_step is {self.domains_per_step}, but it must be a number of domains, or 0 for all."
-            )
-        if not isinstance(self.calibrate, bool):
-            raise UsageError(f"calibrate is {self.calibrate!r}, but it must be true or false.")
-        for name in ("lr", "momentum", "weight_decay"):
-            value = getattr(self, name)
-            if not math.isfinite(value) or value < 0:
-                raise UsageError(f"{name} is {value}, but it must be a finite number of at least 0.")
-        if not 0 < self.validation < 1:
-            raise UsageError(f"validation is {self.validation}, but it must be a share between 0 and 1.")
-        if not 0 <= self.warmup < 1:
-            raise UsageError(f"warmup is {self.warmup}, but it must be a share of the steps, from 0 to below 1.")
-        if not 0 < self.drop_every <= 1:
-            raise UsageError(f"drop_every is {self.drop_every}, but it must be a share of the steps, above 0.")
-        if not 0 < self.drop <= 1:
-            raise UsageError(f"drop is {self.drop}, but it must be a factor above 0 and at most 1.")
+        for name, (is_allowed, wanted) in _RULES.items():
+            if not is_allowed(getattr(self, name)):
+                raise UsageError(f"{name} is {getattr(self, name)!r}, but it must be {wanted}.")
 
     def replace_fields(self, table: Mapping[str, Any]) -> Protocol:
         """Return the protocol with some fields replaced; an unknown name is an error."""
@@ -180,85 +175,97 @@ def list_evaluation_steps(algorithm: Algorithm, protocol: Protocol) -> tuple[int
     return tuple(before + round(protocol.steps * (i + 1) / count) for i in range(count))
 
 
-class Split(NamedTuple):
-    """Row numbers of one trial."""
+# ---------------------------------------------------------------------------- losses
 
-    train: tuple[Tensor, ...]  # of every source
-    validation: tuple[Tensor, ...]  # of every source
-    test: tuple[Tensor, ...]  # of every held-out domain
-    fifth: tuple[Tensor, ...] = ()  # of the test rows, by which the rule `oracle-split` chooses settings
-    outside: tuple[Tensor, ...] | None = None  # of every validation domain; None: the split is not fixed
+
+@dataclass(frozen=True)
+class WeightedCrossEntropy:
+    """Mean over rows of weight[y] * cross-entropy."""
+
+    weight: Tensor  # (class,), 1 on average over the rows that are drawn; on the device that trains
+
+    def __call__(self, logits: Tensor, y: Tensor) -> Tensor:
+        weight = self.weight.to(logits.dtype).index_select(0, y)
+        return (weight * cross_entropy(logits, y, reduction="none")).mean()
+
+
+@dataclass(frozen=True)
+class NumberLoss:
+    """Mean over rows of a loss of the difference d = f(x) - y, in units of the sources' deviation.
+
+    squared: d^2     absolute: |d|     huber: d^2 / 2 where |d| < 1, else |d| - 1/2  (Huber, 1964)
+    """
+
+    name: str = "squared"
+    is_regression: ClassVar[bool] = True  # so that a net knows that it predicts numbers
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """outputs: (row, 1)   y: (row,)"""
+        difference = outputs.squeeze(-1) - y
+        if self.name == "squared":
+            return (difference**2).mean()
+        size = difference.abs()
+        if self.name == "absolute":
+            return size.mean()
+        return torch.where(size < 1.0, difference**2 / 2, size - 0.5).mean()
+
+
+@dataclass(frozen=True)
+class RowWeighted:
+    """Mean over rows of w * loss, of targets (row, 2): the label or number of each row, and its weight w.
+
+    The mean divides by the number of rows, so that a minibatch of heavy rows counts more than one of light rows.
+    """
+
+    criterion: Criterion
 
     @property
-    def evaluated(self) -> tuple[Tensor, ...]:
-        """All rows that are evaluated: of every source, of every held-out domain, of every validation domain."""
-        return (*self.validation, *self.test, *(self.outside or ()))
+    def is_regression(self) -> bool:
+        return bool(getattr(self.criterion, "is_regression", False))
 
-    @property
-    def held_out_at_once(self) -> int | None:
-        """How many domains a fixed split tests; None: the split is not fixed."""
-        return None if self.outside is None else len(self.test)
-
-
-def list_sources(dataset: Dataset, held_out: tuple[str, ...], protocol: Protocol | None = None) -> tuple[str, ...]:
-    """List the domains that a trial learns from: those of a fixed split, or else all that are not held out."""
-    for name in held_out:
-        dataset.index(name)
-    if protocol is not None and protocol.is_fixed:
-        return protocol.train_domains
-    return tuple(name for name in dataset.domains if name not in held_out)
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        y, weight = targets.unbind(-1)
+        y = y if self.is_regression else y.long()
+        each: Tensor = vmap(lambda row, target: self.criterion(row, target))(outputs.unsqueeze(1), y.unsqueeze(1))
+        return (weight * each).mean()
 
 
-def split_rows(dataset: Dataset, protocol: Protocol, held_out: tuple[str, ...], seed: int) -> Split:
-    """Say which rows a trial trains, validates and tests on. A domain is split alike whatever is held out."""
-    chosen = list_sources(dataset, held_out, protocol)
-    whole = protocol.test == "whole"
-    needed = chosen if protocol.is_fixed and whole else dataset.domains
-    parts = {name: _split_domain(dataset, protocol, name, seed) for name in needed}
-    test, outside = (
-        tuple(dataset.rows(name) if whole else parts[name][1] for name in names)
-        for names in (held_out, protocol.validation_domains)
-    )
-    return Split(
-        train=tuple(parts[name][0] for name in chosen),
-        validation=tuple(parts[name][1] for name in chosen),
-        test=test,
-        fifth=tuple(draw_fifth(rows, name, seed) for rows, name in zip(test, held_out, strict=True)),
-        outside=outside if protocol.is_fixed else None,
-    )
+def find_number_loss(name: str) -> NumberLoss:
+    """Return the loss of that name; `auto` is the squared one."""
+    return NumberLoss("squared" if name == AUTO else name)
 
 
-def draw_fifth(rows: Tensor, domain: str, seed: int) -> Tensor:
-    """Draw a fifth of a held-out domain's test rows, the same for every algorithm and all settings of a seed."""
-    count = min(max(1, round(0.2 * len(rows))), len(rows) - 1) if len(rows) > 1 else 0
-    order = torch.from_numpy(make_stream(seed, "fifth", domain).permutation(len(rows)))
-    return rows[order[:count]].sort().values
+def make_loss(
+    class_weight: Any, labels: Sequence[Tensor], classes: Sequence[Any], device: torch.device | str = "cpu"
+) -> Criterion:
+    """Make the loss for a class weight, from the labels (row,) of every source as class numbers.
+
+    None: all rows weigh the same.   "balanced": every class weighs the same over minibatches of equal size from every
+    source.   A mapping: classes with their weights, 1 where missing.
+    """
+    if class_weight is None:
+        return cross_entropy
+    shares = torch.stack([torch.bincount(y, minlength=len(classes)) / len(y) for y in labels]).double().mean(0)
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise unknown("class weight", class_weight, ("balanced",))
+        weight = torch.where(shares > 0, 1 / shares.clamp(min=1e-12), 0.0)
+    elif isinstance(class_weight, Mapping):
+        weight = torch.tensor(_read_weights(class_weight, classes), dtype=torch.float64)
+    else:
+        raise UsageError(f"class_weight is {class_weight!r}, but it must be None, 'balanced', or a weight by class.")
+    mean = (weight * shares).sum()
+    if not float(mean) > 0:
+        raise UsageError("class_weight gives no weight to any row: give at least one class a positive weight.")
+    return WeightedCrossEntropy((weight / mean).float().to(device))
 
 
-def _split_domain(dataset: Dataset, protocol: Protocol, domain: str, seed: int) -> tuple[Tensor, Tensor]:
-    """Split the rows of one domain, once for all trials that split it alike."""
-    fields = protocol.split, protocol.validation, protocol.test, bool(protocol.validation_domains)
-    place, known = ("split", domain, seed, fields), dataset.remembered
-    if place not in known:
-        while len(known) >= REMEMBERED:
-            known.pop(next(iter(known)))
-        known[place] = _draw_split(dataset, protocol, domain, seed)
-    split: tuple[Tensor, Tensor] = known[place]
-    return split
-
-
-def _draw_split(dataset: Dataset, protocol: Protocol, domain: str, seed: int) -> tuple[Tensor, Tensor]:
-    """Split the rows of one domain into those for training and those for validation."""
-    rows = dataset.rows(domain)
-    if protocol.split == "official":
-        if dataset.validation is None and protocol.validation_domains and protocol.test == "whole":
-            return rows, rows[:0]  # the validation domains choose, and all rows of the sources are trained on
-        if dataset.validation is None:
-            raise UsageError(f"{dataset.name} has no official split. Choose split = 'random'.")
-        validates = dataset.validation[rows]
-        return rows[~validates], rows[validates]
-    if len(rows) < 2:
-        raise UsageError(f"Domain '{domain}' of {dataset.name} has {len(rows)} rows, too few to split.")
-    count = min(max(1, round(protocol.validation * len(rows))), len(rows) - 1)
-    shuffled = rows[torch.from_numpy(make_stream(seed, "split", domain).permutation(len(rows)))]
-    return shuffled[count:].sort().values, shuffled[:count].sort().values
+def _read_weights(table: Mapping[Any, Any], classes: Sequence[Any]) -> list[float]:
+    names = [str(c) for c in classes]
+    by_name = {str(key): value for key, value in table.items()}
+    for name, value in by_name.items():
+        if name not in names:
+            raise unknown("class", name, names)
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value < float("inf"):
+            raise UsageError(f"The weight of class {name} is {value!r}, but it must be a number of at least 0.")
+    return [float(by_name.get(name, 1.0)) for name in names]

@@ -1,32 +1,68 @@
-"""Train a stack to the end, and make a record of every trial."""
+"""Train a stack to the end: evaluations, checkpoints, the weights and predictions that are kept, a record per trial.
+
+A checkpoint is the state of a stack in training as bytes, from which it continues to the same weights, bit for bit.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property, partial
+from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
-from seqdg.base import Params, tree
+from seqdg.base import Files, Params, tree
 from seqdg.core import hash_own_code, list_layers
-from seqdg.results import DIVERGED, DONE, LOSS_POINTS, LOSSES, Evaluation, Record, thin
-from seqdg.training import checkpoint
-from seqdg.training.checkpoint import Snapshot
-from seqdg.training.evaluation import evaluate_stack, list_losses, predict_domains
-from seqdg.training.measuring import is_finite
-from seqdg.training.predictions import DomainPredictions
+from seqdg.results import (
+    DIVERGED,
+    DONE,
+    LOSS_POINTS,
+    LOSSES,
+    Evaluation,
+    Record,
+    choose_usual,
+    select_step,
+    thin,
+)
+from seqdg.training.device import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
+from seqdg.training.evaluation import DomainPredictions, evaluate_stack, is_finite, list_losses, predict_domains
 from seqdg.training.protocol import list_evaluation_steps
-from seqdg.training.provenance import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
-from seqdg.training.saving import Saving, hash_weights, save_step, save_weights
 from seqdg.training.stack import DRAWN_AHEAD, Stack, State, View
 
 MOMENT = 0.5  # seconds that training goes on between looks at the clock
+FOLDER = "checkpoints"
+CHOSEN, LAST = "chosen", "last"  # the step that source validation chose, and the last one
 # Gets the step, the deployed weights, their evaluations and all losses so far.
 OnEvaluation = Callable[[int, Params, list[Evaluation], Tensor], None]
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Which files a run writes beside its records, where, and what its records hold."""
+
+    files: Files | None = None  # where files are written; None: nowhere
+    checkpoint: float = 0.0  # seconds between checkpoints of a group; 0: none
+    weights: bool = False  # save the deployed weights of every trial after its last step
+    chosen: bool = False  # also save those of the step that source validation chose
+    predictions: bool = False  # save the predictions for held-out rows, at the chosen step and at the last
+    digests: bool = True  # put a hash of the deployed weights into each record
+    criteria: tuple[str, ...] = ()  # the criteria to measure, beside the losses; empty: all
+
+    @property
+    def checkpoint_facts(self) -> dict[str, str]:
+        """What a checkpoint says of files that are saved during training: a run that saves more of them cannot go on
+        from it."""
+        names = [name for name in ("chosen", "predictions") if getattr(self, name)]
+        return {"keeps": " ".join(names)} if names else {}
 
 
 def run_stack(
@@ -50,32 +86,24 @@ def run_stack(
     return _Run(make_stack, name, device, on_step, saving or Saving(), notes, stops, on_evaluation).finish()
 
 
+@dataclass
 class _Run:
     """A stack in training."""
 
-    def __init__(
-        self,
-        make_stack: Callable[[], Stack],
-        name: str,
-        device: torch.device,
-        on_step: Callable[[int], None],
-        saving: Saving,
-        notes: Sequence[str],
-        stops: Sequence[int] | None,
-        on_evaluation: OnEvaluation | None,
-    ) -> None:
-        self.name, self.device, self.on_step, self.saving, self.notes, self.on_evaluation = (
-            name,
-            device,
-            on_step,
-            saving,
-            notes,
-            on_evaluation,
-        )
-        reset_peak_memory(device)
+    make_stack: Callable[[], Stack]
+    name: str
+    device: torch.device
+    on_step: Callable[[int], None]
+    saving: Saving
+    notes: Sequence[str]
+    stops: Sequence[int] | None
+    on_evaluation: OnEvaluation | None
+
+    def __post_init__(self) -> None:
+        reset_peak_memory(self.device)
         self.began = self.written = time.perf_counter()
-        self.stack = make_stack()
-        self.stops = list_evaluation_steps(self.stack.algorithm, self.stack.protocol) if stops is None else stops
+        self.stack = self.make_stack()
+        self.steps = self.stops or list_evaluation_steps(self.stack.algorithm, self.stack.protocol)
         self.now = self._read_checkpoint() or Snapshot(self.stack.start(), [[] for _ in self.stack.outcomes])
         self.began -= self.now.seconds
         self.pace = 4  # steps until the next look at the clock
@@ -86,7 +114,7 @@ class _Run:
         views = sorted({view for _, view in self.stack.outcomes})
         try:
             while not self._has_ended():
-                self._train(self.stops[len(self.now.evaluations[0])])
+                self._train(self.steps[len(self.now.evaluations[0])])
                 deployed = self._evaluate(views)
         except KeyboardInterrupt:
             self._write_checkpoint()
@@ -110,7 +138,7 @@ class _Run:
     def _is_final(self, state: State) -> bool:
         """Say whether no evaluation follows that of this state: all steps are taken, or every trial has diverged, and
         nothing changes its record any more."""
-        if state.step == self.stops[-1]:
+        if state.step == self.steps[-1]:
             return True
         is_sound = torch.isfinite(torch.cat(state.losses)).all(0)
         return not bool(is_sound.reshape(-1, self.stack.members).all(1).any())
@@ -148,28 +176,18 @@ class _Run:
 
     def _keep_step(self, state: State, deployed: dict[int, Params], evaluations: list[list[Evaluation]]) -> None:
         """Write what is kept of this step before it counts as evaluated: what is interrupted in between is repeated."""
-        predicted: dict[int, list[DomainPredictions]] = {}  # by view
+        split, is_last = self.stack.jobs[0].split, self._is_final(state)
 
+        @cache
         def predict(view: int) -> list[DomainPredictions]:
-            if view not in predicted:
-                predicted[view] = predict_domains(self.stack, deployed[view])
-            split = self.stack.jobs[0].split
-            return predicted[view][len(split.validation) :][: len(split.test)]
+            return predict_domains(self.stack, deployed[view])[len(split.validation) :][: len(split.test)]
 
         def take(view: int, i: int) -> Params:
-            return {name: value.detach().cpu() for name, value in split_trials(self.stack, deployed[view])[i].items()}
+            return copy_to_host(split_trials(self.stack, deployed[view])[i])
 
-        is_last = self._is_final(state)
         for k, (i, view) in enumerate(self.stack.outcomes):
-            save_step(
-                self.saving,
-                self._find_view(k),
-                evaluations[k],
-                is_last,
-                partial(take, view, i),
-                partial(predict, view),
-                i,
-            )
+            get = partial(take, view, i), partial(predict, view)
+            save_step(self.saving, self._find_view(k), evaluations[k], is_last, *get, i)
 
     def _train(self, stop: int) -> None:
         while self.now.state.step < stop:
@@ -203,11 +221,11 @@ class _Run:
         origin."""
         if self.saving.files is None:
             return None
-        data, origin = self.saving.files.read(checkpoint.name_checkpoint(self.name)), self._origin
+        data, origin = self.saving.files.read(name_checkpoint(self.name)), self._origin
         try:
-            if data is None or checkpoint.read_header(data)["made_by"] != origin:
+            if data is None or read_header(data)["made_by"] != origin:
                 return None
-            return checkpoint.decode_snapshot(data, self.device)
+            return decode_snapshot(data, self.device)
         except ValueError:
             return None
 
@@ -215,9 +233,9 @@ class _Run:
         if not self.saving.checkpoint or self.saving.files is None:
             return
         self.now.seconds = time.perf_counter() - self.began
-        data = checkpoint.encode_snapshot(self.now, self._keys, self._origin)
+        data = encode_snapshot(self.now, self._keys, self._origin)
         try:
-            self.saving.files.write(checkpoint.name_checkpoint(self.name), data)
+            self.saving.files.write(name_checkpoint(self.name), data)
         except OSError as error:  # The numbers do not depend on it, so training goes on.
             print(f"seqdg: no checkpoint could be written ({error}).", file=sys.stderr)
         self.written = time.perf_counter()
@@ -281,3 +299,150 @@ def copy_to_host(params: Params) -> Params:
     for device in {value.device for value in params.values() if value.is_cuda}:
         torch.cuda.synchronize(device)
     return copied
+
+
+# ---------------------------------------------------------------------------- checkpoints
+
+
+@dataclass
+class Snapshot:
+    """Everything that a group of trials needs to go on."""
+
+    state: State
+    evaluations: list[list[Evaluation]]  # of every trial
+    seconds: float = 0.0  # of work so far
+
+
+def name_checkpoint(group: str) -> str:
+    """Return the file name of the checkpoint of the group with this key."""
+    return f"{FOLDER}/{group}.safetensors"
+
+
+def encode_snapshot(snapshot: Snapshot, trials: Sequence[str], made_by: Mapping[str, str]) -> bytes:
+    """Write a snapshot of the trials with these keys as bytes. `made_by`: what must be the same for the same bits."""
+    state = snapshot.state
+    tensors = tree.with_prefix(state.params, "params/") | tree.with_prefix(state.memory, "memory/")
+    for slot, values in state.slots.items():
+        tensors |= tree.with_prefix(values, f"slots/{slot}/")
+    if state.losses:
+        tensors["losses"] = torch.cat(state.losses)
+    header = {
+        "trials": list(trials),
+        "made_by": dict(made_by),
+        "step": state.step,
+        "stage": state.stage,
+        "slots": list(state.slots),
+        "tensors": {name: value.stride() for name, value in tensors.items()},  # in order: sums run over it
+        "evaluations": [[asdict(e) for e in one] for one in snapshot.evaluations],
+        "seconds": snapshot.seconds,
+    }
+    # Cloned, as safetensors refuses tensors that share memory.
+    plain = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
+    return save(plain, {"seqdg": json.dumps(header)})
+
+
+def decode_snapshot(data: bytes, device: torch.device) -> Snapshot:
+    """Read the bytes that `encode_snapshot` wrote; raise a ValueError where they are not a checkpoint."""
+    header = read_header(data)
+    try:
+        stored = load(data)
+    except SafetensorError as error:
+        raise ValueError(f"not a checkpoint: {error}") from None
+    tensors = {name: place_tensor(stored[name], stride, device) for name, stride in header["tensors"].items()}
+    params, memory = (tree.under_prefix(tensors, f"{kind}/") for kind in ("params", "memory"))
+    slots = {slot: tree.under_prefix(tensors, f"slots/{slot}/") for slot in header["slots"]}
+    losses = [tensors["losses"]] if "losses" in tensors else []
+    state = State(header["step"], header["stage"], params, slots, losses, memory)
+    evaluations = [[Evaluation(**e) for e in one] for one in header["evaluations"]]
+    return Snapshot(state, evaluations, header["seconds"])
+
+
+def read_header(data: bytes) -> dict[str, Any]:
+    """Read the header of a checkpoint; raise a ValueError where the bytes are not one."""
+    length = int.from_bytes(data[:8], "little")
+    try:
+        header: dict[str, Any] = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["seqdg"])
+    except (KeyError, TypeError, UnicodeDecodeError) as error:
+        raise ValueError(f"not a checkpoint: {error}") from None
+    return header
+
+
+def place_tensor(value: Tensor, stride: Sequence[int], device: torch.device) -> Tensor:
+    """Copy a tensor to the device in the memory layout that it had, as the choice of a kernel may depend on it."""
+    if any(s == 0 for s in stride):  # an expanded axis: its rows are one and the same memory
+        return value.to(device)
+    return torch.empty_strided(value.shape, tuple(stride), dtype=value.dtype, device=device).copy_(value)
+
+
+# ---------------------------------------------------------------------------- weights and predictions
+
+
+def save_weights(saving: Saving, view: View, weights: Params, step: int) -> None:
+    """Save the weights that a trial deploys after its last step, if weights are saved."""
+    if saving.weights and saving.files is not None:
+        saving.files.write(f"weights/{view.key}.safetensors", _encode(weights, view, step))
+
+
+def save_step(
+    saving: Saving,
+    view: View,
+    history: Sequence[Evaluation],
+    is_last: bool,
+    get_weights: Callable[[], Params],
+    get_held_out: Callable[[], Sequence[DomainPredictions]],
+    i: int = 0,
+) -> None:
+    """Save the weights and predictions of the latest evaluation if source validation chooses it.
+
+    i: the trial's place in the predictions.   is_last: no evaluation follows, so its predictions are saved anyway.
+    """
+    if saving.files is None or not (saving.chosen or saving.predictions):
+        return
+    step, is_best = history[-1].step, is_best_so_far(history)
+    if saving.chosen and is_best:
+        saving.files.write(f"weights/{view.key}.{CHOSEN}.safetensors", _encode(get_weights(), view, step))
+    if saving.predictions and (is_best or is_last):
+        data = _encode(_lay_out_predictions(get_held_out(), i), view, step)
+        for name in [CHOSEN] * is_best + [LAST] * is_last:
+            saving.files.write(f"predictions/{view.key}.{name}.safetensors", data)
+
+
+def _encode(tensors: Params, view: View, step: int) -> bytes:
+    """Encode the weights or the predictions of one trial after so many steps as bytes."""
+    about = {"trial": view.key, "step": str(step), "description": json.dumps(view.description)}
+    # Cloned, as safetensors refuses tensors that share memory.
+    return save({name: value.contiguous().clone() for name, value in tensors.items()}, about)
+
+
+def _lay_out_predictions(held_out: Sequence[DomainPredictions], i: int) -> Params:
+    """Return the predictions of the i-th trial for its held-out rows by what they are, in the order of the data set."""
+    is_regression = any(domain.y.is_floating_point() for domain in held_out)
+    kind = "prediction" if is_regression else "probability"
+    parts: dict[str, list[Tensor]] = {"domain": [], "row": [], "label": [], kind: []}
+    for number, domain in enumerate(held_out):
+        assert domain.rows is not None
+        keep = domain.mask[i].cpu()
+        rows = domain.rows[i].cpu()[keep]
+        order = rows.argsort()
+        parts["domain"].append(torch.full_like(rows, number))
+        parts["row"].append(rows[order])
+        parts["label"].append(domain.y[i].cpu()[keep][order])
+        outputs = domain.logits[i].double()
+        outputs = outputs.squeeze(-1) if is_regression else outputs.softmax(-1).float()
+        parts[kind].append(outputs.cpu()[keep][order])
+    return {name: torch.cat(values) for name, values in parts.items()}
+
+
+def is_best_so_far(history: Sequence[Evaluation]) -> bool:
+    """Say whether source validation chooses the latest evaluation. Without validation rows, each is the best so far."""
+    best = select_step(history, choose_usual(history[-1].source))
+    return best is None or best[1] == len(history) - 1
+
+
+def hash_weights(params: Params) -> str:
+    """Return the sha256 of weights and their names."""
+    digest = hashlib.sha256()
+    for name in sorted(params):
+        digest.update(name.encode())
+        digest.update(params[name].contiguous().numpy().data)
+    return digest.hexdigest()
