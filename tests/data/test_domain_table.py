@@ -130,7 +130,7 @@ def test_arrays_of_different_length_are_wrong():
 def test_a_format_is_told_from_the_path(tmp_path, rows):
     write(tmp_path / "t.csv", columns())
     assert check_dataset(spec(format="table"), tmp_path) == check_dataset(spec(), tmp_path)
-    assert "is one file" in problems(tmp_path, format="features")
+    assert check_dataset(spec(format="features"), tmp_path) == check_dataset(spec(), tmp_path)
 
 
 def test_a_domain_may_be_a_date(tmp_path):
@@ -147,3 +147,14 @@ def test_numbers_too_long_to_tell_apart_are_wrong_as_domains(tmp_path):
 def test_two_columns_of_one_name_are_wrong(tmp_path):
     (tmp_path / "t.csv").write_text("city,ill,name,age,age\nrome,yes,p,1,2\n")
     assert "has two columns 'age': rename one." in problems(tmp_path)
+
+
+def test_how_a_table_is_written_is_told_from_it_and_noted(tmp_path):
+    write(tmp_path / "t.csv", columns())
+    want = load_dataset(spec(), tmp_path)
+    assert want.notes == ()
+    text = (tmp_path / "t.csv").read_text()
+    (tmp_path / "t.csv").write_text(text.replace(",", ";").replace(".", ","), encoding="utf-16")
+    data = load_dataset(spec(), tmp_path)
+    assert data.fingerprint == want.fingerprint
+    assert data.notes == ("t.csv is read as utf-16 and has semicolons between its columns and has decimal commas.",)

@@ -82,7 +82,7 @@ def test_the_same_rows_have_the_same_fingerprint_in_any_format(domains):
         (root / "set" / f"{domain}.mat").unlink()
     root, _ = domains(".parquet")
     assert load_dataset(spec(), root).fingerprint == before
-    x, y = read_file(root / "set/dslr.parquet")[:2]
+    x, y = read_file(root / "set/dslr.parquet", spec(), [])[:2]
     x[0, 0] += 1
     write(root / "set/dslr.parquet", x, y)
     assert load_dataset(spec(), root).fingerprint != before

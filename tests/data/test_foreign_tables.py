@@ -133,6 +133,22 @@ def test_what_is_wrong_with_such_a_table_is_one_sentence(tmp_path, name, text, o
     assert "\n" not in problems[0]
 
 
+@pytest.mark.parametrize("separator", [" ", ",", ""])
+def test_quotes_that_do_not_match_are_refused_and_no_rows_are_lost(tmp_path, separator):
+    mark = separator or ","
+    (tmp_path / "t.data").write_text(f'site{mark}ill\na{mark}yes\n"b{mark}no\na{mark}no\n')
+    with pytest.raises(UsageError, match="cannot be read as a table of text"):
+        open_table(tmp_path / "t.data", TableFormat(separator)).read()
+    (tmp_path / "t.data").write_text(f'site{mark}ill\n"a{mark}b"{mark}yes\n')
+    assert open_table(tmp_path / "t.data", TableFormat(separator)).read().columns[0].tolist() == [f"a{mark}b"]
+
+
+def test_a_name_of_a_column_may_have_several_lines(tmp_path):
+    (tmp_path / "t.csv").write_text('"si\n\nte",ill\na,yes\n')
+    assert open_table(tmp_path / "t.csv").names == ("si\n\nte", "ill")
+    assert open_table(tmp_path / "t.csv").read().columns[0].tolist() == ["a"]
+
+
 def test_a_separator_is_one_character():
     with pytest.raises(UsageError, match="one character"):
         TableFormat(separator="::")

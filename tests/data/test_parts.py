@@ -9,7 +9,7 @@ from pyarrow import csv
 
 from seqdg.base import UsageError
 from seqdg.data import DataSpec, check_dataset, load_dataset
-from seqdg.data.contents import divide_rows, encode_groups
+from seqdg.data.domain_rows import Contents, divide_rows
 
 
 def columns(n=24):
@@ -135,8 +135,9 @@ def test_a_group_column_with_gaps_is_refused_in_one_sentence(tmp_path, empty):
 
 
 def test_groups_of_numbers_are_in_the_order_of_the_numbers():
-    groups, index, problems = encode_groups(np.array([10.0, 9.0, 10.0]))
-    assert (groups, index.tolist(), problems) == (("9", "10"), [1, 0, 1], [])
+    contents = Contents((), (), np.empty(0), np.empty(0, np.int64))
+    contents.set_groups(np.array([10.0, 9.0, 10.0]))
+    assert (contents.groups, contents.group.tolist(), contents.problems) == (("9", "10"), [1, 0, 1], [])
 
 
 def test_parts_are_read_whatever_their_case_and_order():

@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 
 from seqdg.base import UsageError
-from seqdg.data import READERS, DataSpec, Problem, check_dataset, load_data, load_dataset
-from seqdg.data.contents import DomainRows, RowsByDomain, collect_rows
+from seqdg.data import (
+    READERS,
+    DataSpec,
+    DomainRows,
+    Problem,
+    check_dataset,
+    collect_rows,
+    load_data,
+    load_dataset,
+)
 from seqdg.data.load import guess_format
 
 
@@ -28,7 +36,7 @@ def read(path, spec, root, progress):
         )
         for domain in sorted({line[0] for line in lines})
     }
-    return collect_rows(spec, RowsByDomain(rows, [Problem(f"{path.name} is empty.")] if not lines else [], []))
+    return collect_rows(spec, rows, [Problem(f"{path.name} is empty.")] if not lines else [])
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 
 from seqdg.base import UsageError
 from seqdg.data import DataSpec, check_dataset, load_dataset
-from seqdg.data.domain_table import encode_text, hash_ngrams
+from seqdg.data.features import encode_text, hash_ngrams
 
 TEXTS = ["good book, very good", "bad film", "good film", "", "bad book indeed"]
 
@@ -111,7 +111,7 @@ def test_a_table_that_contradicts_itself_is_a_sentence(options, sentence):
 def test_gaps_are_wrong_unless_trials_fill_them(tmp_path):
     write(tmp_path, "domain,label,t\na,0,1\nb,1,\na,1,3\nb,0,4\n")
     (problem,) = check_dataset(spec(), tmp_path).problems
-    assert "`scale = true` fills gaps" in problem
+    assert "`scale = true` fills missing values" in problem
     data = load_dataset(spec(scale=True), tmp_path)
     assert data.numbers == 1
     assert torch.isnan(data.x).sum() == 1

@@ -5,17 +5,8 @@ from typing import TYPE_CHECKING
 from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
-    from seqdg.data.checks import (
-        Problem,
-        check_class_coverage,
-        check_class_sizes,
-        check_domain_sizes,
-        check_domains,
-        check_labels,
-        note_gap_labels,
-        note_spellings,
-    )
     from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback
+    from seqdg.data.domain_rows import DomainRows, Problem, check_class_coverage, collect_rows
     from seqdg.data.images import (
         SUFFIXES,
         Container,
@@ -28,8 +19,19 @@ if TYPE_CHECKING:
         require_pillow,
         scale_to_unit,
     )
-    from seqdg.data.labeled_rows import LabeledRows, check_table, read_rows
-    from seqdg.data.load import BUNDLED, DataCheck, check_dataset, load_data, load_dataset, make_dataset, write_prepared
+    from seqdg.data.labeled_rows import (
+        LabeledRows,
+        check_class_sizes,
+        check_domain_sizes,
+        check_domains,
+        check_labels,
+        check_table,
+        note_gap_labels,
+        note_spellings,
+        read_rows,
+    )
+    from seqdg.data.load import DataCheck, check_dataset, load_data, load_dataset, make_dataset, write_prepared
+    from seqdg.data.rotated_mnist import BUNDLED
     from seqdg.data.scaling import SCALINGS, STANDARD, Scaling, join_columns, keep_as_is, learn_scaling, make_standard
     from seqdg.data.tables import (
         PARTS,

@@ -21,7 +21,7 @@ READERS = {
     "rotated-digits": "seqdg.data.rotated_mnist",
     "list": "seqdg.data.images.image_list",
     "features": "seqdg.data.features",
-    "table": "seqdg.data.domain_table",
+    "table": "seqdg.data.features",
 }
 TARGETS = ("class", "number")
 NORMALIZATIONS = ("none", "l1", "l2", "zscore")

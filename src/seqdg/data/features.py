@@ -1,4 +1,9 @@
-"""Feature files, one per domain (`.mat`, `.npz` or a table), or one `.npz` with `<domain>_x`, `<domain>_y`.
+"""Rows of features: one table, or files of one domain each (`.mat`, `.npz` or a table), or one `.npz` of all.
+
+A table has a column for the domain, one for the label, and features in all others. A feature is a number; a category,
+which becomes a column of 0 and 1 for each of its values; or free text, which becomes hashed n-grams, or what an encoder
+of the user's makes of it. The numbers come first, then the categories, then the text. An `.npz` of all domains has
+`<domain>_x` and `<domain>_y`.
 
 Published layouts that need nothing said: Office-Caltech10 SURF (`fts`, `labels`), VLCS DeCAF6 (`data`, whose last
 column is the label), IXMAS dense trajectories (`desc` with a column per video, `labels`). MATLAB files are of version 5
@@ -10,19 +15,29 @@ from __future__ import annotations
 import glob
 import inspect
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import UsageError, list_some
-from seqdg.data.checks import Problem, find_missing_domains
-from seqdg.data.contents import Contents, DomainRows, Matrix, RowsByDomain, collect_rows
+from seqdg.base import UsageError, count_things, list_some, unknown
+from seqdg.core import import_function
 from seqdg.data.dataset import DataSpec, ProgressCallback
-from seqdg.data.domain_table import get_table_format, read_columns, stack_columns
-from seqdg.data.tables.table_files import TableFormat, is_table
+from seqdg.data.domain_rows import (
+    Contents,
+    DomainRows,
+    Matrix,
+    Problem,
+    collect_rows,
+    find_missing_domains,
+    split_by_domain,
+)
+from seqdg.data.tables.columns import parse_column, parse_truth, to_words
+from seqdg.data.tables.table_files import TableFormat, is_table, open_table
 
 ARRAYS = (".mat", ".npz")
 X_NAMES = ("x", "fts", "features", "feature", "feats", "feat", "fea", "desc", "data")
@@ -31,12 +46,14 @@ LAST_COLUMN = "last-column"
 Arrays = dict[str, NDArray[Any]]
 OBJECTS = ("cell", "struct", "object", "function", "function_handle", "opaque", "unknown")
 HDF5 = b"\x89HDF\r\n\x1a\n"
+EXACT = 2.0**53  # above it, whole numbers of a column can no longer be told apart
+ERRORS = (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError)  # of numpy on a file that is no .npz
 
 
 def recognizes(path: Path) -> bool:
-    """Recognize an .npz file, or a folder with feature files at its top or one folder below."""
+    """Recognize a table, an .npz file, or a folder with feature files at its top or one folder below."""
     if path.is_file():
-        return path.suffix.lower() == ".npz"
+        return path.suffix.lower() == ".npz" or is_table(path)
     return any(is_feature_file(item) for pattern in ("*", "*/*") for item in path.glob(pattern))
 
 
@@ -50,13 +67,13 @@ def _get_stem(path: Path) -> str:
 
 
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
-    return collect_rows(spec, read_domains(path, spec))
-
-
-def read_domains(path: Path, spec: DataSpec) -> RowsByDomain:
-    """Read the rows of every domain. A file that cannot be read is a problem, and the next one is read all the same."""
     if path.is_file():
-        return _read_one_npz(path, spec)
+        return read_table(path, spec) if is_table(path) else _read_one_npz(path, spec)
+    return _read_folder(path, spec)
+
+
+def _read_folder(path: Path, spec: DataSpec) -> Contents:
+    """Read the files of every domain. One that cannot be read is a problem, and the next one is read all the same."""
     files = {d: _find_files(path, d, spec.files) for d in spec.domains} if spec.domains else _find_domains(path)
     there = {d for d in files if files[d]}
     used = {file for names in files.values() for file in names}
@@ -64,30 +81,40 @@ def read_domains(path: Path, spec: DataSpec) -> RowsByDomain:
     problems = find_missing_domains(list(files), there, str(path))
     if not files:
         problems.append(Problem(f"{path} holds no feature files: expected <domain>.mat, .npz, .csv or .parquet."))
-    rows = {}
+    rows, notes = {}, list[str]()
     for domain, names in files.items():
         parts = []
         for file in names:
             try:
-                parts.append(read_file(file, spec.x_key, spec.y_key, get_table_format(spec), spec.is_regression))
+                parts.append(read_file(file, spec, notes))
             except UsageError as error:
                 problems.append(Problem(str(error)))
         if len(parts) == len(names) and parts:
             rows[domain] = _join_parts(domain, parts, problems)
-    return RowsByDomain(rows, problems, [])
+    return collect_rows(spec, rows, problems, notes)
 
 
-def read_file(
-    path: Path, x_key: str = "", y_key: str = "", form: TableFormat | None = None, numbers: bool = False
-) -> DomainRows:
-    """Read the rows of one domain. numbers: labels are numbers to predict, which need not be whole."""
-    suffix = path.suffix.lower()
-    if is_table(path):
-        return _read_columns(path, y_key, form)
-    # With both keys given nothing else in the file is touched.
-    keys = [key for key in (x_key, y_key) if key != LAST_COLUMN] if x_key and y_key else []
-    arrays = read_mat(path, keys) if suffix == ".mat" else read_npz(path, keys)
-    return DomainRows(*pick_arrays(arrays, x_key, y_key, str(path), numbers))
+def read_file(path: Path, spec: DataSpec, notes: list[str]) -> DomainRows:
+    """Read the rows of one domain. notes: gets those on how a table is written."""
+    if not is_table(path):
+        # With both keys given nothing else in the file is touched.
+        both = (spec.x_key, spec.y_key)
+        keys = [key for key in both if key != LAST_COLUMN] if all(both) else []
+        arrays = read_mat(path, keys) if path.suffix.lower() == ".mat" else read_npz(path, keys)
+        return DomainRows(*pick_arrays(arrays, *both, str(path), spec.is_regression))
+    columns, written = read_columns(path, get_form(spec))
+    notes += written
+    last = list(columns)[-1]
+    usual = next((n for n in columns if n.lower() in Y_NAMES), last)
+    y_key = last if spec.y_key == LAST_COLUMN else spec.y_key or usual
+    if y_key not in columns:
+        raise UsageError(f"{path} has no column '{y_key}'. It has: {', '.join(columns)}.")
+    problems: list[Problem] = []
+    y = columns.pop(y_key)
+    x = stack_columns(columns, len(y), str(path), problems)
+    if problems:
+        raise UsageError(problems[0].text)
+    return DomainRows(x, y)
 
 
 def read_npz(path: Path, keys: Sequence[str] = ()) -> Arrays:
@@ -99,10 +126,14 @@ def read_npz(path: Path, keys: Sequence[str] = ()) -> Arrays:
             return {name: _read_array(path, file, name) for name in keys or file.files}
     except UsageError:
         raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+    except ERRORS as error:
         if "pickle" in str(error):
             raise refuse_objects(path, path.name, "a pickle") from error
-        raise UsageError(f"{path} cannot be read as an .npz file ({error}): is it whole?") from error
+        raise _refuse_npz(path, error) from error
+
+
+def _refuse_npz(path: Path, error: BaseException) -> UsageError:
+    return UsageError(f"{path} cannot be read as an .npz file ({error}): is it whole?")
 
 
 def _read_array(path: Path, file: Any, name: str) -> NDArray[Any]:
@@ -144,27 +175,14 @@ def pick_arrays(
     return x.astype(np.float32), y
 
 
-def _read_columns(path: Path, y_key: str, form: TableFormat | None) -> DomainRows:
-    columns = read_columns(path, form=form)
-    y_key = y_key if y_key != LAST_COLUMN else list(columns)[-1]
-    y_key = y_key or next((n for n in columns if n.lower() in Y_NAMES), list(columns)[-1])
-    if y_key not in columns:
-        raise UsageError(f"{path} has no column '{y_key}'. It has: {', '.join(columns)}.")
-    problems: list[Problem] = []
-    x = stack_columns({n: v for n, v in columns.items() if n != y_key}, len(columns[y_key]), str(path), problems)
-    if problems:
-        raise UsageError(problems[0].text)
-    return DomainRows(x, columns[y_key])
-
-
-def _read_one_npz(path: Path, spec: DataSpec) -> RowsByDomain:
+def _read_one_npz(path: Path, spec: DataSpec) -> Contents:
     if path.suffix.lower() != ".npz":
         raise UsageError(f"{path} is one file: features are read from a folder with a file per domain, or one .npz.")
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             names = list(file.files)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        return RowsByDomain({}, [Problem(f"{path} cannot be read as an .npz file ({error}).")], [])
+    except ERRORS as error:
+        raise _refuse_npz(path, error) from error
     there = [n[:-2] for n in names if n.endswith("_x") and f"{n[:-2]}_y" in names]
     problems = (
         find_missing_domains(spec.domains, there, str(path))
@@ -180,7 +198,7 @@ def _read_one_npz(path: Path, spec: DataSpec) -> RowsByDomain:
             rows[domain] = DomainRows(x, y, arrays[v_key].reshape(-1).astype(bool) if v_key in names else None)
         except UsageError as error:
             problems.append(Problem(str(error)))
-    return RowsByDomain(rows, problems, [])
+    return collect_rows(spec, rows, problems)
 
 
 def _find_files(folder: Path, domain: str, templates: Sequence[str]) -> list[Path]:
@@ -228,32 +246,22 @@ def read_mat(path: Path, keys: Sequence[str] = ()) -> Arrays:
     """Read the arrays named by `keys`, or all of them."""
     with path.open("rb") as file:
         head = file.read(520)
-    if HDF5 in (head[:8], head[512:520]):
-        return _read_73(path, keys)
-    return _read_5(path, keys)
+    try:
+        return (_read_73 if HDF5 in (head[:8], head[512:520]) else _read_5)(path, keys)
+    except UsageError:
+        raise
+    except Exception as error:  # scipy and h5py raise many kinds on a broken file
+        raise UsageError(f"{path} cannot be read as a MATLAB file ({error}): is it whole?") from error
 
 
 def _read_5(path: Path, keys: Sequence[str]) -> Arrays:
     import scipy.io
 
-    try:
-        kinds = {name: kind for name, _, kind in scipy.io.whosmat(path)}
-        wanted = _select(path, keys, kinds)
-        arrays = scipy.io.loadmat(path, variable_names=wanted, **_sparse(scipy.io.loadmat))
-    except UsageError:
-        raise
-    except Exception as error:  # scipy raises many kinds on a broken file
-        raise UsageError(f"{path} cannot be read as a MATLAB file ({error}): is it whole?") from error
-    return {name: _to_dense(arrays[name]) for name in wanted}
-
-
-def _sparse(load: Callable[..., Any]) -> dict[str, bool]:
-    """Choose, of the two kinds of sparse arrays, the one that stays, where scipy knows both and warns of the change."""
-    return {"spmatrix": False} if "spmatrix" in inspect.signature(load).parameters else {}
-
-
-def _to_dense(array: Any) -> NDArray[Any]:
-    return np.asarray(array.toarray() if hasattr(array, "toarray") else array)
+    wanted = _select(path, keys, {name: kind for name, _, kind in scipy.io.whosmat(path)})
+    # Of the two kinds of sparse arrays, the one that stays, where scipy knows both and warns of the change.
+    kind = {"spmatrix": False} if "spmatrix" in inspect.signature(scipy.io.loadmat).parameters else {}
+    arrays = scipy.io.loadmat(path, variable_names=wanted, **kind)
+    return {n: np.asarray(arrays[n].toarray() if hasattr(arrays[n], "toarray") else arrays[n]) for n in wanted}
 
 
 def _read_73(path: Path, keys: Sequence[str]) -> Arrays:
@@ -261,19 +269,14 @@ def _read_73(path: Path, keys: Sequence[str]) -> Arrays:
         import h5py
     except ImportError:
         raise UsageError(f"{path} is a MATLAB 7.3 file, which needs h5py: pip install 'seqdg[mat]'.") from None
-    try:
-        with h5py.File(path, "r") as file:
-            kinds = {name: _kind_73(h5py, file[name]) for name in file if not name.startswith("#")}
-            kinds = {name: kind for name, kind in kinds.items() if kind != "char"}  # text, kept there as numbers
-            # MATLAB writes columns first, so HDF5 shows every array transposed.
-            return {name: np.asarray(file[name][()]).T for name in _select(path, keys, kinds)}
-    except UsageError:
-        raise
-    except (OSError, KeyError, RuntimeError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as a MATLAB 7.3 file ({error}): is it whole?") from error
+    with h5py.File(path, "r") as file:
+        kinds = {name: _find_kind(h5py, file[name]) for name in file if not name.startswith("#")}
+        kinds = {name: kind for name, kind in kinds.items() if kind != "char"}  # text, kept there as numbers
+        # MATLAB writes columns first, so HDF5 shows every array transposed.
+        return {name: np.asarray(file[name][()]).T for name in _select(path, keys, kinds)}
 
 
-def _kind_73(h5py: Any, item: Any) -> str:
+def _find_kind(h5py: Any, item: Any) -> str:
     if not isinstance(item, h5py.Dataset):
         return "struct"
     kind = item.attrs.get("MATLAB_class", b"")
@@ -290,3 +293,139 @@ def _select(path: Path, keys: Sequence[str], kinds: dict[str, str]) -> list[str]
         if kinds[name] in OBJECTS:
             raise refuse_objects(path, name, kinds[name])
     return wanted
+
+
+def read_table(path: Path, spec: DataSpec) -> Contents:
+    """Read one table of all domains."""
+    named = (spec.domain_column, spec.label_column, spec.validation_column, spec.group_column, spec.split_column)
+    roles = list(dict.fromkeys(name for name in named if name))
+    words = (*spec.categories, *spec.text)
+    columns, notes = read_columns(path, get_form(spec), (*roles, *words), spec.ignore, spec.text)
+    empty = {name: find_missing(columns[name]) for name in (spec.domain_column, spec.label_column)}
+    if spec.drop_other_labels and (lacking := empty[spec.label_column]).any():
+        columns, empty = ({name: v[~lacking] for name, v in some.items()} for some in (columns, empty))
+        notes.append(f"{count_things(int(lacking.sum()), 'row')} without a label left out.")
+    problems = [
+        Problem(f"The column '{name}' has {count_things(int(cells.sum()), 'empty cell')}: fill in every one.")
+        for name, cells in empty.items()
+        if cells.any()
+    ]
+    for name in (spec.domain_column, "" if spec.is_regression else spec.label_column, spec.group_column):
+        if name and columns[name].dtype.kind == "f" and (np.abs(columns[name]) >= EXACT).any():
+            text = "numbers of more than 15 digits, which cannot be told apart: make text of them."
+            problems.append(Problem(f"The column '{name}' has {text}"))
+    if spec.cuts:
+        columns[spec.label_column], classes = cut_labels(columns[spec.label_column], spec)
+        spec = replace(spec, classes=classes)
+    features = {name: values for name, values in columns.items() if name not in (*roles, *words)}
+    x = stack_columns(features, len(columns[spec.label_column]), path.name, problems, may_be_empty=bool(words))
+    parts = [x, *(split_words(columns[name]) for name in spec.categories)]
+    if spec.text:
+        texts = [" ".join(cells) for cells in zip(*(columns[name] for name in spec.text), strict=True)]
+        parts.append(encode_text(texts, spec.encode, spec.hash_size, (spec.ngrams[0], spec.ngrams[1])))
+    whole = DomainRows(
+        np.concatenate(parts, axis=1) if len(parts) > 1 else x,
+        columns[spec.label_column],
+        columns[spec.validation_column] == 1 if spec.validation_column else None,
+        columns[spec.group_column] if spec.group_column else None,
+        columns[spec.split_column] if spec.split_column else None,
+    )
+    rows, missing, left_out = split_by_domain(whole, columns[spec.domain_column], spec, str(path))
+    return collect_rows(spec, rows, problems + missing, notes + left_out, x.shape[1])
+
+
+def get_form(spec: DataSpec) -> TableFormat:
+    return TableFormat(spec.separator, spec.na, spec.columns)
+
+
+def read_columns(
+    path: Path, form: TableFormat, roles: Sequence[str] = (), ignore: Sequence[str] = (), text: Sequence[str] = ()
+) -> tuple[Arrays, list[str]]:
+    """Read the columns of a table that may lack a header, and notes on how it is written. A missing value is NaN among
+    numbers and '' among text; true is 1.
+
+    roles: columns that must be there and are no features, so that they may hold dates.   ignore: columns to leave out.
+    text: columns whose cells stay text, whatever they look like.
+    """
+    table = open_table(path, form, may_lack_header=True)
+    for name in (*roles, *ignore):
+        if name not in table.names:
+            raise unknown("column", name, table.names, owner=path.name)
+    frame = table.read(but=set(ignore) - set(roles))
+    columns: Arrays = {}
+    for name, values in zip(frame.names, frame.columns, strict=True):
+        # Objects: an array of numpy's own would give every text the room of the longest.
+        values = to_words(values) if name in text else parse_truth(parse_column(values))
+        values = to_words(values) if name in roles and values.dtype.kind == "M" else values
+        if values.dtype == object:
+            values = np.array(["" if v is None else v for v in values], dtype=object if name in text else str)
+        columns[name] = values
+    return columns, list(table.notes)
+
+
+def stack_columns(
+    columns: Mapping[str, NDArray[Any]], rows: int, place: str, problems: list[Problem], may_be_empty: bool = False
+) -> Matrix:
+    """Return the columns of numbers side by side; columns of text are added to the problems."""
+    text = [name for name, values in columns.items() if values.dtype.kind not in "iufb"]
+    if text:
+        cure = "name them in `categories`, `text` or `ignore`, or make numbers of them"
+        problems.append(Problem(f"{place} has columns that are not numbers: {list_some(text)}; {cure}."))
+    numbers = [values.astype(np.float32) for name, values in columns.items() if name not in text]
+    if not numbers and not may_be_empty:
+        problems.append(Problem(f"{place} has no column of features."))
+    return np.stack(numbers, axis=1) if numbers else np.empty((rows, 0), np.float32)
+
+
+def split_words(values: NDArray[Any]) -> Matrix:
+    """Return a column of 0 and 1 for each category, in the order of the alphabet; a missing one is 0 in all of them."""
+    words, number = np.unique(values.astype(str) if values.dtype.kind != "f" else values, return_inverse=True)
+    named = [i for i, word in enumerate(words) if str(word) not in ("", "nan")]
+    result: Matrix = (number[:, None] == np.array(named, dtype=np.int64)).astype(np.float32)
+    return result
+
+
+def cut_labels(values: NDArray[Any], spec: DataSpec) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Make classes of measurements: class k has those above cut k - 1, up to and including cut k. Return the class of
+    each row and the names of all classes."""
+    if values.dtype.kind != "f":
+        raise UsageError(f"cuts makes classes of numbers, but the column '{spec.label_column}' holds text.")
+    cuts = [f"{cut:g}" for cut in spec.cuts]
+    between = [f"{low} to {high}" for low, high in pairwise(cuts)]
+    names = spec.classes or (f"up to {cuts[0]}", *between, f"above {cuts[-1]}")
+    return np.array(names)[np.digitize(values, spec.cuts, right=True)], tuple(names)
+
+
+def find_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    missing: NDArray[np.bool_] = np.isnan(values) if values.dtype.kind == "f" else values == ""
+    return missing
+
+
+def encode_text(texts: Sequence[str], encode: str, size: int, ngrams: tuple[int, int]) -> Matrix:
+    """Return numbers for every text. encode: `hash`, or where to import an encoder from."""
+    if encode == "hash":
+        return hash_ngrams(texts, size, ngrams)
+    encoder = import_function(encode, "encode")
+    try:
+        returned = encoder(list(texts))
+        x = np.asarray(returned.toarray() if hasattr(returned, "toarray") else returned, dtype=np.float32)
+    except Exception as error:  # it is the user's code
+        raise UsageError(f"The encoder '{encode}' failed ({type(error).__name__}: {error}).") from error
+    if x.ndim != 2 or len(x) != len(texts):
+        raise UsageError(
+            f"The encoder '{encode}' returned shape {list(x.shape)} for {len(texts)} texts: a row of numbers for each "
+            "is needed."
+        )
+    return x
+
+
+def hash_ngrams(texts: Sequence[str], size: int = 2048, ngrams: tuple[int, int] = (1, 2)) -> Matrix:
+    """Mark which of `size` buckets of n-grams of words occur, in a row of length 1 (scikit-learn's hashing).
+
+    Nothing is fitted to the texts, so that nothing of a held-out domain leaks.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    hasher = HashingVectorizer(n_features=size, ngram_range=ngrams, binary=True, norm="l2", alternate_sign=False)
+    result: Matrix = hasher.transform(texts).astype(np.float32).toarray()
+    return result

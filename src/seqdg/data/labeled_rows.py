@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import UsageError, count_things, list_some, unknown
-from seqdg.data.checks import (
-    check_class_sizes,
-    check_domain_sizes,
-    check_domains,
-    check_labels,
-    note_gap_labels,
-    note_spellings,
-)
+from seqdg.base import UsageError, count_things, join_names, list_some, unknown
 from seqdg.data.dataset import DataSpec, ProgressCallback
 from seqdg.data.load import guess_format, load_dataset
-from seqdg.data.tables.columns import Column, drop_gap_words, has_codes, is_missing, parse_column, rank_word, to_words
+from seqdg.data.tables.columns import (
+    Column,
+    drop_gap_words,
+    has_codes,
+    is_missing,
+    means_missing,
+    parse_column,
+    rank_word,
+    to_words,
+)
 from seqdg.data.tables.frame import Frame, note_columns
 from seqdg.data.tables.table_files import TableFile, TableFormat, is_table, open_table
 
 CLASS, NUMBER = TASKS = ("class", "number")  # what is predicted
 FEW = 10  # classes that are counted one by one
 MOST_NUMBERS = 20  # that a column of labels may hold; more are a measurement
+MANY_DOMAINS = 10  # from which on most of them may not have a single row
+MANY_CLASSES = 10  # from which on they need two rows each, on average
 
 
 class LabeledRows(NamedTuple):
@@ -310,3 +313,74 @@ def make_labels(column: Column) -> NDArray[Any]:
         return column.astype(str)
     whole = np.isfinite(column).all() and (column == np.floor(column)).all()
     return column.astype(np.int64) if whole else to_words(column).astype(str)
+
+
+def note_spellings(what: str, names: Iterable[str]) -> list[str]:
+    """Return a note where names differ by case, spaces or leading zeros alone. what: they name, `class` or `domain`."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        plain = "".join(str(name).casefold().split())
+        alike.setdefault(plain.lstrip("0") or plain, []).append(str(name))
+    groups = [" and ".join(repr(name) for name in group) for group in alike.values() if len(group) > 1]
+    if not groups:
+        return []
+    each = f"Is each a {what} of its own?"
+    return [f"Names that differ by case, spaces or leading zeros alone: {list_some(groups)}. {each} If not, mend them."]
+
+
+def note_gap_labels(y: NDArray[Any]) -> list[str]:
+    """Return a note where labels that elsewhere stand for a gap, such as NA, are classes among others."""
+    names = sorted(map(str, set(y.tolist()))) if y.dtype.kind in "OU" else []
+    gaps = [name for name in names if means_missing(name)]
+    if not gaps or len(names) == len(gaps):
+        return []
+    said = join_names([repr(name) for name in gaps])
+    what = f"The label {said} counts as a class" if len(gaps) == 1 else f"The labels {said} count as classes"
+    return [
+        f"{what}. Where that means that there is no label, leave these rows out, on the command line by --na "
+        f"'{','.join(name.strip() for name in gaps)}' --drop-unlabeled."
+    ]
+
+
+def check_domains(domains: Sequence[Any], row_numbers: Iterable[int] | None = None) -> None:
+    """Raise a UsageError unless every row has a domain. row_numbers: in the user's table; None: 0, 1, 2, ..."""
+    numbered = zip(range(len(domains)) if row_numbers is None else row_numbers, domains, strict=True)
+    lacking = [number for number, value in numbered if is_missing(value)]
+    if lacking:
+        raise UsageError(
+            f"There is no domain for {count_things(len(lacking), 'row')} (from 0: {list_some(lacking)}): "
+            "name it for every row."
+        )
+
+
+def check_domain_sizes(what: str, domains: int, rows: int) -> None:
+    """Raise a UsageError where most domains have one row, of which nothing can be learned. what: names them."""
+    if domains >= MANY_DOMAINS and rows < 2 * domains:
+        raise UsageError(
+            f"{what} has {domains} different domains in {rows} rows, so that most have one row: is it an identifier of "
+            "rows? A domain is where many rows are from, such as the hospital, the device or the year."
+        )
+
+
+def check_class_sizes(what: str, y: NDArray[Any], cure: str) -> None:
+    """Raise a UsageError where labels look like identifiers: many classes, with fewer than two rows each on average.
+
+    what: holds the labels, at the start of the sentence.   cure: what to do about it, at its end.
+    """
+    _, rows = np.unique(y, return_counts=True)
+    if len(rows) >= MANY_CLASSES and len(y) < 2 * len(rows):
+        single = "each of them" if (rows == 1).all() else f"{int((rows == 1).sum())} of them"
+        raise UsageError(
+            f"{what} has {len(rows)} different labels in {len(y)} rows, {single} in a single row: nothing can be "
+            f"learned about such classes. Is it an identifier of rows? {cure}"
+        )
+
+
+def check_labels(y: Sequence[Any], remedy: str = "leave them out") -> None:
+    """Raise a UsageError unless every row has a label."""
+    lacking = [i for i, value in enumerate(y) if is_missing(value)]
+    if lacking:
+        raise UsageError(
+            f"Input y contains NaN: {count_things(len(lacking), 'row')} without a label (from 0: "
+            f"{list_some(lacking)}). Label them or {remedy}."
+        )

@@ -14,27 +14,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from seqdg.base import UsageError, replace_file, unknown
-from seqdg.data import rotated_mnist
-from seqdg.data.checks import (
-    Problem,
-    check_class_count,
-    check_class_coverage,
-    check_counts,
-    check_number_of_domains,
-    check_split,
-    find_empty_domains,
-)
-from seqdg.data.contents import TRAIN, Contents, DomainRows, collect_rows, split_by_domain
+from seqdg.base import UsageError, count_things, replace_file
 from seqdg.data.dataset import READERS, Dataset, DataSpec, ProgressCallback
+from seqdg.data.domain_rows import (
+    TRAIN,
+    Contents,
+    DomainRows,
+    Problem,
+    check_class_coverage,
+    collect_rows,
+    split_by_domain,
+)
 
-BUNDLED = {"rotated-mnist": rotated_mnist.load, "colored-mnist": rotated_mnist.load_colored}
 PREPARED = "prepared"
 ARRAYS = ("x", "y", "domain", "validation", "group", "weight")
 FACTS = ("name", "domains", "classes", "fingerprint", "numbers", "notes", "groups", "parts")
@@ -50,6 +46,8 @@ def load_data(
 ) -> Dataset:
     """Load the data set of a benchmark's [data] table. Bundled data need no root; all others lie below one, where a
     prepared file comes before the data's own."""
+    from seqdg.data.rotated_mnist import BUNDLED
+
     if table.get("format") in BUNDLED:
         return BUNDLED[table["format"]]()
     spec = DataSpec.from_table(name, table)
@@ -96,7 +94,7 @@ def make_dataset(
     if matrix.ndim != 2 or labels.shape != matrix.shape[:1] or domains.shape != matrix.shape[:1]:
         shapes = f"{list(matrix.shape)}, {list(labels.shape)} and {list(domains.shape)}"
         raise UsageError(f"x, y and domain have shapes {shapes}: they must be [rows, features], [rows] and [rows].")
-    contents = collect_rows(spec, split_by_domain(DomainRows(matrix, labels), domains, spec, "The domain array"))
+    contents = collect_rows(spec, *split_by_domain(DomainRows(matrix, labels), domains, spec, "The domain array"))
     return _make_checked(spec.name, contents, check_contents(spec, contents, False, held_out))
 
 
@@ -124,7 +122,9 @@ def _read(spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Cont
     """Read a data set; a mistake that leaves nothing to read is the only problem."""
     try:
         path = _locate(spec, root)
-        return find_reader(spec.format or guess_format(path)).read(path, spec, root, progress)
+        reader = import_module(READERS[spec.format or guess_format(path)])
+        contents: Contents = reader.read(path, spec, root, progress)
+        return contents
     except UsageError as error:
         none = np.empty(0, np.int64)
         return Contents((), spec.classes, none, none, problems=[Problem(str(error))])
@@ -140,25 +140,9 @@ def _locate(spec: DataSpec, root: Path) -> Path:
     raise UsageError(f"There is {'neither' if len(spec.path) > 1 else 'no'} {names} in {root.absolute()}.")
 
 
-class Reader(Protocol):
-    """A module with these two functions."""
-
-    def recognizes(self, path: Path) -> bool:
-        """Return whether `path` seems to be of this format."""
-
-    def read(self, path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
-        """Read all rows at `path`, and all that is wrong with them. root: the folder that `spec` is relative to."""
-
-
-def find_reader(name: str) -> Reader:
-    if name not in READERS:
-        raise unknown("data format", name, READERS)
-    return cast(Reader, import_module(READERS[name]))
-
-
 def guess_format(path: Path) -> str:
     """Guess the format of a file or folder."""
-    return next(name for name in reversed(READERS) if find_reader(name).recognizes(path))
+    return next(name for name in reversed(READERS) if import_module(READERS[name]).recognizes(path))
 
 
 @dataclass(frozen=True)
@@ -229,24 +213,34 @@ def check_contents(
 ) -> DataCheck:
     """List everything that is wrong. held_out: the domains that will be held out in turn, None for every one."""
     labels = contents.split(contents.y)
-    held = contents.domains if held_out is None else held_out
-    held = () if contents.parts else held  # a fixed split holds none out in turn
+    counts = {domain: len(y) for domain, y in labels.items()}
     problems, notes = list(contents.problems), list(contents.notes)
-    validation: dict[str, NDArray[Any]] = {}
+    validation: dict[str, int] = {}
     if contents.validation is not None:
-        validation = {d: np.flatnonzero(v) for d, v in contents.split(contents.validation).items()}
-        problems += check_counts(validation, spec.validation_counts, "validation row")
-        trained = {d: v for d, v in validation.items() if contents.find_part(d) == TRAIN}
-        problems += check_split(labels, trained, may_lack=bool(contents.parts))
-    problems += find_empty_domains(labels)
+        validation = {d: int(v.sum()) for d, v in contents.split(contents.validation).items()}
+        problems += _compare_counts(validation, spec.validation_counts, "validation row")
+        for i, (domain, count) in enumerate(validation.items()):
+            if counts[domain] and (not contents.parts or contents.parts[i] == TRAIN):
+                what = "train on" if count == counts[domain] else "validate on"
+                if count == counts[domain] or not (count or contents.parts):
+                    problems.append(Problem(f"The official split leaves {domain} no rows to {what}."))
+    problems += [
+        Problem(f"The domain '{d}' is empty: fill it or leave it out.") for d, count in counts.items() if not count
+    ]
     if len(contents.y):
-        problems += check_counts(labels, spec.counts)
-        problems += check_number_of_domains(contents.domains, held)
+        problems += _compare_counts(counts, spec.counts, "row")
+        held = (
+            () if contents.parts else contents.domains if held_out is None else held_out
+        )  # a fixed split holds none out
+        if len(counts) == 1 and held:
+            text = f"There is only the domain '{contents.domains[0]}': to hold it out, at least one other is needed."
+            problems.append(Problem(text))
         if not spec.is_regression:
             wrong, remarks = check_class_coverage(labels, contents.classes, held)
             problems, notes = problems + wrong, notes + remarks
-    if spec.class_count is not None and len(contents.y):
-        problems += check_class_count(len(contents.classes), spec.class_count)
+        if spec.class_count not in (None, len(contents.classes)):
+            text = f"The number of classes is {len(contents.classes)} where {spec.class_count} are published."
+            problems.append(Problem(text, partial=True))
     fingerprint = contents.hash() if contents.content else ""
     if spec.fingerprint and fingerprint and fingerprint != spec.fingerprint:
         notes.append(
@@ -259,15 +253,23 @@ def check_contents(
         domains=contents.domains,
         classes=contents.classes,
         shape=() if contents.x is None else tuple(contents.x.shape[1:]),
-        counts={d: len(y) for d, y in labels.items()},
+        counts=counts,
         published=spec.counts,
-        validation={d: len(v) for d, v in validation.items()},
+        validation=validation,
         fingerprint=fingerprint,
         known=spec.fingerprint,
         problems=tuple(dict.fromkeys(p.text for p in problems if p not in excused)),
         notes=tuple(dict.fromkeys(notes + [f"Partial data: {p.text}" for p in excused])),
         is_regression=spec.is_regression,
     )
+
+
+def _compare_counts(counts: Mapping[str, int], published: Mapping[str, int], what: str) -> list[Problem]:
+    return [
+        Problem(f"{domain} has {count_things(counts[domain], what)} where {right} are published.", partial=True)
+        for domain, right in published.items()
+        if counts.get(domain, right) != right
+    ]
 
 
 def find_prepared(root: Path | None, name: str) -> Path | None:

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError
-from seqdg.data.contents import Contents, DomainRows, RowsByDomain, collect_rows
 from seqdg.data.dataset import Dataset, DataSpec, ProgressCallback
+from seqdg.data.domain_rows import Contents, DomainRows, collect_rows
 from seqdg.data.features import read_npz
 from seqdg.data.images.pictures import require_pillow
 
@@ -122,7 +122,7 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
         rows[angle] = DomainRows(x, labels[mine].astype(np.int64))
         if progress is not None:
             progress(i + 1, len(DOMAINS))
-    return collect_rows(spec, RowsByDomain(rows, [], []))
+    return collect_rows(spec, rows)
 
 
 def turn(images: Digits, angle: int) -> Digits:
@@ -169,3 +169,6 @@ def _find(folder: Path, names: Iterable[str]) -> Path:
         if path.is_file():
             return path
     raise UsageError(f"There is no {choices[0].name} (nor {choices[0].name}.gz) in {folder}, nor in raw below it.")
+
+
+BUNDLED = {"rotated-mnist": load, "colored-mnist": load_colored}

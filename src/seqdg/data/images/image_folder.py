@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, count_things, list_some
-from seqdg.data.checks import Labels, Problem, find_missing_domains
-from seqdg.data.contents import Contents
 from seqdg.data.dataset import DataSpec, ProgressCallback
+from seqdg.data.domain_rows import Contents, Labels, Problem, find_missing_domains
 from seqdg.data.images.pictures import (
     Container,
     PictureFile,

@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 
 from seqdg.base import UsageError, count_things, list_some, unknown
 from seqdg.core import import_function
-from seqdg.data.checks import Problem, find_missing_domains
-from seqdg.data.contents import ID_TEST, Contents, divide_rows, encode_groups, encode_labels
 from seqdg.data.dataset import DataSpec, ProgressCallback
-from seqdg.data.domain_table import get_table_format
+from seqdg.data.domain_rows import ID_TEST, Contents, Problem, divide_rows, encode_labels, find_missing_domains
+from seqdg.data.features import get_form
 from seqdg.data.images.pictures import (
     Container,
     FolderContainer,
@@ -60,14 +59,16 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
         rows = rows.take(np.array([name in files for name in rows.file]))
     domains = spec.domains or tuple(sorted(set(rows.domain), key=_sort_key))
     place = {name: i for i, name in enumerate(domains)}
-    encoded = encode_labels({"the list": _to_numbers(rows.label)}, spec.classes, spec.label_base, True)
+    classes, y, wrong = encode_labels(
+        _to_numbers(rows.label), np.zeros(len(rows.file), np.int64), ("the list",), spec.classes, spec.label_base
+    )
     contents = Contents(
         domains=domains,
-        classes=encoded.classes,
-        y=encoded.y["the list"],
+        classes=classes,
+        y=y,
         domain=np.array([place[name] for name in rows.domain], dtype=np.int64),
         validation=rows.validation,
-        problems=[*problems, *encoded.problems],
+        problems=[*problems, *wrong],
         notes=notes,
     )
     if rows.split is not None:
@@ -75,10 +76,9 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
         contents.parts, contents.validation = division.parts, division.validation
         contents.problems += division.problems
     if rows.group is not None:
-        contents.groups, contents.group, lacking = encode_groups(rows.group)
-        contents.problems += lacking
-    if len(rows.file) and not encoded.problems:
-        labels = [encoded.classes[y] for y in contents.y]
+        contents.set_groups(rows.group)
+    if len(rows.file) and not wrong:
+        labels = [classes[i] for i in y]
         pictures = [
             PictureFile(domain, label, files[name])
             for domain, label, name in zip(rows.domain, labels, rows.file, strict=True)
@@ -175,7 +175,7 @@ def _join(frames: Sequence[Any]) -> Any:
 def _read_table(path: Path, spec: DataSpec) -> Any:
     if not is_table(path):
         raise UsageError(f"{path} is no list of pictures: give a table, such as a .csv, or a .json file.")
-    return read_words(path, get_table_format(spec))
+    return read_words(path, get_form(spec))
 
 
 def read_words(path: Path, form: TableFormat | None = None) -> Any:

@@ -27,8 +27,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from seqdg.base import UNFINISHED, UsageError, count_cores, replace_file
-from seqdg.data.checks import Problem
 from seqdg.data.dataset import ProgressCallback
+from seqdg.data.domain_rows import Problem
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -27,7 +27,7 @@ from seqdg.bench import (
     read_code,
 )
 from seqdg.core import Algorithm, Sequential, Settings, flatten_settings, list_layers
-from seqdg.data import Dataset, checks
+from seqdg.data import Dataset, check_class_coverage
 from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.compare.candidates import choose_learners
 from seqdg.estimator.compare.comparison import Comparison
@@ -258,7 +258,7 @@ def _check_data(user_data: UserData, recipe: Recipe) -> None:
     if data.is_regression:
         return
     labels = {d: data.y[data.rows(d)].numpy() for d in data.domains}
-    problems, _ = checks.check_class_coverage(labels, data.classes, data.domains)
+    problems, _ = check_class_coverage(labels, data.classes, data.domains)
     if problems:
         raise UsageError(f"{problems[0].text} Leave its rows out, or merge the class with another.")
 

@@ -1,0 +1,382 @@
+"""What a reader makes of files: `Contents`, with encoded labels, a fixed split, groups, and all that is wrong.
+
+Rows of features by domain become one matrix (`collect_rows`). Labels, names or numbers from 0 or 1, become class
+indices. A split column gives each domain its part of a fixed split; a group column names the groups by which results
+are judged.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqdg.base import count_things, list_some
+from seqdg.data.dataset import DataSpec
+from seqdg.data.tables.columns import is_missing, to_word
+
+Matrix = NDArray[np.float32]  # (row, feature)
+Labels = NDArray[np.int64]  # (row,) index into the classes
+
+TRAIN, VALIDATION, TEST = PARTS = ("train", "validation", "test")
+ID_VALIDATION, ID_TEST = "id_val", "id_test"  # rows of train domains, as WILDS (Koh et al., 2021) calls them
+_MEANINGS = {"train": TRAIN, "validation": VALIDATION, "val": VALIDATION, "test": TEST, "id_validation": ID_VALIDATION}
+_PART_OF = {**{part: part for part in PARTS}, ID_VALIDATION: TRAIN, ID_TEST: TRAIN}
+MOST_NOTES = 8  # on single classes; of more there is one note for all
+
+
+class Problem(NamedTuple):
+    """Something wrong. partial: the copy is incomplete, and --allow-partial turns this into a note."""
+
+    text: str
+    partial: bool = False
+
+
+@dataclass
+class Contents:
+    """All rows of all domains, and the problems met while reading them."""
+
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    y: NDArray[Any]  # (row,) index into classes; the numbers themselves, as float64, where there are none
+    domain: Labels  # (row,)
+    validation: NDArray[np.bool_] | None = None  # (row,)
+    group: Labels | None = None  # (row,) index into groups
+    groups: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()  # of each domain, where a split column fixes it
+    x: Any = None  # (row, *input); None where it could not be made
+    content: str = ""  # hash of x
+    numbers: int | None = None  # of rows that every trial scales by itself, how many of the first inputs are numbers
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def split(self, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Return the values (row, ...) of each domain."""
+        return {name: values[self.domain == i] for i, name in enumerate(self.domains)}
+
+    def set_groups(self, values: NDArray[Any]) -> None:
+        """Number the groups that occur, in order; a row without one is a problem.
+
+        values: (row,) the cells of the group column, numbers or text.
+        """
+        lacking = sum(map(is_missing, values.tolist()))
+        if lacking:
+            cure = "fill in every one, or leave group_column out"
+            self.problems.append(Problem(f"The group column has {count_things(lacking, 'empty cell')}: {cure}."))
+        kinds, index = np.unique(values if values.dtype.kind in "iufb" else values.astype(str), return_inverse=True)
+        self.groups, self.group = tuple(to_word(kind) for kind in kinds.tolist()), index.reshape(-1).astype(np.int64)
+
+    def hash(self) -> str:
+        """Return the fingerprint of a data set: the same data give the same one."""
+        digest = hashlib.sha256(repr((self.content, self.domains, self.classes)).encode())
+        for values in (self.y, self.domain, self.validation):
+            digest.update(b"-" if values is None else np.ascontiguousarray(values).tobytes())
+        if self.group is not None:  # no part of the hash where there are none, as before there were groups
+            digest.update(repr(self.groups).encode() + np.ascontiguousarray(self.group).tobytes())
+        return digest.hexdigest()
+
+
+class DomainRows(NamedTuple):
+    """The rows of one domain, as its file gives them."""
+
+    x: Matrix
+    y: NDArray[Any]  # (row,) numbers or text
+    validation: NDArray[np.bool_] | None = None  # (row,)
+    group: NDArray[Any] | None = None  # (row,) numbers or text
+    split: NDArray[Any] | None = None  # (row,) the cells of a split column: train, validation, test, id_val, id_test
+
+    def keep(self, rows: NDArray[Any]) -> DomainRows:
+        """Return these rows alone."""
+        return DomainRows(*(None if values is None else values[rows] for values in self))  # type: ignore[arg-type]
+
+
+def find_missing_domains(wanted: Sequence[str], present: Iterable[str], place: str) -> list[Problem]:
+    there = sorted(set(present))
+    problems = []
+    for domain in wanted:
+        if domain in there:
+            continue
+        near = difflib.get_close_matches(domain, there, n=1, cutoff=0.5)
+        hint = (
+            f" Is it '{near[0]}'?" if near else f" It holds: {list_some(there)}." if there else " It holds no domain."
+        )
+        problems.append(Problem(f"{place} has no domain '{domain}'.{hint}"))
+    return problems
+
+
+def check_class_coverage(
+    labels: Mapping[str, Labels], classes: Sequence[str], held_out: Sequence[str]
+) -> tuple[list[Problem], list[str]]:
+    """Return problems, classes that nothing can be learned about, and notes, classes that only some domains have."""
+    filled = {d: np.bincount(y[y >= 0], minlength=len(classes)) > 0 for d, y in labels.items() if len(y)}
+    problems: list[Problem] = []
+    notes: list[tuple[str, str]] = []
+    for c, name in enumerate(classes):
+        having = [d for d, has in filled.items() if has[c]]
+        lacking = [d for d in filled if d not in having]
+        alone = [d for d in held_out if having == [d] and len(filled) > 1]
+        if not having:
+            problems.append(Problem(f"No domain has the class '{name}'."))
+        elif alone:
+            text = f"Only {alone[0]} has the class '{name}': with {alone[0]} held out, no source domain has it."
+            problems.append(Problem(text))
+        elif lacking:
+            notes.append((name, f"The class '{name}' is missing from {list_some(lacking)}."))
+    if len(notes) > MOST_NOTES:
+        some = list_some(name for name, _ in notes)
+        return problems, [f"{len(notes)} of {len(classes)} classes are missing from some domains: {some}."]
+    return problems, [note for _, note in notes]
+
+
+def split_by_domain(
+    whole: DomainRows, domain: NDArray[Any], spec: DataSpec, place: str
+) -> tuple[dict[str, DomainRows], list[Problem], list[str]]:
+    """Return the rows of each domain that is wanted, problems and notes. domain: (row,) the domain of each."""
+    there = {to_word(value): value for value in np.unique(domain)}
+    rows = {name: whole.keep(domain == there[name]) for name in spec.domains or there if name in there}
+    others = [name for name in there if name not in rows]
+    left_out = sum(int((domain == there[name]).sum()) for name in others)
+    notes = [f"{count_things(left_out, 'row')} of other domains left out: {list_some(others)}."] if others else []
+    return rows, find_missing_domains(spec.domains, there, place), notes
+
+
+def collect_rows(
+    spec: DataSpec,
+    rows: Mapping[str, DomainRows],
+    problems: Sequence[Problem] = (),
+    notes: Sequence[str] = (),
+    numbers: int | None = None,
+) -> Contents:
+    """Join the rows of all domains: divide them by a fixed split, encode the labels, check the features.
+
+    problems, notes: met while reading.   numbers: how many of the first features are numbers, and neither categories
+    nor text; None: all.
+    """
+    none = DomainRows(np.empty((0, 0), np.float32), np.empty(0, np.int64))
+    domain = np.repeat(np.arange(len(rows)), [len(r.y) for r in rows.values()])
+    contents = Contents(tuple(rows), spec.classes, none.y, domain, problems=list(problems), notes=list(notes))
+    whole = _join(rows, contents.problems) if rows else none
+    if whole.split is not None:
+        division = divide_rows(whole.split, domain, contents.domains)
+        contents.parts = division.parts
+        contents.problems += division.problems
+        contents.notes += division.notes
+        whole = whole._replace(validation=division.validation).keep(division.keep)
+        contents.domain = domain[division.keep]
+    keep = (_set_numbers if spec.is_regression else _set_labels)(contents, spec, whole.y)
+    whole = whole.keep(keep)
+    contents.y, contents.domain, contents.validation = contents.y[keep], contents.domain[keep], whole.validation
+    if whole.group is not None:
+        contents.set_groups(whole.group)
+    if rows and whole.x is not None:
+        contents.problems += check_finite(contents.split(whole.x), spec.scale)
+        contents.x = normalize_rows(whole.x, spec.normalize)
+        contents.content = hashlib.sha256(repr(contents.x.shape).encode() + contents.x.tobytes()).hexdigest()
+        if spec.scale:
+            contents.numbers = contents.x.shape[1] if numbers is None else numbers
+            contents.content += f" scaled {contents.numbers}"
+    return contents
+
+
+def _join(rows: Mapping[str, DomainRows], problems: list[Problem]) -> DomainRows:
+    """Join the rows of all domains. What differs between domains is a problem, and None."""
+    widths = {domain: r.x.shape[1] for domain, r in rows.items()}
+    if len(set(widths.values())) > 1:
+        each = ", ".join(f"{domain} {width}" for domain, width in widths.items())
+        problems.append(
+            Problem(f"The domains have different numbers of features ({each}): they must have the same ones.")
+        )
+    text = [d for d, r in rows.items() if len(r.y) and r.y.dtype.kind not in "iufb"]
+    if text and len(text) < sum(len(r.y) > 0 for r in rows.values()):
+        problems.append(
+            Problem(f"The labels of {list_some(text)} are text, those of other domains numbers: use one kind.")
+        )
+    without = [domain for domain, r in rows.items() if r.validation is None]
+    if 0 < len(without) < len(rows):
+        some = list_some(domain for domain in rows if domain not in without)
+        problems.append(Problem(f"Only {some} have an official split: give {list_some(without)} one, or none at all."))
+    filled = [r for r in rows.values() if len(r.y)] or list(rows.values())
+    columns = list(zip(*filled, strict=True))
+    joined = [None if any(v is None for v in values) else np.concatenate(values) for values in columns[1:]]
+    return DomainRows(np.concatenate(columns[0]) if len(set(widths.values())) == 1 else None, *joined)  # type: ignore[arg-type]
+
+
+def _set_labels(contents: Contents, spec: DataSpec, y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Encode the labels, and return which rows are kept: those of other classes are left out if asked."""
+    contents.classes, contents.y, problems = encode_labels(
+        y, contents.domain, contents.domains, spec.classes, spec.label_base, not spec.drop_other_labels
+    )
+    contents.problems += problems
+    keep: NDArray[np.bool_] = (contents.y >= 0) | (not spec.drop_other_labels)
+    for domain, kept in contents.split(keep).items():
+        if not kept.all():
+            contents.notes.append(f"{domain}: {count_things(int((~kept).sum()), 'row')} of other classes left out.")
+    return keep
+
+
+def _set_numbers(contents: Contents, spec: DataSpec, y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Set the numbers to predict, and return which rows are kept: those without one are left out if asked."""
+    contents.classes, contents.y = (), np.zeros(len(y))
+    if y.dtype.kind not in "iufb":
+        contents.problems.append(Problem("The labels are text, and target = 'number' wants numbers."))
+        return np.ones(len(y), bool)
+    contents.y = y.astype(np.float64)
+    known = np.isfinite(contents.y)
+    for domain, there in contents.split(known).items():
+        if there.all():
+            continue
+        lacking = count_things(int((~there).sum()), "row")
+        if spec.drop_other_labels:
+            contents.notes.append(f"{domain}: {lacking} without a number left out.")
+        else:
+            places = list_some(np.flatnonzero(~there))
+            contents.problems.append(
+                Problem(
+                    f"{domain} has no number to predict in {lacking} (from 0: {places}): fill it in, or leave these "
+                    "rows out."
+                )
+            )
+    return np.asarray(known | (not spec.drop_other_labels))
+
+
+def check_finite(x: Mapping[str, NDArray[Any]], may_be_missing: bool = False) -> list[Problem]:
+    problems = []
+    for domain, rows in x.items():
+        wrong = np.flatnonzero((np.isinf(rows) if may_be_missing else ~np.isfinite(rows)).any(axis=1))
+        if len(wrong):
+            kind = "infinite" if may_be_missing else "NaN or infinite"
+            what = f"{len(wrong)} of {len(rows)} rows with {kind} features (counted from 0: {list_some(wrong)})"
+            fill = "" if may_be_missing or np.isinf(rows).any() else "; `scale = true` fills missing values"
+            problems.append(Problem(f"{domain} has {what}: fill them in or leave these rows out{fill}."))
+    return problems
+
+
+def normalize_rows(x: Matrix, how: str) -> Matrix:
+    """Normalize each row by itself, so that no domain's statistics are used: not even the held-out one's.
+
+    l1: sum of absolute values 1.   l2: length 1.   zscore: mean 0, deviation 1.   A row of equal values becomes 0.
+    """
+    if how == "none":
+        return x
+    wide = x.astype(np.float64)
+    if how == "zscore":
+        wide -= wide.mean(axis=1, keepdims=True)
+        scale = wide.std(axis=1, keepdims=True)
+    else:
+        scale = np.linalg.norm(wide, ord=1 if how == "l1" else 2, axis=1, keepdims=True)
+    result: Matrix = np.divide(wide, scale, out=np.zeros_like(wide), where=scale > 0).astype(np.float32)
+    return result
+
+
+def encode_labels(
+    y: NDArray[Any],
+    domain: Labels,
+    domains: Sequence[str],
+    classes: Sequence[str],
+    base: int | None,
+    other_is_wrong: bool = True,
+) -> tuple[tuple[str, ...], Labels, list[Problem]]:
+    """Return the classes, the index of each label, -1 where it is none of them, and problems.
+
+    y: (row,) text, or numbers of which `base` is the first class; None: told from the labels.   classes: in order;
+    empty: the labels that occur.
+    """
+    problems: list[Problem] = []
+    allowed = ""
+    if y.dtype.kind not in "iufb":
+        y = y.astype(str)
+        names = [str(name) for name in classes or np.unique(y)]
+        index: dict[Any, int] = {name: i for i, name in enumerate(names)}
+    else:
+        numbers = y.astype(float)
+        wrong = ~np.isfinite(numbers) | (numbers != np.round(numbers))
+        for i, name in enumerate(domains):
+            if (some := numbers[wrong & (domain == i)]).size:
+                many = count_things(len(some), "label")
+                problems.append(Problem(f"{name} has {many} not a whole number: {list_some(np.unique(some))}."))
+        y = np.round(np.nan_to_num(numbers, posinf=-1, neginf=-1)).astype(np.int64)
+        known = np.unique(y)
+        if not classes and base is not None and len(y) and known[0] < base:
+            text = f"A label is {known[0]}, but label_base = {base}: set label_base to the first label."
+            problems.append(Problem(text))
+        elif classes and not problems:
+            base, problems = _find_base(y, base, len(classes), other_is_wrong)
+        names = list(classes) or [str(v) for v in known]
+        index = {v: i for i, v in enumerate(range(base or 0, (base or 0) + len(names)) if classes else known.tolist())}
+        allowed = f": {len(names)} classes with label_base = {base} allow {base} to {(base or 0) + len(names) - 1}"
+    encoded = np.array([index.get(v, -1) for v in y.tolist()], dtype=np.int64)
+    for i, name in enumerate(domains) if other_is_wrong and not problems else ():
+        other = y[(encoded < 0) & (domain == i)]
+        if len(other):
+            some = list_some(np.unique(other))
+            said = (
+                f"{count_things(len(other), 'label')} out of range ({some})"
+                if allowed
+                else f"labels that are none of the classes: {some}"
+            )
+            problems.append(Problem(f"{name} has {said}{allowed}."))
+    return tuple(names), encoded, problems
+
+
+def _find_base(y: Labels, base: int | None, n: int, other_is_wrong: bool) -> tuple[int, list[Problem]]:
+    """Return the number of the first of n classes, and a problem where the labels contradict it or do not tell."""
+    low, high = (int(y.min()), int(y.max())) if len(y) else (0, n - 1)
+    run = f"The labels run from {low} to {high}"
+    if base is not None:
+        if not other_is_wrong or (low, high) != (1 - base, n - base):
+            return base, []
+        said = f"label_base = {base} allows {base} to {base + n - 1}: set label_base = {1 - base}."
+        return 1 - base, [Problem(f"{run}, but {said}")]  # what is meant, so that nothing else looks wrong
+    if low <= 0 or high >= n:
+        return int(low > 0), []
+    return 0, [
+        Problem(f"{run} for {n} classes, which does not tell whether the first class is 0 or 1: set label_base.")
+    ]
+
+
+class Division(NamedTuple):
+    """The content of a split column."""
+
+    parts: tuple[str, ...]  # the part of each domain; empty where the column makes no sense
+    keep: NDArray[np.bool_]  # (row,) without the `id_test` rows, which serve nothing here
+    validation: NDArray[np.bool_] | None  # (row,) the `id_val` rows; None where there are none
+    problems: list[Problem]
+    notes: list[str]
+
+
+def divide_rows(split: NDArray[Any], domain: Labels, domains: tuple[str, ...]) -> Division:
+    """Give each domain its part: its rows are all `train` (with `id_val`, `id_test`), all `validation` or all `test`.
+
+    split: (row,) the cells of the split column.   domain: (row,) index into domains.
+    """
+    words = [to_word(value).strip().lower() for value in split]
+    meanings = np.array([_MEANINGS.get(word, word) for word in words], dtype=object)
+    empty = np.array([is_missing(value) for value in split], dtype=bool)
+    strange = sorted(set(meanings[~empty]) - set(_PART_OF))
+    allowed = f"{', '.join(PARTS)} (or val), {ID_VALIDATION} or {ID_TEST}"
+    problems = []
+    if empty.any():
+        many = count_things(int(empty.sum()), "empty cell")
+        problems.append(Problem(f"The split column has {many}: write {allowed}."))
+    if strange:
+        problems.append(Problem(f"The split column holds {list_some(strange)}: write {allowed}."))
+    parts = []
+    for i, name in enumerate(domains):
+        present = {_PART_OF.get(m, "") for m in meanings[domain == i]}
+        several = [part for part in PARTS if part in present]
+        if len(several) > 1:
+            problems.append(
+                Problem(
+                    f"The split column puts rows of the domain '{name}' into {' and '.join(several)}, but a domain is "
+                    f"in one part of a fixed split: call rows that validate within a train domain {ID_VALIDATION}."
+                )
+            )
+        parts.append(several[0] if several else TRAIN)
+    validation, left = meanings == ID_VALIDATION, meanings == ID_TEST
+    notes = [f"{count_things(int(left.sum()), 'row')} called {ID_TEST} left out."] if left.any() else []
+    return Division(() if problems else tuple(parts), ~left, validation if validation.any() else None, problems, notes)
