@@ -68,7 +68,7 @@ ALL = "agg,mldg,fo-mldg,s-mldg,fo-s-mldg,ffo-s-mldg,undo-bias,s-undo-bias,ensemb
 PLACES: dict[str, list[tuple[Any, str]]] = {  # a phase is what these functions do
     "reading the data": [(RowsOnDisk, "load")],
     "planning": [(Benchmark, "plan")],
-    "timing each algorithm": [(seqdg.bench.running, "estimate_costs")],
+    "timing each algorithm": [(seqdg.bench.running, "time_groups")],
     "building stacks": [(seqdg.bench.learners.stack_learner, "build_stack")],
     "  inputs": [(Task, "make_inputs")],
     "  first state": [(Stack, "start")],

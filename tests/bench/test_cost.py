@@ -11,9 +11,9 @@ import torch
 
 from digits import TASK, build_stack, make_plan, train
 from seqdg.bench import Group, Progress, Request, Trial
-from seqdg.bench.execution import Schedule, estimate_makespan, sort_longest_first
+from seqdg.bench.execution import estimate_makespan, sort_longest_first
 from seqdg.bench.learners import stack_learner
-from seqdg.bench.planning import estimate_costs, time_groups
+from seqdg.bench.planning import time_groups
 from seqdg.results import DIVERGED, DONE, FAILED, Record, Store, estimate_seconds_left, format_duration
 from seqdg.training import name_device
 
@@ -24,9 +24,9 @@ def recorded(trial: Trial, seconds: float, device: str, status: str = DONE) -> R
     return Record(trial.key, trial.description(), status, seconds=seconds, device=device)
 
 
-def test_the_first_time_groups_are_timed_and_the_costly_algorithm_is_seen_to_be(tmp_path: Path) -> None:
+def test_the_first_time_groups_are_timed_and_the_costly_algorithm_is_seen_to_be() -> None:
     plan = make_plan(REQUEST)
-    found = estimate_costs(plan.missing, TASK, "cpu", Store.create(tmp_path, "rotated-mnist"))
+    found = time_groups(plan.missing, TASK, "cpu")
     by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
     assert by_name["s-mldg"] > 3 * by_name["agg"] > 0
     assert [g.trials[0].algorithm for g in sort_longest_first(plan.missing, found)] == ["s-mldg", "agg"]
@@ -46,7 +46,7 @@ def test_later_records_of_the_same_device_say_how_long_it_takes(tmp_path: Path) 
     first = {trial.algorithm: trial for trial in plan.trials}
     store.add([recorded(first["agg"], 5.0, here), recorded(first["s-mldg"], 1e6, here, FAILED)])
     store.add([recorded(plan.trials[1], 1e6, "another device")])
-    found = estimate_costs(plan.missing, TASK, "cpu", store)
+    found = time_groups(plan.missing, TASK, "cpu", store.pace(name_device(torch.device("cpu"))))
     by_name = {group.trials[0].algorithm: found[group.key] for group in plan.missing}
     assert by_name["agg"] == pytest.approx(4 * 5.0), "four trials of as many steps"
     assert 0 < by_name["s-mldg"] < 1e4, "timed, as a failure says nothing"
@@ -63,51 +63,20 @@ def test_records_of_another_precision_say_nothing(tmp_path: Path) -> None:
     plan, store = make_plan(replace(REQUEST, precision="float64")), Store.create(tmp_path, "rotated-mnist")
     single = make_plan(REQUEST).trials
     store.add([recorded(trial, 1e6, name_device(torch.device("cpu"))) for trial in single])
-    found = estimate_costs(plan.missing, TASK, "cpu", store)
+    found = time_groups(plan.missing, TASK, "cpu", store.pace(name_device(torch.device("cpu"))))
     assert 0 < max(found.values()) < 1e4
 
 
-def test_a_group_that_cannot_be_tried_has_no_cost_and_goes_first(tmp_path: Path) -> None:
-    plan, store = make_plan(REQUEST), Store.create(tmp_path, "rotated-mnist")
+def test_a_group_that_cannot_be_tried_has_no_cost_and_goes_first() -> None:
+    plan = make_plan(REQUEST)
     broken = Group(tuple(replace(t, held_out=("nowhere",)) for t in plan.missing[0].trials))
-    assert estimate_costs([broken], TASK, "cpu", store) == {}
+    assert time_groups([broken], TASK, "cpu") == {}
     assert sort_longest_first([plan.missing[0], broken], {plan.missing[0].key: 1.0})[0] is broken
 
 
-def make_groups(**counts: int) -> dict[str, Group]:
-    """Groups of as many kinds, named after their algorithm and number."""
-    trials = make_plan(replace(REQUEST, algorithms=[name.replace("_", "-") for name in counts], trials=4)).trials
-    groups = {}
-    for name, count in counts.items():
-        of = [trial for trial in trials if trial.algorithm == name.replace("_", "-")]
-        groups |= {f"{name}{i}": Group((of[i],)) for i in range(count)}
-    return groups
-
-
-def test_the_longest_group_goes_first_and_none_twice() -> None:
-    g = make_groups(agg=2, s_mldg=2)
-    costs = {g["agg0"].key: 1.0, g["agg1"].key: 3.0, g["s_mldg0"].key: 2.0, g["s_mldg1"].key: 4.0}
-    schedule = Schedule(g.values(), costs)
-    assert len(schedule) == 4
-    assert g["agg0"] in schedule
-    assert list(schedule) == [g["s_mldg1"], g["agg1"], g["s_mldg0"], g["agg0"]]
-    assert len(schedule) == 0
-
-
-def test_of_an_unknown_kind_one_group_goes_first_and_tells_how_long_the_others_take() -> None:
-    g = make_groups(agg=3, s_mldg=3, dann=2)
-    schedule = Schedule(g.values(), {g["dann0"].key: 5.0, g["dann1"].key: 5.0})
-    order = iter(schedule)
-    assert [next(order), next(order)] == [g["agg0"], g["s_mldg0"]]
-    schedule.learn(g["s_mldg0"], 9.0)
-    assert next(order) is g["s_mldg1"], "longer than dann"
-    schedule.learn(g["agg0"], 1.0)
-    assert list(order) == [g["s_mldg2"], g["dann0"], g["dann1"], g["agg1"], g["agg2"]]
-
-
-def test_what_is_begun_but_has_told_nothing_goes_last() -> None:
-    g = make_groups(agg=2, s_mldg=1)
-    assert list(Schedule(g.values(), {g["s_mldg0"].key: 1.0})) == [g["agg0"], g["s_mldg0"], g["agg1"]]
+def test_the_longest_group_goes_first_and_of_unknown_length_before_all() -> None:
+    groups = [Group((trial,)) for trial in make_plan(REQUEST).trials[:3]]
+    assert sort_longest_first(groups, {groups[0].key: 1.0, groups[1].key: 3.0}) == (groups[2], groups[1], groups[0])
 
 
 def test_the_last_worker_decides_when_all_is_done() -> None:
@@ -157,13 +126,11 @@ def test_durations_are_written_no_finer_than_they_are_known() -> None:
     ]  # fmt: skip
 
 
-def test_one_hears_how_many_kinds_of_group_are_timed(tmp_path: Path) -> None:
+def test_one_hears_how_many_kinds_of_group_are_timed() -> None:
     heard: list[tuple[int, int]] = []
     plan = make_plan(replace(REQUEST, trials=20))
     assert len(plan.missing) > 2
-    estimate_costs(
-        plan.missing, TASK, "cpu", Store.create(tmp_path, "rotated-mnist"), lambda done, of: heard.append((done, of))
-    )
+    time_groups(plan.missing, TASK, "cpu", on_progress=lambda done, of: heard.append((done, of)))
     assert heard == [(0, 2), (1, 2)]
 
 
@@ -197,6 +164,8 @@ def test_the_steps_of_a_first_stage_count_in_progress_and_costs(tmp_path: Path) 
     assert [(r.step, r.steps) for r in progress.list_running()] == [(30, 40)]
     known = Store.create(tmp_path / "known", "rotated-mnist")
     known.add([recorded(metareg.trials[0], 7.0, name_device(torch.device("cpu")))])
-    assert estimate_costs([metareg], TASK, "cpu", known)[metareg.key] == pytest.approx(7.0), "as long as the last time"
-    timed = estimate_costs([agg, metareg], TASK, "cpu", Store.create(tmp_path / "new", "rotated-mnist"))
+    assert time_groups([metareg], TASK, "cpu", known.pace(name_device(torch.device("cpu"))))[
+        metareg.key
+    ] == pytest.approx(7.0), "as long as the last time"
+    timed = time_groups([agg, metareg], TASK, "cpu")
     assert timed[metareg.key] > 1.5 * timed[agg.key]

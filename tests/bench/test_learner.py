@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from command import Done, seqdg
-from digits import BENCHMARK, TASK, make_plan
+from digits import BENCHMARK, TASK
 from seqdg.base import Folder, UsageError
 from seqdg.bench import (
     STACK,
@@ -26,7 +26,7 @@ from seqdg.bench import (
     find_learner,
     register_learner,
 )
-from seqdg.core import Range, registry
+from seqdg.core import Range
 from seqdg.results import DONE, Store
 from seqdg.training import Saving, split_rows
 
@@ -266,47 +266,6 @@ def test_two_learners_and_a_learner_and_an_algorithm_cannot_have_one_name(monkey
         register_learner("spy")(Other)
     with pytest.raises(UsageError, match="'agg' is the name of an algorithm"):
         register_learner("agg")(Other)
-
-
-MEMORIES = '''
-from dataclasses import dataclass
-import torch
-from seqdg import Algorithm, register
-
-class Remembers(Algorithm):
-    def memory(self, net, params, sources):
-        return {"seen": torch.zeros(1, dtype=torch.float64)}
-
-    def loss(self, net, params, episode):
-        return net.losses(params, episode).mean()
-
-@register("idle-memory")
-@dataclass(frozen=True)
-class Idle(Remembers):
-    """Remembers in vain (nobody, 2024)."""
-
-@register("growing-memory")
-@dataclass(frozen=True)
-class Growing(Remembers):
-    """Remembers more and more (nobody, 2024)."""
-
-    def step(self, net, params, memory, episode):
-        direction, value = self.gradient(net, params, episode)
-        return direction, value, {"seen": torch.cat([memory["seen"], memory["seen"]])}
-'''
-
-
-def test_a_memory_that_cannot_be_is_refused_before_training(tmp_path, monkeypatch):
-    for table in ("_factories", "_origins"):  # other tests go through all algorithms, and these are none
-        monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
-    file = tmp_path / "mine.py"
-    file.write_text(MEMORIES)
-    for name, sentence in (
-        ("idle-memory", "nothing reads 'seen' in its memory"),
-        ("growing-memory", "returns 'seen' of the memory as torch.float64 of shape"),
-    ):
-        with pytest.raises(UsageError, match=sentence):
-            make_plan(Request(algorithms=[f"{file}:{name}"], trials=1, steps=2))
 
 
 class Tunable(ArrayLearner):

@@ -164,9 +164,9 @@ def test_one_size_is_kept_at_a_time_and_leaves_with_its_data_set() -> None:
         other = replace(task, size=size)
         trials = list_trials(other, 1)
         served = other.make_inputs(trials, other.build_net(trials[0]), CPU).serve(torch.arange(2)[None])[0]
-        kept = bench_task._prepared[key][1]
+        (kept,) = bench_task._kept[key]["images"].values()
         assert kept is not None
         assert kept.shape == (ROWS, 3, size, size)
         assert torch.equal(served[0], kept[:2])
     del task, other
-    assert key not in bench_task._prepared
+    assert key not in bench_task._kept

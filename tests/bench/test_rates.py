@@ -22,7 +22,7 @@ PAPER = (
 
 def choose_rate(name: str, *settings: str, benchmark: Benchmark = BARE) -> float:
     request = Request(algorithms=[name], settings=settings)
-    return benchmark.make_choice(request, DOMAINS).candidates[0].protocol.lr
+    return benchmark.list_candidates(request, DOMAINS)[0].protocol.lr
 
 
 @pytest.mark.parametrize("name", ["undo-bias", "s-undo-bias", "s-mldg", "fo-s-mldg", "fo-s-mldg+ema", "s-coral+mixup"])
@@ -62,7 +62,7 @@ def test_every_chained_algorithm_sums_and_undo_bias_does():
 
 def test_other_candidates_of_a_search_are_multiples_of_that_rate():
     request = Request(algorithms=["fo-s-mldg"], search=4)
-    rates = [c.protocol.lr for c in BARE.make_choice(request, DOMAINS).candidates]
+    rates = [c.protocol.lr for c in BARE.list_candidates(request, DOMAINS)]
     assert rates[0] == pytest.approx(0.04)
     assert all(0.0039 < rate < 0.081 for rate in rates)
 

@@ -17,7 +17,7 @@ from digits import TASK, build_stack, make_plan, make_session, train
 from seqdg.base import Folder
 from seqdg.bench import Group, InProcess, MemorySink, Plan, Progress, Request, execute, rerun
 from seqdg.bench.learners.stack_learner import share_trainings
-from seqdg.bench.planning import estimate_costs
+from seqdg.bench.planning import time_groups
 from seqdg.results import Record, Store
 from seqdg.training import Saving
 
@@ -109,7 +109,7 @@ def test_chains_share_what_they_wrap_and_nothing_else() -> None:
     ]
 
 
-def test_progress_and_cost_count_a_training_once(tmp_path: Path) -> None:
+def test_progress_and_cost_count_a_training_once() -> None:
     four, one = make_plan(REQUEST), make_plan(replace(REQUEST, algorithms=["agg"]))
     assert four.work == one.work == 4 * 20
     progress = Progress(four.missing, {})
@@ -117,11 +117,8 @@ def test_progress_and_cost_count_a_training_once(tmp_path: Path) -> None:
     progress.note_step(group, 10)
     assert progress.share == pytest.approx(0.5)
     assert progress.list_running()[0].step == 10
-    store = Store.create(tmp_path, "rotated-mnist")
     kind = ("agg", 1, "float32")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "pace", lambda self, device: {kind: 0.5})
-        assert estimate_costs(four.missing, TASK, "cpu", store) == {group.key: 0.5 * 4 * 20}
+    assert time_groups(four.missing, TASK, "cpu", {kind: 0.5}) == {group.key: 0.5 * 4 * 20}
 
 
 def test_checkpoints_of_a_shared_training_resume_all_its_records(tmp_path: Path, records: dict[str, Record]) -> None:

@@ -17,7 +17,7 @@ from command import seqdg as command
 from digits import TASK
 from seqdg.base import UsageError
 from seqdg.bench import Session, load_benchmark
-from seqdg.bench.soup import MixtureChoice, is_finite, list_mixtures, mean_weights, mix_run
+from seqdg.bench.soup import is_finite, list_mixtures, mean_weights, mix_run
 from seqdg.results import Evaluation, Store, make_key
 from seqdg.training import split_rows
 
@@ -39,7 +39,7 @@ def run(whole, tmp_path):
 
 
 def mix(run, kind, task=TASK, **choice):
-    return mix_run(run, MixtureChoice(kind, **choice), lambda name, saving, held_out: Session(task, "cpu", saving))
+    return mix_run(run, lambda name, saving, held_out: Session(task, "cpu", saving), kind, **choice)
 
 
 def read_records(run):
@@ -272,7 +272,7 @@ def test_an_algorithm_from_a_file_that_nobody_named_is_left_out_and_said_so(run)
     add_copies(run, list_candidates(run, "agg", 0), algorithm="mine")
     said = []
     make_session = lambda name, saving, held_out: Session(TASK, "cpu", saving)  # noqa: E731
-    added = mix_run(run, MixtureChoice("uniform"), make_session, say=said.append)
+    added = mix_run(run, make_session, say=said.append)
     assert {r.algorithm for r in added} == {"agg(soup)", "agg+sma(soup)"}
     left = "note: mine is left out. mine is not one of seqdg's algorithms. Say where it is: --algorithms FILE.py:mine."
     assert left in said
@@ -298,7 +298,7 @@ def test_candidates_that_left_out_other_rows_are_told_of(run):
     add_copies(run, records[:1], protocol={**records[0].description["protocol"], "validation": 0.3})
     said = []
     make_session = lambda name, saving, held_out: Session(TASK, "cpu", saving)  # noqa: E731
-    added = mix_run(run, MixtureChoice("uniform", ["agg"]), make_session, say=said.append)
+    added = mix_run(run, make_session, algorithms=["agg"], say=said.append)
     words = "Candidates of agg left different shares of the sources out for validation (0.2 (random), 0.3 (random))"
     assert sum(words in sentence for sentence in said) == 1
     by_seed = {r.seed: r for r in added}

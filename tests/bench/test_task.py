@@ -12,7 +12,7 @@ import torch
 
 from seqdg.bench import STACK, Draft, Group, StackLearner, Trial
 from seqdg.bench import task as task_module
-from seqdg.bench.planning import Choice, plan
+from seqdg.bench.planning import plan
 from seqdg.bench.task import RowsInMemory, RowsOnDisk, RowSource, Task
 from seqdg.data import Dataset
 from seqdg.nets import NetSpec
@@ -48,7 +48,7 @@ def make_task(rows: RowSource, **more: object) -> Task:
 
 def list_trials(task: Task, seeds: range = range(2)) -> tuple[Trial, ...]:
     candidate = StackLearner().propose(Draft("agg", PROTOCOL))
-    return plan(task, Choice(tuple(candidate), tuple((name,) for name in DOMAINS), seeds)).trials
+    return plan(task, candidate, [(name,) for name in DOMAINS], seeds).trials
 
 
 @pytest.fixture
@@ -120,10 +120,10 @@ def test_rows_move_to_a_device_once_and_leave_with_their_data_set(monkeypatch: p
     second = task.make_inputs(trials, task.build_net(trials[0]), CPU)
     assert moved == [CPU]
     assert torch.equal(first.serve(torch.arange(3)[None])[0], second.serve(torch.arange(3)[None])[0])
-    key = id(task.dataset()), CPU
-    assert key in task_module._resident
+    key = id(task.dataset())
+    assert CPU in task_module._kept[key]
     del task, first, second
-    assert key not in task_module._resident
+    assert key not in task_module._kept
 
 
 def test_constants_of_a_trial_come_from_its_own_sources_alone() -> None:
@@ -151,7 +151,7 @@ def test_constants_of_a_trial_come_from_its_own_sources_alone() -> None:
 def test_with_class_weights_too_a_trial_gives_the_same_numbers_alone_and_in_a_group(class_weight: str | None) -> None:
     task = make_task(RowsInMemory(make_dataset(make_rows())), class_weight=class_weight)
     candidates = tuple(StackLearner().propose(Draft("agg", PROTOCOL)))
-    planned = plan(task, Choice(candidates, (("art",), ("photo",)), range(3)))
+    planned = plan(task, candidates, [("art",), ("photo",)], range(3))
     for group in planned.groups:
         together = STACK.train(group, task, CPU)
         for trial, record in zip(group.trials, together, strict=True):

@@ -169,13 +169,13 @@ def test_a_benchmark_s_file_has_a_schedule_and_tables_of_chains(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text(text + '\n[algorithms."fo-s-mldg+ema"]\ndecay = 0.5\nlr = 0.01\n')
     benchmark = load_benchmark(str(file))
-    choice = benchmark.make_choice(Request(algorithms=["fo-s-mldg", "fo-s-mldg+ema"]), ["0", "15", "30"])
-    plain, chain = choice.candidates
+    request = Request(algorithms=["fo-s-mldg", "fo-s-mldg+ema"])
+    plain, chain = benchmark.list_candidates(request, ["0", "15", "30"])
     assert (plain.protocol.schedule, plain.protocol.warmup, plain.protocol.lr) == ("cosine", 0.1, 0.05)
     assert (chain.protocol.lr, dict(chain.settings)["decay"], dict(chain.settings)["alpha"]) == (0.01, "0.5", "0.3")
     file.write_text(text + '\n[algorithms."fo-s-mldg+emma"]\ndecay = 0.5\n')
     with pytest.raises(UsageError, match="Did you mean 'ema'"):
-        load_benchmark(str(file)).make_choice(Request(algorithms=["agg"]), ["0", "15", "30"])
+        load_benchmark(str(file)).list_candidates(Request(algorithms=["agg"]), ["0", "15", "30"])
 
 
 def test_more_domains_a_step_than_there_are_to_learn_from_are_seen_before_training(seqdg, features, benchmark_file):

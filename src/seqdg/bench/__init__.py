@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         MemorySink,
         Progress,
         Session,
-        Sink,
         TrainingFailed,
         estimate_makespan,
         execute,
@@ -42,23 +41,18 @@ if TYPE_CHECKING:
         check_domains_per_step,
         check_weights,
     )
-    from seqdg.bench.planning import Choice, Plan, choose_compiled, plan_trials, time_groups
-    from seqdg.bench.reruns import (
-        Repeat,
-        check_code,
-        pick_records,
-        read_code,
-        read_codes,
-        refuse_changed,
-        refuse_changed_code,
-        rerun,
-    )
+    from seqdg.bench.planning import Plan, choose_compiled, plan_trials, time_groups
+    from seqdg.bench.reruns import Repeat, pick_records, refuse_changed_code, rerun
     from seqdg.bench.running import (
         FailedTrials,
+        check_code,
         check_versions,
         count_files,
         default_directory,
         describe_failures,
+        read_code,
+        read_codes,
+        refuse_changed,
         run,
         run_benchmark,
         show_progress,
@@ -75,7 +69,7 @@ if TYPE_CHECKING:
         make_grid,
         write_settings,
     )
-    from seqdg.bench.soup import MixtureChoice, mix_run
+    from seqdg.bench.soup import mix_run
     from seqdg.bench.task import RowsInMemory, RowsOnDisk, Task, find_target_scale, weigh_rows
     from seqdg.bench.trial import Group, Trial
 

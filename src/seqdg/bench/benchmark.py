@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,10 @@ from seqdg.base import UsageError, list_some, read_fields, read_value, unknown
 from seqdg.bench.executors import ExecutorChoice
 from seqdg.bench.learners import find_learner, list_learners
 from seqdg.bench.learners.contract import TRAINING, Candidate, Draft
-from seqdg.bench.planning import Choice, Plan, list_held_out, plan
+from seqdg.bench.planning import Plan, plan
 from seqdg.bench.search import MULTIPLES
 from seqdg.bench.task import RowsOnDisk, Task
-from seqdg.core import build, list_algorithms, list_inner_names, shorten, split_chain
+from seqdg.core import build, format_value, list_algorithms, list_inner_names, shorten, split_chain
 from seqdg.data import Dataset, find_augmentation
 from seqdg.nets import NET_NAMES, NetSpec, get_published_dropout
 from seqdg.results import RULES
@@ -40,39 +42,54 @@ FIELDS = {  # what the tables [net] and [protocol] say beside the fields of NetS
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks of a benchmark: which trials, and where and how they run. None: as the benchmark says."""
+    """What the user asks of a benchmark: which trials, and where and how they run. None: as the benchmark says.
+
+    `seqdg.run` and the command `bench` have these names, and `seqdg.run` says what each of them means.
+    """
 
     algorithms: Sequence[str] | None = None
     held_out: Sequence[str] | None = None
-    trials: int | None = None  # seeds of each algorithm and held-out domain
+    trials: int | None = None
     steps: int | None = None
-    seed: int = 0  # of the first trial; the others follow
-    settings: Sequence[str] = ()  # `algorithm.setting=value`
-    search: int = 1  # candidates per algorithm: the first as it is, the others with settings and learning rate drawn
-    reuse: bool = False  # search on the first seed alone; `select` chooses the settings of the others
-    settings_from: Path | None = None  # a file with [algorithms.NAME] tables, which come before the benchmark's
-    select: str = "source-val"  # the rule of the table that will be shown: refused before training where it cannot be
+    seed: int = 0
+    settings: Sequence[str] = ()  # `algorithm.setting=value`, or by algorithm and name
+    search: int = 1
+    reuse: bool = False
+    settings_from: Path | None = None
+    select: str = "source-val"  # refused before training where the table cannot be made so
     precision: str | None = None
-    weights: Path | None = None  # the file that the net starts from
-    data: Path | None = None  # root folder of the data
-    out: Path | None = None  # run directory; None: runs/BENCHMARK
+    weights: Path | None = None
+    data: Path | None = None
+    out: Path | None = None
     device: str = "auto"
-    executor: ExecutorChoice = ExecutorChoice()
-    compile: str = "auto"  # whether steps are compiled: auto, on, off
-    checkpoint: float = 60.0  # seconds between checkpoints of trials that take longer; 0: none
-    save_weights: str = ""  # last: after the last step; chosen: those of the chosen step, too
-    save_predictions: bool = False  # of held-out rows
-    allow_partial: bool = False  # go on where the data differ from the published counts
-    domainbed: Path | None = None  # a checkout of DomainBed
-    log: Sequence[str] = ()  # tools that curves and the table are written to as well: tensorboard, mlflow, wandb
+    executor: str = "local"
+    workers: int | None = None
+    gpus_per_worker: float | None = None
+    address: str | None = None
+    compile: str = "auto"
+    checkpoint: float = 60.0
+    save_weights: str = ""  # last, chosen, or a truth value
+    save_predictions: bool = False
+    allow_partial: bool = False
+    domainbed: Path | None = None
+    log: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.select not in RULES:
-            raise unknown("selection rule", self.select, RULES)
         for name in ("algorithms", "held_out", "log"):
             value = getattr(self, name)
             if isinstance(value, str):
                 raise UsageError(f"{name} is '{value}', but it must be a list of names, such as ['{value}'].")
+        paths = {name: getattr(self, name) for name in ("settings_from", "weights", "data", "out", "domainbed")}
+        saved: Any = self.save_weights
+        plain = {
+            **{name: Path(path) for name, path in paths.items() if path is not None},
+            "settings": _write_settings(self.settings),
+            "save_weights": ("last" if saved else "") if isinstance(saved, bool) else saved or "",
+        }
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
+        if self.select not in RULES:
+            raise unknown("selection rule", self.select, RULES)
         if self.reuse and self.search < 2:
             raise UsageError(
                 "--reuse uses what a search on the first seed chose on the others, and there is no search: give "
@@ -88,6 +105,41 @@ class Request:
         """Whether trials with two domains held out run too, which selection within the sources needs."""
         return self.select == "leave-one-out"
 
+    @property
+    def where(self) -> ExecutorChoice:
+        """Where it is to run."""
+        return ExecutorChoice(self.executor, self.workers, self.gpus_per_worker, self.address)
+
+    def write_command(self, benchmark: str) -> str:
+        """Write the command that asks for the same trials."""
+        words = ["seqdg", "bench", benchmark]
+        names = ["algorithms", "held_out", "trials", "steps", "seed", "search", "precision", "settings_from"]
+        for name in [*names, *(["select"] if self.leave_one_out or self.reuse else [])]:
+            value = getattr(self, name)
+            if name == "select" or value != getattr(Request, name):
+                text = str(value) if isinstance(value, str | int | Path) else ",".join(value)
+                words += [f"--{name.replace('_', '-')}", text]
+        return shlex.join(
+            [*words, *(["--reuse"] if self.reuse else []), *(w for s in self.settings for w in ("--set", s))]
+        )
+
+
+def _write_settings(settings: Mapping[str, Mapping[str, Any]] | Sequence[str]) -> tuple[str, ...]:
+    """Write settings as the command line has them: `fo-s-mldg.alpha=0.05,0.6`."""
+    if not isinstance(settings, Mapping):
+        return tuple(settings)
+    for name, values in settings.items():
+        if not isinstance(values, Mapping):
+            raise UsageError(
+                f"settings has {values!r} for {name!r}, but it must have settings by name, such as "
+                "{'agg': {'lr': 0.1}}."
+            )
+    return tuple(
+        f"{name}.{setting}={format_value(tuple(value) if isinstance(value, list) else value)}"
+        for name, values in settings.items()
+        for setting, value in values.items()
+    )
+
 
 @dataclass(frozen=True)
 class Benchmark:
@@ -100,8 +152,8 @@ class Benchmark:
     net: NetSpec
     batchnorm: str  # policy
     protocol: Protocol
-    trials: int
-    algorithms: tuple[str, ...]  # run where none are named
+    trials: int = 5
+    algorithms: tuple[str, ...] = ("agg",)  # run where none are named
     held_out: tuple[str, ...] = ()  # empty: every domain
     size: int = 0  # side of the images that enter the net; 0: as they are stored
     augment: str = ""
@@ -117,19 +169,21 @@ class Benchmark:
                 f"{self.name}: lr_search in [protocol] is {list(self.lr_search)}. Give the smallest and the largest "
                 "multiple of a learning rate to try, such as [0.1, 2.0]."
             )
-
-        named = self.test_domains or self.protocol.validation_domains or self.protocol.train_domains
-        if named and self.held_out:
+        if self._fixed_domains and self.held_out:
             raise UsageError(
                 f"{self.name}: [protocol] has held_out, which are held out in turn, and a fixed split, whose "
                 "test_domains are held out at once. Keep one."
             )
 
     @property
+    def _fixed_domains(self) -> tuple[str, ...]:
+        """Domains that the file names of a fixed split; () where it has none."""
+        return self.test_domains or self.protocol.validation_domains or self.protocol.train_domains
+
+    @property
     def held_out_in_turn(self) -> tuple[str, ...] | None:
         """The domains that the file says are held out in turn; None: every one, unless the data fix a split."""
-        fixed = self.test_domains or self.protocol.validation_domains or self.protocol.train_domains
-        return () if fixed else self.held_out or None
+        return () if self._fixed_domains else self.held_out or None
 
     def fix_split(self, dataset: Dataset) -> Benchmark:
         """Return the benchmark with its fixed split, or that of the data, written out; itself where there is none."""
@@ -142,7 +196,8 @@ class Benchmark:
 
     def with_settings(self, file: Path | None) -> Benchmark:
         """Return the benchmark with the [algorithms] tables of another file before its own."""
-        return self if file is None else replace(self, tables=merge_tables(self.tables, read_settings(file)))
+        others = {} if file is None else read_settings(file)
+        return replace(self, tables={**self.tables, **{k: {**self.tables.get(k, {}), **v} for k, v in others.items()}})
 
     def make_task(
         self, root: Path | None = None, allow_partial: bool = False, held_out: Sequence[str] | None = None
@@ -168,23 +223,17 @@ class Benchmark:
             raise UsageError(f"{trials} trials were asked for, but at least 1 is needed.")
         return range(request.seed, request.seed + trials)
 
-    def make_choice(self, request: Request, domains: Sequence[str], shape: tuple[int, ...] = ()) -> Choice:
-        """Choose what a request asks for, of a data set with these domains and inputs of this shape."""
+    def list_candidates(
+        self, request: Request, domains: Sequence[str], shape: tuple[int, ...] = ()
+    ) -> tuple[Candidate, ...]:
+        """List the candidates that a request asks for, of a data set with these domains and inputs of this shape."""
         names = tuple(self.algorithms if request.algorithms is None else request.algorithms)
-        seeds = self.list_seeds(request)
         if not names:
             raise UsageError("No algorithm was named. `seqdg list algorithms` shows all.")
         self._check_tables(names)
         settings = split_settings(request.settings, names)
         sources = len(self.protocol.train_domains) or len(domains) - 1
-        candidates = [
-            c for name in names for c in self._propose(name, settings[shorten(name)], request, sources, shape)
-        ]
-        return Choice(
-            candidates=tuple(candidates),
-            held_out=self._list_held_out(request, domains),
-            seeds=seeds,
-        )
+        return tuple(c for name in names for c in self._propose(name, settings[shorten(name)], request, sources, shape))
 
     def plan(self, task: Task, request: Request, device: str = "cpu", finished: Iterable[str] = ()) -> Plan:
         """Plan what a request asks for; trials with these keys are finished."""
@@ -193,13 +242,16 @@ class Benchmark:
         fixed = self.fix_split(dataset)
         check_rule(dataset, fixed.protocol, fixed.test_domains, request.select)
         shape = (dataset.shape[0], self.size, self.size) if dataset.is_image and self.size else dataset.shape
-        return plan(task, fixed.make_choice(request, dataset.domains, shape), device, finished)
+        candidates = fixed.list_candidates(request, dataset.domains, shape)
+        held_out = fixed.list_held_out(request, dataset.domains)
+        return plan(task, candidates, held_out, self.list_seeds(request), device, finished)
 
-    def _list_held_out(self, request: Request, domains: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    def list_held_out(self, request: Request, domains: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         """List what is held out together: all test domains of a fixed split, or each domain in turn."""
         if not self.protocol.is_fixed:
             names = tuple(request.held_out or self.held_out or domains)
-            return tuple(list_held_out(domains, names, request.leave_one_out))
+            pairs = combinations(domains, 2) if request.leave_one_out else ()
+            return (*((name,) for name in names), *(pair for pair in pairs if set(pair) & set(names)))
         if request.held_out:
             raise UsageError(
                 f"{self.name} has a fixed split, whose test domains ({list_some(self.test_domains)}) are held out at "
@@ -221,12 +273,14 @@ class Benchmark:
         tables = [self.tables.get(inner, {}) for inner in list_inner_names(name)]
         table, learner = {k: v for one in tables for k, v in one.items()}, find_learner(name)
         training = {k: v for k, v in table.items() if k in TRAINING}
+        asked = {"steps": request.steps, "precision": request.precision}
         protocol = _read_protocol(self.protocol, training, f"[algorithms.{shorten(name)}] of {self.name}")
-        protocol = protocol.replace_fields(_parse_training({k: v for k, v in settings.items() if k in TRAINING}))
-        if request.steps is not None:
-            protocol = replace(protocol, steps=request.steps)
-        if request.precision is not None:
-            protocol = replace(protocol, precision=request.precision)
+        protocol = protocol.replace_fields(
+            {
+                **_parse_training({k: v for k, v in settings.items() if k in TRAINING}),
+                **{k: v for k, v in asked.items() if v is not None},
+            }
+        )
         multiples = (self.lr_search[0], self.lr_search[1])
         return learner.propose(Draft(name, protocol, table, settings, request.search, multiples, sources, shape))
 
@@ -272,13 +326,6 @@ def read_settings(path: Path) -> dict[str, Mapping[str, Any]]:
     return _read_tables(str(path), content.get("algorithms", {}))
 
 
-def merge_tables(
-    tables: Mapping[str, Mapping[str, Any]], others: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Mapping[str, Any]]:
-    """Return the tables of a benchmark with what others say in place of what they say."""
-    return {**tables, **{name: {**tables.get(name, {}), **table} for name, table in others.items()}}
-
-
 def _read(name: str, text: str) -> Benchmark:
     try:
         content = tomllib.loads(text)
@@ -308,16 +355,11 @@ def _read(name: str, text: str) -> Benchmark:
         source=read_value(content.get("source", ""), "str", f"The source of {name}"),
         data=read_value(content["data"], "table", f"[data] of {name}"),
         net=_read_net(name, net),
-        batchnorm=about_net.get("policy", "none"),
+        batchnorm=about_net.pop("policy", "none"),
         protocol=_read_protocol(Protocol(), protocol, f"the [protocol] table of {name}"),
-        trials=about_trials.get("trials", 5),
-        algorithms=about_trials.get("algorithms", ("agg",)),
-        held_out=about_trials.get("held_out", ()),
-        size=about_net.get("size", 0),
-        augment=about_net.get("augment", ""),
-        lr_search=about_trials.get("lr_search", MULTIPLES),
         tables=_read_tables(name, content.get("algorithms", {})),
-        test_domains=about_trials.get("test_domains", ()),
+        **about_net,
+        **about_trials,
     )
 
 

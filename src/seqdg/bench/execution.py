@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,24 +13,19 @@ from typing import Protocol
 
 import torch
 
-from seqdg.base import Folder, UsageError, adopt_checkouts, collect_checkouts, heed_interrupts_once, prepare_process
+from seqdg.base import (
+    Folder,
+    UsageError,
+    adopt_checkouts,
+    collect_checkouts,
+    heed_interrupts_once,
+    prepare_process,
+)
 from seqdg.bench.learners import find_learner_of
-from seqdg.bench.planning import Kind, Plan, count_work, name_kind
+from seqdg.bench.planning import Plan, count_work
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group
-from seqdg.results import (
-    DONE,
-    FAILED,
-    TOOLS,
-    Record,
-    RunningGroup,
-    RunProgress,
-    Store,
-    Tracker,
-    describe_trial,
-    estimate_seconds_left,
-    make_table,
-)
+from seqdg.results import FAILED, Record, RunningGroup, RunProgress, estimate_seconds_left
 from seqdg.training import FOLDER, Saving, list_versions, name_checkpoint, name_device, read_header
 
 Tell = Callable[[Group, int], None]  # hears of a group and how many steps it has taken; 0: it begins
@@ -49,15 +43,12 @@ class Session:
 
 
 class Executor(Protocol):
-    """Runs groups in the order given, `slots` at a time, and yields each with its records as it finishes.
-
-    It asks for a group when it can run it: the order may depend on what is finished by then.
-    """
+    """Begins groups in their order, `slots` at a time, and yields each with its records as it finishes."""
 
     @property
     def slots(self) -> int: ...
 
-    def __call__(self, groups: Collection[Group], session: Session, tell: Tell) -> FinishedGroups: ...
+    def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups: ...
 
 
 def train_group(group: Group, session: Session, on_step: Callable[[int], None]) -> list[Record]:
@@ -105,7 +96,7 @@ class InProcess:
 
     slots: int = 1
 
-    def __call__(self, groups: Collection[Group], session: Session, tell: Tell) -> FinishedGroups:
+    def __call__(self, groups: Sequence[Group], session: Session, tell: Tell) -> FinishedGroups:
         threads = torch.get_num_threads()
         try:
             for group in groups:
@@ -193,13 +184,10 @@ def execute(
         show(progress)
 
     failed = []
-    schedule = None if costs is None else Schedule(plan.missing, costs)
-    groups = plan.missing if schedule is None else schedule
+    groups = plan.missing if costs is None else sort_longest_first(plan.missing, costs)
     with heed_interrupts_once(), closing(executor(groups, session, tell)) as results:
         for group, records in results:
             sink.add(records, group.key)
-            if schedule is not None and any(record.status == DONE for record in records):  # all steps were taken
-                schedule.learn(group, max(record.seconds for record in records))
             if isinstance(session.saving.files, Folder):
                 session.saving.files.remove(name_checkpoint(group.key))
             progress.finish_group(group)
@@ -222,52 +210,6 @@ def remove_checkpoints(files: Folder, finished: Container[str]) -> None:
 def sort_longest_first(groups: Iterable[Group], costs: Mapping[str, float]) -> tuple[Group, ...]:
     """Sort groups so that workers end at about the same time; those of unknown length go first."""
     return tuple(sorted(groups, key=lambda group: -costs.get(group.key, float("inf"))))
-
-
-class Schedule(Collection[Group]):
-    """Groups in the order in which they are best begun, decided when the next one is asked for.
-
-    The longest go first, so that workers end at about the same time. Of a kind whose length is unknown, one goes before
-    all others and, when it has ended, tells how long they take.
-    """
-
-    def __init__(self, groups: Iterable[Group], costs: Mapping[str, float]) -> None:
-        self._costs = costs
-        self._pace: dict[Kind, float] = {}  # seconds of one training, of what has ended
-        self._begun: set[Kind] = set()
-        self._waiting: dict[Kind, deque[Group]] = {}
-        for group in sort_longest_first(groups, costs):
-            self._waiting.setdefault(name_kind(group), deque()).append(group)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
-
-    def __contains__(self, group: object) -> bool:
-        return any(group in groups for groups in self._waiting.values())
-
-    def __iter__(self) -> Iterator[Group]:
-        """Take one group after the other: none is given twice."""
-        while self._waiting:
-            kind = max(self._waiting, key=self._rank)
-            group = self._waiting[kind].popleft()
-            if not self._waiting[kind]:
-                del self._waiting[kind]
-            self._begun.add(kind)
-            yield group
-
-    def learn(self, group: Group, seconds: float) -> None:
-        """Learn how many seconds each training of a group took."""
-        self._pace[name_kind(group)] = seconds
-
-    def _rank(self, kind: Kind) -> float:
-        """Return the seconds of the next group of a kind; where they are unknown, one of them goes first and the others
-        last."""
-        group = self._waiting[kind][0]
-        if group.key in self._costs:
-            return self._costs[group.key]
-        if kind in self._pace:
-            return self._pace[kind] * len(group.trainings)
-        return 0.0 if kind in self._begun else float("inf")
 
 
 def estimate_makespan(costs: Iterable[float], slots: int) -> float:
@@ -333,69 +275,3 @@ class Progress:
     def quiet_seconds(self) -> float:
         """Seconds since the last summary."""
         return time.time() - self._noted
-
-
-class TrackedStore:
-    """A sink that stores records first, and then hands those that tables show to the trackers.
-
-    What the store has and a tracker lacks, because of a crash or because it was not asked for, is written when a run
-    begins. A tracker that fails is left out from then on: training goes on, and the next run makes up for it.
-    """
-
-    def __init__(self, store: Store, trackers: Sequence[Tracker], say: Callable[[str], None]) -> None:
-        self._store, self._say = store, say
-        self._trackers = list(trackers)
-        self._known: dict[str, set[str]] = {}
-        self._run_all(self._list_known)
-
-    def _list_known(self, tracker: Tracker) -> None:
-        self._known[tracker.name] = tracker.list_known()
-
-    def begin(self, planned: Mapping[str, str]) -> None:
-        self._store.begin(planned)
-        stored = self._store.finished() & planned.keys()
-        if any(stored - self._known[tracker.name] for tracker in self._trackers):
-            self._track([r for r in self._store.records() if r.key in stored])
-
-    def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
-        self._store.note(run, running)
-
-    def add(self, records: Iterable[Record], group: str = "") -> None:
-        records = [replace(r, finished=r.finished or time.time()) for r in records]
-        self._store.add(records, group)
-        self._track(records)
-
-    def show_table(self, keys: Collection[str], rule: str) -> None:
-        """Write the table of the trials with these keys."""
-        if not self._trackers:
-            return
-        try:
-            table = make_table([r for r in self._store.records() if r.key in keys], rule)
-        except UsageError as error:  # nothing is finished, or the rule has nothing to choose by
-            self._say(f"note: no table is logged: {error}")
-            return
-        self._run_all(lambda tracker: tracker.show(table))
-
-    def _track(self, records: Iterable[Record]) -> None:
-        if not self._trackers:
-            return
-        trials = [describe_trial(r) for r in records if r.status != FAILED and r.is_tabled]
-
-        def add(tracker: Tracker) -> None:
-            for trial in trials:
-                if trial.key not in self._known[tracker.name]:
-                    tracker.add(trial)
-                    self._known[tracker.name].add(trial.key)
-
-        self._run_all(add)
-
-    def _run_all(self, act: Callable[[Tracker], None]) -> None:
-        for tracker in tuple(self._trackers):
-            try:
-                act(tracker)
-            except Exception as error:
-                self._trackers.remove(tracker)
-                self._say(
-                    f"note: nothing more is logged to {TOOLS[tracker.name]} ({type(error).__name__}: {error}). The run "
-                    "goes on; the same command later logs what is missing."
-                )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import torch
 
@@ -15,22 +14,12 @@ from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial, group_trials
 from seqdg.data import Dataset
 from seqdg.nets import Net
-from seqdg.results import Store
-from seqdg.training import list_sources, name_device, split_rows
+from seqdg.training import list_sources, split_rows
 
 COMPILING = ("auto", "on", "off")
 MOST = 256  # trainings in a stack on a GPU
 WORTH_COMPILING = 5_000_000_000_000  # steps of weights
 Kind = tuple[str, int, str]  # algorithm, how many domains are held out, precision
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which trials to run: every candidate with every choice of held-out domains and every seed."""
-
-    candidates: tuple[Candidate, ...]
-    held_out: tuple[tuple[str, ...], ...]
-    seeds: range
 
 
 @dataclass(frozen=True)
@@ -44,25 +33,30 @@ class Plan:
 
     @property
     def work(self) -> int:
+        """The steps of what is missing."""
         return sum(count_work(g) for g in self.missing)
 
 
-def plan(task: Task, choice: Choice, device: str = "cpu", finished: Iterable[str] = ()) -> Plan:
-    """Plan all trials of a choice, and check that each can be trained; trials with these keys are finished."""
-    dataset = task.dataset()
-    first = choice.candidates[0]
-    for held_out in choice.held_out:
-        if not list_sources(dataset, held_out, first.protocol):
-            raise UsageError(f"Holding out {', '.join(held_out)} leaves no domain of {dataset.name} to learn from.")
-    split_rows(dataset, first.protocol, choice.held_out[0], choice.seeds[0])  # every domain can be split
-    built = task.build_net(
-        task.make_trial(first.name, dict(first.settings), first.protocol, choice.held_out[0], choice.seeds[0])
-    )
+def plan(
+    task: Task,
+    candidates: Sequence[Candidate],
+    held_out: Sequence[tuple[str, ...]],
+    seeds: Sequence[int],
+    device: str = "cpu",
+    finished: Iterable[str] = (),
+) -> Plan:
+    """Plan every candidate with every choice of held-out domains and every seed. finished: keys of trials."""
+    dataset, first = task.dataset(), candidates[0]
+    for names in held_out:
+        if not list_sources(dataset, names, first.protocol):
+            raise UsageError(f"Holding out {', '.join(names)} leaves no domain of {dataset.name} to learn from.")
+    split_rows(dataset, first.protocol, held_out[0], seeds[0])  # every domain can be split
+    built = task.build_net(task.make_trial(first.name, dict(first.settings), first.protocol, held_out[0], seeds[0]))
     trials = [
-        task.make_trial(c.name, dict(c.settings), c.protocol, held_out, seed, weights=built.weights_sha256, net=c.net)
-        for c in choice.candidates
-        for held_out in choice.held_out
-        for seed in choice.seeds
+        task.make_trial(c.name, dict(c.settings), c.protocol, names, seed, weights=built.weights_sha256, net=c.net)
+        for c in candidates
+        for names in held_out
+        for seed in seeds
     ]
     return plan_trials(task, trials, Net(built.module, task.batchnorm), device, finished)
 
@@ -130,14 +124,6 @@ def count_together(parameters: int, dataset: Dataset, device: str, most: int = M
     return max(1, min(most, 200_000_000 // parameters))
 
 
-def list_held_out(domains: Sequence[str], names: Collection[str], leave_one_out: bool) -> list[tuple[str, ...]]:
-    """List what is held out together: each name by itself, and with another for selection within the sources."""
-    alone: list[tuple[str, ...]] = [(name,) for name in names]
-    if leave_one_out:
-        alone += [pair for pair in combinations(domains, 2) if set(pair) & set(names)]
-    return alone
-
-
 def count_work(group: Group) -> int:
     """Count the steps of all trainings of a group."""
     learner = find_learner_of(group.trials[0])
@@ -150,47 +136,32 @@ def name_kind(group: Group) -> Kind:
     return first.short_name, len(first.held_out), first.protocol.precision
 
 
-def estimate_costs(
+def time_groups(
     groups: Sequence[Group],
     task: Task,
     device: str,
-    store: Store,
+    pace: Mapping[Kind, float] | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, float]:
-    """Estimate the seconds of each group on one worker, from records of its kind or from a few steps taken now; groups
-    of which nothing is known are left out.
+    """Estimate the seconds of each group on one worker: by the pace of earlier trainings of its kind, or from a few
+    steps taken now. Groups of which nothing is known are left out.
 
+    pace: seconds per step of one training, by kind; stages beyond the protocol's steps count in.
     on_progress: called with how many kinds of group were timed, and how many there are.
     """
     here = torch.device(device)
-    can_train = here.type == "cpu" or torch.cuda.is_available()  # the driver of a cluster may have no GPU
-    per_step = store.pace(name_device(here))  # of one training; stages beyond the protocol's steps count in
-    kinds = {name_kind(group): group for group in groups}
-    unknown_kinds = {kind: group for kind, group in kinds.items() if can_train and kind not in per_step}
+    seconds = {kind: (0.0, per_step) for kind, per_step in (pace or {}).items()}  # before the first step, and of each
+    unknown_kinds = {name_kind(group): group for group in groups if name_kind(group) not in seconds}
+    if here.type == "cuda" and not torch.cuda.is_available():  # the driver of a cluster may have no GPU
+        unknown_kinds = {}
     for done, (kind, group) in enumerate(unknown_kinds.items()):
         on_progress(done, len(unknown_kinds))
-        per_step[kind] = find_learner_of(group.trials[0]).time_step(group, task, here)[1]
-    if here.type == "cuda" and can_train:
+        before, per_step = find_learner_of(group.trials[0]).time_step(group, task, here)
+        seconds[kind] = (before if here.type == "cpu" else 0.0), per_step  # to scale many columns takes a CPU seconds
+    if here.type == "cuda" and unknown_kinds:
         torch.cuda.empty_cache()  # the workers may be other processes
-    return {g.key: per_step[name_kind(g)] * _count_steps(g) for g in groups if per_step.get(name_kind(g))}
-
-
-def time_groups(groups: Sequence[Group], task: Task, device: str) -> dict[str, float]:
-    """Estimate the seconds of each group on one worker from a few steps taken now; what trains no net is left out.
-
-    To scale many columns takes a CPU seconds, which count in.
-    """
-    known: dict[Kind, tuple[float, float]] = {}
-    for group in groups:
-        if name_kind(group) not in known:
-            learner = find_learner_of(group.trials[0])
-            known[name_kind(group)] = learner.time_step(group, task, torch.device(device))
-    each = [(group, *known[name_kind(group)]) for group in groups]
-    return {
-        g.key: (before if device == "cpu" else 0.0) + per_step * _count_steps(g)
-        for g, before, per_step in each
-        if per_step
-    }
+    known = [(group, *seconds[name_kind(group)]) for group in groups if name_kind(group) in seconds]
+    return {g.key: before + per_step * _count_steps(g) for g, before, per_step in known if per_step}
 
 
 def _count_steps(group: Group) -> int:

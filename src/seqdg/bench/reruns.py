@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,21 +11,13 @@ from statistics import fmean
 
 import torch
 
-from seqdg.base import UsageError, count_things
+from seqdg.base import UsageError
 from seqdg.bench.execution import InProcess, MemorySink, Session, TrainingFailed, execute
-from seqdg.bench.learners import find_learner, list_learners
-from seqdg.bench.learners.contract import Learner
+from seqdg.bench.learners import list_learners
 from seqdg.bench.planning import Plan
+from seqdg.bench.running import read_codes, refuse_changed
 from seqdg.bench.trial import Group, Trial, join_trainings
-from seqdg.core import (
-    FOREIGN,
-    hash_own_code,
-    list_algorithms,
-    list_origins,
-    list_wrappers,
-    shorten,
-    split_chain,
-)
+from seqdg.core import list_algorithms, list_wrappers, split_chain
 from seqdg.data import Dataset
 from seqdg.nets import FOREIGN as FOREIGN_NETS
 from seqdg.results import (
@@ -179,8 +170,7 @@ def refuse_changed_code(store: Store, directory: Path, algorithms: Iterable[str]
     """Refuse what needs the code that stored trials were trained with, where one of these algorithms is the user's own
     and its code has changed."""
     codes = read_codes(name for name in algorithms if not describe_foreign(name))
-    for sentence in describe_changes(store, directory, codes).values():
-        raise UsageError(f"{sentence}: {consequence} {COUNTS}")
+    refuse_changed(store, directory, codes, consequence)
 
 
 def rebuild_trial(
@@ -264,69 +254,3 @@ def _check_weights(trial: Trial, session: Session) -> None:
             f"The record's net starts from a weight file with sha256 {str(trial.weights)[:12]}, and here from "
             f"{str(digest)[:12]}. Give that file with --weights."
         )
-
-
-META = "own_code"
-COUNTS = "Any change of its file, or of one beside it that it imports, counts, even a comment."
-
-
-def read_code(name: str, learner: Learner) -> str:
-    """Return the hash of the user's own code behind a name: of an algorithm, its wrappers, or a learner; or ""."""
-    return hash_own_code(learner.list_classes(name))
-
-
-def read_codes(names: Iterable[str]) -> dict[str, str]:
-    """Return the hash of the user's own code behind these names, by part: an algorithm or a learner, and each wrapper.
-    Parts of this package are left out, and so is code that cannot be read, as in a plain Python prompt."""
-    codes: dict[str, str] = {}
-    for name in dict.fromkeys(names):
-        first, *wrappers = shorten(name).split("+")
-        classes = find_learner(name).list_classes(name)  # of a chain, from the outside in
-        codes[first] = hash_own_code(classes[len(wrappers) :])
-        codes |= {part: hash_own_code([kind]) for part, kind in zip(reversed(wrappers), classes, strict=False)}
-    return {part: code for part, code in codes.items() if code}
-
-
-def check_code(store: Store, directory: Path, trials: Sequence[Trial]) -> None:
-    """Note the code of every own algorithm and wrapper that is to be trained, and refuse one that has changed since the
-    store got trials of it."""
-    codes = read_codes(trial.algorithm for trial in trials)
-    refuse_changed(store, directory, codes)
-    store.set_meta(META, json.dumps({**_read_noted(store), **codes}))
-
-
-def refuse_changed(store: Store, directory: Path, codes: Mapping[str, str]) -> None:
-    """Refuse code that has changed: a table would show the old trials as the new algorithm's."""
-    for name, sentence in describe_changes(store, directory, codes).items():
-        rename = "class another name" if name.startswith(FOREIGN) else "code another name in @register"
-        raise UsageError(
-            f"{sentence}: trials of old and new code do not belong in one table. Give the new {rename}, to compare the "
-            f"two, or give --out another directory. {COUNTS}"
-        )
-
-
-def describe_changes(store: Store, directory: Path, codes: Mapping[str, str]) -> dict[str, str]:
-    """Say of each part of a name whose code is not that of its stored trials that it has changed, without a full stop.
-
-    Trials of all chains with that part count, and those of its other names.
-    """
-    noted, trials = _read_noted(store), store.count_by_algorithm()
-    sentences = {}
-    for part in codes:
-        for name in _list_names(part):
-            count = sum(n for chain, n in trials.items() if name in chain.split("+"))
-            if count and name in noted and codes[part] != noted[name]:
-                stored = f"{count_things(count, 'trial')} of it {'was' if count == 1 else 'were'} stored in {directory}"
-                sentences[name] = f"The code of {name} has changed since {stored}"
-    return sentences
-
-
-def _list_names(name: str) -> list[str]:
-    """List all names of the class that has this one: an algorithm and its sequential form are one class."""
-    origins = list_origins()
-    return [other for other in origins if origins[other] == origins[name]] if name in origins else [name]
-
-
-def _read_noted(store: Store) -> dict[str, str]:
-    noted: dict[str, str] = json.loads(store.meta(META) or "{}")
-    return noted

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -31,41 +31,41 @@ from seqdg.bench.execution import (
     InProcess,
     Progress,
     Session,
-    Sink,
-    TrackedStore,
     estimate_makespan,
     execute,
     remove_checkpoints,
     sort_longest_first,
 )
-from seqdg.bench.executors import ExecutorChoice, choose_executor, is_short
+from seqdg.bench.executors import choose_executor, is_short
 from seqdg.bench.learners import find_learner
-from seqdg.bench.planning import (
-    Plan,
-    choose_compiled,
-    estimate_costs,
-    plan_further,
-)
-from seqdg.bench.reruns import check_code
+from seqdg.bench.learners.contract import Learner
+from seqdg.bench.planning import Plan, choose_compiled, plan_further, time_groups
 from seqdg.bench.search import list_reused
-from seqdg.core import format_value
+from seqdg.bench.trial import Trial
+from seqdg.core import FOREIGN, hash_own_code, list_origins, shorten
 from seqdg.report import Results
 from seqdg.results import (
     CLASSES,
     DOMAINS,
+    FAILED,
+    TOOLS,
     VERSION,
     Record,
+    RunningGroup,
+    RunProgress,
     Store,
     Tracker,
     add_command,
+    describe_trial,
     find_usual_criterion,
     format_duration,
     lock_directory,
     make_directory,
+    make_table,
     name_release,
     open_trackers,
 )
-from seqdg.training import CHOSEN, Saving
+from seqdg.training import CHOSEN, Saving, name_device
 
 
 class FailedTrials(UserWarning):
@@ -188,23 +188,11 @@ def run(
     >>> [record.seed for record in results.records()]
     [0, 1]
     """
-    request = Request(
-        algorithms=algorithms, held_out=held_out, trials=trials, steps=steps, seed=seed,
-        settings=_write_settings(settings), search=search, reuse=reuse, settings_from=_as_path(settings_from),
-        select=select, precision=precision, data=_as_path(data), out=_as_path(out), device=device,
-        executor=ExecutorChoice(executor, workers, gpus_per_worker, address), compile=compile, checkpoint=checkpoint,
-        save_weights={True: "last", False: ""}[save_weights] if isinstance(save_weights, bool) else save_weights,
-        save_predictions=save_predictions, weights=_as_path(weights), allow_partial=allow_partial,
-        domainbed=_as_path(domainbed), log=log,
-    )  # fmt: skip
-    results = run_benchmark(benchmark, request, command, quiet=not progress)
+    options = {name: value for name, value in locals().items() if name not in ("benchmark", "progress", "command")}
+    results = run_benchmark(benchmark, Request(**options), command, quiet=not progress)
     if results.failures():
         warnings.warn(describe_failures(results), FailedTrials, stacklevel=2)
     return results
-
-
-def _as_path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
 
 
 def describe_failures(results: Results) -> str:
@@ -218,45 +206,6 @@ def describe_failures(results: Results) -> str:
     )
 
 
-def _write_settings(settings: Mapping[str, Mapping[str, Any]] | Sequence[str]) -> list[str]:
-    """Write settings as the command line has them: `fo-s-mldg.alpha=0.05,0.6`."""
-    if not isinstance(settings, Mapping):
-        return list(settings)
-    for name, values in settings.items():
-        if not isinstance(values, Mapping):
-            raise UsageError(
-                f"settings has {values!r} for {name!r}, but it must have settings by name, such as "
-                "{'agg': {'lr': 0.1}}."
-            )
-    return [
-        f"{name}.{setting}={format_value(tuple(value) if isinstance(value, list) else value)}"
-        for name, values in settings.items()
-        for setting, value in values.items()
-    ]
-
-
-def write_command(benchmark: str, request: Request) -> str:
-    """Write the command that asks for the same trials."""
-    words = ["seqdg", "bench", benchmark]
-    options = {
-        "--algorithms": request.algorithms and ",".join(request.algorithms),
-        "--held-out": request.held_out and ",".join(request.held_out),
-        "--trials": request.trials,
-        "--steps": request.steps,
-        "--seed": request.seed or None,
-        "--search": request.search if request.search > 1 else None,
-        "--precision": request.precision,
-        "--select": request.select if request.leave_one_out or request.reuse else None,
-        "--settings-from": request.settings_from,
-    }
-    for option, value in options.items():
-        words += [] if value is None else [option, str(value)]
-    words += ["--reuse"] if request.reuse else []
-    for text in request.settings:
-        words += ["--set", text]
-    return shlex.join(words)
-
-
 def run_benchmark(benchmark: str, request: Request, command: str | None = None, quiet: bool = False) -> Results:
     """Run what is missing of a request, store it, and return its results. The same call again does only what is then
     missing.
@@ -266,9 +215,9 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
     """
     set_checkout(DOMAINBED, request.domainbed)
     chosen = load_benchmark(benchmark).with_weights(request.weights).with_settings(request.settings_from)
+    executor, device = choose_executor(request.where, request.device)
     directory = request.out or default_directory(chosen.name)
     make_directory(directory)
-    executor, device = choose_executor(request.executor, request.device)
     saving = Saving(
         files=Folder(directory.resolve()),
         checkpoint=request.checkpoint,
@@ -282,75 +231,139 @@ def run_benchmark(benchmark: str, request: Request, command: str | None = None, 
         store = Store.create(directory, chosen.name)
         try:
             check_versions(store, directory)
-            runner = _Runner(store, chosen, session, directory, quiet, trackers)
-            planned = runner.finish(request, executor, command or write_command(benchmark, request))
+            sink = TrackedStore(store, trackers, (lambda text: None) if quiet else _say)
+            runner = _Runner(chosen, request, session, executor, directory, store, sink, quiet)
+            planned = runner.finish(command or request.write_command(benchmark))
         finally:
             store.close()
     return Results.open(directory).only([trial.key for trial in planned.trials])
 
 
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
 @dataclass(frozen=True)
 class _Runner:
-    store: Store
     benchmark: Benchmark
+    request: Request
     session: Session
+    executor: Executor
     directory: Path
+    store: Store
+    sink: TrackedStore
     quiet: bool
-    trackers: Sequence[Tracker]
 
-    def finish(self, request: Request, executor: Executor, command: str) -> Plan:
+    def finish(self, command: str) -> Plan:
         """Train what is missing, and return the plan of all that was asked for."""
-        store, session, task = self.store, self.session, self.session.task
-        with self._show(count_files("reading images")) as on_progress:
+        store, request, session, task = self.store, self.request, self.session, self.session.task
+        with count_files("reading images", self.quiet) as on_progress:
             dataset = task.dataset(on_progress)
-        store.set_meta(CLASSES, json.dumps([str(name) for name in dataset.classes]))
-        store.set_meta(DOMAINS, json.dumps(list(dataset.domains)))
         for note in dataset.notes:
-            self._say(f"note: {note}")
+            self.sink.say(f"note: {note}")
         seeds = self.benchmark.list_seeds(request)
         first = replace(request, trials=1) if request.reuse else request
         planned = self.benchmark.plan(task, first, session.device, store.finished())
         check_code(store, self.directory, planned.trials)
-        for note in dict.fromkeys(note for t in planned.trials for note in find_learner(t.algorithm).caution(t)):
-            self._say(f"note: {note}")
+        store.set_meta(CLASSES, json.dumps([str(name) for name in dataset.classes]))
+        store.set_meta(DOMAINS, json.dumps(list(dataset.domains)))
+        for note in dict.fromkeys(n for t in planned.trials for n in find_learner(t.algorithm).caution(t)):
+            self.sink.say(f"note: {note}")
         wanted = [trial.description() for trial in planned.trials]
         again = seeds if request.reuse else []
         add_command(store, command, [*wanted, *({**d, "seed": s} for d in wanted for s in again)])
-        sink = TrackedStore(store, self.trackers, self._say)
-        failed = self._train(planned, request, executor, sink)
+        failed = self._train(planned)
         if request.reuse and not failed:
             more = list_reused(planned.trials, store.records(find_usual_criterion(store)), request.select, seeds[1:])
             if more:
                 planned = plan_further(task, [*planned.trials, *more], session.device, store.finished())
-                self._train(planned, request, executor, sink)
-        sink.show_table({trial.key for trial in planned.trials}, request.select)
+                self._train(planned)
+        self.sink.show_table({trial.key for trial in planned.trials}, request.select)
         return planned
 
-    def _train(self, planned: Plan, request: Request, executor: Executor, sink: Sink) -> list[Record]:
+    def _train(self, planned: Plan) -> list[Record]:
         """Train what a plan lacks, and return the records that failed."""
-        store, session, task = self.store, self.session, self.session.task
-        planned = choose_compiled(planned, session.device, request.compile)
-        finished = store.finished()
-        if isinstance(session.saving.files, Folder):
-            remove_checkpoints(session.saving.files, finished)
-        with self._show(count_files("timing each algorithm")) as on_progress:
-            known = estimate_costs(
-                planned.missing, task, session.device, store, on_progress or (lambda done, total: None)
-            )
-        if request.executor.is_open and is_short([known.get(group.key) for group in planned.missing]):
+        session, task, executor = self.session, self.session.task, self.executor
+        planned = choose_compiled(planned, session.device, self.request.compile)
+        finished = self.store.finished()
+        assert isinstance(session.saving.files, Folder)
+        remove_checkpoints(session.saving.files, finished)
+        pace = self.store.pace(name_device(torch.device(session.device)))
+        with count_files("timing each algorithm", self.quiet) as on_progress:
+            known = time_groups(planned.missing, task, session.device, pace, on_progress)
+        if self.request.where.is_open and is_short([known.get(group.key) for group in planned.missing]):
             executor = InProcess()
-        self._say(_describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory))
+        self.sink.say(_describe(task.title, planned, known, min(executor.slots, len(planned.missing)), self.directory))
         for text in _list_unsaved(planned, finished, session.saving, self.directory):
-            self._say(text)
-        with self._show(show_progress(task.name)) as show:
-            return execute(planned, session, executor, sink, known, show or (lambda progress: None))
+            self.sink.say(text)
+        with show_progress(task.name, self.quiet) as show:
+            return execute(planned, session, executor, self.sink, known, show)
 
-    def _say(self, text: str) -> None:
-        if text and not self.quiet:
-            print(text, file=sys.stderr)
 
-    def _show(self, bar: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
-        return nullcontext() if self.quiet else bar
+class TrackedStore:
+    """A sink that stores records first, and then hands those that tables show to the trackers.
+
+    What the store has and a tracker lacks, because of a crash or because it was not asked for, is written when a run
+    begins. A tracker that fails is left out from then on: training goes on, and the next run makes up for it.
+    """
+
+    def __init__(self, store: Store, trackers: Sequence[Tracker], say: Callable[[str], None]) -> None:
+        self._store, self.say = store, say
+        self._trackers = list(trackers)
+        self._known: dict[str, set[str]] = {}
+        self._run_all(self._list_known)
+
+    def _list_known(self, tracker: Tracker) -> None:
+        self._known[tracker.name] = tracker.list_known()
+
+    def begin(self, planned: Mapping[str, str]) -> None:
+        self._store.begin(planned)
+        stored = self._store.finished() & planned.keys()
+        if any(stored - self._known[tracker.name] for tracker in self._trackers):
+            self._track([r for r in self._store.records() if r.key in stored])
+
+    def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
+        self._store.note(run, running)
+
+    def add(self, records: Iterable[Record], group: str = "") -> None:
+        records = [replace(r, finished=r.finished or time.time()) for r in records]
+        self._store.add(records, group)
+        self._track(records)
+
+    def show_table(self, keys: Collection[str], rule: str) -> None:
+        """Write the table of the trials with these keys."""
+        if not self._trackers:
+            return
+        try:
+            table = make_table([r for r in self._store.records() if r.key in keys], rule)
+        except UsageError as error:  # nothing is finished, or the rule has nothing to choose by
+            self.say(f"note: no table is logged: {error}")
+            return
+        self._run_all(lambda tracker: tracker.show(table))
+
+    def _track(self, records: Iterable[Record]) -> None:
+        if not self._trackers:
+            return
+        trials = [describe_trial(r) for r in records if r.status != FAILED and r.is_tabled]
+
+        def add(tracker: Tracker) -> None:
+            for trial in trials:
+                if trial.key not in self._known[tracker.name]:
+                    tracker.add(trial)
+                    self._known[tracker.name].add(trial.key)
+
+        self._run_all(add)
+
+    def _run_all(self, act: Callable[[Tracker], None]) -> None:
+        for tracker in tuple(self._trackers):
+            try:
+                act(tracker)
+            except Exception as error:
+                self._trackers.remove(tracker)
+                self.say(
+                    f"note: nothing more is logged to {TOOLS[tracker.name]} ({type(error).__name__}: {error}). The run "
+                    "goes on; the same command later logs what is missing."
+                )
 
 
 def check_versions(store: Store, directory: Path) -> None:
@@ -362,6 +375,56 @@ def check_versions(store: Store, directory: Path) -> None:
             "methods have changed since: they and new ones do not belong in one table. Give --out another directory. "
             f"`seqdg table {directory}` shows what is there."
         )
+
+
+META = "own_code"  # in the store: the hash of each part of a name that is the user's own
+
+
+def read_code(name: str, learner: Learner) -> str:
+    """Return the hash of the user's own code behind a name: of an algorithm, its wrappers, or a learner; or ""."""
+    return hash_own_code(learner.list_classes(name))
+
+
+def read_codes(names: Iterable[str]) -> dict[str, str]:
+    """Return the hash of the user's own code behind these names, by part: an algorithm or a learner, and each wrapper.
+    Parts of this package are left out, and so is code that cannot be read, as in a plain Python prompt."""
+    codes: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        first, *wrappers = shorten(name).split("+")
+        classes = find_learner(name).list_classes(name)  # of a chain, from the outside in
+        codes[first] = hash_own_code(classes[len(wrappers) :])
+        codes |= {part: hash_own_code([kind]) for part, kind in zip(reversed(wrappers), classes, strict=False)}
+    return {part: code for part, code in codes.items() if code}
+
+
+def check_code(store: Store, directory: Path, trials: Sequence[Trial]) -> None:
+    """Note the code of every own algorithm and wrapper that is to be trained, and refuse one that has changed since the
+    store got trials of it."""
+    codes = read_codes(trial.algorithm for trial in trials)
+    refuse_changed(store, directory, codes)
+    store.set_meta(META, json.dumps({**json.loads(store.meta(META) or "{}"), **codes}))
+
+
+def refuse_changed(store: Store, directory: Path, codes: Mapping[str, str], consequence: str = "") -> None:
+    """Refuse code that is not that of its stored trials: those of all chains with such a part count, and those of its
+    other names. consequence: why, and what to do; "": a table would show the old trials as the new algorithm's."""
+    noted, trials, origins = json.loads(store.meta(META) or "{}"), store.count_by_algorithm(), list_origins()
+    for part, code in codes.items():
+        same = [name for name in origins if part in origins and origins[name] == origins[part]]
+        for name in same or [part]:  # an algorithm and its sequential form are one class
+            count = sum(n for chain, n in trials.items() if name in chain.split("+"))
+            if not count or noted.get(name, code) == code:
+                continue
+            rename = "class another name" if name.startswith(FOREIGN) else "code another name in @register"
+            usual = (
+                f"trials of old and new code do not belong in one table. Give the new {rename}, to compare the two, or "
+                "give --out another directory."
+            )
+            raise UsageError(
+                f"The code of {name} has changed since {count_things(count, 'trial')} of it "
+                f"{'was' if count == 1 else 'were'} stored in {directory}: {consequence or usual} Any change of its "
+                "file, or of one beside it that it imports, counts, even a comment."
+            )
 
 
 def default_directory(benchmark: str) -> Path:
@@ -381,7 +444,7 @@ def _describe(title: str, planned: Plan, costs: Mapping[str, float], slots: int,
 
 
 def _list_unsaved(planned: Plan, finished: Container[str], saving: Saving, directory: Path) -> list[str]:
-    """Finished trials are never repeated, not even for their weights or predictions."""
+    """Say what was not kept of finished trials, which are never repeated, not even for their weights or predictions."""
     wanted = {
         "weights": ("weights/{}.safetensors", saving.weights),
         "weights of the chosen step": (f"weights/{{}}.{CHOSEN}.safetensors", saving.chosen),
@@ -390,9 +453,9 @@ def _list_unsaved(planned: Plan, finished: Container[str], saving: Saving, direc
     done = [t.key for t in planned.trials if t.key in finished]
     sentences = []
     for what, (path, is_wanted) in wanted.items():
-        lost = sum(not (directory / path.format(key)).exists() for key in done) if is_wanted else 0
-        were = f"{count_things(lost, 'trial')} that {'was' if lost == 1 else 'were'}"
-        sentences += [f"Of {were} done before, no {what} were kept."] if lost else []
+        if is_wanted and (lost := sum(not (directory / path.format(key)).exists() for key in done)):
+            were = f"{count_things(lost, 'trial')} that {'was' if lost == 1 else 'were'}"
+            sentences.append(f"Of {were} done before, no {what} were kept.")
     return sentences
 
 
@@ -401,33 +464,33 @@ SELDOM = 0.05  # of the time so far lies between them later: a run of hours says
 
 
 @contextmanager
-def show_progress(label: str) -> Iterator[Callable[[Progress], None]]:
-    """Yield a function that shows how far a run is."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _print_lines(label)
+def show_progress(label: str, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
+    """Yield a function that shows how far a run is: as a bar on a terminal, else as a line from time to time."""
+    console = Console(stderr=True, quiet=quiet)
+    if quiet or not console.is_terminal:
+        yield (lambda progress: None) if quiet else _print_lines(label)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[trials]}"),
-               TimeElapsedColumn(), TextColumn("{task.fields[left]}"))  # fmt: skip
-    with _make_bar(*columns, console=console) as bar:
+    with _open_bar(
+        console, TextColumn("{task.fields[trials]}"), TimeElapsedColumn(), TextColumn("{task.fields[left]}")
+    ) as bar:
         task = bar.add_task(label, total=1.0, trials="", left="")
         yield lambda p: bar.update(task, completed=p.share, trials=_count_trials(p), left=_say_left(p))
 
 
 @contextmanager
-def count_files(label: str) -> Iterator[Callable[[int, int], None]]:
+def count_files(label: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that is called with how many are done, of how many, and shows a bar on a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("left:"))
-    with _make_bar(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
+    console = Console(stderr=True, quiet=quiet)
+    with _open_bar(console, TextColumn("left:"), TimeRemainingColumn()) as bar:
         task = bar.add_task(label, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
-def _make_bar(*columns: ProgressColumn, console: Console, disable: bool = False) -> Bar:
+def _open_bar(console: Console, *columns: ProgressColumn) -> Bar:
     """Make a bar that goes when it is done. It takes over what is printed on a terminal, but leaves a file alone."""
     return Bar(
-        *columns, console=console, disable=disable, transient=True,
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *columns, console=console, transient=True,
+        disable=console.quiet or not console.is_terminal,
         redirect_stdout=sys.stdout.isatty(), redirect_stderr=sys.stderr.isatty(),
     )  # fmt: skip
 

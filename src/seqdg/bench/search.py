@@ -322,10 +322,10 @@ def write_settings(records: Sequence[Record], folder: Path, rule: str, criterion
     paths = []
     for domain, by_algorithm in choose_settings(records, rule, criterion).items():
         lines = [
-            f"# Chosen by {rule} with {_quote(domain)} held out: seqdg bench --held-out ... --settings-from this file"
+            f"# Chosen by {rule} with {_write(domain)} held out: seqdg bench --held-out ... --settings-from this file"
         ]
         for algorithm, record in by_algorithm.items():
-            lines += ["", f"[algorithms.{_quote(algorithm)}]  # trial {record.key}"]
+            lines += ["", f"[algorithms.{_write(algorithm)}]  # trial {record.key}"]
             lines += [f"{name} = {_write(value)}" for name, value in _list_values(record).items()]
         path = folder / f"{_name_file(domain)}.toml"
         with replace_file(path) as file:
@@ -347,27 +347,16 @@ def _list_values(record: Record) -> dict[str, Any]:
     return {**training, **settings}
 
 
+def _write(value: Any) -> str:
+    """Write a value as TOML, which reads JSON's truth values, numbers, texts and lists alike."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _read(text: str) -> Any:
     """Read a value from text: a truth value, a number or a word."""
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
+    with suppress(ValueError):
+        return json.loads(text)
     return text
-
-
-def _write(value: Any) -> str:
-    """Write a value as TOML; of numbers every digit."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (tuple, list)):
-        return f"[{', '.join(map(_write, value))}]"
-    return _quote(value) if isinstance(value, str) else repr(value)
-
-
-def _quote(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _name_file(domain: str) -> str:

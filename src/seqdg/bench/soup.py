@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 
-from seqdg.base import Files, Folder, Params, UsageError, list_some, unknown
+from seqdg.base import Folder, Params, UsageError, list_some, unknown
 from seqdg.bench.execution import Session
 from seqdg.bench.learners import find_learner
 from seqdg.bench.learners.stack_learner import STACK, build_stack
@@ -163,7 +163,8 @@ class Mixer:
     """Makes mixtures of trials whose weights lie among the files that a session keeps."""
 
     session: Session
-    names: Mapping[str, str] = field(default_factory=dict)  # where algorithms that are not registered come from
+    files: Folder
+    names: Mapping[str, str]  # where algorithms that are not registered come from
 
     def mix(self, mixture: Mixture) -> Record:
         """Make the model, evaluate it, keep the weights of a soup, and return its record."""
@@ -176,7 +177,7 @@ class Mixer:
         else:
             evaluation, soup, kept = self._cook(mixture, weights)
             about = {"trial": mixture.key, "description": json.dumps(mixture.description), "kept": json.dumps(kept)}
-            self._files.write(f"weights/{mixture.key}.safetensors", save(soup, about))
+            self.files.write(f"weights/{mixture.key}.safetensors", save(soup, about))
             digest = hash_weights(soup)
         losses = evaluation.source[choose_loss(evaluation.source)]
         return Record(
@@ -194,12 +195,6 @@ class Mixer:
             notes=[*first.notes, *mixture.cautions],
         )
 
-    @property
-    def _files(self) -> Files:
-        files = self.session.saving.files
-        assert files is not None
-        return files
-
     def _check(self, mixture: Mixture) -> None:
         """Refuse a mean of weights that did not start alike: between them lies no good net."""
         first = mixture.members[0]
@@ -212,7 +207,7 @@ class Mixer:
                 )
 
     def _read_weights(self, record: Record) -> Params:
-        data = self._files.read(f"weights/{record.key}.safetensors")
+        data = self.files.read(f"weights/{record.key}.safetensors")
         if data is None:
             raise UsageError(
                 f"The weights of {_name(record)} (trial {record.key}) were not saved. Run `seqdg bench` with "
@@ -291,36 +286,28 @@ def mean_weights(members: Sequence[Params]) -> Params:
     return {name: torch.stack([m[name] for m in members]).mean(0) for name in names}
 
 
-@dataclass(frozen=True)
-class MixtureChoice:
-    """Which mixtures of a run to make."""
-
-    kind: str = "uniform"
-    algorithms: Sequence[str] | None = None  # None: all
-    size: int = 0  # seeds of an ensemble; 0: all
-    criterion: str | None = None  # None: accuracy, or the RMSE of numbers
-
-
 def mix_run(
     directory: Path,
-    choice: MixtureChoice,
     make_session: Callable[[str, Saving, Sequence[str]], Session],
+    kind: str = "uniform",
+    algorithms: Sequence[str] | None = None,
+    size: int = 0,
+    criterion: str | None = None,
     command: str = "",
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Record]:
     """Add the mixtures that a run lacks to its store, and return their records.
 
     make_session: makes a session from the benchmark's name, what to keep and the held-out domains.
+    algorithms: None: all.   size: seeds of an ensemble; 0: all.   criterion: None: accuracy, or the RMSE of numbers.
     command: what the user typed, for the report.
     """
     store = Store.open(directory)
     try:
         with lock_directory(directory):
-            names = {shorten(name): name for name in choice.algorithms or ()}
-            records = _list_trained(store.records(), names)
-            if not names:
-                records = _leave_out_foreign(records, say)
-            mixtures = list_mixtures(records, choice.kind, list(names) or None, choice.size, choice.criterion)
+            names = {shorten(name): name for name in algorithms or ()}
+            records = _list_trained(store.records(), names, say)
+            mixtures = list_mixtures(records, kind, list(names) or None, size, criterion)
             done = store.finished()
             missing = [m for m in mixtures if m.key not in done]
             say(f"{len(mixtures)} to mix, {len(mixtures) - len(missing)} of them done.")
@@ -336,7 +323,8 @@ def mix_run(
                     "directory.",
                 )
                 held_out = tuple(dict.fromkeys(d for m in missing for d in m.members[0].held_out))
-                mixer = Mixer(make_session(store.benchmark, Saving(Folder(directory.resolve())), held_out), names)
+                files = Folder(directory.resolve())
+                mixer = Mixer(make_session(store.benchmark, Saving(files), held_out), files, names)
                 for mixture in missing:
                     new.append(mixer.mix(mixture))
                     store.add(new[-1:])  # at once: what an interruption or an error leaves is not made again
@@ -347,30 +335,19 @@ def mix_run(
         store.close()
 
 
-def _list_trained(records: Sequence[Record], names: Mapping[str, str]) -> list[Record]:
-    """Return the records of algorithms, which have weights; not those of other learners."""
-    stacks = {a: _is_of_stack(names.get(a, a)) for a in {r.algorithm for r in records if not r.members}}
-    return [r for r in records if stacks.get(r.algorithm, False)]
-
-
-def _is_of_stack(name: str) -> bool:
-    """Say whether a name is that of an algorithm. A name that is not known here counts as one: `_leave_out_foreign`
-    reports it."""
-    try:
-        return find_learner(name) is STACK
-    except UsageError:
-        return True
-
-
-def _leave_out_foreign(records: Sequence[Record], say: Callable[[str], None]) -> list[Record]:
-    """Leave out algorithms that nobody has named and that are not registered here; refuse where there are no others."""
-    foreign = {name: describe_foreign(name) for name in dict.fromkeys(r.algorithm for r in records)}
-    left_out = {name: problem for name, problem in foreign.items() if problem}
-    if left_out and all(foreign.values()):
-        raise UsageError(next(iter(left_out.values())))
-    for name, problem in left_out.items():
+def _list_trained(records: Sequence[Record], names: Mapping[str, str], say: Callable[[str], None]) -> list[Record]:
+    """List the records that have weights: those of algorithms, and not of other learners. Where none was named, leave
+    out those that are not registered here, or refuse where there are no others."""
+    algorithms = {r.algorithm: names.get(r.algorithm, r.algorithm) for r in records if not r.members}
+    foreign = {a: problem for a, name in algorithms.items() if (problem := describe_foreign(name))}
+    trained = [a for a, name in algorithms.items() if a not in foreign and find_learner(name) is STACK]
+    if names:
+        trained += foreign  # to mix one of these is refused
+    elif foreign and not trained:
+        raise UsageError(next(iter(foreign.values())))
+    for name, problem in foreign.items() if not names else ():
         say(f"note: {name} is left out. {problem}")
-    return [r for r in records if r.algorithm not in left_out]
+    return [r for r in records if r.algorithm in trained]
 
 
 def _name(record: Record) -> str:

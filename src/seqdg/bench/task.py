@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 from weakref import finalize
@@ -93,10 +94,18 @@ class RowsInMemory:
         return self.dataset
 
 
-_resident: dict[tuple[int, torch.device], Any] = {}  # rows on a device, None where they do not fit, per data set
-_prepared: dict[int, tuple[Hashable, Tensor | None]] = {}  # how, and all images so; None: too many; per data set
-_scales: dict[tuple[int, tuple[str, ...]], tuple[float, float]] = {}  # of the numbers to predict, per data set
-_constants: dict[tuple[int, tuple[str, ...], int, str], Scaling] = {}  # of sources, per data set
+_kept: dict[int, dict[Hashable, Any]] = {}  # what this process has computed of a data set, as long as that is in use
+
+
+def _keep(dataset: Dataset, key: Hashable, make: Callable[[], Any]) -> Any:
+    """Compute something of a data set once per process."""
+    if id(dataset) not in _kept:
+        _kept[id(dataset)] = {}
+        finalize(dataset, _kept.pop, id(dataset), None)
+    kept = _kept[id(dataset)]
+    if key not in kept:
+        kept[key] = make()
+    return kept[key]
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,60 +217,36 @@ class Task:
         fit into memory. The numbers are the same to the bit.
         """
         dataset, first = self.dataset(), trials[0]
-        x, dtype, groups = self._move_rows(dataset, device), first.protocol.dtype, _find_groups(dataset)
+        x, dtype = self._move_rows(dataset, device), first.protocol.dtype
         sources = [list_sources(dataset, trial.held_out, trial.protocol) for trial in trials]
-        target, weight = find_target_scale(dataset, sources), weigh_rows(dataset)
+        make_inputs = partial(
+            Inputs,
+            groups=None if dataset.group is None else Groups(dataset.group, len(dataset.groups)),
+            target=find_target_scale(dataset, sources),
+            weight=weigh_rows(dataset),
+        )
         if dataset.is_image:
             transform = ImageTransform(first.size, net.normalization, find_augmentation(first.augment))
-            inputs = Inputs(x, dataset.y, device, dtype, transform, groups=groups, target=target, weight=weight)
+            inputs = make_inputs(x, dataset.y, device, dtype, transform)
             inputs.prepared = _prepare_images(dataset, inputs, transform) if prepares else None
             return inputs
-        if self._count_numbers() is None:
-            return Inputs(x, dataset.y, device, dtype, groups=groups, target=target, weight=weight)
-        return self._scale_inputs(x, dataset, sources, device, dtype, first.protocol.scaling)
-
-    def _count_numbers(self) -> int | None:
-        return self.dataset().numbers if self.numbers is None else self.numbers
+        numbers = dataset.numbers if self.numbers is None else self.numbers
+        if numbers is None:
+            return make_inputs(x, dataset.y, device, dtype)
+        kinds = list(dict.fromkeys(sources))  # trials with the same sources have the same constants
+        each = [_find_constants(dataset, kind, numbers, first.protocol.scaling) for kind in kinds]
+        scaling = Scaling(*(torch.stack(c).to(device, dtype) for c in zip(*each, strict=True)))
+        kind = torch.tensor([kinds.index(s) for s in sources], device=device)
+        if len(kinds) * x.numel() <= READY:  # beforehand
+            versions = scaling.in_blocks(x.to(dtype).expand(len(kinds), *x.shape))  # (kind, row, input)
+            return make_inputs(versions.flatten(0, 1), dataset.y, device, dtype, first_row=kind * len(x))
+        per_trial = Scaling(*(c.index_select(0, kind) for c in scaling))
+        return make_inputs(x, dataset.y, device, dtype, scaling=per_trial)
 
     def _move_rows(self, dataset: Dataset, device: torch.device) -> Any:
         """Keep all rows on the device where they fit. This is decided once per process: later there is less room."""
-        key = id(dataset), device
-        if key not in _resident:
-            _resident[key] = move_to_device(dataset.x, device) if fits_on(dataset.x, device) else None
-            finalize(dataset, _resident.pop, key, None)
-        rows = _resident[key]
+        rows = _keep(dataset, device, lambda: move_to_device(dataset.x, device) if fits_on(dataset.x, device) else None)
         return dataset.x if rows is None else rows
-
-    def _scale_inputs(
-        self,
-        x: Tensor,
-        dataset: Dataset,
-        sources: Sequence[tuple[str, ...]],
-        device: torch.device,
-        dtype: torch.dtype,
-        how: str,
-    ) -> Inputs:
-        """Scale the numbers of every trial by its own sources: beforehand where that fits into memory."""
-        groups, target, weight = _find_groups(dataset), find_target_scale(dataset, sources), weigh_rows(dataset)
-        kinds = list(dict.fromkeys(sources))  # trials with the same sources have the same constants
-        each = [_find_constants(dataset, kind, self._count_numbers() or 0, how) for kind in kinds]
-        scaling = Scaling(*(torch.stack(c).to(device, dtype) for c in zip(*each, strict=True)))
-        kind = torch.tensor([kinds.index(s) for s in sources], device=device)
-        if len(kinds) * x.numel() <= READY:
-            versions = scaling.in_blocks(x.to(dtype).expand(len(kinds), *x.shape))  # (kind, row, input)
-            first_row = kind * len(x)
-            return Inputs(
-                versions.flatten(0, 1),
-                dataset.y,
-                device,
-                dtype,
-                first_row=first_row,
-                groups=groups,
-                target=target,
-                weight=weight,
-            )
-        per_trial = Scaling(*(c.index_select(0, kind) for c in scaling))
-        return Inputs(x, dataset.y, device, dtype, scaling=per_trial, groups=groups, target=target, weight=weight)
 
 
 def _prepare_images(dataset: Dataset, inputs: Inputs, transform: ImageTransform) -> Tensor | None:
@@ -273,15 +258,13 @@ def _prepare_images(dataset: Dataset, inputs: Inputs, transform: ImageTransform)
     is_resized = tuple(dataset.shape[1:]) != (transform.size, transform.size)
     if transform.is_random or not is_resized or inputs.device.type != "cpu":
         return None
-    place, how = id(dataset), (transform, inputs.dtype)
-    known = _prepared.get(place)
-    if known is None:
-        finalize(dataset, _prepared.pop, place, None)
-    if known is None or known[0] != how:
-        _prepared.pop(place, None)  # before others take its place in memory
-        known = how, inputs.prepare_rows() if _has_room(dataset, inputs, transform.size) else None
-        _prepared[place] = known
-    return known[1]
+    how = transform, inputs.dtype
+    kept = _keep(dataset, "images", dict)  # the images of the last transform, by that
+    if how not in kept:
+        kept.clear()  # before others take its place in memory
+        kept[how] = inputs.prepare_rows() if _has_room(dataset, inputs, transform.size) else None
+    images: Tensor | None = kept[how]
+    return images
 
 
 def _has_room(dataset: Dataset, inputs: Inputs, size: int) -> bool:
@@ -290,10 +273,6 @@ def _has_room(dataset: Dataset, inputs: Inputs, size: int) -> bool:
     needed, free = numbers * inputs.dtype.itemsize, measure_free_memory()
     fits = free is None or needed <= SHARE * free
     return numbers <= READY and needed <= LARGER * dataset.x.nbytes and fits
-
-
-def _find_groups(dataset: Dataset) -> Groups | None:
-    return None if dataset.group is None else Groups(dataset.group, len(dataset.groups))
 
 
 def weigh_rows(dataset: Dataset) -> Tensor | None:
@@ -313,27 +292,22 @@ def find_target_scale(dataset: Dataset, sources: Sequence[tuple[str, ...]]) -> T
     """Say where the numbers to predict lie in the sources of each trial; None where there are classes."""
     if not dataset.is_regression:
         return None
-    for names in dict.fromkeys(sources):
-        key = id(dataset), names
-        if key not in _scales:
-            _scales[key] = learn_target_scale(dataset.y[torch.cat([dataset.rows(name) for name in names])])
-            finalize(dataset, _scales.pop, key, None)
-    each = torch.tensor([_scales[id(dataset), names] for names in sources], dtype=torch.float64)
-    return TargetScale(each[:, 0].contiguous(), each[:, 1].contiguous())
+
+    def learn(names: tuple[str, ...]) -> tuple[float, float]:
+        return learn_target_scale(dataset.y[torch.cat([dataset.rows(name) for name in names])])
+
+    each = [_keep(dataset, ("target", names), partial(learn, names)) for names in sources]
+    location, spread = torch.tensor(each, dtype=torch.float64).T
+    return TargetScale(location.contiguous(), spread.contiguous())
 
 
 def _find_constants(dataset: Dataset, sources: tuple[str, ...], numbers: int, how: str) -> Scaling:
-    """Learn the constants of a trial's sources once per process."""
-    key = id(dataset), sources, numbers, how
-    if key not in _constants:
-        _constants[key] = _learn_constants(dataset, sources, numbers, how)
-        finalize(dataset, _constants.pop, key, None)
-    return _constants[key]
+    """Learn the constants of a trial's sources once. A category that they do not have is as unknown as any other."""
 
+    def learn() -> Scaling:
+        x = dataset.x[torch.cat([dataset.rows(name) for name in sources])]
+        scaling = learn_scaling(x[:, :numbers], how)
+        return join_columns([scaling, keep_as_is((x[:, numbers:] != 0).any(0), scaling)])
 
-def _learn_constants(dataset: Dataset, sources: tuple[str, ...], numbers: int, how: str) -> Scaling:
-    """Learn the constants of a trial's sources. A word that they do not have is as unknown to them as any other."""
-    rows = torch.cat([dataset.rows(name) for name in sources])
-    x = dataset.x[rows]
-    scaling = learn_scaling(x[:, :numbers], how)
-    return join_columns([scaling, keep_as_is((x[:, numbers:] != 0).any(0), scaling)])
+    constants: Scaling = _keep(dataset, (sources, numbers, how), learn)
+    return constants

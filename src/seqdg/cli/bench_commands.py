@@ -55,19 +55,18 @@ def bench(
 
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
     """
-    request = benchmarks.Request(
-        algorithms=options.split_names(algorithms), held_out=options.split_names(held_out), trials=trials, steps=steps,
-        seed=seed, settings=settings or (), search=search, reuse=reuse, settings_from=settings_from, select=select,
-        precision=precision, weights=weights, data=data, out=out or benchmarks.default_directory(benchmark),
-        device=device, executor=benchmarks.ExecutorChoice(executor, workers, gpus_per_worker, address),
-        compile=compile, checkpoint=checkpoint, save_weights=save_weights or "", save_predictions=save_predictions,
-        allow_partial=allow_partial, domainbed=domainbed,
-        log=[name for text in log or () for name in options.split_words(text)],
-    )  # fmt: skip
+    asked = {name: value for name, value in locals().items() if name in benchmarks.Request.__dataclass_fields__}
+    asked |= {
+        "algorithms": options.split_names(algorithms),
+        "held_out": options.split_names(held_out),
+        "settings": settings or (),
+        "log": [name for text in log or () for name in options.split_words(text)],
+    }
+    request = benchmarks.Request(**asked)
     try:
         run = benchmarks.run_benchmark(benchmark, request, quote_command())
     except KeyboardInterrupt:
-        _say_interrupted(request.out or benchmarks.default_directory(benchmark))
+        _say_interrupted(out or benchmarks.default_directory(benchmark))
         raise typer.Exit(130) from None
     statuses = run.count_statuses()
     if any(status != results.FAILED for status in statuses):
@@ -392,8 +391,8 @@ def soup(
             chosen.make_task(data, allow_partial, held_out), training.choose_device(device), saving
         )
 
-    choice = benchmarks.MixtureChoice(kind, options.split_names(algorithms), members, criterion)
-    benchmarks.mix_run(directory, choice, make_session, quote_command(), say)
+    names = options.split_names(algorithms)
+    benchmarks.mix_run(directory, make_session, kind, names, members, criterion, quote_command(), say)
     mixed = report.Results.open(directory)
     typer.echo(mixed.table(criterion=criterion))
     mixed.close()

@@ -325,14 +325,14 @@ class TrialMaker:
             part.algorithms, part.held_out or None, part.trials, part.steps or None, settings=part.settings,
             search=part.draws, precision=part.precision or None,
         )  # fmt: skip
-        choice = fixed.make_choice(request, dataset.domains, shape)
-        self.folds, self.seeds = choice.held_out, choice.seeds
+        candidates = fixed.list_candidates(request, dataset.domains, shape)
+        self.folds, self.seeds = fixed.list_held_out(request, dataset.domains), fixed.list_seeds(request)
         self.candidates: dict[str, list[Candidate]] = {}  # by algorithm
-        for candidate in choice.candidates:
+        for candidate in candidates:
             self.candidates.setdefault(candidate.name, []).append(candidate)
         if part.rates:
             self.candidates = {name: _scale(some[0], part.rates) for name, some in self.candidates.items()}
-        first = choice.candidates[0]
+        first = candidates[0]
         trial = task.make_trial(first.name, dict(first.settings), first.protocol, self.folds[0], 0)
         built = task.build_net(trial)
         self.weights, self.net = built.weights_sha256, Net(built.module, task.batchnorm)

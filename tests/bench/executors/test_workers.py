@@ -19,8 +19,7 @@ import pytest
 from digits import make_plan, make_session
 from seqdg.base import Folder
 from seqdg.bench import Group, InProcess, Progress, Request, execute
-from seqdg.bench.execution import Executor, record_failure
-from seqdg.bench.executors import workers
+from seqdg.bench.execution import Executor, record_failure, workers
 from seqdg.bench.executors.workers import Sender, Warned, Workers, _receive, _Waiting, _Worker
 from seqdg.results import FAILED, Record, Store
 from seqdg.training import Saving

@@ -17,7 +17,7 @@ from digits import BENCHMARK, TASK
 from seqdg.base import UsageError
 from seqdg.bench import Draft, Packed, find_learner, list_learners
 from seqdg.bench.learners.array_learner import choose_rows
-from seqdg.bench.learners.dica import DICA, DICALearner, measure_variance
+from seqdg.bench.learners.kernel_methods import DICA, DICALearner, measure_variance
 from seqdg.results import DONE
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,7 @@ from sklearn.preprocessing import FunctionTransformer
 from digits import BENCHMARK, TASK
 from seqdg.base import UsageError
 from seqdg.bench import Draft, find_learner
-from seqdg.bench.learners.lre_svm import LowRankExemplars, LowRankExemplarsLearner, lower_rank
+from seqdg.bench.learners.kernel_methods import LowRankExemplars, LowRankExemplarsLearner, lower_rank
 from seqdg.results import DONE
 
 

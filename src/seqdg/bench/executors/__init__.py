@@ -11,7 +11,7 @@ from seqdg.base import UsageError, count_cores, unknown
 if TYPE_CHECKING:
     from seqdg.bench.execution import Executor
 
-NAMES = ("local", "ray")
+EXECUTORS = ("local", "ray")
 SHORT = 10.0  # seconds: what takes less is not worth the start of worker processes
 
 
@@ -33,8 +33,8 @@ class ExecutorChoice:
         return self.executor == "local" and self.workers is None and self.gpus is None
 
     def __post_init__(self) -> None:
-        if self.executor not in NAMES:
-            raise unknown("executor", self.executor, NAMES)
+        if self.executor not in EXECUTORS:
+            raise unknown("executor", self.executor, EXECUTORS)
         if self.workers is not None and self.workers < 0:
             raise UsageError(f"{self.workers} workers were asked for. Give 0 for this process alone, or more.")
         if self.gpus is not None and not 0 < self.gpus <= 1:

@@ -87,7 +87,13 @@ class ArrayLearner(Learner):
 
     def describe_fit(self, rows: int, **settings: Any) -> list[str]:
         """Say in sentences what a reader of the results should know of a fit to so many rows."""
-        return []
+        most = settings.get("most_rows", rows)
+        if rows <= most:
+            return []
+        text = (
+            f"{self.name} compares {most:,} of {rows:,} rows with one another, drawn from every class of every domain."
+        )
+        return [text]
 
     def pack(self, predict: Predict) -> Packed:
         """Return what a file must hold of a fitted model. Nothing in it is code."""
@@ -279,18 +285,6 @@ def _refuse_saving(kind: type) -> str:
     )
 
 
-LIMIT = 10_000  # a matrix of 0.8 GB
-
-
-def check_most_rows(name: str, most_rows: int) -> None:
-    """Refuse more rows than fit into memory, or none."""
-    if not 2 <= most_rows <= LIMIT:
-        raise UsageError(
-            f"{name} compares every row with every other, and most_rows is {most_rows:,}: choose 2 to {LIMIT:,} "
-            f"(--set {name}.most_rows=2000); it then learns from so many, drawn alike from every class of every domain."
-        )
-
-
 def choose_rows(y: NDArray[Any], domain: NDArray[Any], most: int, seed: int) -> NDArray[np.intp]:
     """Choose at most so many rows, every class of every domain in proportion, in their order; all where they fit."""
     if len(y) <= most:
@@ -301,13 +295,6 @@ def choose_rows(y: NDArray[Any], domain: NDArray[Any], most: int, seed: int) -> 
         rows = np.flatnonzero((y == label) & (domain == source))
         place[rows] = draw.permutation(len(rows)) / len(rows)
     return np.sort(np.lexsort((draw.random(len(y)), place))[:most])
-
-
-def describe_choice(name: str, rows: int, most: int) -> list[str]:
-    """Say where not all rows are learned from."""
-    if rows <= most:
-        return []
-    return [f"{name} compares {most:,} of {rows:,} rows with one another, drawn from every class of every domain."]
 
 
 def spread(scores: NDArray[np.float64], labels: NDArray[np.intp], classes: int) -> NDArray[np.float64]:

@@ -56,6 +56,7 @@ class Draft:
 class Learner(ABC):
     """How trials of some algorithms are proposed, checked, grouped and trained."""
 
+    name: str = ""  # that it is registered with
     takes_steps: ClassVar[bool] = True  # whether it trains step by step, with a learning rate
     simplicity: ClassVar[int] = 20  # rank from the simplest on, which have few parts to go wrong: a linear model is 0
     cost: ClassVar[int] = 6  # rank from the cheapest on, in the time that a comparison takes: a linear model is 0
@@ -146,7 +147,7 @@ def register_learner(name: str) -> Callable[[Kind], Kind]:
         same = (other.__module__, other.__qualname__) == (kind.__module__, kind.__qualname__)
         if not same or list_built_in().get(name, kind.__module__) != kind.__module__:
             raise UsageError(f"Two learners are named '{name}'. Rename one.")
-        _learners[name] = kind()
+        _learners[name], kind.name = kind(), name
         return kind
 
     return register

@@ -41,7 +41,7 @@ from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
 from seqdg.base import UsageError
-from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Packed, Predict, choose_rows, describe_choice
+from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Packed, Predict, choose_rows, spread
 from seqdg.bench.learners.contract import register_learner
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Trial
@@ -64,9 +64,7 @@ class FittedEstimator:
         with threadpool_limits(1):
             if not self.classes:
                 return np.asarray(self.estimator.predict(x), np.float64).reshape(-1)
-            everywhere = np.zeros((len(x), self.classes))
-            everywhere[:, self.labels] = self._predict_met(x)
-        return everywhere
+            return spread(self._predict_met(x), self.labels, self.classes)
 
     def _predict_met(self, x: NDArray[np.float64]) -> Arrays:
         """Return probabilities (row, class met): its own, or else made of its scores, or of its choices."""
@@ -550,9 +548,6 @@ class NearestNeighbors(EstimatorLearner):
     ) -> KNeighborsClassifier | KNeighborsRegressor:
         kind = KNeighborsClassifier if classes else KNeighborsRegressor
         return kind(n_neighbors=min(settings["neighbors"], len(y)), algorithm="brute")
-
-    def describe_fit(self, rows: int, **settings: Any) -> list[str]:
-        return describe_choice("knn", rows, settings["most_rows"])
 
 
 MOST_LEAVES = 4096  # of a tree that is not grown from all rows

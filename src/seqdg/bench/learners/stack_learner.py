@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Hashable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -34,7 +33,6 @@ from seqdg.core import (
 )
 from seqdg.nets import BuiltNet, Net
 from seqdg.results import Record
-from seqdg.testing import ContractError, check_memory
 from seqdg.training import (
     Job,
     OnEvaluation,
@@ -107,8 +105,6 @@ class StackLearner(Learner):
         path = len(list_sources(task.dataset(), trial.held_out, trial.protocol))
         loss = task.make_number_loss(trial)
         algorithm.check(net.with_criterion(loss) if loss else net, trial.protocol.count_domains(path))
-        if not all(type(layer).__module__.startswith("seqdg.") for layer in list_layers(algorithm)):
-            _check_memory(algorithm)  # that of seqdg's own is known to be right
         least = count_needed_evaluations(algorithm)
         evaluations = min(trial.protocol.evaluations, trial.protocol.steps)
         if evaluations < least:
@@ -340,15 +336,6 @@ def _find_first_weights(task: Task, member: Trial, names: tuple[str, ...], built
 
 def _count_bytes(weights: Params) -> int:
     return sum(w.nbytes for w in weights.values())
-
-
-@lru_cache(maxsize=256)
-def _check_memory(algorithm: Algorithm) -> None:
-    """Refuse a memory that changes its shape or that nothing reads, before training."""
-    try:
-        check_memory(algorithm)
-    except ContractError as error:
-        raise UsageError(str(error)) from None
 
 
 def share_trainings(group: Group) -> list[tuple[Algorithm, tuple[View | None, ...]]]:
