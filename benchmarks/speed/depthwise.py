@@ -24,7 +24,7 @@ from torch import Tensor
 from seqdg.kernels import launch, launch_depthwise
 from seqdg.kernels.geometry import Depthwise, Geometry, find_depthwise, lay_out_by_place, pad_same
 from seqdg.kernels.launch_depthwise import Tile
-from seqdg.nets.efficientnet_lite import STAGES
+from seqdg.nets.backbones import STAGES
 
 RATE = 4.2e9  # bytes per millisecond, of an H200
 KERNELS = ("output", "d input", "d weights", "d before ReLU6")

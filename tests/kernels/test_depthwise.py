@@ -11,7 +11,7 @@ from torch.nn.functional import conv2d
 from seqdg.kernels import convolution
 from seqdg.kernels.geometry import Depthwise, find_depthwise, lay_out_by_place, pad_same
 from seqdg.nets import Net
-from seqdg.nets.efficientnet_lite import Block, efficientnet_lite0
+from seqdg.nets.backbones import Block, efficientnet_lite0
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAMES = ["convolve", "differentiate_input", "differentiate_weights"]

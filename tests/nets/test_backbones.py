@@ -12,8 +12,19 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 
-from seqdg.nets import Net, NetSpec, alexnet, build_net, initialize, mlp, resnet18, resnet50, resnet50_v1
-from seqdg.nets.efficientnet_lite import SameConv2d, efficientnet_lite0
+from seqdg.nets import (
+    Net,
+    NetSpec,
+    alexnet,
+    build_net,
+    efficientnet_lite0,
+    initialize,
+    mlp,
+    resnet18,
+    resnet50,
+    resnet50_v1,
+)
+from seqdg.nets.backbones import SameConv2d
 
 Shapes = dict[str, tuple[int, ...]]
 

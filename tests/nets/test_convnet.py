@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from seqdg import Net, UsageError
 from seqdg.bench import load_benchmark
 from seqdg.nets import NetSpec, build_net
-from seqdg.nets.convnet import convnet
+from seqdg.nets.backbones import convnet
 
 
 def build(shape: tuple[int, ...], **settings) -> Net:

@@ -13,7 +13,7 @@ from torch import nn
 
 from seqdg.base import UsageError
 from seqdg.nets import BACKBONES, IMAGENET, NET_NAMES, BuiltNet, NetSpec, Normalization, build_net
-from seqdg.nets.efficientnet_lite import find_imagenet_weights
+from seqdg.nets.backbones import find_imagenet_weights
 from seqdg.nets.weights import find_head
 
 

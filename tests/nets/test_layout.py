@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from seqdg.nets import Net, Point, alexnet, efficientnet_lite0, mlp, resnet18
-from seqdg.nets.convnet import convnet
+from seqdg.nets.backbones import convnet
 
 torch.manual_seed(0)  # a small net of other first weights may have no living unit
 NETS = {

@@ -12,7 +12,7 @@ from torch.func import grad, vmap
 
 from seqdg.base import UsageError
 from seqdg.nets import Net, NetSpec, build_net
-from seqdg.nets.timm_models import purify_model
+from seqdg.nets.factory import purify_model
 
 
 class BatchNormAct2d(nn.BatchNorm2d):

@@ -42,9 +42,9 @@ class MMDAAE(Algorithm):
     P and G have one hidden layer. The squared error is a mean over the numbers of an input, as it enters the net. Of
     nets that begin with a convolution, P restores only the image averaged over 8 x 8 equal fields: a decoder of whole
     photographs would be larger than the net. There this is MMD-AAE with a coarse decoder, and not the published
-    experiment, which has features as layers.
+    experiment, which has features as inputs.
 
-    reconstruction: weight of the mean squared error of restored layers.
+    reconstruction: weight of the mean squared error of restored inputs.
     mmd: weight of the discrepancy between domains.
     adversary: weight of J, how strongly codes learn to look like the prior.
     form: of J, non-saturating or minimax.

@@ -47,8 +47,7 @@ class PureBatchNorm(nn.Module):
     def forward(self, x: Tensor, rest: Tensor | None = None, act: str = "none") -> Tensor:
         """act(normalized x + rest)"""
         if self.recording:
-            others = [d for d in range(x.dim()) if d != 1]
-            self.seen = x.mean(others), x.var(others, unbiased=self.unbiased)
+            self.seen = _measure(x, self.unbiased)
         if not self.on_batch:
             return kernels.add_and_activate(self._normalize(x, self.running_mean, self.running_var), rest, act)
         if self.weight is not None and self.bias is not None and len(x) % self.parts == 0:
@@ -60,8 +59,7 @@ class PureBatchNorm(nn.Module):
 
     def _normalize_by_batch(self, x: Tensor) -> Tensor:
         if x.is_cuda and x.dim() > 3 and "vmap" in private.list_transforms():  # torch has no batch_norm for this case
-            others = [d for d in range(x.dim()) if d != 1]
-            return self._normalize(x, x.mean(others), x.var(others, unbiased=False))
+            return self._normalize(x, *_measure(x, unbiased=False))
         return batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
 
     def _normalize(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
@@ -75,6 +73,12 @@ class PureBatchNorm(nn.Module):
         return x * scale.reshape(shape) + shift.reshape(shape)
 
 
+def _measure(x: Tensor, unbiased: bool) -> tuple[Tensor, Tensor]:
+    """Return mean and variance by channel."""
+    others = [d for d in range(x.dim()) if d != 1]
+    return x.mean(others), x.var(others, unbiased=unbiased)
+
+
 def has_batchnorm(module: nn.Module) -> bool:
     return any(isinstance(m, private.BatchNormLayer) for m in module.modules())
 
@@ -82,11 +86,8 @@ def has_batchnorm(module: nn.Module) -> bool:
 def is_batchnorm_frozen(module: nn.Module) -> bool:
     """Whether the module has BatchNorm weights and none of them is trained."""
     weights = [p for m in module.modules() if isinstance(m, private.BatchNormLayer) for p in m.parameters()]
-    return (
-        bool(weights)
-        and find_batchnorm_without_statistics(module) is None
-        and not any(p.requires_grad for p in weights)
-    )
+    trained = any(p.requires_grad for p in weights)
+    return bool(weights) and not trained and find_batchnorm_without_statistics(module) is None
 
 
 def find_batchnorm_without_statistics(module: nn.Module) -> str | None:

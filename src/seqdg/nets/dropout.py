@@ -7,7 +7,7 @@ same mask in a pass over all domains as in a pass over its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +16,6 @@ from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
 from seqdg.base import UsageError, noise, private
-from seqdg.nets.batchnorm import PureBatchNorm
-from seqdg.nets.points import Point
 
 # What shares one coin: nothing; the values of a channel; the values of a row; those of a minibatch.
 _STOCK = {nn.Dropout: "value", nn.Dropout1d: "channel", nn.Dropout2d: "channel", nn.Dropout3d: "channel"}
@@ -130,30 +128,22 @@ def draw_masks(current: Pass | None, key: Tensor | None) -> Iterator[None]:
 # ---------------------------------------------------------------------------- functions that draw
 
 
-def refuse_random_functions(module: nn.Module, head: str | None) -> bool:
-    """Raise a UsageError if the forward pass in training calls a random function; return whether that could be seen.
+def refuse_random_functions(graph: fx.Graph, layers: Mapping[str, nn.Module], head: str | None) -> None:
+    """Raise a UsageError if a forward pass in training calls a random function.
 
     Such a function would be silently off: a net runs its module in eval mode, and draws nothing itself. Dropout after
     the head is refused too: algorithms that work on features would leave it out.
+
+    graph: the module's, traced in train mode.
     """
-    was = {layer: layer.training for layer in module.modules()}
-    module.train()
-    try:
-        graph = _Tracer().trace(module)
-    except Exception:  # whatever a module's forward pass raises when its input is a proxy
-        return False
-    finally:
-        for layer, training in was.items():
-            layer.training = training
     for node in graph.nodes:
         if node.op in ("call_function", "call_method"):
             _refuse(node.target, node.args, node.kwargs)
         if node.op == "call_module" and node.target == head:
-            _refuse_dropout_after(node, dict(module.named_modules()))
-    return True
+            _refuse_dropout_after(node, layers)
 
 
-def _refuse_dropout_after(head: fx.Node, layers: dict[str, nn.Module]) -> None:
+def _refuse_dropout_after(head: fx.Node, layers: Mapping[str, nn.Module]) -> None:
     after = list(head.users)
     for node in after:  # grows on the way
         if isinstance(layers.get(str(node.target)), PureDropout):
@@ -165,16 +155,11 @@ def _refuse_dropout_after(head: fx.Node, layers: dict[str, nn.Module]) -> None:
 
 
 class RefuseRandomFunctions(TorchFunctionMode):
-    """Does the same for modules that cannot be traced, while they run in train mode."""
+    """Refuse random functions of modules that cannot be traced, while they run in train mode."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         _refuse(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
-
-
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, PureDropout | PureBatchNorm | Point) or super().is_leaf_module(m, module_qualified_name)
 
 
 def _refuse(function: Any, args: Any, kwargs: Any) -> None:

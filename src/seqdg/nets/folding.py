@@ -12,16 +12,16 @@ order of operations changes.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch.nn import functional as F
 
 from seqdg import kernels
+from seqdg.nets.backbones import SameConv2d
 from seqdg.nets.batchnorm import PureBatchNorm
 from seqdg.nets.dropout import PureDropout
-from seqdg.nets.efficientnet_lite import SameConv2d
 from seqdg.nets.points import Point
 
 _ADDITIONS = (operator.add, torch.add)
@@ -29,37 +29,28 @@ _RELUS: dict[Any, str] = {F.relu: "relu", torch.relu: "relu", F.relu6: "relu6"}
 _RELU_LAYERS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.ReLU6: "relu6"}
 
 
-def fold_layers(module: nn.Module) -> nn.Module:
-    """Return the same function with every convolution, its BatchNorm, shortcut and ReLU in one call.
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        ours = isinstance(m, PureBatchNorm | PureDropout | Point | SameConv2d)
+        return ours or super().is_leaf_module(m, module_qualified_name)
 
-    A module whose forward pass depends on values cannot be traced and is returned unchanged.
-    """
+
+def trace(module: nn.Module) -> fx.Graph | None:
+    """Return the graph of a module's forward pass; None where that depends on values, and so cannot be traced."""
     try:
-        graph = _Tracer().trace(module)
+        return _Tracer().trace(module)
     except Exception:  # whatever a module's forward pass raises when its input is a proxy
-        return module
-    layers = dict(module.named_modules())
-    norms = [node for node in graph.nodes if _follows_convolution(node, layers)]
-    if not norms:
-        return module
-    with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
-        prepared = graph.call_function(_prepare, ([_get_weights(graph, node, layers) for node in norms],))
-    for i, node in enumerate(norms):
-        _rewrite(graph, node, layers, (prepared, i))
-    for node in [n for n in graph.nodes if _can_replace_pool(_get_layer(n, layers))]:
-        _rewrite_pool(graph, node, layers)
-    for node in graph.nodes:
-        _say_what_came_before(node)
-    return fx.GraphModule(module, graph)
+        return None
 
 
 def list_layout(module: nn.Module) -> tuple[str, ...]:
     """Return the names of a module's weights and points in the order in which a pass meets them; in the order in which
     the module lists them, where it cannot be traced."""
-    try:
-        targets = [str(n.target) for n in _Tracer().trace(module).nodes if n.op in ("call_module", "get_attr")]
-    except Exception:  # whatever a module's forward pass raises when its input is a proxy
+    graph = trace(module)
+    if graph is None:
         targets = [name for name, layer in module.named_modules() if not list(layer.children())]
+    else:
+        targets = [str(n.target) for n in graph.nodes if n.op in ("call_module", "get_attr")]
     layers, weights = dict(module.named_modules()), dict(module.named_parameters())
     layout: dict[str, None] = {}
     for target in targets:
@@ -71,88 +62,102 @@ def list_layout(module: nn.Module) -> tuple[str, ...]:
     return tuple(layout)
 
 
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, (PureBatchNorm, PureDropout, Point, SameConv2d)) or super().is_leaf_module(
-            m, module_qualified_name
-        )
+class _Folded(NamedTuple):
+    """A convolution and the BatchNorm after it: their nodes and their layers."""
+
+    before: fx.Node
+    node: fx.Node
+    convolution: nn.Conv2d
+    norm: PureBatchNorm
+
+
+def fold_layers(module: nn.Module) -> nn.Module:
+    """Return the same function with every convolution, its BatchNorm, shortcut and ReLU in one call.
+
+    A module that cannot be traced is returned unchanged.
+    """
+    graph, layers = trace(module), dict(module.named_modules())
+    pairs = [] if graph is None else [pair for node in graph.nodes if (pair := _find_pair(node, layers)) is not None]
+    if graph is None or not pairs:
+        return module
+    with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
+        every = graph.call_function(_prepare, ([_get_weights(graph, pair) for pair in pairs],))
+        prepared = [graph.call_function(operator.getitem, (every, i)) for i in range(len(pairs))]
+    for pair, layer in zip(pairs, prepared, strict=True):
+        _rewrite(graph, pair, layers, layer)
+    for node in list(graph.nodes):
+        pool = _get_layer(node, layers)
+        if type(pool) is nn.MaxPool2d and not pool.return_indices:
+            _rewrite_pool(graph, node, pool)
+    for node in graph.nodes:
+        _say_what_came_before(node)
+    return fx.GraphModule(module, graph)
 
 
 def _get_layer(node: Any, layers: dict[str, nn.Module]) -> nn.Module | None:
     return layers.get(str(node.target)) if isinstance(node, fx.Node) and node.op == "call_module" else None
 
 
-def _follows_convolution(node: fx.Node, layers: dict[str, nn.Module]) -> bool:
+def _find_pair(node: fx.Node, layers: dict[str, nn.Module]) -> _Folded | None:
+    """Return the convolution before a BatchNorm, and this, if nothing else reads the one or calls the other."""
     norm = _get_layer(node, layers)
     if not isinstance(norm, PureBatchNorm) or norm.weight is None or norm.bias is None:
-        return False
-    before = node.args[0]
-    convolution = _get_layer(before, layers)
-    if type(convolution) not in (nn.Conv2d, SameConv2d) or len(before.users) != 1:  # type: ignore[union-attr]
-        return False
-    if any(_count_calls(node.graph, target) > 1 for target in (node.target, before.target)):  # type: ignore[union-attr]
-        return False
-    return convolution.padding_mode == "zeros" and not isinstance(convolution.padding, str)  # type: ignore[union-attr]
+        return None
+    before: Any = node.args[0]
+    convolution: Any = _get_layer(before, layers)
+    if type(convolution) not in (nn.Conv2d, SameConv2d) or len(before.users) != 1:
+        return None
+    calls = [other.target for other in node.graph.nodes if other.op == "call_module"]
+    if any(calls.count(target) > 1 for target in (node.target, before.target)):
+        return None
+    if convolution.padding_mode != "zeros" or isinstance(convolution.padding, str):
+        return None
+    return _Folded(before, node, convolution, norm)
 
 
-def _count_calls(graph: fx.Graph, target: Any) -> int:
-    return sum(node.op == "call_module" and node.target == target for node in graph.nodes)
-
-
-def _rewrite(graph: fx.Graph, node: fx.Node, layers: dict[str, nn.Module], prepared: tuple[fx.Node, int]) -> None:
+def _rewrite(graph: fx.Graph, pair: _Folded, layers: dict[str, nn.Module], prepared: fx.Node) -> None:
+    before, node, layer, norm = pair
     rest, act, chain = _find_rest_and_activation(node, layers)
-    before, norm = node.args[0], _get_layer(node, layers)
-    assert isinstance(before, fx.Node)
-    assert isinstance(norm, PureBatchNorm)
-    convolution = _get_layer(before, layers)
-    assert isinstance(convolution, nn.Conv2d)
-    padding = "same" if isinstance(convolution, SameConv2d) else convolution.padding
-    inputs = (*prepared, before.args[0], (convolution.stride, padding, convolution.dilation, convolution.groups))
+    padding = "same" if isinstance(layer, SameConv2d) else layer.padding
+    x, geometry = before.args[0], (layer.stride, padding, layer.dilation, layer.groups)
     with graph.inserting_before(chain[-1]):
         if norm.on_batch:
-            new = graph.call_module(str(node.target), (graph.call_function(_convolve, inputs), rest, act))
+            y = graph.call_function(kernels.convolve, (x, prepared, geometry))
+            new = graph.call_module(str(node.target), (y, rest, act))
         else:
-            new = graph.call_function(_convolve_and_activate, (*inputs, rest, act))
+            new = graph.call_function(kernels.convolve_and_activate, (x, prepared, rest, act, geometry))
     chain[-1].replace_all_uses_with(new)
     for old in reversed([before, *chain]):
         graph.erase_node(old)
 
 
-def _can_replace_pool(layer: nn.Module | None) -> bool:
-    return type(layer) is nn.MaxPool2d and not layer.return_indices
-
-
-def _rewrite_pool(graph: fx.Graph, node: fx.Node, layers: dict[str, nn.Module]) -> None:
-    pool = _get_layer(node, layers)
-    assert isinstance(pool, nn.MaxPool2d)
+def _rewrite_pool(graph: fx.Graph, node: fx.Node, pool: nn.MaxPool2d) -> None:
+    """Pool together with a convolution and an activation, of nothing else, whose output is only pooled."""
     window = (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode)
-    before = node.args[0]
-    assert isinstance(before, fx.Node)
+    before: Any = node.args[0]
+    at_once = before.target is kernels.convolve_and_activate and before.args[2] is None and len(before.users) == 1
     with graph.inserting_before(node):
-        if _can_pool_at_once(before):
-            new = graph.call_function(_convolve_activate_and_pool, (*before.args[:4], before.args[5], *window))
+        if at_once:
+            x, prepared, _, act, geometry = before.args
+            new = graph.call_function(kernels.convolve_activate_and_pool, (x, prepared, act, geometry, *window))
         else:
             new = graph.call_function(kernels.pool_largest, (before, *window))
     node.replace_all_uses_with(new)
     graph.erase_node(node)
-    if not before.users:
+    if at_once:
         graph.erase_node(before)
 
 
-def _can_pool_at_once(node: fx.Node) -> bool:
-    """Whether this is a convolution and an activation, of nothing else, whose output is only pooled."""
-    return node.target is _convolve_and_activate and node.args[4] is None and len(node.users) == 1
-
-
 def _say_what_came_before(node: fx.Node) -> None:
-    """Tell a convolution the number of the layer that gave its input, if nothing else reads that.
+    """Tell a convolution the layer that gave its input, if nothing else reads that.
 
     A shortcut past the convolution reads it too, though one node is then the only user.
     """
-    before, rest = (node.args[2], node.args[4]) if node.target is _convolve_and_activate else (None, None)
-    if not isinstance(before, fx.Node) or before.target is not _convolve_and_activate or before is rest:
+    if node.target is not kernels.convolve_and_activate:
         return
-    if len(before.users) == 1:
+    before: Any = node.args[0]
+    follows = isinstance(before, fx.Node) and before.target is kernels.convolve_and_activate
+    if follows and before is not node.args[2] and len(before.users) == 1:
         node.args = (*node.args, before.args[1])
 
 
@@ -183,12 +188,9 @@ def _name_activation(node: fx.Node, layers: dict[str, nn.Module]) -> str | None:
     return _RELU_LAYERS.get(type(layer)) if layer is not None else None
 
 
-def _get_weights(graph: fx.Graph, node: fx.Node, layers: dict[str, nn.Module]) -> tuple[Any, Any]:
-    """Return the weights of the convolution before a BatchNorm, and of the BatchNorm if it is to be folded."""
-    before, norm = node.args[0], _get_layer(node, layers)
-    assert isinstance(before, fx.Node)
-    assert isinstance(norm, PureBatchNorm)
-    convolution = layers[str(before.target)]
+def _get_weights(graph: fx.Graph, pair: _Folded) -> tuple[Any, Any]:
+    """Return the weights of a convolution, and of the BatchNorm after it if that is to be folded."""
+    before, node, convolution, norm = pair
     bias = None if convolution.bias is None else graph.get_attr(f"{before.target}.bias")
     of_convolution = (graph.get_attr(f"{before.target}.weight"), bias)
     if norm.on_batch:
@@ -201,26 +203,3 @@ def _prepare(weights: list[tuple[Any, Any]]) -> list[kernels.PreparedLayer]:
     return kernels.prepare_layers(
         [kernels.ConvLayer(w, b, norm and kernels.FrozenBatchNorm(*norm)) for (w, b), norm in weights]
     )
-
-
-def _convolve(prepared: list[kernels.PreparedLayer], i: int, x: Tensor, geometry: kernels.Geometry) -> Tensor:
-    return kernels.convolve(x, prepared[i], geometry)
-
-
-def _convolve_and_activate(
-    prepared: list[kernels.PreparedLayer],
-    i: int,
-    x: Tensor,
-    geometry: kernels.Geometry,
-    rest: Tensor | None,
-    act: str,
-    before: int | None = None,
-) -> Tensor:
-    source = None if before is None else prepared[before]
-    return kernels.convolve_and_activate(x, prepared[i], rest, act, geometry, source)
-
-
-def _convolve_activate_and_pool(
-    prepared: list[kernels.PreparedLayer], i: int, x: Tensor, geometry: kernels.Geometry, act: str, *window: Any
-) -> Tensor:
-    return kernels.convolve_activate_and_pool(x, prepared[i], act, geometry, *window)

@@ -1,14 +1,16 @@
-"""A module as a pure function of its weights."""
+"""A module as a pure function of its weights, and one that computes its activations again for the gradient."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.autograd import Function
+from torch.func import functional_call, vjp, vmap
 from torch.nn.functional import cross_entropy
 
 from seqdg.base import Episode, Minibatch, Params, UsageError, unknown
@@ -30,7 +32,7 @@ from seqdg.nets.dropout import (
     purify_dropout,
     refuse_random_functions,
 )
-from seqdg.nets.folding import fold_layers, list_layout
+from seqdg.nets.folding import fold_layers, list_layout, trace
 from seqdg.nets.points import Point, PointFunction, apply_at_points, list_points, place_points
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -73,7 +75,11 @@ class Net:
         } - parameters.keys()  # tied weights
         self._statistics = frozenset(n for n in self._constants if n.endswith(("running_mean", "running_var")))
         self._head = _find_head(pure)
-        self._untraced = [] if refuse_random_functions(pure, self._head) else [True]  # until a first pass in training
+        with _in_train_mode(pure):
+            graph = trace(pure)
+        if graph is not None:
+            refuse_random_functions(graph, dict(pure.named_modules()), self._head)
+        self._untraced = [True] if graph is None else []  # until a first pass in training
         self._training = fold_layers(pure)
         # Whether gradients of gradients of all its convolutions go by `kernels.nested`, where it can run.
         self.nests = not self.on_batch and not any(isinstance(m, nn.Conv2d) for m in self._training.modules())
@@ -84,7 +90,7 @@ class Net:
         self._functions: dict[str, PointFunction] = {}
         if not self.names and fixed:
             raise UsageError("All weights of the net are frozen (requires_grad=False): there is nothing to train.")
-        if self._head is not None and (stuck := fixed.keys() & self._head_names().values()):
+        if stuck := fixed.keys() & set(self.head_names):
             raise UsageError(
                 f"The last layer of the net is frozen ({min(stuck)} has requires_grad=False), but it makes the logits: "
                 "let it be trained."
@@ -150,24 +156,20 @@ class Net:
 
     def features(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
         """The inputs of the head. key: as for the logits."""
-        body = self._bodies[1 if self._has_statistics(params) else 0]
-        if body is None:
-            raise UsageError("The net does not end in a linear layer, so it has no head and no features to split at.")
-        return self._run(body, params, x, key)
+        return self._run(self._find_body(params), params, x, key)
 
     def domain_features(self, params: Params, episode: Episode) -> Tensor:
         """(domain, batch, feature) the features of an episode's domains, in one pass."""
-        body = self._bodies[1 if self._has_statistics(params) else 0]
-        with split_batches(body or self._training, episode.domains):
+        with split_batches(self._find_body(params), episode.domains):
             z = self.features(params, episode.x.flatten(0, 1), self._get_keys(episode))
         return z.reshape(*episode.x.shape[:2], *z.shape[1:])
 
     def head(self, params: Params, z: Tensor) -> Tensor:
         """Logits from features."""
         if self._head is None:
-            raise UsageError("The net does not end in a linear layer, so it has no head and no features to split at.")
+            raise _lacks_head()
         layer = self._training.get_submodule(self._head)
-        return self._run(layer, {name: params[full] for name, full in self._head_names().items()}, z)
+        return self._run(layer, {name: params[full] for name, full in self._name_head().items()}, z)
 
     def loss(self, params: Params, minibatch: Minibatch | tuple[Tensor, ...]) -> Tensor:
         """Mean loss over one domain's (x, y, key); a net without dropout needs no key."""
@@ -195,12 +197,8 @@ class Net:
         Where the criterion is a weighted mean, such as cross-entropy with class weights that divides by their sum, a
         row alone has weight 1, and the mean of the rows is not the loss of the batch.
         """
-        with split_batches(self._training, episode.domains):
-            logits = self(params, episode.x.flatten(0, 1), self._get_keys(episode))
-        losses: Tensor = vmap(lambda row, label: self.criterion(row, label))(
-            logits.unsqueeze(1), episode.y.flatten(0, 1).unsqueeze(1)
-        )
-        return losses.reshape(episode.y.shape[:2])
+        logits, y = self.domain_logits(params, episode).flatten(0, 1), episode.y.flatten(0, 1)
+        return self.losses_from_logits(logits.unsqueeze(1), y.unsqueeze(1)).reshape(episode.y.shape[:2])
 
     def losses_from_logits(self, logits: Tensor, y: Tensor) -> Tensor:
         """(domain,) the losses of logits (domain, batch, class) and labels (domain, batch)."""
@@ -223,18 +221,25 @@ class Net:
     @property
     def head_names(self) -> tuple[str, ...]:
         """Names of the head's weights."""
-        return tuple(self._head_names().values()) if self._head is not None else ()
+        return tuple(self._name_head().values())
 
     @property
     def has_features(self) -> bool:
         """Whether weights below the head are trained."""
-        return self._head is not None and len(self.head_names) < len(self.names)
+        return 0 < len(self.head_names) < len(self.names)
 
-    def _head_names(self) -> dict[str, str]:
-        assert self._head is not None
-        layer = self._training.get_submodule(self._head)
-        dot = "." if self._head else ""
-        return {name: f"{self._head}{dot}{name}" for name, _ in layer.named_parameters()}
+    def _name_head(self) -> dict[str, str]:
+        """Return the names of the head's weights in the net, by their names in the head."""
+        if self._head is None:
+            return {}
+        layer, prefix = self._training.get_submodule(self._head), f"{self._head}." if self._head else ""
+        return {name: f"{prefix}{name}" for name, _ in layer.named_parameters()}
+
+    def _find_body(self, params: Params) -> nn.Module:
+        body = self._bodies[self._has_statistics(params)]
+        if body is None:
+            raise _lacks_head()
+        return body
 
     def _has_statistics(self, params: Params) -> bool:
         return self.on_batch and any(name in params for name in self._statistics)
@@ -255,13 +260,22 @@ class Net:
 
     def _watch(self, module: nn.Module, state: Params, x: Tensor) -> None:
         """Run once in train mode, and refuse what draws random numbers, as tracing could not show it."""
-        module.train()
-        try:
-            with RefuseRandomFunctions(), torch.no_grad():
-                functional_call(module, state, (x,))
-        finally:
-            module.eval()
+        with _in_train_mode(module), RefuseRandomFunctions(), torch.no_grad():
+            functional_call(module, state, (x,))
         self._untraced.clear()
+
+
+@contextmanager
+def _in_train_mode(module: nn.Module) -> Iterator[None]:
+    module.train()
+    try:
+        yield
+    finally:
+        module.eval()
+
+
+def _lacks_head() -> UsageError:
+    return UsageError("The net does not end in a linear layer, so it has no head and no features to split at.")
 
 
 def _find_head(module: nn.Module) -> str | None:
@@ -281,3 +295,67 @@ def _remove_head(module: nn.Module, head: str | None) -> nn.Module | None:
     body = copy.deepcopy(module)
     body.set_submodule(head, nn.Identity())
     return body
+
+
+class RecomputingNet(Net):
+    """The same net, whose losses keep only their inputs until they are differentiated.
+
+    This is gradient checkpointing that nests: activations are dropped, and computed again for the gradient. The
+    gradient is checkpointed too, so gradients of gradients hold the activations of one minibatch at a time.
+    """
+
+    def __init__(self, net: Net) -> None:
+        self.__dict__.update(net.__dict__)
+
+    def loss(self, params: Params, minibatch: Minibatch | tuple[Tensor, ...]) -> Tensor:
+        parts = (part for part in minibatch if part is not None)  # x, y and, with dropout, a key
+        return _recompute(lambda weights, *parts: Net.loss(self, weights, parts), params, *parts)
+
+    def losses(self, params: Params, episode: Episode) -> Tensor:
+        def compute(weights: Params, x: Tensor, y: Tensor, domain: Tensor, key: Tensor) -> Tensor:
+            return Net.losses(self, weights, episode._replace(x=x, y=y, domain=domain, key=key))
+
+        return _recompute(compute, params, episode.x, episode.y, episode.domain, episode.key)
+
+
+def _recompute(function: Callable[..., Tensor], params: Params, *parts: Tensor) -> Tensor:
+    """function(params, *parts), keeping only these for the gradient."""
+    names = tuple(params)
+
+    def compute(*tensors: Tensor) -> Tensor:
+        return function(dict(zip(names, tensors[len(parts) :], strict=True)), *tensors[: len(parts)])
+
+    out: Tensor = _Recompute.apply(compute, *parts, *params.values())  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Recompute(Function):
+    """function(*tensors), keeping only the tensors for the gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(function: Callable[..., Any], *tensors: Tensor) -> Any:
+        return function(*tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.function, ctx.one = inputs[0], isinstance(output, Tensor)
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        function, one, inputs = ctx.function, ctx.one, ctx.saved_tensors
+        moving = [i for i, tensor in enumerate(inputs) if tensor.is_floating_point()]
+
+        def back(*tensors: Tensor) -> Any:
+            fixed, incoming = tensors[: len(inputs)], tensors[len(inputs) :]
+
+            def compute(*moved: Tensor) -> Any:
+                now = dict(zip(moving, moved, strict=True))
+                return function(*(now.get(i, tensor) for i, tensor in enumerate(fixed)))
+
+            return vjp(compute, *(fixed[i] for i in moving))[1](incoming[0] if one else incoming)
+
+        by_position = dict(zip(moving, _Recompute.apply(back, *inputs, *gradients), strict=True))  # type: ignore[no-untyped-call]
+        return None, *(by_position.get(i) for i in range(len(inputs)))
