@@ -20,7 +20,7 @@ from torch import Tensor
 from seqdg.base import UsageError
 from seqdg.bench import load_benchmark
 from seqdg.data import Container, DataSpec, File, open_container
-from seqdg.data.images.image_folder import list_pictures, read_validation_split
+from seqdg.data.image_folder import list_pictures, read_validation_split
 from seqdg.nets import Net, NetSpec, build_net
 
 BATCH = 64
@@ -33,17 +33,16 @@ def make(root: Path) -> dict[str, np.ndarray]:
     if path is None:
         raise UsageError(f"There is no {' or '.join(spec.path)} in {root}.")
     container = open_container(path)
-    found = list_pictures(container, spec.domains, spec.classes)
-    validation, problems = read_validation_split(found, root / spec.splits)
-    if found.problems or problems or validation is None:
-        raise UsageError("; ".join(p.text for p in (*found.problems, *problems)))
-    features = extract(container, [picture.file for picture in found.pictures])
-    labels, domain = found.encode_labels(), found.encode_domains()
+    contents, pictures = list_pictures(container, spec.domains, spec.classes)
+    validation, problems = read_validation_split(contents, pictures, root / spec.splits)
+    if contents.problems or problems or validation is None:
+        raise UsageError("; ".join(p.text for p in (*contents.problems, *problems)))
+    features = extract(container, [picture.file for picture in pictures])
     arrays: dict[str, np.ndarray] = {}
-    for i, name in enumerate(found.domains):
-        mine = domain == i
-        paths = [f"{p.domain}/{p.label}/{p.file.parts[-1]}" for p in found.pictures if p.domain == name]
-        arrays |= {f"{name}_x": features[mine], f"{name}_y": labels[mine].astype(np.int8)}
+    for i, name in enumerate(contents.domains):
+        mine = contents.domain == i
+        paths = [f"{p.domain}/{p.label}/{p.file.parts[-1]}" for p in pictures if p.domain == name]
+        arrays |= {f"{name}_x": features[mine], f"{name}_y": contents.y[mine].astype(np.int8)}
         arrays |= {f"{name}_is_val": validation[mine], f"{name}_path": np.array(paths)}
     return arrays
 

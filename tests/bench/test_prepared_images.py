@@ -13,8 +13,7 @@ from torch import Tensor
 
 from seqdg.bench import STACK, Group, RowsInMemory, Task, Trial, build_stack
 from seqdg.bench import task as bench_task
-from seqdg.data import Dataset
-from seqdg.data.images import augment
+from seqdg.data import Dataset, augment
 from seqdg.nets import NetSpec
 from seqdg.training import Protocol
 

@@ -12,8 +12,8 @@ from torch.func import vmap
 from torch.nn.functional import interpolate
 
 from seqdg.base import UsageError
-from seqdg.data.images import augment as pixels
-from seqdg.data.images.augment import (
+from seqdg.data import augment as pixels
+from seqdg.data.augment import (
     RECIPES,
     Augment,
     ImageTransform,
@@ -255,6 +255,6 @@ def test_the_kernels_give_the_same_images(monkeypatch, recipe: Augment):
     transform, key = ImageTransform(33, IMAGENET, recipe), torch.tensor(5).to(device)
     found = []
     for on in (True, False):
-        monkeypatch.setattr("seqdg.data.images.augment.can_run_kernels", lambda x, on=on: on)
+        monkeypatch.setattr("seqdg.data.augment.can_run_kernels", lambda x, on=on: on)
         found.append(transform.train(images, key))
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=2e-4)

@@ -18,8 +18,8 @@ import pytest
 
 from seqdg.base import UsageError
 from seqdg.data import DataSpec, check_dataset, load_dataset
-from seqdg.data.images import pictures as cache_module
-from seqdg.data.images.pictures import find_cache_folder
+from seqdg.data import pictures as cache_module
+from seqdg.data.pictures import find_cache_folder
 
 SPEC = DataSpec("mine", path=("set",))
 

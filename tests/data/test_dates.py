@@ -7,7 +7,7 @@ import datetime
 import numpy as np
 import pytest
 
-from seqdg.data.tables.columns import PARTS, find_orders, make_dates, parse_date, take_parts, to_words
+from seqdg.data.columns import PARTS, find_orders, make_dates, parse_date, take_parts, to_words
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from seqdg.data.images import augment as pixels
+from seqdg.data import augment as pixels
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from seqdg.data import DataSpec, check_dataset, load_dataset, open_container
-from seqdg.data.images.image_folder import list_pictures
+from seqdg.data.image_folder import list_pictures
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -59,12 +59,12 @@ def test_pacs_features_have_the_published_counts_and_the_official_split(shared_d
 def test_features_and_pictures_of_pacs_agree_on_labels_and_split(shared_data):
     spec = benchmark("pacs-lite0")
     features = load_dataset(benchmark("pacs-features"), shared_data)
-    pictures = list_pictures(open_container(shared_data / "pacs.zip"), spec.domains, spec.classes)
+    _, pictures = list_pictures(open_container(shared_data / "pacs.zip"), spec.domains, spec.classes)
     with np.load(shared_data / "pacs_efficientnet_lite0.npz") as file:
         for domain in spec.domains:
             stems = [path.rpartition(".")[0] for path in file[f"{domain}_path"]]
             labels = dict(zip(stems, features.y[features.rows(domain)].tolist(), strict=True))
-            mine = [p for p in pictures.pictures if p.domain == domain]
+            mine = [p for p in pictures if p.domain == domain]
             assert {f"{p.domain}/{p.label}/{p.file.stem}": spec.classes.index(p.label) for p in mine} == labels
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from seqdg.base import UsageError
 from seqdg.data import TableFormat, TableWriter, open_table, parse_column, to_words
-from seqdg.data.tables import table_files as tables
+from seqdg.data import table_files as tables
 
 
 def test_a_csv_has_numbers_where_all_cells_are_numbers_or_gaps(tmp_path):

@@ -60,7 +60,7 @@ def test_a_saved_model_and_a_file_in_parts_give_the_same(model, rows, tmp_path, 
     assert "It is transductive: it predicts 64 rows of one domain at once" in (tmp_path / "m" / "card.md").read_text()
     frame = pd.DataFrame(rows[0], columns=[f"x{i}" for i in range(4)])
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    monkeypatch.setattr("seqdg.data.tables.table_files.BLOCK", 500)
+    monkeypatch.setattr("seqdg.data.table_files.BLOCK", 500)
     tally = predict_file(loaded.model_, tmp_path / "rows.csv", tmp_path / "out.csv")
     written = pd.read_csv(tmp_path / "out.csv")[["p_0", "p_1", "p_2"]].to_numpy()
     assert tally.rows == 240

@@ -17,9 +17,9 @@ ProgressCallback = Callable[[int, int], None]  # done, of how many
 
 # The module that reads each format; it is imported when it is first used. The last that recognizes a path reads it.
 READERS = {
-    "images": "seqdg.data.images.image_folder",
+    "images": "seqdg.data.image_folder",
     "rotated-digits": "seqdg.data.rotated_mnist",
-    "list": "seqdg.data.images.image_list",
+    "list": "seqdg.data.image_list",
     "features": "seqdg.data.features",
     "table": "seqdg.data.features",
 }

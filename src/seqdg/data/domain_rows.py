@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base import count_things, list_some
+from seqdg.data.columns import is_missing, to_word
 from seqdg.data.dataset import DataSpec
-from seqdg.data.tables.columns import is_missing, to_word
 
 Matrix = NDArray[np.float32]  # (row, feature)
 Labels = NDArray[np.int64]  # (row,) index into the classes

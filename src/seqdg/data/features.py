@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from seqdg.base import UsageError, count_things, list_some, unknown
 from seqdg.core import import_function
+from seqdg.data.columns import parse_column, parse_truth, to_words
 from seqdg.data.dataset import DataSpec, ProgressCallback
 from seqdg.data.domain_rows import (
     Contents,
@@ -36,8 +37,7 @@ from seqdg.data.domain_rows import (
     find_missing_domains,
     split_by_domain,
 )
-from seqdg.data.tables.columns import parse_column, parse_truth, to_words
-from seqdg.data.tables.table_files import TableFormat, is_table, open_table
+from seqdg.data.table_files import TableFormat, is_table, open_table
 
 ARRAYS = (".mat", ".npz")
 X_NAMES = ("x", "fts", "features", "feature", "feats", "feat", "fea", "desc", "data")

@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, count_things, join_names, list_some, unknown
-from seqdg.data.dataset import DataSpec, ProgressCallback
-from seqdg.data.load import guess_format, load_dataset
-from seqdg.data.tables.columns import (
+from seqdg.data.columns import (
     Column,
     drop_gap_words,
     has_codes,
@@ -22,8 +20,10 @@ from seqdg.data.tables.columns import (
     rank_word,
     to_words,
 )
-from seqdg.data.tables.frame import Frame, note_columns
-from seqdg.data.tables.table_files import TableFile, TableFormat, is_table, open_table
+from seqdg.data.dataset import DataSpec, ProgressCallback
+from seqdg.data.frame import Frame, note_columns
+from seqdg.data.load import guess_format, load_dataset
+from seqdg.data.table_files import TableFile, TableFormat, is_table, open_table
 
 CLASS, NUMBER = TASKS = ("class", "number")  # what is predicted
 FEW = 10  # classes that are counted one by one

@@ -22,20 +22,18 @@ from numpy.typing import NDArray
 
 from seqdg.base import UsageError, count_things, list_some, unknown
 from seqdg.core import import_function
+from seqdg.data.columns import is_missing, to_word, to_words
 from seqdg.data.dataset import DataSpec, ProgressCallback
 from seqdg.data.domain_rows import ID_TEST, Contents, Problem, divide_rows, encode_labels, find_missing_domains
 from seqdg.data.features import get_form
-from seqdg.data.images.pictures import (
+from seqdg.data.pictures import (
     Container,
     FolderContainer,
     PictureFile,
     ZipContainer,
-    find_cache_folder,
-    hash_pictures,
-    open_pictures,
+    fill_pixels,
 )
-from seqdg.data.tables.columns import is_missing, to_word, to_words
-from seqdg.data.tables.table_files import TableFormat, is_table, open_table
+from seqdg.data.table_files import TableFormat, is_table, open_table
 
 Words = NDArray[Any]  # (row,) text, '' for a gap
 CAMELYON_VALIDATION, CAMELYON_TEST = "1", "2"  # hospitals
@@ -83,10 +81,7 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
             PictureFile(domain, label, files[name])
             for domain, label, name in zip(rows.domain, labels, rows.file, strict=True)
         ]
-        content = hash_pictures(container, pictures, find_cache_folder())
-        contents.x, broken = open_pictures(container, pictures, content, spec.size, progress)
-        contents.content = "" if contents.x is None else f"{content} {contents.x.shape}"
-        contents.problems += broken
+        fill_pixels(contents, container, pictures, spec.size, progress)
     return contents
 
 

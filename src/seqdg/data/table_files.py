@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, count_things, replace_file, unknown
+from seqdg.data.columns import CODE, Column
 from seqdg.data.dataset import ProgressCallback
-from seqdg.data.tables.columns import CODE, Column
-from seqdg.data.tables.frame import Frame, get_values, make_column
+from seqdg.data.frame import Frame, get_values, make_column
 
 MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}  # what may stand between columns
 UTF8 = "utf-8-sig"  # with or without the mark that some programs write first

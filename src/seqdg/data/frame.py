@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, list_some
-from seqdg.data.tables.columns import (
+from seqdg.data.columns import (
     Column,
     ColumnType,
     count_present,

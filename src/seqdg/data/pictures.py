@@ -15,12 +15,11 @@ import sys
 import time
 import zipfile
 import zlib
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 
 from seqdg.base import UNFINISHED, UsageError, count_cores, replace_file
 from seqdg.data.dataset import ProgressCallback
-from seqdg.data.domain_rows import Problem
+from seqdg.data.domain_rows import Contents, Problem
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -37,7 +36,7 @@ DEPTH = 6  # folders below the root that are looked into; also ends a loop of li
 LARGEST = 256 * 2**20  # bytes of one file; no picture is larger, a zip bomb may be
 JUNK = ("__MACOSX", "Thumbs.db", "desktop.ini")
 VERSION = 1  # of how pictures become pixels; a new one makes every cache anew
-BLOCK = 2**25  # bytes of pictures decoded together, two blocks ahead of the writing: bounds the memory
+BLOCK = 2**25  # bytes of pictures decoded together: bounds the memory
 LARGEST_FOUND_SIDE = 256
 ABANDONED = 600.0  # seconds after which an unfinished file that nobody writes to is removed
 
@@ -67,17 +66,6 @@ class PictureFile(NamedTuple):
     domain: str
     label: str  # the class, by name
     file: File
-
-
-class Container(Protocol):
-    place: str  # what to call it in a sentence
-    files: list[File]
-    folders: set[tuple[str, ...]]  # parts of every folder's path
-    problems: list[Problem]
-
-    def read(self, file: File) -> bytes: ...
-    def checksums(self, files: Sequence[File]) -> list[int]: ...
-    def stamp(self, files: Sequence[File]) -> str: ...
 
 
 def is_junk(parts: tuple[str, ...]) -> bool:
@@ -190,6 +178,9 @@ class ZipContainer:
         return ""
 
 
+Container: TypeAlias = FolderContainer | ZipContainer
+
+
 def open_container(path: Path) -> Container:
     return FolderContainer(path) if path.is_dir() else ZipContainer(path)
 
@@ -206,23 +197,14 @@ def decode(data: bytes, size: int) -> Pixels:
 
     Raises whatever Pillow raises on a file that is broken or no picture.
     """
-    image = _open_image(data)
-    image.draft("RGB", (2 * size, 2 * size))  # lets a JPEG far larger than needed decode at a fraction of its size
-    image = _to_rgb(image)
+    from PIL import Image
+
+    opened = Image.open(io.BytesIO(data))
+    opened.draft("RGB", (2 * size, 2 * size))  # lets a JPEG far larger than needed decode at a fraction of its size
+    image = _to_rgb(opened)
     if image.size != (size, size):
         image = image.resize((size, size), resample=2)  # bilinear, over the whole area that a pixel covers
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
-
-
-def measure_side(data: bytes) -> int:
-    """Return the longer side, from the header alone."""
-    return max(_open_image(data).size)
-
-
-def _open_image(data: bytes) -> Image.Image:
-    from PIL import Image
-
-    return Image.open(io.BytesIO(data))
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -236,10 +218,6 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-class _Broken(Exception):
-    """Some pictures cannot be decoded: the file in the making is given up."""
-
-
 def find_cache_folder() -> Path:
     """Return $SEQDG_CACHE, or `seqdg` in the user's cache folder of this platform."""
     if folder := os.environ.get("SEQDG_CACHE"):
@@ -251,14 +229,37 @@ def find_cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqdg"
 
 
-def hash_pictures(container: Container, pictures: Sequence[PictureFile], cache: Path) -> str:
+def fill_pixels(
+    contents: Contents,
+    container: Container,
+    pictures: Sequence[PictureFile],
+    size: int | None,
+    progress: ProgressCallback | None,
+) -> None:
+    """Add the pixels of every picture, from the cache or decoded into it, or which files cannot be decoded."""
+    content = _hash_pictures(container, pictures)
+    key = hashlib.sha256(f"{VERSION} {content} {size}".encode()).hexdigest()[:32]
+    path = find_cache_folder() / f"{key}.npy"
+    contents.x = _open_cache(path, len(pictures))
+    if contents.x is None:
+        require_pillow()
+        with _lock(path):
+            contents.x = _open_cache(path, len(pictures))  # another process may have made it meanwhile
+            if contents.x is None:
+                contents.problems += _decode_all(container, [p.file for p in pictures], size, path, progress)
+                contents.x = _open_cache(path, len(pictures))
+    if contents.x is not None:
+        contents.content = f"{content} {contents.x.shape}"
+
+
+def _hash_pictures(container: Container, pictures: Sequence[PictureFile]) -> str:
     """Hash the content: the same pictures give the same hash, whether they lie in a folder or a zip.
 
     The files of a folder are read once for this; later, unchanged sizes and times show that they are the same.
     """
     files = [p.file for p in pictures]
     stamp = container.stamp(files)
-    known = cache / f"{stamp}.fingerprint"
+    known = find_cache_folder() / f"{stamp}.fingerprint"
     if stamp and known.is_file() and len(text := known.read_text()) == 64:
         return text
     digest = hashlib.sha256()
@@ -272,28 +273,6 @@ def hash_pictures(container: Container, pictures: Sequence[PictureFile], cache: 
     return digest.hexdigest()
 
 
-def open_pictures(
-    container: Container,
-    pictures: Sequence[PictureFile],
-    content: str,
-    size: int | None,
-    progress: ProgressCallback | None = None,
-) -> tuple[NDArray[np.uint8] | None, list[Problem]]:
-    """Return the pixels of every picture, from the cache or decoded into it; or which files cannot be decoded."""
-    key = hashlib.sha256(f"{VERSION} {content} {size}".encode()).hexdigest()[:32]
-    path = find_cache_folder() / f"{key}.npy"
-    pixels = _open_cache(path, len(pictures))
-    if pixels is not None:
-        return pixels, []
-    require_pillow()
-    with _lock(path):
-        pixels = _open_cache(path, len(pictures))  # another process may have made it meanwhile
-        if pixels is not None:
-            return pixels, []
-        broken = _decode_all(container, [p.file for p in pictures], size, path, progress or (lambda done, total: None))
-    return (None, broken) if broken else (_open_cache(path, len(pictures)), [])
-
-
 def _open_cache(path: Path, rows: int) -> NDArray[np.uint8] | None:
     """Open the file, or return None if it is missing or incomplete."""
     try:
@@ -304,7 +283,7 @@ def _open_cache(path: Path, rows: int) -> NDArray[np.uint8] | None:
 
 
 def _decode_all(
-    container: Container, files: Sequence[File], size: int | None, path: Path, progress: ProgressCallback
+    container: Container, files: Sequence[File], size: int | None, path: Path, progress: ProgressCallback | None
 ) -> list[Problem]:
     with ThreadPoolExecutor(count_cores()) as pool:  # Pillow's decoders let other threads run
         if size is None:
@@ -312,31 +291,21 @@ def _decode_all(
             size = min(max(sides, default=1), LARGEST_FOUND_SIDE)
         shape = (len(files), 3, size, size)
         broken: list[Problem] = []
-        with suppress(_Broken), _write(path, int(np.prod(shape, dtype=np.int64))) as out:
+        block = max(count_cores(), BLOCK // (3 * size * size))
+        with _write(path, int(np.prod(shape, dtype=np.int64))) as out:
             npy.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
-            for done, result in enumerate(_decode_ahead(pool, container, files, size), 1):
-                if isinstance(result, Problem):
-                    broken.append(result)
-                elif not broken:
-                    out.write(result.data)
-                progress(done, len(files))
-            if broken:
-                raise _Broken
+            for start in range(0, len(files), block):
+                results = pool.map(lambda file: _decode(container, file, size), files[start : start + block])
+                for done, result in enumerate(results, start + 1):
+                    if isinstance(result, Problem):
+                        broken.append(result)
+                    elif not broken:
+                        out.write(result.data)
+                    if progress is not None:
+                        progress(done, len(files))
+    if broken:
+        path.unlink()
     return broken
-
-
-def _decode_ahead(
-    pool: ThreadPoolExecutor, container: Container, files: Sequence[File], size: int
-) -> Iterator[Pixels | Problem]:
-    """Decode in parallel and yield in order, never more than two blocks ahead."""
-    waiting: deque[list[Future[Pixels | Problem]]] = deque()
-    block = max(count_cores(), BLOCK // (3 * size * size))
-    for start in range(0, len(files), block):
-        waiting.append([pool.submit(_decode, container, file, size) for file in files[start : start + block]])
-        if len(waiting) > 2:
-            yield from (future.result() for future in waiting.popleft())
-    for futures in waiting:
-        yield from (future.result() for future in futures)
 
 
 def _decode(container: Container, file: File, size: int) -> Pixels | Problem:
@@ -350,8 +319,11 @@ def _decode(container: Container, file: File, size: int) -> Pixels | Problem:
 
 
 def _measure_side(container: Container, file: File) -> int:
+    """Return the longer side, from the header alone."""
+    from PIL import Image
+
     try:
-        return measure_side(container.read(file)) if file.size <= LARGEST else 1
+        return max(Image.open(io.BytesIO(container.read(file))).size) if file.size <= LARGEST else 1
     except Exception:  # listed when it is decoded
         return 1
 
