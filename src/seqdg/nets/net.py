@@ -39,15 +39,36 @@ Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
 class Net:
-    """`net(params, x)` is the module's output with its weights replaced by `params`; the module does not change.
+    """A neural network as a pure function of its weights.
 
-    If `params` hold BatchNorm statistics (the trainer adds those of `statistics` to deployed weights), the net
-    normalizes by them. Without, the weights are in training, and the policy decides. The head is the module's last
-    linear layer, and its inputs are the features. Weights that do not require a gradient are constants: they are not in
-    `params` and never trained.
+    `net(params, x)` is the module's output with its weights replaced by `params`; the module does not change. If `params`
+    hold BatchNorm statistics (the trainer adds those of `statistics` to deployed weights), the net normalizes by them.
+    Without, the weights are in training, and the policy decides. The head is the module's last linear layer, and its
+    inputs are the features. Weights that do not require a gradient are constants: they are not in `params` and never
+    trained.
 
     With a key, dropout layers drop by masks that are drawn from it; a minibatch and an episode have one. Without,
     nothing is dropped: so nets serve.
+
+    Parameters
+    ----------
+    module
+        The network. Its weights are where training starts.
+    batchnorm
+        What BatchNorm layers do: "frozen" normalizes by the running statistics as they are, "recalibrate" and "running"
+        by the minibatch in training and by measured statistics once deployed; "none": there are no such layers.
+    loss
+        The loss of a minibatch's logits and labels, its mean over the rows.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from seqdg import Net
+    >>> net = Net(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), batchnorm="none")
+    >>> net(net.params(), torch.zeros(2, 4)).shape
+    torch.Size([2, 3])
+    >>> net.features(net.params(), torch.zeros(2, 4)).shape
+    torch.Size([2, 8])
     """
 
     def __init__(self, module: nn.Module, batchnorm: str = "frozen", loss: Criterion = cross_entropy) -> None:
@@ -101,11 +122,30 @@ class Net:
         return place_points(purify_dropout(purify_batchnorm(module, on_batch).eval()))
 
     def params(self) -> Params:
-        """Return a fresh copy of the trained weights, as the module had them."""
+        """Return a fresh copy of the trained weights, as the module had them.
+
+        Returns
+        -------
+        Params
+            The weights by name.
+        """
         return {name: p.clone() for name, p in self._initial.items()}
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Net:
-        """Return the net with its constants (BatchNorm statistics, frozen weights) and initial weights on a device."""
+        """Return the net with its constants (BatchNorm statistics, frozen weights) and initial weights on a device.
+
+        Parameters
+        ----------
+        device
+            The device; None leaves them where they are.
+        dtype
+            Their type; None leaves it as it is. Whole numbers keep theirs.
+
+        Returns
+        -------
+        Net
+            The same net there.
+        """
         other = copy.copy(self)
         other._constants = {
             name: b.to(device, dtype if b.is_floating_point() else None) for name, b in self._constants.items()
@@ -114,7 +154,18 @@ class Net:
         return other
 
     def with_criterion(self, loss: Criterion) -> Net:
-        """Return the same net with another loss of logits and labels."""
+        """Return the same net with another loss of logits and labels.
+
+        Parameters
+        ----------
+        loss
+            The loss of a minibatch, its mean over the rows.
+
+        Returns
+        -------
+        Net
+            The net with that loss.
+        """
         other = copy.copy(self)
         other.criterion = loss
         other.is_regression = self.is_regression or bool(getattr(loss, "is_regression", False))
@@ -125,6 +176,16 @@ class Net:
 
         In a pass over an episode the rows of its domains follow each other. A function that only looks returns h as it
         is. It draws no random numbers: it may close over the key of the episode. `points` lists the names.
+
+        Parameters
+        ----------
+        functions
+            A function of h for each name of a point.
+
+        Returns
+        -------
+        Net
+            The net that applies them.
         """
         if missing := [name for name in functions if name not in self.points]:
             raise UsageError(
@@ -140,39 +201,130 @@ class Net:
         return other
 
     def list_names_after(self, point: str) -> tuple[str, ...]:
-        """Return the names of the trained weights that come after a point."""
+        """Return the names of the trained weights that come after a point.
+
+        Parameters
+        ----------
+        point
+            The name of a point, one of `points`.
+
+        Returns
+        -------
+        tuple of str
+            The names, in the order of the layers.
+        """
         after = self._layout[self._layout.index(point) + 1 :]
         return tuple(name for name in after if name in self._initial)
 
     def count_channels(self, point: str) -> int:
-        """Return how many channels pass a point: as many as the last layer with weights before it gives."""
+        """Return how many channels pass a point: as many as the last layer with weights before it gives.
+
+        Parameters
+        ----------
+        point
+            The name of a point, one of `points`.
+
+        Returns
+        -------
+        int
+            The number of channels.
+        """
         before = [name for name in self._layout[: self._layout.index(point)] if name not in self.points]
         weights = {**self._constants, **self._initial}
         return int(weights[before[-1]].shape[0])
 
     def __call__(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
-        """Logits. key: () in training, that of the minibatch; (domain,) where the rows are those of several domains."""
+        """Compute the logits.
+
+        Parameters
+        ----------
+        params
+            The weights, by name; with BatchNorm statistics if they are deployed.
+        x
+            (row, *input) the inputs.
+        key
+            () that of a minibatch, in training; (domain,) where the rows are of several domains; None drops nothing.
+
+        Returns
+        -------
+        Tensor
+            (row, class) the logits; of regression (row,) the predictions.
+        """
         return self._run(self._serving if self._has_statistics(params) else self._training, params, x, key)
 
     def features(self, params: Params, x: Tensor, key: Tensor | None = None) -> Tensor:
-        """The inputs of the head. key: as for the logits."""
+        """Compute the features: the inputs of the head.
+
+        Parameters
+        ----------
+        params
+            The weights, by name; with BatchNorm statistics if they are deployed.
+        x
+            (row, *input) the inputs.
+        key
+            () that of a minibatch, in training; (domain,) where the rows are of several domains; None drops nothing.
+
+        Returns
+        -------
+        Tensor
+            (row, feature) the features.
+        """
         return self._run(self._find_body(params), params, x, key)
 
     def domain_features(self, params: Params, episode: Episode) -> Tensor:
-        """(domain, batch, feature) the features of an episode's domains, in one pass."""
+        """Compute the features of an episode's domains, in one pass.
+
+        Parameters
+        ----------
+        params
+            The weights, by name; with BatchNorm statistics if they are deployed.
+        episode
+            Minibatches of several domains.
+
+        Returns
+        -------
+        Tensor
+            (domain, batch, feature) the features.
+        """
         with split_batches(self._find_body(params), episode.domains):
             z = self.features(params, episode.x.flatten(0, 1), self._get_keys(episode))
         return z.reshape(*episode.x.shape[:2], *z.shape[1:])
 
     def head(self, params: Params, z: Tensor) -> Tensor:
-        """Logits from features."""
+        """Compute the logits of features.
+
+        Parameters
+        ----------
+        params
+            The weights, by name; with BatchNorm statistics if they are deployed.
+        z
+            (row, feature) the features.
+
+        Returns
+        -------
+        Tensor
+            (row, class) the logits.
+        """
         if self._head is None:
             raise _lacks_head()
         layer = self._training.get_submodule(self._head)
         return self._run(layer, {name: params[full] for name, full in self._name_head().items()}, z)
 
     def loss(self, params: Params, minibatch: Minibatch | tuple[Tensor, ...]) -> Tensor:
-        """Mean loss over one domain's (x, y, key); a net without dropout needs no key."""
+        """Compute the mean loss over the rows of one domain.
+
+        Parameters
+        ----------
+        params
+            The weights, by name; with BatchNorm statistics if they are deployed.
+        minibatch
+            (x, y, key), such as `episode.minibatch(i)`; a net without dropout needs no key.
+
+        Returns
+        -------
+        Tensor
+            () the loss.
+        """
         x, y, *keys = minibatch
         if self.has_dropout and (not keys or keys[0] is None):
             raise UsageError(
@@ -182,36 +334,112 @@ class Net:
         return self.criterion(self(params, x, *keys), y)
 
     def domain_logits(self, params: Params, episode: Episode) -> Tensor:
-        """(domain, batch, class) the logits of an episode's domains, in one pass."""
+        """Compute the logits of an episode's domains, in one pass.
+
+        Parameters
+        ----------
+        params
+            The weights, by name; with BatchNorm statistics if they are deployed.
+        episode
+            Minibatches of several domains.
+
+        Returns
+        -------
+        Tensor
+            (domain, batch, class) the logits.
+        """
         with split_batches(self._training, episode.domains):
             logits = self(params, episode.x.flatten(0, 1), self._get_keys(episode))
         return logits.reshape(*episode.y.shape[:2], *logits.shape[1:])
 
     def losses(self, params: Params, episode: Episode) -> Tensor:
-        """(domain,) the loss of each domain of an episode at the same weights, in one pass."""
+        """Compute the loss of each domain of an episode at the same weights, in one pass.
+
+        Parameters
+        ----------
+        params
+            The weights, by name; with BatchNorm statistics if they are deployed.
+        episode
+            Minibatches of several domains.
+
+        Returns
+        -------
+        Tensor
+            (domain,) the losses.
+        """
         return self.losses_from_logits(self.domain_logits(params, episode), episode.y)
 
     def row_losses(self, params: Params, episode: Episode) -> Tensor:
-        """(domain, batch) the loss of each row, in one pass: the criterion on a batch of that row alone.
+        """Compute the loss of each row, in one pass: the criterion on a batch of that row alone.
 
         Where the criterion is a weighted mean, such as cross-entropy with class weights that divides by their sum, a
         row alone has weight 1, and the mean of the rows is not the loss of the batch.
+
+        Parameters
+        ----------
+        params
+            The weights, by name; with BatchNorm statistics if they are deployed.
+        episode
+            Minibatches of several domains.
+
+        Returns
+        -------
+        Tensor
+            (domain, batch) the losses.
         """
         logits, y = self.domain_logits(params, episode).flatten(0, 1), episode.y.flatten(0, 1)
         return self.losses_from_logits(logits.unsqueeze(1), y.unsqueeze(1)).reshape(episode.y.shape[:2])
 
     def losses_from_logits(self, logits: Tensor, y: Tensor) -> Tensor:
-        """(domain,) the losses of logits (domain, batch, class) and labels (domain, batch)."""
+        """Compute the loss of each domain from its logits.
+
+        Parameters
+        ----------
+        logits
+            (domain, batch, class) the logits.
+        y
+            (domain, batch) the labels.
+
+        Returns
+        -------
+        Tensor
+            (domain,) the losses.
+        """
         # vmap asks a function for its name, anything else for its repr, and a repr with numbers reads from the device.
         return vmap(lambda rows, labels: self.criterion(rows, labels))(logits, y)
 
     def pool_statistics(self, parts: Sequence[Params]) -> Params:
-        """What is deployed, from the `statistics` of several minibatches of equal size."""
+        """Return the statistics to deploy, from those of several minibatches of equal size.
+
+        Parameters
+        ----------
+        parts
+            What `statistics` returned for each minibatch.
+
+        Returns
+        -------
+        Params
+            The statistics, named as the running ones.
+        """
         return pool_statistics(parts, self.policy)
 
     def statistics(self, params: Params, x: Tensor) -> Params:
-        """Mean and variance that reach every BatchNorm where training normalizes by the minibatch, named as the running
-        ones. Nothing is dropped: the net that serves drops nothing either."""
+        """Measure what reaches every BatchNorm layer, where training normalizes by the minibatch.
+
+        Nothing is dropped: the net that serves drops nothing either.
+
+        Parameters
+        ----------
+        params
+            The weights, by name.
+        x
+            (row, *input) the inputs of a minibatch.
+
+        Returns
+        -------
+        Params
+            Means and variances, named as the running ones; empty where training does not normalize by the minibatch.
+        """
         if not self.on_batch:
             return {}
         with record_statistics(self._training, unbiased=self.policy == "running") as statistics:
@@ -220,7 +448,7 @@ class Net:
 
     @property
     def head_names(self) -> tuple[str, ...]:
-        """Names of the head's weights."""
+        """The names of the head's weights."""
         return tuple(self._name_head().values())
 
     @property
