@@ -41,8 +41,9 @@ Criterion = Callable[[Tensor, Tensor], Tensor]
 class Net:
     """A neural network as a pure function of its weights.
 
-    `net(params, x)` is the module's output with its weights replaced by `params`; the module does not change. If `params`
-    hold BatchNorm statistics (the trainer adds those of `statistics` to deployed weights), the net normalizes by them.
+    `net(params, x)` is the module's output with its weights replaced by `params`; the module does not change. If
+    `params` hold BatchNorm statistics (the trainer adds those of `statistics` to deployed weights), the net
+    normalizes by them.
     Without, the weights are in training, and the policy decides. The head is the module's last linear layer, and its
     inputs are the features. Weights that do not require a gradient are constants: they are not in `params` and never
     trained.
