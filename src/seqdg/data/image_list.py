@@ -12,17 +12,17 @@ id_val, val (another domain than those for training), id_test or test.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from string import Formatter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqdg.base import UsageError, count_things, list_some, unknown
 from seqdg.core import import_function
-from seqdg.data.columns import is_missing, to_word, to_words
+from seqdg.data.columns import is_missing, rank_word, to_word, to_words
 from seqdg.data.dataset import DataSpec, ProgressCallback
 from seqdg.data.domain_rows import ID_TEST, Contents, Problem, divide_rows, encode_labels, find_missing_domains
 from seqdg.data.features import get_form
@@ -47,93 +47,83 @@ def recognizes(path: Path) -> bool:
 
 def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
     rows, problems, notes = _describe_rows(path, spec)
-    container = _open_images(path, spec, root, rows.file)
+    container = _open_images(path, spec, root, rows["file"])
     files = {file.name: file for file in container.files}
-    absent = [name for name in rows.file if name not in files]
-    if absent:
-        many = f"{count_things(len(absent), 'file')} of the list {'is' if len(absent) == 1 else 'are'} not in"
-        names = list_some(dict.fromkeys(absent))
-        problems.append(Problem(f"{many} {container.place}: {names}.", partial=True))
-        rows = rows.take(np.array([name in files for name in rows.file]))
-    domains = spec.domains or tuple(sorted(set(rows.domain), key=_sort_key))
-    place = {name: i for i, name in enumerate(domains)}
-    classes, y, wrong = encode_labels(
-        _to_numbers(rows.label), np.zeros(len(rows.file), np.int64), ("the list",), spec.classes, spec.label_base
-    )
+    there = rows["file"].isin(files)
+    if not there.all():
+        many, names = int((~there).sum()), list_some(rows["file"][~there].unique())
+        text = f"{count_things(many, 'file')} of the list {'is' if many == 1 else 'are'} not in {container.place}"
+        problems.append(Problem(f"{text}: {names}.", partial=True))
+        rows = rows[there]
+    domains = spec.domains or tuple(sorted(rows["domain"].unique(), key=rank_word))
+    one = np.zeros(len(rows), np.int64)
+    classes, y, wrong = encode_labels(_to_numbers(rows["label"]), one, ("the list",), spec.classes, spec.label_base)
     contents = Contents(
         domains=domains,
         classes=classes,
         y=y,
-        domain=np.array([place[name] for name in rows.domain], dtype=np.int64),
-        validation=rows.validation,
+        domain=rows["domain"].map({name: i for i, name in enumerate(domains)}).to_numpy(np.int64, copy=True),
+        validation=rows["validation"].to_numpy(bool, copy=True) if spec.validation_column else None,
         problems=[*problems, *wrong],
         notes=notes,
     )
-    if rows.split is not None:
-        division = divide_rows(rows.split, contents.domain, domains)
+    if spec.split_column:
+        division = divide_rows(rows["split"].to_numpy(), contents.domain, domains)
         contents.parts, contents.validation = division.parts, division.validation
         contents.problems += division.problems
-    if rows.group is not None:
-        contents.set_groups(rows.group)
-    if len(rows.file) and not wrong:
-        labels = [classes[i] for i in y]
-        pictures = [
-            PictureFile(domain, label, files[name])
-            for domain, label, name in zip(rows.domain, labels, rows.file, strict=True)
-        ]
+    if spec.group_column:
+        contents.set_groups(rows["group"].to_numpy(object))
+    if len(rows) and not wrong:
+        named = zip(rows["domain"], y, rows["file"], strict=True)
+        pictures = [PictureFile(domain, classes[i], files[name]) for domain, i, name in named]
         fill_pixels(contents, container, pictures, spec.size, progress)
     return contents
 
 
-class Rows(NamedTuple):
-    """The list's entries for every picture."""
+def _describe_rows(path: Path, spec: DataSpec) -> tuple[Any, list[Problem], list[str]]:
+    """Return the rows of the wanted domains and classes, what is wrong with the list, and what was left out.
 
-    file: Words
-    label: Words
-    domain: Words
-    validation: NDArray[np.bool_] | None
-    group: Words | None
-    split: Words | None
+    The rows are a data frame of text: file, label and domain, and validation, group and split where the list has them.
+    """
+    import pandas
 
-    def take(self, keep: NDArray[np.bool_]) -> Rows:
-        return Rows(*(None if values is None else values[keep] for values in self))  # type: ignore[arg-type]
-
-
-def _describe_rows(path: Path, spec: DataSpec) -> tuple[Rows, list[Problem], list[str]]:
-    """Return the rows of the wanted domains and classes, what is wrong with the list, and what was left out."""
     frame = read_list(path, spec)
-    label, domain = (fill_template(frame, name, path) for name in (spec.label_column, spec.domain_column))
-    label, domain = (_rename(words, spec.aliases) for words in (label, domain))
-    valid = None
-    if spec.validation_column:
-        marks = fill_template(frame, spec.validation_column, path)
-        valid = np.array([word.strip().lower() in ("1", "1.0", "true") for word in marks], dtype=bool)
-    group, split = (
-        fill_template(frame, name, path) if name else None for name in (spec.group_column, spec.split_column)
+    templates = {
+        "file": spec.file,
+        "label": spec.label_column,
+        "domain": spec.domain_column,
+        "validation": spec.validation_column,
+        "group": spec.group_column,
+        "split": spec.split_column,
+    }
+    rows = pandas.DataFrame(
+        {name: fill_template(frame, template, path) for name, template in templates.items() if template}, dtype=object
     )
-    rows = Rows(fill_template(frame, spec.file, path), label, domain, valid, group, split)
+    rows[["label", "domain"]] = rows[["label", "domain"]].replace(dict(spec.aliases))
+    if spec.validation_column:
+        rows["validation"] = rows["validation"].str.strip().str.lower().isin(("1", "1.0", "true"))
     problems, notes = [], []
-    for name, words in (("label", label), ("domain", domain), ("file", rows.file)):
-        gaps = int((words == "").sum())
-        if gaps and not (name == "label" and spec.drop_other_labels):
-            problems.append(Problem(f"{path.name} names no {name} in {count_things(gaps, 'row')}: fill in every one."))
-    problems += find_missing_domains(spec.domains, sorted(set(domain)), path.name)
-    wanted = np.array([not spec.domains or name in spec.domains for name in domain], dtype=bool)
+    for name in ("label", "domain", "file"):
+        empty = int((rows[name] == "").sum())
+        if empty and not (name == "label" and spec.drop_other_labels):
+            problems.append(Problem(f"{path.name} names no {name} in {count_things(empty, 'row')}: fill in every one."))
+    problems += find_missing_domains(spec.domains, rows["domain"].unique(), path.name)
+    wanted = rows["domain"].isin(spec.domains or rows["domain"])
     if not wanted.all():
-        others = list_some(sorted(set(domain[~wanted])))
+        others = list_some(sorted(rows["domain"][~wanted].unique()))
         notes.append(f"{count_things(int((~wanted).sum()), 'row')} of other domains left out: {others}.")
+    rows = rows[wanted]
     if spec.drop_other_labels:
-        known = np.array([not spec.classes or name in spec.classes for name in label]) & (label != "")
-        if not known[wanted].all():
-            left = count_things(int((wanted & ~known).sum()), "row")
-            notes.append(f"{left} of other classes left out.")
-        wanted &= known
-    if split is not None:  # rows that serve nothing here: their pictures need not be read
-        tested = wanted & np.array([word.strip().lower() == ID_TEST for word in split])
+        known = rows["label"].isin(spec.classes or rows["label"]) & (rows["label"] != "")
+        if not known.all():
+            notes.append(f"{count_things(int((~known).sum()), 'row')} of other classes left out.")
+        rows = rows[known]
+    if spec.split_column:  # rows that serve nothing here: their pictures need not be read
+        tested = rows["split"].str.strip().str.lower() == ID_TEST
         if tested.any():
             notes.append(f"{count_things(int(tested.sum()), 'row')} called {ID_TEST} left out.")
-        wanted &= ~tested
-    return rows.take(wanted), problems, notes
+        rows = rows[~tested]
+    return rows, problems, notes
 
 
 def read_list(path: Path, spec: DataSpec) -> Any:
@@ -143,8 +133,10 @@ def read_list(path: Path, spec: DataSpec) -> Any:
     lists = [path / name for name in spec.files] if path.is_dir() else [path]
     if not lists:
         raise UsageError(f"{path} is a folder: name the lists in it with `files`.")
-    frames = [_read_json(one) if one.suffix.lower() == ".json" else _read_table(one, spec) for one in lists]
-    frame = frames[0] if len(frames) == 1 else _join(frames)
+    frames = [_read_one(one, spec) for one in lists]
+    frame = frames[0]
+    if len(frames) > 1:
+        frame = pandas.concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
     if spec.prepare:
         folder = path if path.is_dir() else path.parent
         function = import_function(spec.prepare, "prepare")
@@ -161,29 +153,21 @@ def read_list(path: Path, spec: DataSpec) -> Any:
     return frame.reset_index(drop=True)
 
 
-def _join(frames: Sequence[Any]) -> Any:
-    import pandas
-
-    return pandas.concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
-
-
-def _read_table(path: Path, spec: DataSpec) -> Any:
+def _read_one(path: Path, spec: DataSpec) -> Any:
+    if path.suffix.lower() == ".json":
+        return _read_json(path)
     if not is_table(path):
         raise UsageError(f"{path} is no list of pictures: give a table, such as a .csv, or a .json file.")
     return read_words(path, get_form(spec))
 
 
 def read_words(path: Path, form: TableFormat | None = None) -> Any:
-    """Read a table as a data frame of words, as they are written, with '' for a gap."""
-    table = open_table(path, form)
-    parts = list(table.read_batches(table.names, ()))
-    columns = {
-        name: np.concatenate([_to_text(part.columns[i]) for part in parts]) if parts else np.empty(0, dtype=object)
-        for i, name in enumerate(table.names)
-    }
+    """Read a table as a data frame of text, as it is written, with '' where a cell is empty."""
     import pandas
 
-    return pandas.DataFrame(columns)
+    table = open_table(path, form)
+    frame = table.read(text=table.names)
+    return pandas.DataFrame(dict(zip(frame.names, map(_to_text, frame.columns), strict=True)))
 
 
 def _read_json(path: Path) -> Any:
@@ -250,25 +234,14 @@ def _open_images(path: Path, spec: DataSpec, root: Path, names: Words) -> Contai
     return FolderContainer(place, dict.fromkeys(names)) if place.is_dir() else ZipContainer(place)
 
 
-def _rename(words: Words, aliases: Mapping[str, str]) -> Words:
-    return np.array([aliases.get(word, word) for word in words], dtype=object) if aliases else words
-
-
 def _to_text(values: NDArray[Any]) -> Words:
     words = to_words(values) if values.dtype != object else values
     return np.array(["" if is_missing(v) else to_word(v) for v in words], dtype=object)
 
 
-def _to_numbers(words: Words) -> NDArray[Any]:
+def _to_numbers(words: Any) -> NDArray[Any]:
     """Return labels as whole numbers, where all of them are."""
-    if all(word.isdigit() for word in words):
-        return np.array([int(word) for word in words], dtype=np.int64)
-    return words.astype(str)
-
-
-def _sort_key(name: str) -> tuple[int, float, str]:
-    """Rank numbers by size, before words by the alphabet."""
-    return (0, float(name), "") if name.isdigit() else (1, 0.0, name)
+    return np.asarray(words.astype(np.int64 if words.str.isdigit().all() else str))
 
 
 def divide_camelyon17(frame: Any, folder: Path) -> Any:

@@ -74,37 +74,14 @@ def read_rows(
         raise UsageError(
             f"There is no {path}. Give a table, such as a .csv or .parquet file, or a folder or .zip of images."
         )
-    if is_table(path):
-        table = open_table(path, TableFormat(encoding=encoding))
-        others = [] if only is None else [name for name in table.names if name not in only]
-        dropped = [*ignore, *ids, *(name for name in others if name != weight)]
-        return _read_table(table, label, domain, dropped, types or {}, na, task, weight, drop_unlabeled)
-    if guess_format(path) != "images":
-        raise UsageError(f"{path} holds feature files: read them in Python and give DomainClassifier arrays.")
-    spec = DataSpec(path.stem, path=(path.name,), format="images")
-    dataset = load_dataset(spec, path.parent, progress=progress, held_out=())
-    of_tables = {"--label": label, "--domain": domain, "--ignore": ignore, "--id": ids, "--types": types, "--na": na,
-                 "--encoding": encoding, "--weight": weight, "--drop-unlabeled": drop_unlabeled}  # fmt: skip
-    if task == NUMBER:
-        raise UsageError(f"--task number is of a table, and the folders of {path} name classes: leave it out.")
-    for option, value in of_tables.items():
-        if value:
-            raise UsageError(f"{option} is of a table, and {path} holds pictures: their folders say it. Leave it out.")
-    classes, domains = (np.array(names, dtype=object) for names in (dataset.classes, dataset.domains))
-    return LabeledRows(dataset.x, classes[dataset.y.numpy()].astype(str), domains[dataset.domain.numpy()])
-
-
-def _read_table(
-    table: TableFile,
-    label: str | None,
-    domain: str | None,
-    dropped: Sequence[str],
-    types: Mapping[str, str],
-    na: Sequence[str],
-    task: str | None = None,
-    weight: str | None = None,
-    drop_unlabeled: bool = False,
-) -> LabeledRows:
+    if not is_table(path):
+        of_tables = {
+            "--label": label, "--domain": domain, "--ignore": ignore, "--id": ids, "--types": types, "--na": na,
+            "--encoding": encoding, "--weight": weight, "--drop-unlabeled": drop_unlabeled,
+        }  # fmt: skip
+        return _read_images(path, task, of_tables, progress)
+    table, types = open_table(path, TableFormat(encoding=encoding)), types or {}
+    dropped = {*ignore, *ids, *(name for name in table.names if only is not None and name not in {*only, weight})}
     if task not in (None, *TASKS):
         raise unknown("task", str(task), TASKS)
     if label is None:
@@ -114,10 +91,8 @@ def _read_table(
             "Which column says where a row is from, such as the hospital or the device? Give it with --domain."
         )
     roles = [label, domain, *([] if weight is None else [weight])]
-    for name in (*roles, *dropped, *types):
-        if name not in table.names:
-            raise unknown("column", name, table.names, owner=table.path.name)
-    if weight in (label, domain, *dropped):
+    _check_names(table, (*roles, *ignore, *ids, *types))
+    if weight is not None and weight in {label, domain, *dropped}:
         raise UsageError(f"'{weight}' is the column of weights, and has another part too: give it one of them.")
     if label == domain:
         raise UsageError(
@@ -127,12 +102,14 @@ def _read_table(
     for name, (option, allowed) in zip(roles, parts, strict=False):  # there may be no weights
         if types.get(name, allowed[0]) not in allowed:
             raise UsageError(f"'{name}' is given as {option}, so that its type can only be: {', '.join(allowed)}.")
-    frame = read_frame(table, set(dropped) - {label, domain}, types, codes=(label, domain))
+    frame = read_frame(table, dropped - {label, domain}, types, codes=(label, domain))
     weights, notes = None, table.notes
     by_name = {n: drop_gap_words(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
     labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
     if drop_unlabeled:
-        kept = _find_labeled_rows(label, labels)
+        kept = np.flatnonzero([not is_missing(value) for value in labels.tolist()])
+        if not len(kept):
+            raise UsageError(f"Column '{label}' has no label in any row: name another with --label.")
         if len(kept) < len(labels):
             notes = (*notes, f"{count_things(len(labels) - len(kept), 'row')} without a label left out.")
         frame, labels, by_name = frame.take(kept), labels[kept], {name: c[kept] for name, c in by_name.items()}
@@ -140,29 +117,42 @@ def _read_table(
         weights = make_weights(weight, parse_column(by_name[weight]), frame.row_numbers)
     x = frame.without(roles)
     if not x.names:
-        raise UsageError(
-            f"{table.path.name} has no column beside those of label and domain: there is nothing to learn from."
-        )
+        raise UsageError(f"{path.name} has no column beside those of label and domain: there is nothing to learn from.")
     task = choose_task(label, labels) if task is None else task
-    if task == CLASS and has_codes(by_name[label]):
-        labels = by_name[label]
+    labels = by_name[label] if task == CLASS and has_codes(by_name[label]) else labels
     domains = to_words(by_name[domain])
     check_domains(domains.tolist(), frame.row_numbers)
     check_domain_sizes(f"Column '{domain}'", len(set(domains.tolist())), len(domains))
-    features = {name: kind for name, kind in types.items() if name not in roles}
     y = make_numbers(label, labels, frame.row_numbers) if task == NUMBER else make_labels(labels)
     if task == CLASS:
         numbers = ", or predict the number with --task number" if labels.dtype.kind == "f" else ""
         check_class_sizes(f"Column '{label}'", y, f"Name another column with --label{numbers}.")
+    features = {name: kind for name, kind in types.items() if name not in roles}
     return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, notes, weights)
 
 
-def _find_labeled_rows(name: str, labels: Column) -> NDArray[np.int64]:
-    """Return the numbers of the rows that have a label; raise a UsageError where none has."""
-    found = np.flatnonzero([not is_missing(label) for label in labels.tolist()])
-    if not len(found):
-        raise UsageError(f"Column '{name}' has no label in any row: name another with --label.")
-    return found
+def _read_images(
+    path: Path, task: str | None, of_tables: Mapping[str, Any], progress: ProgressCallback | None
+) -> LabeledRows:
+    """Read pictures in <domain>/<class>/. of_tables: options that only a table has, which must be empty."""
+    if guess_format(path) != "images":
+        raise UsageError(f"{path} holds feature files: read them in Python and give DomainClassifier arrays.")
+    dataset = load_dataset(
+        DataSpec(path.stem, (path.name,), format="images"), path.parent, False, progress, held_out=()
+    )
+    if task == NUMBER:
+        raise UsageError(f"--task number is of a table, and the folders of {path} name classes: leave it out.")
+    for option, value in of_tables.items():
+        if value:
+            raise UsageError(f"{option} is of a table, and {path} holds pictures: their folders say it. Leave it out.")
+    classes, domains = (np.array(names, dtype=object) for names in (dataset.classes, dataset.domains))
+    return LabeledRows(dataset.x, classes[dataset.y.numpy()].astype(str), domains[dataset.domain.numpy()])
+
+
+def _check_names(table: TableFile, names: Iterable[str]) -> None:
+    for name in names:
+        if name not in table.names:
+            raise unknown("column", name, table.names, owner=table.path.name)
 
 
 def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str], codes: Collection[str] = ()) -> Frame:
@@ -183,63 +173,47 @@ def check_table(
     types: Mapping[str, str],
     na: Sequence[str],
     encoding: str = "",
-    task: str | None = None,
     weight: str | None = None,
-    drop_unlabeled: bool = False,
+    **options: Any,
 ) -> str:
-    """Say what each column of a table holds, and, where they are named, how many rows each domain has of each class."""
+    """Say what each column of a table holds, and, where they are named, how many rows each domain has of each class.
+
+    options: the others of `read_rows`.
+    """
     table = open_table(path, TableFormat(encoding=encoding))
     if label is not None and domain is not None:
-        rows = _read_table(table, label, domain, ignore, types, na, task, weight, drop_unlabeled)
-        frame, counts = rows.x, _count_rows(rows)
-        notes = [*_note_names(rows), *note_columns(frame, rows.domains)]
-        read = rows.notes
+        rows = read_rows(path, label, domain, ignore, types=types, na=na, encoding=encoding, weight=weight, **options)
+        frame, read, counts = rows.x, rows.notes, _count_rows(rows)
+        names = [] if rows.is_regression else sorted(set(map(str, rows.y.tolist())))
+        notes = [*note_gap_labels(rows.y), *note_spellings("class", names)]
+        if rows.domains is not None:
+            notes += note_spellings("domain", sorted(set(rows.domains.tolist())))
+        notes += note_columns(frame, rows.domains)
     else:
-        read = table.notes
         roles = {name for name in (label, domain, weight) if name is not None}
-        for name in (*roles, *ignore, *types):
-            if name not in table.names:
-                raise unknown("column", name, table.names, owner=path.name)
-        frame, counts = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True), []
-        notes = note_columns(frame)
+        _check_names(table, (*roles, *ignore, *types))
+        frame = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True)
+        read, counts, notes = table.notes, [], note_columns(frame)
     width = max(len(name) for name in frame.names)
-    lines = [
-        f"{path.name}: {count_things(len(frame), 'row')}, {count_things(len(table.names), 'column')}",
-        *read,
-    ]
+    lines = [f"{path.name}: {count_things(len(frame), 'row')}, {count_things(len(table.names), 'column')}", *read]
     lines += [f"  {t.name:<{width}}  {t.describe()}" for t in frame.types or ()]
     return "\n".join([*lines, *counts, *(f"note: {note}" for note in notes)])
 
 
 def _count_rows(rows: LabeledRows) -> list[str]:
-    """List the domains with their rows of every class; of many classes, with their rows alone."""
+    """List the domains with their rows of every class, or with where their numbers lie; of many classes, with their
+    rows alone."""
     assert rows.domains is not None
+    classes = [] if rows.is_regression else np.unique(rows.y).tolist()
+    many = count_things(len(classes), "class").replace("classs", "classes")
+    lines = [f"{many}: {list_some(classes)}"]
     if rows.is_regression:
-        return _describe_numbers(rows)
-    classes = np.unique(rows.y).tolist()
-    lines = [f"{count_things(len(classes), 'class').replace('classs', 'classes')}: {list_some(classes)}"]
+        lines = [f"a number to predict, from {rows.y.min():.4g} to {rows.y.max():.4g}, mean {rows.y.mean():.4g}"]
     for name in sorted(set(rows.domains.tolist()), key=rank_word):
         y = rows.y[rows.domains == name]
-        by_class = ", ".join(f"{c} {int((y == c).sum())}" for c in classes) if len(classes) <= FEW else ""
-        lines.append(f"  {name}: {count_things(len(y), 'row')}" + (f" ({by_class})" if by_class else ""))
-    return lines
-
-
-def _note_names(rows: LabeledRows) -> list[str]:
-    """Note labels that may be none, and labels, and domains, that may be one and the same."""
-    assert rows.domains is not None
-    classes = [] if rows.is_regression else sorted(set(map(str, rows.y.tolist())))
-    spellings = [*note_spellings("class", classes), *note_spellings("domain", sorted(set(rows.domains.tolist())))]
-    return [*note_gap_labels(rows.y), *spellings]
-
-
-def _describe_numbers(rows: LabeledRows) -> list[str]:
-    """List the domains with their rows and where their numbers lie."""
-    assert rows.domains is not None
-    lines = [f"a number to predict, from {rows.y.min():.4g} to {rows.y.max():.4g}, mean {rows.y.mean():.4g}"]
-    for name in sorted(set(rows.domains.tolist()), key=rank_word):
-        y = rows.y[rows.domains == name]
-        lines.append(f"  {name}: {count_things(len(y), 'row')} (mean {y.mean():.4g}, deviation {y.std():.4g})")
+        more = ", ".join(f"{c} {int((y == c).sum())}" for c in classes) if len(classes) <= FEW else ""
+        more = f"mean {y.mean():.4g}, deviation {y.std():.4g}" if rows.is_regression else more
+        lines.append(f"  {name}: {count_things(len(y), 'row')}" + (f" ({more})" if more else ""))
     return lines
 
 

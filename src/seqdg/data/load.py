@@ -229,9 +229,8 @@ def check_contents(
     ]
     if len(contents.y):
         problems += _compare_counts(counts, spec.counts, "row")
-        held = (
-            () if contents.parts else contents.domains if held_out is None else held_out
-        )  # a fixed split holds none out
+        held = contents.domains if held_out is None else held_out
+        held = () if contents.parts else held  # a fixed split holds none out
         if len(counts) == 1 and held:
             text = f"There is only the domain '{contents.domains[0]}': to hold it out, at least one other is needed."
             problems.append(Problem(text))
