@@ -63,7 +63,7 @@ def test_hooks_are_the_tools_that_make_lint_runs() -> None:
 
 def test_the_citation_has_the_version_and_no_address() -> None:
     citation = read("CITATION.cff")
-    assert citation["version"] == seqdg.__version__, "Write the version of src/seqdg/base/version.py in CITATION.cff."
+    assert citation["version"] == seqdg.__version__, "Write the version of src/seqdg/base/__init__.py in CITATION.cff."
     assert citation["authors"] == [{"name": "the seqdg developers"}]
     assert citation["license"] == "MIT"
 

@@ -42,7 +42,7 @@ PACKAGES = (
     "benchmarks",  # files alone
 )
 WITHOUT_FRONT = ("algorithms", "benchmarks")  # each file there is a name of its own
-PAST_A_FRONT = ("base.front", "base.version")  # what the fronts themselves are made of
+PAST_A_FRONT = ("base.front",)  # what the fronts themselves are made of
 WITHOUT_TORCH = (
     "store", "select", "summary", "statistics", "status", "criteria", "commands", "salvaging",
     "archive.reading", "archive.writing", "tracking",

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from seqdg.base import register_family
+from seqdg.base import VERSION, register_family
 from seqdg.base.front import open_front
-from seqdg.base.version import VERSION
 
 if TYPE_CHECKING:
     from seqdg import testing

@@ -47,8 +47,6 @@ NEEDED = {
     "torch.utils": {"_pytree": "walk nested tensors"},
     "torch.utils._pytree": {
         "tree_flatten": "walk nested tensors",
-        "tree_leaves": "walk nested tensors",
-        "tree_map": "walk nested tensors",
         "tree_map_only": "walk nested tensors",
         "tree_unflatten": "walk nested tensors",
     },

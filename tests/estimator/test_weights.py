@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from torch.nn.functional import cross_entropy
 import seqdg
 from seqdg.base import UsageError
 from seqdg.core import build, list_algorithms
-from seqdg.testing.case import Case, build_nets, compute_direction, count_stages, find_source_count
+from seqdg.testing import Case, build_nets, find_source_count
 from seqdg.training import NumberLoss, RowWeighted, WeightedCrossEntropy
 
 REFUSING = [name for name in list_algorithms() if build(name).hard_labels]
@@ -72,12 +73,12 @@ def test_weights_reach_every_algorithm_that_learns_by_the_loss(name):
     params, episode = case.draw_weights(), case.draw_episode()
     weight = torch.rand(episode.y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.5
     weighted, moved = net.with_criterion(RowWeighted(net.criterion)), False
-    for stage in range(count_stages(algorithm)):
+    for stage in range(len(case.stages)):
         packed = [
             episode._replace(y=torch.stack([episode.y.double(), w], -1)) for w in (torch.ones_like(weight), weight)
         ]
-        plain = compute_direction(algorithm, stage, net, params, episode)[0]
-        ones, other = (compute_direction(algorithm, stage, weighted, params, e)[0] for e in packed)
+        plain = case.compute_step(stage, params, episode)[0]
+        ones, other = (replace(case, net=weighted).compute_step(stage, params, e)[0] for e in packed)
         for parameter, value in plain.items():
             assert torch.allclose(ones[parameter], value, rtol=1e-7, atol=1e-9), parameter
             moved |= not torch.allclose(other[parameter], value, rtol=1e-5, atol=1e-8)

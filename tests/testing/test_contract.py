@@ -6,7 +6,7 @@ from _pytest.mark import ParameterSet
 import seqdg
 from seqdg.core import collect_rules, flatten_settings, with_settings
 from seqdg.testing import CHECKS, Case, build_nets, check_algorithm, find_source_count
-from seqdg.testing.variations import check_settings_act, find_longest
+from seqdg.testing.checks import check_settings_act, find_longest
 from toys import PAPER, mark_others
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from seqdg.base import version
 from seqdg.training import device
 
 
 def test_a_copy_without_its_history_has_the_commit_that_it_is_told(tmp_path, monkeypatch):
     package = tmp_path / "src" / "seqdg"
     package.mkdir(parents=True)
-    monkeypatch.setattr(version, "FOLDER", package)
+    monkeypatch.setattr(device, "PACKAGE", package)
     commit = device.find_commit.__wrapped__  # what it says is kept
     monkeypatch.delenv("SEQDG_COMMIT", raising=False)
     assert commit() == ""

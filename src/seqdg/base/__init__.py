@@ -38,6 +38,6 @@ if TYPE_CHECKING:
         set_checkout,
     )
     from seqdg.base.tree import under_prefix, with_prefix
-    from seqdg.base.version import VERSION
 
+VERSION = "0.2.0"  # of seqdg
 __getattr__, __dir__ = open_front(__name__)

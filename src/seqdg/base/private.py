@@ -135,16 +135,6 @@ def unflatten(leaves: Iterable[Any], structure: Any) -> Any:
     return _pytree.tree_unflatten(leaves, structure)
 
 
-def list_leaves(nested: Any) -> list[Any]:
-    """Return the leaves alone."""
-    return _pytree.tree_leaves(nested)
-
-
-def map_leaves(function: Callable[[Any], Any], nested: Any) -> Any:
-    """Return the same structure with the function applied to every leaf."""
-    return _pytree.tree_map(function, nested)
-
-
 def map_tensors(function: Callable[[Tensor], Any], nested: Any) -> Any:
     """Return the same structure with the function applied to every tensor; other leaves stay."""
     return _pytree.tree_map_only(Tensor, function, nested)

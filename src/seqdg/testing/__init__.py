@@ -9,28 +9,28 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqdg.core import Algorithm, list_layers
-from seqdg.testing import directions, variations
+from seqdg.testing import checks
 from seqdg.testing.case import Case, Violation, build_nets, find_source_count, format_algorithm
 
 __all__ = ["ContractError", "check_algorithm", "check_memory"]
 
 CHECKS: dict[str, Callable[[Case], None]] = {
-    "deterministic": directions.check_deterministic,
-    "inputs and buffers untouched": directions.check_untouched,
-    "stages, directions, losses and predictions have the right form": directions.check_form,
-    "a row is predicted as if it were alone, unless the algorithm is transductive": directions.check_rows,
-    "the direction equals the gradient of the loss": directions.check_gradient,
-    "a memory keeps its names, shapes and types, stays finite and is read": directions.check_memory,
-    "vmapped equals looped, a trial alone equals the same trial in a group": directions.check_vmap,
-    "each source domain's data changes the direction": directions.check_domains,
-    "each setting changes the direction": variations.check_settings_act,
-    "one number holds for every position": variations.check_one_for_all_positions,
-    "settings given as 0-d tensors act as numbers do": variations.check_tensor_settings,
-    "float64 and float32": directions.check_precision,
-    "1, 2, 3 and 5 domains work or fail with a sentence": directions.check_counts,
-    "a step may meet some of the source domains": directions.check_some_domains,
-    "settings survive a round trip through their printed form": variations.check_round_trip,
-    "the docstring names the paper and every setting": variations.check_documented,
+    "deterministic": checks.check_deterministic,
+    "inputs and buffers untouched": checks.check_untouched,
+    "stages, directions, losses and predictions have the right form": checks.check_form,
+    "a row is predicted as if it were alone, unless the algorithm is transductive": checks.check_rows,
+    "the direction equals the gradient of the loss": checks.check_gradient,
+    "a memory keeps its names, shapes and types, stays finite and is read": checks.check_memory,
+    "vmapped equals looped, a trial alone equals the same trial in a group": checks.check_vmap,
+    "each source domain's data changes the direction": checks.check_domains,
+    "each setting changes the direction": checks.check_settings_act,
+    "one number holds for every position": checks.check_one_for_all_positions,
+    "settings given as 0-d tensors act as numbers do": checks.check_tensor_settings,
+    "float64 and float32": checks.check_precision,
+    "1, 2, 3 and 5 domains work or fail with a sentence": checks.check_counts,
+    "a step may meet some of the source domains": checks.check_some_domains,
+    "settings survive a round trip through their printed form": checks.check_round_trip,
+    "the docstring names the paper and every setting": checks.check_documented,
 }
 
 
@@ -93,7 +93,7 @@ def check_memory(algorithm: Algorithm) -> None:
         with suppress(Violation):
             sources = find_source_count(algorithm, net)
             try:
-                directions.check_memory(Case(algorithm, net, sources))
+                checks.check_memory(Case(algorithm, net, sources))
             except Violation as violation:
                 raise ContractError(f"{format_algorithm(algorithm)}: {violation}") from None
             except Exception:  # it may want other inputs

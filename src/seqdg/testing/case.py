@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from seqdg.base import Episode, Params, UsageError, tree
-from seqdg.core import Algorithm
+from seqdg.core import Algorithm, list_layers
 from seqdg.nets import Net, Point
 
 INPUTS, CLASSES, BATCH = 4, 3, 6
+STEPS = 30  # of a short training, with an evaluation after every second
 
 
 class Violation(Exception):
@@ -38,6 +39,19 @@ def build_nets(with_points: bool = False) -> dict[str, Net]:
     }
 
 
+class Moment(NamedTuple):
+    """Where a short training stands."""
+
+    step: int
+    params: Params
+    memory: Params
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the last step was followed by an evaluation."""
+        return self.step > 0 and self.step % 2 == 0
+
+
 @dataclass(frozen=True)
 class Case:
     """One algorithm on one net with so many source domains."""
@@ -46,17 +60,22 @@ class Case:
     net: Net
     sources: int
 
-    def init_weights(self, seed: int = 0, algorithm: Algorithm | None = None) -> Params:
-        """Return the weights that `init` makes of the net's."""
-        kind, generator = algorithm or self.algorithm, torch.Generator().manual_seed(seed)
-        return kind.init(self.net, self.net.params(), self.sources, generator)
+    @property
+    def stages(self) -> list[Algorithm]:
+        """The algorithm of each stage."""
+        return [stage for _, stage in self.algorithm.stages()]
 
-    def draw_weights(self, seed: int = 0, algorithm: Algorithm | None = None) -> Params:
+    def init_weights(self, seed: int = 0) -> Params:
+        """Return the weights that `init` makes of the net's."""
+        generator = torch.Generator().manual_seed(seed)
+        return self.algorithm.init(self.net, self.net.params(), self.sources, generator)
+
+    def draw_weights(self, seed: int = 0) -> Params:
         """Draw weights away from the start, where branches are equal and regularizers vanish."""
         noise = torch.Generator().manual_seed(seed + 1000)
         return {
             name: w + 0.3 * torch.randn(w.shape, generator=noise, dtype=w.dtype)
-            for name, w in self.init_weights(seed, algorithm).items()
+            for name, w in self.init_weights(seed).items()
         }
 
     def draw_episode(self, seed: int = 0) -> Episode:
@@ -76,100 +95,62 @@ class Case:
         """Draw inputs (batch, *input) of a domain that no episode holds."""
         return torch.randn((8, INPUTS), generator=torch.Generator().manual_seed(seed + 3000), dtype=torch.float64)
 
+    def remember(self, stage: int, params: Params, episode: Episode) -> Params:
+        """Return the memory in a stage after one step and one evaluation; where there is none, nothing is computed."""
+        part, memory = self.stages[stage], self.algorithm.memory(self.net, params, episode.domains)
+        if not memory:
+            return memory
+        _, memory = part.enter(self.net, params, memory)
+        _, _, memory = part.step(self.net, params, memory, episode._replace(progress=0.5 * episode.progress))
+        return self.algorithm.evaluated(memory, _make_losses(episode, 0))
+
+    def compute_step(self, stage: int, params: Params, episode: Episode) -> tuple[Params, Tensor, Params]:
+        """Return direction, loss and new memory of one stage, from a memory that is not the first."""
+        return self.stages[stage].step(self.net, params, self.remember(stage, params, episode), episode)
+
+    def predict(self, params: Params, memory: Params, x: Tensor) -> Tensor:
+        """Return logits of the deployed weights, with the BatchNorm statistics of x."""
+        deployed = self.algorithm.deploy(params, memory)
+        deployed = {**deployed, **self.algorithm.statistics(self.net, deployed, x)}
+        return self.algorithm.predict(self.net, deployed, x)
+
+    def compute_everything(self, params: Params, episode: Episode, x: Tensor) -> dict[str, Tensor]:
+        """Return all that training and serving ask of an algorithm, each value by what it is."""
+        values, memory = {}, self.algorithm.memory(self.net, params, episode.domains)
+        for k, stage in enumerate(self.stages):
+            direction, values[f"the loss of stage {k + 1}"], kept = self.compute_step(k, params, episode)
+            values |= {f"the direction of stage {k + 1} at '{name}'": d for name, d in direction.items()}
+            values |= {f"the memory of stage {k + 1} at '{name}'": m for name, m in kept.items()}
+            entered, _ = stage.enter(self.net, params, memory)
+            values |= {f"'{name}' as stage {k + 1} begins": w for name, w in entered.items()}
+        for name in params:
+            pace = torch.as_tensor(self.algorithm.pace(name), dtype=x.dtype, device=x.device)
+            values[f"the pace of '{name}'"] = pace
+        return values | {"the prediction": self.predict(params, kept, x)}
+
+    def begin_walk(self, params: Params, episode: Episode) -> Moment:
+        """Return the start of a short training of the last stage."""
+        memory = self.algorithm.memory(self.net, params, episode.domains)
+        return Moment(0, *self.stages[-1].enter(self.net, params, memory))
+
+    def walk(self, episode: Episode, moment: Moment) -> Iterator[Moment]:
+        """Yield what follows a moment of a short training, step by step; its losses first fall and then rise."""
+        stage = self.stages[-1]
+        for i in range(moment.step, STEPS):
+            _, params, memory = moment
+            now = episode._replace(progress=torch.zeros_like(episode.progress) + i / STEPS, key=episode.key + i)
+            direction, _, memory = stage.step(self.net, params, memory, now)
+            params = {name: w - 0.02 * direction[name] if name in direction else w for name, w in params.items()}
+            moment = Moment(i + 1, params, memory)
+            if moment.is_evaluated:
+                moment = moment._replace(memory=self.algorithm.evaluated(memory, _make_losses(episode, i // 2)))
+            yield moment
+
 
 def stack_trials(trials: Sequence[tuple[Params, Episode, Tensor]]) -> tuple[Params, Episode, Tensor]:
     """Stack weights, episodes and inputs of several trials: each tensor gets a first axis of trials."""
     params, episodes, inputs = zip(*trials, strict=True)
     return tree.stack(params), Episode(*map(torch.stack, zip(*episodes, strict=True))), torch.stack(inputs)
-
-
-def count_stages(algorithm: Algorithm) -> int:
-    return len(algorithm.stages())
-
-
-def remember(algorithm: Algorithm, stage: int, net: Net, params: Params, episode: Episode) -> Params:
-    """Return the memory in a stage after one step and one evaluation; where there is none, nothing is computed."""
-    part, memory = algorithm.stages()[stage][1], algorithm.memory(net, params, episode.domains)
-    if not memory:
-        return memory
-    _, memory = part.enter(net, params, memory)
-    _, _, memory = part.step(net, params, memory, episode._replace(progress=0.5 * episode.progress))
-    return algorithm.evaluated(memory, _make_losses(episode, 0))
-
-
-def compute_step(
-    algorithm: Algorithm, stage: int, net: Net, params: Params, episode: Episode
-) -> tuple[Params, Tensor, Params]:
-    """Return direction, loss and new memory of one stage, from a memory that is not the first."""
-    memory = remember(algorithm, stage, net, params, episode)
-    return algorithm.stages()[stage][1].step(net, params, memory, episode)
-
-
-def compute_direction(
-    algorithm: Algorithm, stage: int, net: Net, params: Params, episode: Episode
-) -> tuple[Params, Tensor]:
-    """Return direction and loss of one stage."""
-    return compute_step(algorithm, stage, net, params, episode)[:2]
-
-
-def predict_deployed(algorithm: Algorithm, net: Net, params: Params, memory: Params, x: Tensor) -> Tensor:
-    """Return logits of the deployed weights, with the BatchNorm statistics of x."""
-    deployed = algorithm.deploy(params, memory)
-    return algorithm.predict(net, {**deployed, **algorithm.statistics(net, deployed, x)}, x)
-
-
-def compute_everything(
-    algorithm: Algorithm, net: Net, params: Params, episode: Episode, x: Tensor
-) -> dict[str, Tensor]:
-    """Return all that training and serving ask of an algorithm, each value by what it is."""
-    values, memory = {}, algorithm.memory(net, params, episode.domains)
-    for k, (_, stage) in enumerate(algorithm.stages()):
-        direction, values[f"the loss of stage {k + 1}"], kept = compute_step(algorithm, k, net, params, episode)
-        values |= {f"the direction of stage {k + 1} at '{name}'": d for name, d in direction.items()}
-        values |= {f"the memory of stage {k + 1} at '{name}'": m for name, m in kept.items()}
-        entered, _ = stage.enter(net, params, memory)
-        values |= {f"'{name}' as stage {k + 1} begins": w for name, w in entered.items()}
-    values |= {
-        f"the pace of '{name}'": torch.as_tensor(algorithm.pace(name), dtype=x.dtype, device=x.device)
-        for name in params
-    }
-    return values | {"the prediction": predict_deployed(algorithm, net, params, kept, x)}
-
-
-STEPS = 30  # of a short training, with an evaluation after every second
-
-
-class Moment(NamedTuple):
-    """Where a short training stands."""
-
-    step: int
-    params: Params
-    memory: Params
-
-    @property
-    def is_evaluated(self) -> bool:
-        """Whether the last step was followed by an evaluation."""
-        return self.step > 0 and self.step % 2 == 0
-
-
-def begin_walk(algorithm: Algorithm, net: Net, params: Params, episode: Episode) -> Moment:
-    """Return the start of a short training of the last stage."""
-    memory = algorithm.memory(net, params, episode.domains)
-    return Moment(0, *algorithm.stages()[-1][1].enter(net, params, memory))
-
-
-def walk(algorithm: Algorithm, net: Net, episode: Episode, moment: Moment) -> Iterator[Moment]:
-    """Yield what follows a moment of a short training, step by step; its losses first fall and then rise."""
-    stage = algorithm.stages()[-1][1]
-    for i in range(moment.step, STEPS):
-        _, params, memory = moment
-        now = episode._replace(progress=torch.zeros_like(episode.progress) + i / STEPS, key=episode.key + i)
-        direction, _, memory = stage.step(net, params, memory, now)
-        params = {name: w - 0.02 * direction[name] if name in direction else w for name, w in params.items()}
-        moment = Moment(i + 1, params, memory)
-        if moment.is_evaluated:
-            moment = moment._replace(memory=algorithm.evaluated(memory, _make_losses(episode, i // 2)))
-        yield moment
 
 
 def _make_losses(episode: Episode, i: int) -> Tensor:
@@ -212,5 +193,5 @@ def find_source_count(algorithm: Algorithm, net: Net) -> int:
 
 def format_algorithm(algorithm: Algorithm) -> str:
     """`Sequential(MLDG)`"""
-    inner = [format_algorithm(v) for f in fields(algorithm) if isinstance(v := getattr(algorithm, f.name), Algorithm)]
-    return type(algorithm).__name__ + (f"({', '.join(inner)})" if inner else "")
+    names = [type(layer).__name__ for layer in list_layers(algorithm)]
+    return "(".join(names) + ")" * (len(names) - 1)

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import torch
 
-from seqdg.base import UsageError, version
+from seqdg.base import VERSION, UsageError
+
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def choose_device(wanted: str) -> str:
@@ -63,7 +65,7 @@ def name_device(device: torch.device) -> str:
 @cache
 def list_versions() -> dict[str, str]:
     """Return the versions of seqdg, torch and Python."""
-    return {"seqdg": version.VERSION, "torch": torch.__version__, "python": platform.python_version()}
+    return {"seqdg": VERSION, "torch": torch.__version__, "python": platform.python_version()}
 
 
 @cache
@@ -74,13 +76,12 @@ def find_commit() -> str:
     """
     if "SEQDG_COMMIT" in os.environ:
         return os.environ["SEQDG_COMMIT"]
-    folder = version.FOLDER
-    if not (folder.parent.parent / ".git").exists():
+    if not (PACKAGE.parent.parent / ".git").exists():
         return ""
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],
-            cwd=folder, capture_output=True, text=True, timeout=10, check=False,
+            cwd=PACKAGE, capture_output=True, text=True, timeout=10, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""

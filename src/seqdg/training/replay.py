@@ -221,7 +221,7 @@ def _make_key(value: Any) -> Hashable:
 
 def _is_same(one: Any, other: Any) -> bool:
     """Whether two results are equal to the bit, or both not a number."""
-    pairs = zip(private.list_leaves(one), private.list_leaves(other), strict=True)
+    pairs = zip(private.flatten(one)[0], private.flatten(other)[0], strict=True)
     return all(torch.equal(a, b) or bool(torch.equal(a.nan_to_num(), b.nan_to_num())) for a, b in pairs)
 
 

@@ -363,17 +363,10 @@ def map_trials(one: Callable[..., Any], trials: int) -> Callable[..., Any]:
         return vmap(one)
 
     def map_single(*stacked: Any) -> Any:
-        return _add_axis(one(*(_remove_axis(s) for s in stacked)))
+        out = one(*private.map_tensors(lambda t: t.squeeze(0), stacked))
+        return private.map_tensors(lambda t: t.unsqueeze(0), out)
 
     return map_single
-
-
-def _remove_axis(value: Any) -> Any:
-    return private.map_tensors(lambda t: t.squeeze(0), value)
-
-
-def _add_axis(value: Any) -> Any:
-    return private.map_leaves(lambda t: t.unsqueeze(0), value)
 
 
 def stack_weights(trials: Sequence[Params], device: torch.device) -> Params:
