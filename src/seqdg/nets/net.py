@@ -53,12 +53,12 @@ class Net:
 
     Parameters
     ----------
-    module
+    module : torch.nn.Module
         The network. Its weights are where training starts.
-    batchnorm
+    batchnorm : {"frozen", "recalibrate", "running", "none"}
         What BatchNorm layers do: "frozen" normalizes by the running statistics as they are, "recalibrate" and "running"
         by the minibatch in training and by measured statistics once deployed; "none": there are no such layers.
-    loss
+    loss : callable
         The loss of a minibatch's logits and labels, its mean over the rows.
 
     Examples
@@ -137,9 +137,9 @@ class Net:
 
         Parameters
         ----------
-        device
+        device : torch.device or str, optional
             The device; None leaves them where they are.
-        dtype
+        dtype : torch.dtype, optional
             Their type; None leaves it as it is. Whole numbers keep theirs.
 
         Returns
@@ -159,7 +159,7 @@ class Net:
 
         Parameters
         ----------
-        loss
+        loss : callable
             The loss of a minibatch, its mean over the rows.
 
         Returns
@@ -180,7 +180,7 @@ class Net:
 
         Parameters
         ----------
-        functions
+        functions : mapping of str to callable
             A function of h for each name of a point.
 
         Returns
@@ -206,7 +206,7 @@ class Net:
 
         Parameters
         ----------
-        point
+        point : str
             The name of a point, one of `points`.
 
         Returns
@@ -222,7 +222,7 @@ class Net:
 
         Parameters
         ----------
-        point
+        point : str
             The name of a point, one of `points`.
 
         Returns
@@ -239,11 +239,11 @@ class Net:
 
         Parameters
         ----------
-        params
+        params : Params
             The weights, by name; with BatchNorm statistics if they are deployed.
-        x
+        x : Tensor
             (row, *input) the inputs.
-        key
+        key : Tensor, optional
             () that of a minibatch, in training; (domain,) where the rows are of several domains; None drops nothing.
 
         Returns
@@ -258,11 +258,11 @@ class Net:
 
         Parameters
         ----------
-        params
+        params : Params
             The weights, by name; with BatchNorm statistics if they are deployed.
-        x
+        x : Tensor
             (row, *input) the inputs.
-        key
+        key : Tensor, optional
             () that of a minibatch, in training; (domain,) where the rows are of several domains; None drops nothing.
 
         Returns
@@ -277,9 +277,9 @@ class Net:
 
         Parameters
         ----------
-        params
+        params : Params
             The weights, by name; with BatchNorm statistics if they are deployed.
-        episode
+        episode : Episode
             Minibatches of several domains.
 
         Returns
@@ -296,9 +296,9 @@ class Net:
 
         Parameters
         ----------
-        params
+        params : Params
             The weights, by name; with BatchNorm statistics if they are deployed.
-        z
+        z : Tensor
             (row, feature) the features.
 
         Returns
@@ -316,9 +316,9 @@ class Net:
 
         Parameters
         ----------
-        params
+        params : Params
             The weights, by name; with BatchNorm statistics if they are deployed.
-        minibatch
+        minibatch : Minibatch or tuple
             (x, y, key), such as `episode.minibatch(i)`; a net without dropout needs no key.
 
         Returns
@@ -339,9 +339,9 @@ class Net:
 
         Parameters
         ----------
-        params
+        params : Params
             The weights, by name; with BatchNorm statistics if they are deployed.
-        episode
+        episode : Episode
             Minibatches of several domains.
 
         Returns
@@ -358,9 +358,9 @@ class Net:
 
         Parameters
         ----------
-        params
+        params : Params
             The weights, by name; with BatchNorm statistics if they are deployed.
-        episode
+        episode : Episode
             Minibatches of several domains.
 
         Returns
@@ -378,9 +378,9 @@ class Net:
 
         Parameters
         ----------
-        params
+        params : Params
             The weights, by name; with BatchNorm statistics if they are deployed.
-        episode
+        episode : Episode
             Minibatches of several domains.
 
         Returns
@@ -396,9 +396,9 @@ class Net:
 
         Parameters
         ----------
-        logits
+        logits : Tensor
             (domain, batch, class) the logits.
-        y
+        y : Tensor
             (domain, batch) the labels.
 
         Returns
@@ -414,7 +414,7 @@ class Net:
 
         Parameters
         ----------
-        parts
+        parts : sequence of Params
             What `statistics` returned for each minibatch.
 
         Returns
@@ -431,9 +431,9 @@ class Net:
 
         Parameters
         ----------
-        params
+        params : Params
             The weights, by name.
-        x
+        x : Tensor
             (row, *input) the inputs of a minibatch.
 
         Returns
