@@ -349,7 +349,7 @@ def test_its_classes_are_listed(stand_in: Path) -> None:
         ("ERM", ["ERM.mlp_width=wide"], "mlp_width is 'wide', but it must be a finite number"),
         ("ERM", ["ERM.freeze_bn=2"], "freeze_bn is '2', but it must be true or false"),
         ("ERM", ["ERM.precision=bf16"], "trains in float32, tf32, float64, and the precision is bf16"),
-        ("ERM", ["ERM.domains_per_step=2"], "is given a minibatch of every source in every step"),
+        ("ERM", ["ERM.domains_per_step=2"], "gets a minibatch of every source in every step"),
         ("./nothing.py:Mine", [], "There is no file './nothing.py'"),
         ("./mine.py", [], "Which class of ./mine.py\\?"),
     ],

@@ -18,9 +18,9 @@ from seqdg.core import import_plugin
 
 PREFIX = "domainbed:"
 MARK = Path("domainbed") / "algorithms.py"  # what a checkout has
-# Its net for vectors asks for these, which its registry defines for DANN alone, with these values.
+# Its network for vectors asks for these, which its registry defines for DANN alone, with these values.
 VECTOR_SETTINGS = {"mlp_width": 256, "mlp_depth": 3, "mlp_dropout": 0.0}
-SMALL, LARGE = "RotatedMNIST", "PACS"  # its data sets whose settings are used: nets from scratch, and pretrained ones
+SMALL, LARGE = "RotatedMNIST", "PACS"  # its data sets whose settings are used: networks from scratch, and pretrained
 
 
 def find_checkout() -> Path | None:
@@ -141,7 +141,7 @@ def _claim(short: str, file: str, algorithms: ModuleType) -> None:
 
 
 def read_defaults(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return the settings of a class, by its registry; for vectors with those that its net of these needs."""
+    """Return the settings of a class, by its registry; for vectors with those that its network for vectors needs."""
     registry = import_module("hparams_registry")
     return _complete(registry.default_hparams(name.rpartition(":")[2], _choose_dataset(shape)), shape)
 
@@ -154,17 +154,17 @@ def draw_settings(name: str, shape: tuple[int, ...], number: int) -> dict[str, A
 
 
 def _choose_dataset(shape: tuple[int, ...]) -> str:
-    """Name the data set of its registry whose settings fit: they differ for nets from scratch and pretrained ones."""
+    """Name the data set of its registry whose settings fit networks from scratch, or pretrained ones."""
     return LARGE if is_large(shape) else SMALL
 
 
 def is_large(shape: tuple[int, ...]) -> bool:
-    """Say whether inputs are images for a pretrained net."""
+    """Say whether inputs are images for a pretrained network."""
     return len(shape) == 3 and shape[-1] >= 224
 
 
 def _complete(hparams: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
-    """Add what its net for vectors needs, and return numpy's numbers as Python's."""
+    """Add what its network for vectors needs, and return numpy's numbers as Python's."""
     extra = VECTOR_SETTINGS if len(shape) == 1 else {}
     plain = {name: value.item() if hasattr(value, "item") else value for name, value in hparams.items()}
     return {**extra, **plain}

@@ -4,7 +4,7 @@ A class keeps its state where it likes: in buffers, optimizers, dictionaries of 
 `save_state` walks all of it into a tree of plain values and tensors. `restore_state` puts the values back in place into
 an object that was built the same way, so that an optimizer still holds the weights that it steps. No class is named in
 the tree and none is made from it: reading it runs no foreign code. What the object made only while it trained (an inner
-copy of a net) is not in a new one: `restore_state` says which paths are missing, the caller lets the object train a
+copy of a network) is not in a new one: `restore_state` says which paths are missing, the caller lets the object train a
 step, and restores again.
 
 Its random numbers come from torch, numpy and Python: `lend_randomness` lends those of the process to one trial.
@@ -244,7 +244,7 @@ class Training:
             algorithm.update(next(load_minibatches(self.trial, self.split, self.inputs, 0, 1)), None)
             missing = restore_state(algorithm, header["state"], tensors, self.device)
         if missing:
-            raise ValueError(f"nothing is known of how it makes {missing[0]}")
+            raise ValueError(f"it is not known how the class makes {missing[0]}")
         restore_generators(header["random"], self.device)
         self.step, self.losses, self.seconds = header["step"], header["losses"], header["seconds"]
         self.history = [Evaluation(**e) for e in header["evaluations"]]
@@ -281,10 +281,10 @@ class Training:
         kinds = [type(v).__name__ for v in vars(self.algorithm).values() if isinstance(v, torch.optim.Optimizer)]
         names = ", ".join(dict.fromkeys(kinds)) or "none in sight"
         return (
-            f"{self.trial.short_name} builds its own net and steps its own optimizer: {names} of torch, whose weight "
-            "decay is part of the gradient (adam-l2 here)."
+            f"{self.trial.short_name} builds its own network and steps its own optimizer: {names} of torch, whose "
+            "weight decay is part of the gradient (adam-l2 here)."
             if set(kinds) == {"Adam"}
-            else f"{self.trial.short_name} builds its own net and steps its own optimizers: {names}."
+            else f"{self.trial.short_name} builds its own network and steps its own optimizers: {names}."
         )
 
 

@@ -3,9 +3,10 @@
     seqdg bench --algorithms domainbed:CORAL,domainbed:./mine.py:Mine,agg --domainbed DIR
 
 A class is built as its train.py builds it, `cls(input_shape, num_classes, num_domains, hparams)`, and gets
-`update([(x_i, y_i), ...], None)` with the domains in the order of the sources. It builds its own net and steps its own
-optimizer; `predict` gives the logits. Its settings are its hparams. Three of these are the protocol's: `lr` and
-`weight_decay`, by default its own, and `batch_size`, which is our batch, as all methods of a table see the same rows.
+`update([(x_i, y_i), ...], None)` with the domains in the order of the sources. It builds its own network and steps
+its own optimizer; `predict` gives the logits. Its settings are its hparams. Three of these are the protocol's: `lr`
+and `weight_decay`, by default its own, and `batch_size`, which is our batch, as all methods of a table see the same
+rows.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def make_learner(name: str) -> DomainBedClass:
     if wrappers:
         raise UsageError(
             f"{shorten(first)} takes no wrapper, and '{name}' has '{wrappers[0]}': a class of DomainBed steps its own "
-            "weights, which nothing of ours stands around. Leave it out."
+            "weights, which no wrapper of ours can change. Leave it out."
         )
     return DomainBedClass(first)
 
@@ -126,7 +127,7 @@ class DomainBedClass(Learner):
             )
         if trial.protocol.domains_per_step:
             raise UsageError(
-                f"{self.short} is given a minibatch of every source in every step, and domains_per_step is "
+                f"{self.short} gets a minibatch of every source in every step, and domains_per_step is "
                 f"{trial.protocol.domains_per_step}: choose 0 for it (--set {self.short}.domains_per_step=0)."
             )
         if trial.protocol.members > 1:
@@ -138,11 +139,13 @@ class DomainBedClass(Learner):
             return  # a worker has the GPU on which it can be built
         with lend_randomness(trial.seed), redirect_stdout(sys.stderr):  # some print what they do, where tables go
             algorithm = self.build(trial, task)
-            if not is_large(find_shape(trial, task)):  # a step of a large net may take as long as a training of others
+            if not is_large(
+                find_shape(trial, task)
+            ):  # a step of a large network may take as long as a training of others
                 self._try_step(algorithm, trial, task)
 
     def _try_step(self, algorithm: nn.Module, trial: Trial, task: Task) -> None:
-        """Take one step, as some errors come no sooner: a wrong version of a package, a net for other inputs."""
+        """Take one step, as some errors come no sooner: a wrong version of a package, a network for other inputs."""
         cpu, dtype = torch.device("cpu"), torch.get_default_dtype()
         split = split_rows(task.dataset(), trial.protocol, trial.held_out, trial.seed)
         inputs = task.make_inputs([trial], choose_inputs(trial, task), cpu, prepares=False)  # one step
@@ -173,14 +176,16 @@ class DomainBedClass(Learner):
         shape, dataset = find_shape(trial, task), task.dataset()
         if len(shape) == 3 and shape[1:] not in ((28, 28), (32, 32), (224, 224)) and not self.is_own:
             raise UsageError(
-                "DomainBed has nets for vectors and for images of 28, 32 or 224 pixels a side, and those of "
+                "DomainBed has networks for vectors and for images of 28, 32 or 224 pixels a side, and those of "
                 f"{task.name} have {shape[1]} by {shape[2]}: set size in [net] of a benchmark file of your own."
             )
         hparams = self.read_hparams(trial, shape)
         sources = list_sources(dataset, trial.held_out, trial.protocol)
         try:
             return cast(nn.Module, self.kind(shape, len(dataset.classes), len(sources), hparams))
-        except Exception as error:  # code of others, on a net of theirs: whatever is wrong, it is so before training
+        except (
+            Exception
+        ) as error:  # code of others, on a network of theirs: whatever is wrong, it is so before training
             raise self._explain(error, "built for", shape) from error
 
     def read_hparams(self, trial: Trial, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -242,7 +247,7 @@ def find_shape(trial: Trial, task: Task) -> tuple[int, ...]:
 
 
 def choose_inputs(trial: Trial, task: Task) -> BuiltNet:
-    """Say how pixels are scaled: for ImageNet's nets as these want them, and from 0 to 1 for small nets, as DomainBed
+    """Say how pixels are scaled: for ImageNet's networks as these want them, from 0 to 1 for small ones, as DomainBed
     has both."""
     scale = IMAGENET if is_large(find_shape(trial, task)) else Normalization()
     return BuiltNet(nn.Identity(), task.normalization or scale)

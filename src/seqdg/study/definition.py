@@ -22,7 +22,7 @@ PLAIN, COSINE = "plain", "cosine"
 AVERAGES = ("ema", "sma", "swad")
 VARIANTS = (PLAIN, COSINE, *AVERAGES)
 LEADER = "ema"  # the average by whose records settings are chosen for all averages
-SEARCH, COSINE_FOLDER = "search", "cosine"  # run directories inside that of a part
+SEARCH = "search"  # a run directory inside that of a part, as COSINE is
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Part:
     draws: candidates that a search tries for every algorithm and schedule, the first as it is; 1: no search.
     rates: multiples of the learning rate that a search tries, in place of draws.
     search_seed: of the search; the trials have the seeds from 0 on.
-    net, weights: another net, and the file below the data's folder that it starts from.
+    net, weights: another network, and the file below the data's folder that it starts from.
     settings: `algorithm.setting=value`, as for `seqdg bench --set`; never searched.
     """
 
@@ -94,16 +94,15 @@ class Part:
         return [name + view for name in self.algorithms for view in ("", *(f"+{a}" for a in self.averages))]
 
     @property
-    def folders(self) -> tuple[str, ...]:
-        """The run directories of the part: its own (`.`), and those inside it."""
-        constant = ["."] if set(self.variants) - {COSINE} else []
-        return (*constant, *([COSINE_FOLDER] if COSINE in self.variants else []), *([SEARCH] if self.searches else []))
+    def schedules(self) -> tuple[str, ...]:
+        constant = ("constant",) if set(self.variants) - {COSINE} else ()
+        return (*constant, COSINE) if COSINE in self.variants else constant
 
     @property
-    def schedules(self) -> tuple[str, ...]:
-        return tuple(
-            schedule for schedule, folder in (("constant", "."), ("cosine", COSINE_FOLDER)) if folder in self.folders
-        )
+    def folders(self) -> tuple[str, ...]:
+        """The run directories of the part: its own (`.`), and those inside it."""
+        trials = [COSINE if schedule == COSINE else "." for schedule in self.schedules]
+        return (*trials, SEARCH) if self.searches else tuple(trials)
 
 
 @dataclass(frozen=True)
@@ -211,37 +210,39 @@ def _read_list(content: Mapping[str, Any], name: str, path: Path) -> list[Any]:
 
 
 def _read_part(table: Mapping[str, Any], path: Path) -> Part:
-    place = f"the part {table.get('name', '')!r} of {path}"
-    values = read_fields(Part, table, place)
+    owner = f"the part {table.get('name', '')!r} of {path}"
+    values = read_fields(Part, table, owner)
     for name in ("name", "benchmark", "algorithms"):
         if name not in values:
-            raise UsageError(f"There is no {name} in {place}.")
+            raise UsageError(f"There is no {name} in {owner}.")
     return Part(**values)
 
 
 def _read_hypothesis(table: Any, path: Path) -> Hypothesis:
-    place = f"a hypothesis of {path}"
-    values = dict(read_value(table, "table", place))
+    owner = f"a hypothesis of {path}"
+    values = dict(read_value(table, "table", owner))
     known = ("name", "says", "better", "worse", "margin", "beside")
     for name in values:
         if name not in known:
             raise unknown("key", name, known, owner=f"A hypothesis of {path}")
     beside = values.get("beside", [])
     if not isinstance(beside, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in beside):
-        raise UsageError(f"beside in {place} must be a list of pairs: [['KIND: ALGORITHM', 'KIND: ALGORITHM'], ...].")
+        raise UsageError(f"beside in {owner} must be a list of pairs: [['KIND: ALGORITHM', 'KIND: ALGORITHM'], ...].")
+    pairs = [(values.get("better"), values.get("worse")), *beside]
+    comparison, *others = [Comparison(*(_read_side(text, owner) for text in pair)) for pair in pairs]
     return Hypothesis(
-        name=read_value(values.get("name"), "str", f"The name of {place}"),
-        says=read_value(values.get("says"), "str", f"says in {place}"),
-        comparison=Comparison(_read_side(values.get("better"), place), _read_side(values.get("worse"), place)),
-        margin=read_value(values.get("margin", 0.0), "float", f"margin in {place}"),
-        beside=tuple(Comparison(_read_side(a, place), _read_side(b, place)) for a, b in beside),
+        name=read_value(values.get("name"), "str", f"The name of {owner}"),
+        says=read_value(values.get("says"), "str", f"says in {owner}"),
+        comparison=comparison,
+        margin=read_value(values.get("margin", 0.0), "float", f"margin in {owner}"),
+        beside=tuple(others),
     )
 
 
-def _read_side(text: Any, place: str) -> Side:
-    kind, colon, algorithm = read_value(text, "str", f"A side in {place}").partition(": ")
+def _read_side(text: Any, owner: str) -> Side:
+    kind, colon, algorithm = read_value(text, "str", f"A side in {owner}").partition(": ")
     if not colon:
-        raise UsageError(f"A side in {place} is '{text}', but it must be 'KIND: ALGORITHM'.")
+        raise UsageError(f"A side in {owner} is '{text}', but it must be 'KIND: ALGORITHM'.")
     return Side(kind.strip(), algorithm.strip())
 
 

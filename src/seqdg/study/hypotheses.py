@@ -34,14 +34,12 @@ from seqdg.results import (
 from seqdg.study.definition import (
     AVERAGES,
     COSINE,
-    COSINE_FOLDER,
     CRITERION,
     PLAIN,
     SEARCH,
     Comparison,
     Hypothesis,
     Part,
-    Side,
     Study,
     collect_records,
     find_runs,
@@ -51,13 +49,14 @@ USUAL = "source-val"  # the rule of the answers
 RULES = (USUAL, "last", "oracle", "oracle-split")  # others need trials that a study does not have
 LAST = 10  # evaluations, whose swings are measured
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+INTERVAL = f"{100 * (1 - LEVEL):.0f} % interval"
 READING = (
     "Differences are in points of accuracy on held-out domains, paired over held-out domain and seed; ± is a standard "
     "error. After an algorithm, the kind of part that its trials belong to stands in brackets. A hypothesis is "
     "supported where its interval lies above 0, or above minus its margin; refuted where it lies below; else "
     "undecided. An effect size is a difference over the standard deviation of single pairs."
 )
-BESIDE = f"Beside it, and no part of the answer; {100 * (1 - LEVEL):.0f} % intervals, not corrected:"
+BESIDE = f"Beside it, and no part of the answer; {INTERVAL}s, not corrected:"
 RIVALS = (
     "Each side's best is chosen for every held-out domain by its own source validation (in brackets: for how many "
     "domains); and, to compare, by the held-out accuracy itself, which favors the side that has more to choose from."
@@ -68,6 +67,7 @@ SWINGS = (
     "trainings."
 )
 OTHER_RULE = "These are not the answers that the file asks for: the step was chosen by another rule,"
+SOURCE, HELD_OUT = "source validation", "held-out accuracy"  # what chooses the best of each side
 FORMATS = ("text", "markdown", "json")
 FIGURE = "study-answers"
 SET, ALL = "a set, 95 % interval", "all sets, interval corrected for all hypotheses"
@@ -89,39 +89,33 @@ class PartScores:
     def __init__(self, study: Study, part: Part, out: Path | None, select: str = USUAL) -> None:
         self.part, self.records = part, dict[str, list[Record]]()
         for folder in part.folders:
-            for record in () if folder == SEARCH else _read_trials(study, part, folder, out):
-                name = record.algorithm + (f"+{COSINE}" if folder == COSINE_FOLDER else "")
-                self.records.setdefault(name, []).append(record)
+            if folder == SEARCH:
+                continue
+            for record in collect_records(find_runs(study, part, folder, out), CRITERION).values():
+                if record.seed < part.trials:
+                    name = record.algorithm + (f"+{COSINE}" if folder == COSINE else "")
+                    self.records.setdefault(name, []).append(record)
         self.scores = {name: _score(records, select) for name, records in self.records.items()}
 
 
+Parts = Mapping[tuple[str, str], PartScores]  # by set and kind
+
+
 def _score(records: Sequence[Record], select: str) -> Scores:
-    outcomes = select_outcomes(records, select, CRITERION)
-    known = [o for o in outcomes if o.value is not None]
-    return Scores(
-        held_out={(o.held_out, o.seed): 100 * o.value for o in known if o.value is not None},
-        source={
-            (o.held_out, o.seed): 100 * score_candidate(o.record, InnerTrials(()), USUAL, CRITERION) for o in known
-        },
-        diverged=frozenset(o.held_out for o in outcomes if o.value is None),
-    )
-
-
-def _read_trials(study: Study, part: Part, folder: str, out: Path | None) -> list[Record]:
-    """Read the trials of a part, without those of its search."""
-    records = collect_records(find_runs(study, part, folder, out), CRITERION)
-    return [r for r in records.values() if r.seed < part.trials]
+    scores, diverged = Scores({}, {}, frozenset()), set()
+    for outcome in select_outcomes(records, select, CRITERION):
+        if outcome.value is None:
+            diverged.add(outcome.held_out)
+            continue
+        source = score_candidate(outcome.record, InnerTrials(()), USUAL, CRITERION)
+        scores.held_out[outcome.held_out, outcome.seed] = 100 * outcome.value
+        scores.source[outcome.held_out, outcome.seed] = 100 * source
+    return replace(scores, diverged=frozenset(diverged))
 
 
 def pair_scores(better: Mapping[PairKey, float], worse: Mapping[PairKey, float]) -> dict[PairKey, float]:
     """Return the differences over the held-out domains and seeds that both sides have."""
-    return {place: value - worse[place] for place, value in better.items() if place in worse}
-
-
-def find_scores(parts: Mapping[tuple[str, str], PartScores], of: str, side: Side) -> Scores | None:
-    """Find the scores of a side on a set."""
-    part = parts.get((of, side.kind))
-    return None if part is None else part.scores.get(side.algorithm)
+    return {pair: value - worse[pair] for pair, value in better.items() if pair in worse}
 
 
 @dataclass(frozen=True)
@@ -136,20 +130,20 @@ class Steadiness:
     gain: Mapping[str, float]
 
 
-def measure_steadiness(parts: Mapping[tuple[str, str], PartScores]) -> list[Steadiness]:
+def measure_steadiness(parts: Parts) -> list[Steadiness]:
     """Measure every algorithm that has plain and averaged records of long enough trainings."""
-    found = []
+    measured = []
     for (name, kind), part in parts.items():
         for base in part.part.algorithms:
-            variants = {v: part.records.get(base if v == "plain" else f"{base}+{v}", []) for v in ("plain", *AVERAGES)}
-            curves = {v: _list_curves(records) for v, records in variants.items()}
+            variants = {PLAIN: base, **{average: f"{base}+{average}" for average in AVERAGES}}
+            curves = {v: _list_curves(part.records.get(algorithm, [])) for v, algorithm in variants.items()}
             curves = {v: some for v, some in curves.items() if some}
-            if "plain" in curves and len(curves) > 1:
+            if PLAIN in curves and len(curves) > 1:
                 level = {v: fmean(fmean(curve) for curve in some) for v, some in curves.items()}
                 swing = {v: fmean(stdev(curve) for curve in some) for v, some in curves.items()}
-                gain = {v: value - level["plain"] for v, value in level.items() if v != "plain"}
-                found.append(Steadiness(name, kind, base, swing, gain))
-    return found
+                gain = {v: value - level[PLAIN] for v, value in level.items() if v != PLAIN}
+                measured.append(Steadiness(name, kind, base, swing, gain))
+    return measured
 
 
 def _list_curves(records: Sequence[Record]) -> list[list[float]]:
@@ -165,8 +159,18 @@ class Pooling:
     comparison: Comparison
     sets: tuple[SetDifference, ...]
     missing: tuple[str, ...]  # sets that have parts of these kinds, and not yet their trials
-    pooled: Pooled | None
-    size: Pooled | None  # of the standardized effects
+
+    @property
+    def pooled(self) -> Pooled | None:
+        return pool_sets(self.sets) if self.sets else None
+
+    @property
+    def size(self) -> Pooled | None:
+        """The standardized effect."""
+        return pool_sizes(self.sets) if self.sets else None
+
+    def __str__(self) -> str:
+        return f"{self.comparison.better} minus {self.comparison.worse}"
 
 
 @dataclass(frozen=True)
@@ -198,16 +202,15 @@ class Answer:
 class Rivals:
     """On one set: the best sequential algorithm against the best of the rest, each chosen for every held-out domain by
     its own source validation. (In other folds that domain is a source: a choice by all folds would look at its rows.)
-
-    oracle: the same chosen by the held-out accuracy itself, which favors whichever side has more to choose from.
+    Or by the held-out accuracy itself, which favors whichever side has more to choose from.
     """
 
     set: str
     kind: str
+    chosen_by: str
     sequential: Mapping[str, str]  # by held-out domain
     other: Mapping[str, str]
     difference: SetDifference | None
-    oracle: tuple[Mapping[str, str], Mapping[str, str], SetDifference | None]
 
 
 @dataclass(frozen=True)
@@ -232,10 +235,10 @@ def answer_study(study: Study, out: Path | None, select: str = USUAL) -> Answers
 def read_parts(study: Study, out: Path | None, select: str = USUAL) -> dict[tuple[str, str], PartScores]:
     """Read the parts that have records, by set and kind."""
     parts = {(part.set, part.kind): PartScores(study, part, out, select) for part in study.parts}
-    return {place: scores for place, scores in parts.items() if scores.scores}
+    return {name: scores for name, scores in parts.items() if scores.scores}
 
 
-def answer_from(study: Study, parts: Mapping[tuple[str, str], PartScores]) -> Answers:
+def answer_from(study: Study, parts: Parts) -> Answers:
     """Answer the hypotheses from what was read."""
     mains = [_pool(study, hypothesis.comparison, parts) for hypothesis in study.hypotheses]
     tests = [
@@ -244,60 +247,41 @@ def answer_from(study: Study, parts: Mapping[tuple[str, str], PartScores]) -> An
     ]
     # A hypothesis without data counts in the correction as if it could not be decided.
     filled = [1.0 if p is None else p for p in tests]
-    corrected, levels = correct_by_holm(filled), find_levels(filled)
     answers = [
-        Answer(
-            hypothesis,
-            main,
-            p,
-            None if p is None else p_holm,
-            level,
-            tuple(_pool(study, c, parts) for c in hypothesis.beside),
+        Answer(h, main, p, None if p is None else p_holm, level, tuple(_pool(study, c, parts) for c in h.beside))
+        for h, main, p, p_holm, level in zip(
+            study.hypotheses, mains, tests, correct_by_holm(filled), find_levels(filled), strict=True
         )
-        for hypothesis, main, p, p_holm, level in zip(study.hypotheses, mains, tests, corrected, levels, strict=True)
     ]
     return Answers(study, tuple(answers), tuple(_list_rivals(study, parts)), tuple(measure_steadiness(parts)))
 
 
-def _pool(study: Study, comparison: Comparison, parts: Mapping[tuple[str, str], PartScores]) -> Pooling:
+def _pool(study: Study, comparison: Comparison, parts: Parts) -> Pooling:
     sets, missing = [], []
+    sides = comparison.better, comparison.worse
     for name in study.sets:
-        if any(study.find_part(name, side.kind) is None for side in (comparison.better, comparison.worse)):
+        if any(study.find_part(name, side.kind) is None for side in sides):
             continue
-        sides = [find_scores(parts, name, side) for side in (comparison.better, comparison.worse)]
-        found = None
-        if sides[0] is not None and sides[1] is not None:
-            found = average_set(name, pair_scores(sides[0].held_out, sides[1].held_out))
-        if found is None:
+        read = [parts[name, side.kind].scores if (name, side.kind) in parts else {} for side in sides]
+        better, worse = (scores.get(side.algorithm) for scores, side in zip(read, sides, strict=True))
+        difference = average_set(name, pair_scores(better.held_out, worse.held_out)) if better and worse else None
+        if difference is None:
             missing.append(name)
         else:
-            sets.append(found)
-    return Pooling(
-        comparison,
-        tuple(sets),
-        tuple(missing),
-        pool_sets(sets) if sets else None,
-        pool_sizes(sets) if sets else None,
-    )
+            sets.append(difference)
+    return Pooling(comparison, tuple(sets), tuple(missing))
 
 
-def _list_rivals(study: Study, parts: Mapping[tuple[str, str], PartScores]) -> list[Rivals]:
-    found = []
+def _list_rivals(study: Study, parts: Parts) -> list[Rivals]:
+    rivals = []
     for (name, kind), part in parts.items():
         ours = {a: scores for a, scores in part.scores.items() if a.partition("+")[0] in study.sequential}
         others = {a: scores for a, scores in part.scores.items() if a not in ours}
-        if ours and others:
-            honest, lucky = (_compare_best(name, ours, others, by_source) for by_source in (True, False))
-            found.append(Rivals(name, kind, *honest, lucky))
-    return found
-
-
-def _compare_best(
-    name: str, ours: Mapping[str, Scores], others: Mapping[str, Scores], by_source: bool
-) -> tuple[dict[str, str], dict[str, str], SetDifference | None]:
-    chosen = choose_best(ours, by_source), choose_best(others, by_source)
-    better, worse = (_collect_chosen(side, best) for side, best in zip((ours, others), chosen, strict=True))
-    return *chosen, average_set(name, pair_scores(better, worse))
+        for chosen_by in (SOURCE, HELD_OUT) if ours and others else ():
+            first, second = (choose_best(side, chosen_by == SOURCE) for side in (ours, others))
+            pairs = pair_scores(_collect_chosen(ours, first), _collect_chosen(others, second))
+            rivals.append(Rivals(name, kind, chosen_by, first, second, average_set(name, pairs)))
+    return rivals
 
 
 def choose_best(side: Mapping[str, Scores], by_source: bool) -> dict[str, str]:
@@ -306,8 +290,8 @@ def choose_best(side: Mapping[str, Scores], by_source: bool) -> dict[str, str]:
 
     def rate(algorithm: str, domain: str) -> tuple[bool, float]:
         scores = side[algorithm]
-        by_place = scores.source if by_source else scores.held_out
-        values = [value for (held_out, _), value in by_place.items() if held_out == domain]
+        by_pair = scores.source if by_source else scores.held_out
+        values = [value for (held_out, _), value in by_pair.items() if held_out == domain]
         return domain not in scores.diverged, fmean(values) if values else float("-inf")
 
     domains = dict.fromkeys(domain for scores in side.values() for domain, _ in scores.held_out)
@@ -317,10 +301,10 @@ def choose_best(side: Mapping[str, Scores], by_source: bool) -> dict[str, str]:
 def _collect_chosen(side: Mapping[str, Scores], chosen: Mapping[str, str]) -> dict[PairKey, float]:
     """Collect the held-out accuracies of the algorithms chosen for each domain."""
     return {
-        place: value
+        pair: value
         for domain, algorithm in chosen.items()
-        for place, value in side[algorithm].held_out.items()
-        if place[0] == domain
+        for pair, value in side[algorithm].held_out.items()
+        if pair[0] == domain
     }
 
 
@@ -331,18 +315,68 @@ def render_answers(answers: Answers, style: str = "text") -> str:
     if style == "json":
         return json.dumps(make_json(answers), indent=1)
     mark = style == "markdown"
+    heading = "## " if mark else ""
     lines = [f"# {answers.study.title}" if mark else answers.study.title, "", READING, ""]
     if answers.select != USUAL:
         lines += [f"{OTHER_RULE} {answers.select}.", ""]
     for answer in answers.answers:
+        lines += [f"{heading}{answer.hypothesis.name}. {answer.hypothesis.says}: {answer.verdict}.", ""]
         lines += [*_describe_answer(answer, mark), ""]
     if answers.rivals:
-        title = "The best sequential against the best of the rest"
-        lines += [f"## {title}" if mark else title, "", RIVALS, "", *_tabulate_rivals(answers.rivals, mark)]
+        lines += [f"{heading}The best sequential against the best of the rest", "", RIVALS, ""]
+        lines += _tabulate_rivals(answers.rivals, mark)
     if answers.steadiness:
-        title = f"Swings of the held-out accuracy over the last {LAST} evaluations"
-        lines += ["", f"## {title}" if mark else title, "", SWINGS, "", *_tabulate_swings(answers.steadiness, mark)]
+        lines += ["", f"{heading}Swings of the held-out accuracy over the last {LAST} evaluations", "", SWINGS, ""]
+        lines += _tabulate_swings(answers.steadiness, mark)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _describe_answer(answer: Answer, mark: bool) -> list[str]:
+    main, margin = answer.main, answer.hypothesis.margin
+    if main.pooled is None or answer.interval is None:
+        return [f"{main}: no set has both sides yet."]
+    low, high = answer.interval
+    p = "" if answer.p_holm is None else f", {format_p(answer.p_holm)} after Holm's correction"
+    asked = f" (asked: above {-margin:g})" if margin else ""
+    size = "" if main.size is None else f"; effect size {main.size.mean:+.2f}"
+    lines = [
+        f"{main}: {main.pooled.mean:+.2f} points over {main.pooled.sets} sets, "
+        f"{100 * (1 - answer.level):.1f} % interval {low:+.2f} to {high:+.2f}{asked}{p}; standard deviation between "
+        f"sets {main.pooled.between:.2f} (I² {100 * main.pooled.heterogeneity:.0f} %){size}."
+    ]
+    if main.missing:
+        lines.append(f"Not run yet, or by too few seeds: {', '.join(main.missing)}.")
+    lines += ["", *_tabulate_sets(main.sets, mark)]
+    if answer.beside:
+        lines += ["", BESIDE, "", *(f"- {_describe_pooling(pooling)}" for pooling in answer.beside)]
+    return lines
+
+
+def _describe_pooling(pooling: Pooling) -> str:
+    if pooling.pooled is None:
+        return f"{pooling}: not run yet."
+    each = "; ".join(f"{s.name} {_format(s)}" for s in pooling.sets)
+    if pooling.pooled.sets == 1:
+        return f"{pooling}: {each}."
+    low, high = pooling.pooled.find_interval()
+    return f"{pooling}: {pooling.pooled.mean:+.2f} ({low:+.2f} to {high:+.2f}) over {pooling.pooled.sets} sets: {each}."
+
+
+def _tabulate_sets(sets: Sequence[SetDifference], mark: bool) -> list[str]:
+    rows: list[tuple[str, ...]] = [("set", "difference", INTERVAL, "effect size", "domains", "seeds")]
+    for s in sets:
+        low, high = s.find_interval()
+        numbers = f"{s.mean:+.2f} ± {s.error:.2f}", f"{low:+.2f} to {high:+.2f}", f"{s.size:+.2f}"
+        rows.append((s.name, *numbers, str(s.domains), str(s.seeds)))
+    return _draw(rows, mark)
+
+
+def _tabulate_rivals(rivals: Sequence[Rivals], mark: bool) -> list[str]:
+    rows: list[tuple[str, ...]] = [("set", "kind", "chosen by", "sequential", "rest", f"difference ({INTERVAL})")]
+    for r in rivals:
+        sides = _count_names(r.sequential), _count_names(r.other)
+        rows.append((r.set, r.kind, r.chosen_by, *sides, _format(r.difference)))
+    return _draw(rows, mark)
 
 
 def _tabulate_swings(steadiness: Sequence[Steadiness], mark: bool) -> list[str]:
@@ -353,84 +387,12 @@ def _tabulate_swings(steadiness: Sequence[Steadiness], mark: bool) -> list[str]:
     return _draw(rows, mark)
 
 
-def _describe_answer(answer: Answer, mark: bool) -> list[str]:
-    h, main = answer.hypothesis, answer.main
-    title = f"{h.name}. {h.says}: {answer.verdict}."
-    lines = [f"## {title}" if mark else title, ""]
-    pair = f"{main.comparison.better} minus {main.comparison.worse}"
-    if main.pooled is None or answer.interval is None:
-        return [*lines, f"{pair}: no set has both sides yet."]
-    low, high = answer.interval
-    p = "" if answer.p_holm is None else f", {format_p(answer.p_holm)} after Holm's correction"
-    asked = f" (asked: above {-h.margin:g})" if h.margin else ""
-    lines.append(
-        f"{pair}: {main.pooled.mean:+.2f} points over {main.pooled.sets} sets, "
-        f"{100 * (1 - answer.level):.1f} % interval {low:+.2f} to {high:+.2f}{asked}{p}; standard deviation between "
-        f"sets {main.pooled.between:.2f} (I² {100 * main.pooled.heterogeneity:.0f} %){_describe_size(main.size)}."
-    )
-    if main.missing:
-        lines.append(f"Not run yet, or by too few seeds: {', '.join(main.missing)}.")
-    lines += ["", *_tabulate(main, mark)]
-    if answer.beside:
-        lines += ["", BESIDE, ""]
-        lines += [f"- {_describe_pooling(pooling)}" for pooling in answer.beside]
-    return lines
-
-
-def _describe_size(size: Pooled | None) -> str:
-    return "" if size is None else f"; effect size {size.mean:+.2f}"
-
-
-def _describe_pooling(pooling: Pooling) -> str:
-    pair = f"{pooling.comparison.better} minus {pooling.comparison.worse}"
-    if pooling.pooled is None:
-        return f"{pair}: not run yet."
-    each = "; ".join(f"{s.name} {_format(s)}" for s in pooling.sets)
-    if pooling.pooled.sets == 1:
-        return f"{pair}: {each}."
-    low, high = pooling.pooled.find_interval()
-    return f"{pair}: {pooling.pooled.mean:+.2f} ({low:+.2f} to {high:+.2f}) over {pooling.pooled.sets} sets: {each}."
-
-
-def _tabulate(pooling: Pooling, mark: bool) -> list[str]:
-    """Make a table of the sets."""
-    rows: list[tuple[str, ...]] = [
-        ("set", "difference", f"{100 * (1 - LEVEL):.0f} % interval", "effect size", "domains", "seeds")
-    ]
-    return _draw([*rows, *(_make_row(s) for s in pooling.sets)], mark)
-
-
 def _draw(rows: Sequence[tuple[str, ...]], mark: bool) -> list[str]:
     """Draw a table whose first row is its head."""
     if mark:
         return [f"| {' | '.join(row)} |" for row in (rows[0], ("---",) * len(rows[0]), *rows[1:])]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(x.ljust(w) for x, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _make_row(s: SetDifference) -> tuple[str, ...]:
-    low, high = s.find_interval()
-    return (
-        s.name,
-        f"{s.mean:+.2f} ± {s.error:.2f}",
-        f"{low:+.2f} to {high:+.2f}",
-        f"{s.size:+.2f}",
-        str(s.domains),
-        str(s.seeds),
-    )
-
-
-def _tabulate_rivals(rivals: Sequence[Rivals], mark: bool) -> list[str]:
-    rows: list[tuple[str, ...]] = [
-        ("set", "kind", "chosen by", "sequential", "rest", f"difference ({100 * (1 - LEVEL):.0f} % interval)")
-    ]
-    for r in rivals:
-        for by, ours, other, difference in (
-            ("source validation", r.sequential, r.other, r.difference),
-            ("held-out accuracy", *r.oracle),
-        ):
-            rows.append((r.set, r.kind, by, _count_names(ours), _count_names(other), _format(difference)))
-    return _draw(rows, mark)
 
 
 def _count_names(chosen: Mapping[str, str]) -> str:
@@ -454,50 +416,29 @@ def make_json(answers: Answers) -> dict[str, Any]:
         "select": answers.select,
         "hypotheses": [
             {
-                "name": a.hypothesis.name,
-                "says": a.hypothesis.says,
-                "verdict": a.verdict,
-                "margin": a.hypothesis.margin,
-                "level": a.level,
-                "p": a.p,
-                "p_holm": a.p_holm,
-                **_make_json_pooling(a.main, a.level),
-                "beside": [_make_json_pooling(p, LEVEL) for p in a.beside],
+                "name": a.hypothesis.name, "says": a.hypothesis.says, "verdict": a.verdict,
+                "margin": a.hypothesis.margin, "level": a.level, "p": a.p, "p_holm": a.p_holm,
+                **_make_json_pooling(a.main, a.level), "beside": [_make_json_pooling(p, LEVEL) for p in a.beside],
             }
             for a in answers.answers
         ],
-        "rivals": [
-            {
-                "set": r.set, "kind": r.kind, "sequential": dict(r.sequential), "other": dict(r.other),
-                "difference": _make_json_set(r.difference),
-                "oracle": {
-                    "sequential": dict(r.oracle[0]), "other": dict(r.oracle[1]),
-                    "difference": _make_json_set(r.oracle[2]),
-                },
-            }
-            for r in answers.rivals
-        ],
-        "swings": [
-            {"set": s.set, "kind": s.kind, "algorithm": s.algorithm, "swing": dict(s.swing), "gain": dict(s.gain)}
-            for s in answers.steadiness
-        ],
+        "rivals": [{**vars(r), "difference": _make_json_set(r.difference)} for r in answers.rivals],
+        "swings": [vars(s) for s in answers.steadiness],
     }  # fmt: skip
 
 
 def _make_json_pooling(pooling: Pooling, level: float) -> dict[str, Any]:
     pooled = pooling.pooled
-    interval = None if pooled is None else [x if math.isfinite(x) else None for x in pooled.find_interval(level)]
-    return {
-        "better": str(pooling.comparison.better),
-        "worse": str(pooling.comparison.worse),
-        "difference": None if pooled is None else pooled.mean,
-        "interval": interval,
-        "between_sets": None if pooled is None else pooled.between,
-        "heterogeneity": None if pooled is None else pooled.heterogeneity,
-        "effect_size": None if pooling.size is None else pooling.size.mean,
-        "sets": [_make_json_set(s) for s in pooling.sets],
-        "missing": list(pooling.missing),
-    }
+    summary = dict.fromkeys(("difference", "interval", "between_sets", "heterogeneity", "effect_size"))
+    if pooled is not None and pooling.size is not None:
+        interval = [x if math.isfinite(x) else None for x in pooled.find_interval(level)]
+        summary = {
+            "difference": pooled.mean, "interval": interval, "between_sets": pooled.between,
+            "heterogeneity": pooled.heterogeneity, "effect_size": pooling.size.mean,
+        }  # fmt: skip
+    sides = {"better": str(pooling.comparison.better), "worse": str(pooling.comparison.worse)}
+    sets = [_make_json_set(s) for s in pooling.sets]
+    return {**sides, **summary, "sets": sets, "missing": list(pooling.missing)}
 
 
 def _make_json_set(s: SetDifference | None) -> dict[str, Any] | None:

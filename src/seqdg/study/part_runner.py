@@ -43,6 +43,7 @@ from seqdg.bench import (
 from seqdg.core import build, describe_settings
 from seqdg.data import BUNDLED, write_prepared
 from seqdg.nets import Net, get_published_dropout
+from seqdg.report import align_columns
 from seqdg.results import (
     CLASSES,
     DOMAINS,
@@ -54,7 +55,6 @@ from seqdg.results import (
     Evaluation,
     InnerTrials,
     Record,
-    RecordSource,
     RunningGroup,
     RunProgress,
     Store,
@@ -68,7 +68,6 @@ from seqdg.results import (
 )
 from seqdg.study.definition import (
     COSINE,
-    COSINE_FOLDER,
     CRITERION,
     LEADER,
     PLAIN,
@@ -89,9 +88,9 @@ TIME = (
     "Time left: by the mean of the trainings of the part that are done, where there are some, in as many processes as"
 )
 Fold = tuple[str, ...]  # held-out domains
-Place = tuple[str, str, str, Fold]  # an algorithm, a schedule, plain or averaged weights, a fold
+Choice = tuple[str, str, str, Fold]  # an algorithm, a schedule, plain or averaged weights, a fold
 
-TOGETHER = 512  # trials of small nets in a stack, at most
+TOGETHER = 512  # trials of small networks in a stack, at most
 CHECKPOINT = 60.0  # seconds between checkpoints of a group; workers that are sent away write one, too
 
 
@@ -158,11 +157,10 @@ def run_study(study: Study, parts: Sequence[Part], where: StudyWhere) -> list[Re
         directory = where.out / part.name
         make_directory(directory)
         with lock_directory(directory), ExitStack() as stack:
-            runner = PartRunner(study, part, where, device)
-            stores = {folder: runner.open_store(folder) for folder in part.folders}
+            stores = {folder: open_store(study, part, folder, where) for folder in part.folders}
             for store in stores.values():
                 stack.callback(store.close)
-            failed += runner.run(stores, executor, clock)
+            failed += PartRunner(part, where, stores, executor, device, clock).run()
     return failed
 
 
@@ -184,61 +182,63 @@ def restore_parts(study: Study, parts: Sequence[Part], where: StudyWhere) -> int
     for part in parts:
         for folder in part.folders:
             make_directory(where.out / part.name / folder)
-            store = PartRunner(study, part, where).open_store(folder)
+            store = open_store(study, part, folder, where)
             count += len(store.finished())
             store.close()
     return count
 
 
+def open_store(study: Study, part: Part, folder: str, where: StudyWhere) -> Store:
+    """Open a run directory of a part, and copy what it lacks from the published records, with its groups."""
+    directory = where.out / part.name / folder
+    store = Store.create(directory, make_benchmark(part, where.data).name)
+    check_versions(store, directory)
+    published = None if study.published is None else study.published / part.name / folder
+    if published is not None and (published / TRIALS).is_file():
+        archive, done = open_run(published), store.finished()
+        groups, new = archive.groups(), [record for record in archive.records() if record.key not in done]
+        if new:
+            store.begin({record.key: groups.get(record.key, "") for record in new})
+            store.add(new)
+    return store
+
+
+@dataclass(frozen=True)
 class PartRunner:
-    """Plans and runs one part."""
+    """Plans and runs one part. stores: those of its run directories, by folder."""
 
-    def __init__(self, study: Study, part: Part, where: StudyWhere, device: str = "cpu") -> None:
-        self.study, self.part, self.where, self.device = study, part, where, device
-        self.benchmark = make_benchmark(part, where.data)
+    part: Part
+    where: StudyWhere
+    stores: Mapping[str, Store]
+    executor: Executor
+    device: str
+    clock: Clock
 
-    def open_store(self, folder: str) -> Store:
-        """Open the run directory of a folder, and copy what is published into it."""
-        directory = self.where.out / self.part.name / folder
-        store = Store.create(directory, self.benchmark.name)
-        check_versions(store, directory)
-        published = None if self.study.published is None else self.study.published / self.part.name / folder
-        if published is not None and (published / TRIALS).is_file():
-            copy_published(open_run(published), store)
-        return store
-
-    def run(self, stores: Mapping[str, Store], executor: Executor, clock: Clock) -> list[Record]:
+    def run(self) -> list[Record]:
         """Search, choose, and run the trials; return the records that failed."""
-        task = self.benchmark.make_task(self.where.data, held_out=self.part.held_out or None)
+        benchmark = make_benchmark(self.part, self.where.data)
+        task = benchmark.make_task(self.where.data, held_out=self.part.held_out or None)
         with count_files("reading images") as progress:
             dataset = task.dataset(progress)
-        for store in stores.values():
+        for store in self.stores.values():
             store.set_meta(CLASSES, json.dumps([str(name) for name in dataset.classes]))
             store.set_meta(DOMAINS, json.dumps(list(dataset.domains)))
-        maker = TrialMaker(self.part, self.benchmark, task)
+        maker = TrialMaker(self.part, benchmark, task)
         failed: list[Record] = []
-        chosen: Mapping[Place, Candidate] = {}
+        chosen: Mapping[Choice, Candidate] = {}
         if self.part.searches:
             searched = maker.list_search()
-            failed = self._train(searched, task, maker.net, stores, executor, clock)
-            chosen = maker.choose(searched, stores[SEARCH].records(CRITERION))
-        return failed + self._train(maker.list_trials(chosen), task, maker.net, stores, executor, clock)
+            failed = self._train(searched, task, maker.net)
+            chosen = maker.choose(searched, self.stores[SEARCH].records(CRITERION))
+        return failed + self._train(maker.list_trials(chosen), task, maker.net)
 
-    def _train(
-        self,
-        entries: Sequence[Entry],
-        task: Task,
-        net: Net,
-        stores: Mapping[str, Store],
-        executor: Executor,
-        clock: Clock,
-    ) -> list[Record]:
+    def _train(self, entries: Sequence[Entry], task: Task, net: Net) -> list[Record]:
         if not entries:
             return []
-        for folder, store in stores.items():
+        for folder, store in self.stores.items():
             directory = self.where.out / self.part.name / folder
             check_code(store, directory, [e.trial for e in entries if e.folder == folder])
-        finished = {key for store in stores.values() for key in store.finished()}
+        finished = {key for store in self.stores.values() for key in store.finished()}
         planned = plan_trials(task, [e.trial for e in entries], net, self.device, finished, most=TOGETHER)
         order = {trial.key: i for i, trial in enumerate(planned.trials)}  # seed by seed; groups come by algorithm
         missing = sorted(planned.missing, key=lambda group: order[group.trials[0].key])
@@ -249,14 +249,14 @@ class PartRunner:
         say(f"{self.part.name}, {what}: {total} trainings, {left} to run in {len(planned.missing)} groups.")
         if not planned.missing:
             return []
-        clock.start_group()
-        sink = Routed(stores, {e.trial.key: e.folder for e in entries}, clock)
+        self.clock.start_group()
+        sink = Routed(self.stores, {e.trial.key: e.folder for e in entries}, self.clock)
         files = Folder((self.where.out / self.part.name).resolve())
         remove_checkpoints(files, finished)
         saving = Saving(files=files, checkpoint=CHECKPOINT, digests=False, criteria=(CRITERION,))
         session = Session(task, self.device, saving)
         with show_progress(self.part.name) as show:
-            return execute(planned, session, executor, sink, show=show)
+            return execute(planned, session, self.executor, sink, show=show)
 
 
 @dataclass(frozen=True)
@@ -294,23 +294,20 @@ def prepare_data(parts: Sequence[Part], data: Path | None, folder: Path) -> Iter
             yield write_prepared(benchmark.make_task(data).dataset(), folder, benchmark.name)
 
 
-def copy_published(archive: RecordSource, store: Store) -> None:
-    """Copy the trials that a store lacks from published records, with the groups that they were trained in."""
-    there, groups = store.finished(), archive.groups()
-    new = [record for record in archive.records() if record.key not in there]
-    if new:
-        store.begin({record.key: groups.get(record.key, "") for record in new})
-        store.add(new)
-
-
 @dataclass(frozen=True)
 class Entry:
     """A trial of a part, and the run directory that its record belongs to."""
 
     trial: Trial
     folder: str
-    draw: int = 0
+    name: str  # of its algorithm, without an average
     view: str = PLAIN  # or the average
+    draw: int = 0
+
+    @property
+    def choice(self) -> Choice:
+        """For what a candidate is chosen."""
+        return self.name, self.trial.protocol.schedule, self.view, self.trial.held_out
 
 
 class TrialMaker:
@@ -331,7 +328,10 @@ class TrialMaker:
         for candidate in candidates:
             self.candidates.setdefault(candidate.name, []).append(candidate)
         if part.rates:
-            self.candidates = {name: _scale(some[0], part.rates) for name, some in self.candidates.items()}
+            self.candidates = {
+                name: [_change(some[0], lr=some[0].protocol.lr * rate) for rate in part.rates]
+                for name, some in self.candidates.items()
+            }
         first = candidates[0]
         trial = task.make_trial(first.name, dict(first.settings), first.protocol, self.folds[0], 0)
         built = task.build_net(trial)
@@ -339,55 +339,51 @@ class TrialMaker:
 
     def list_search(self) -> list[Entry]:
         """List the trials of the search: every draw with every fold, on a seed of its own."""
-        views = (PLAIN, *self.part.averages)
+        part = self.part
         return [
-            Entry(self._make(_shorten(c, self.part.search_evaluations), schedule, view, fold, self.part.search_seed),
-                  SEARCH, draw, view)
-            for name in self.part.algorithms
-            for schedule in self.part.schedules
-            for draw, c in enumerate(self.candidates[name])
+            Entry(self._make(_change(candidate, evaluations=part.search_evaluations), schedule, view, fold,
+                             part.search_seed), SEARCH, name, view, draw)
+            for name in part.algorithms
+            for schedule in part.schedules
+            for draw, candidate in enumerate(self.candidates[name])
             for fold in self.folds
-            for view in (views if schedule == "constant" else (PLAIN,))
-            if view in (PLAIN, LEADER)
+            for view in ((PLAIN, LEADER) if part.averages and schedule == "constant" else (PLAIN,))
         ]  # fmt: skip
 
-    def choose(self, searched: Sequence[Entry], records: Sequence[Record]) -> dict[Place, Candidate]:
+    def choose(self, searched: Sequence[Entry], records: Sequence[Record]) -> dict[Choice, Candidate]:
         """Choose a candidate for each algorithm, schedule, view and fold, by the fold's own source validation.
 
         Another fold's would have rows of this one's held-out domain. Where trials of an algorithm failed, nothing is
         chosen for it.
         """
         by_key = {record.key: record for record in records if record.status != FAILED}
-        lacking = {_name_base(e) for e in searched if e.trial.key not in by_key}
-        for name in lacking:
+        failed = {entry.name for entry in searched if entry.trial.key not in by_key}
+        for name in failed:
             say(f"{self.part.name}: the search of {name} failed, and its trials are left out.")
-        scores: dict[Place, dict[int, float]] = {}
-        for e in searched:
-            if _name_base(e) in lacking:
-                continue
-            record = by_key[e.trial.key]
-            place = _name_base(e), e.trial.protocol.schedule, e.view, e.trial.held_out
-            value = score_candidate(record, InnerTrials(()), "source-val", CRITERION) if record.status == DONE else -1.0
-            scores.setdefault(place, {})[e.draw] = value
+        scores: dict[Choice, dict[int, float]] = {}
+        for entry in searched:
+            if entry.name not in failed:
+                record = by_key[entry.trial.key]
+                done = record.status == DONE
+                score = score_candidate(record, InnerTrials(()), "source-val", CRITERION) if done else -1.0
+                scores.setdefault(entry.choice, {})[entry.draw] = score
         return {
-            place: self.candidates[place[0]][max(by_draw, key=lambda draw: (by_draw[draw], -draw))]
-            for place, by_draw in scores.items()
+            choice: self.candidates[choice[0]][max(by_draw, key=lambda draw: (by_draw[draw], -draw))]
+            for choice, by_draw in scores.items()
         }
 
-    def list_trials(self, chosen: Mapping[Place, Candidate]) -> list[Entry]:
+    def list_trials(self, chosen: Mapping[Choice, Candidate]) -> list[Entry]:
         """List the trials: plain weights with the settings chosen by plain records, averages with those chosen by
         averaged ones. Seed by seed, so that a part that is cut short has whole seeds."""
-        entries, known = [], {place[0] for place in chosen} if self.part.searches else set(self.part.algorithms)
+        entries, known = [], {choice[0] for choice in chosen} if self.part.searches else set(self.part.algorithms)
         for seed in self.seeds:
             for name in (name for name in self.part.algorithms if name in known):
                 for variant in self.part.variants:
                     for fold in self.folds:
-                        schedule = "cosine" if variant == COSINE else "constant"
-                        view = variant if variant in self.part.averages else PLAIN
-                        first = self.candidates[name][0]
-                        best = chosen.get((name, schedule, LEADER if view != PLAIN else PLAIN, fold), first)
-                        folder = COSINE_FOLDER if variant == COSINE else "."
-                        entries.append(Entry(self._make(best, schedule, view, fold, seed), folder, view=view))
+                        schedule, folder = (COSINE, COSINE) if variant == COSINE else ("constant", ".")
+                        view, leader = (variant, LEADER) if variant in self.part.averages else (PLAIN, PLAIN)
+                        best = chosen.get((name, schedule, leader, fold), self.candidates[name][0])
+                        entries.append(Entry(self._make(best, schedule, view, fold, seed), folder, name, view))
         return entries
 
     def _make(self, candidate: Candidate, schedule: str, view: str, fold: Fold, seed: int) -> Trial:
@@ -400,44 +396,28 @@ class TrialMaker:
         return self.task.make_trial(name, settings, protocol, fold, seed, weights=self.weights, net=candidate.net)
 
 
-def _name_base(entry: Entry) -> str:
-    name = entry.trial.algorithm
-    return name if entry.view == PLAIN else name.removesuffix(f"+{entry.view}")
-
-
-def _scale(candidate: Candidate, rates: Sequence[float]) -> list[Candidate]:
-    """Return a candidate at multiples of its learning rate."""
-    return [replace(candidate, protocol=replace(candidate.protocol, lr=candidate.protocol.lr * m)) for m in rates]
-
-
-def _shorten(candidate: Candidate, evaluations: int) -> Candidate:
-    return replace(candidate, protocol=replace(candidate.protocol, evaluations=evaluations))
+def _change(candidate: Candidate, **fields: Any) -> Candidate:
+    return replace(candidate, protocol=replace(candidate.protocol, **fields))
 
 
 def make_benchmark(part: Part, data: Path | None) -> Benchmark:
     """Make the benchmark that a part runs: its own, with what the part says in place of what it says."""
     benchmark = load_benchmark(part.benchmark)
-    changes = {
-        "evaluations": part.evaluations, "batch": part.batch, "optimizer": part.optimizer, "lr": part.lr,
-        "path": part.path, "weight_decay": None if part.weight_decay < 0 else part.weight_decay,
-    }  # fmt: skip
-    given = {
-        name: value for name, value in changes.items() if value not in (None, 0, 0.0, "") or name == "weight_decay"
-    }
-    if given["weight_decay"] is None:
-        del given["weight_decay"]
-    net, tables = benchmark.net, dict(benchmark.tables)
-    if part.lr or part.optimizer:  # rates and optimizers of algorithms are for the benchmark's own
-        dropped = {name for name, value in (("lr", part.lr), ("optimizer", part.optimizer)) if value}
-        tables = {a: {k: v for k, v in table.items() if k not in dropped} for a, table in tables.items()}
-    tables = {a: {k: v for k, v in table.items() if k not in ("evaluations",)} for a, table in tables.items()}
+    names = ("evaluations", "batch", "optimizer", "lr", "path")
+    changes = {name: getattr(part, name) for name in names if getattr(part, name)}
+    if part.weight_decay >= 0:
+        changes["weight_decay"] = part.weight_decay
+    # Rates and optimizers of algorithms are for the benchmark's own.
+    dropped = {"evaluations", "lr", "optimizer"} & changes.keys()
+    tables = {a: {k: v for k, v in table.items() if k not in dropped} for a, table in benchmark.tables.items()}
+    net = benchmark.net
     if part.net:
         net = replace(net, name=part.net, dropout=get_published_dropout(part.net))
     if part.weights:
         if data is None:
             raise UsageError(f"{part.name} starts from {part.weights}: give the folder that holds it with --data.")
         net = replace(net, weights=data / part.weights)
-    return replace(benchmark, protocol=benchmark.protocol.replace_fields(given), net=net, tables=tables)
+    return replace(benchmark, protocol=benchmark.protocol.replace_fields(changes), net=net, tables=tables)
 
 
 def say(text: str) -> None:
@@ -468,71 +448,57 @@ def publish_parts(study: Study, parts: Sequence[Part], out: Path) -> Iterator[st
         raise UsageError(f"{study.path} does not say where its records are published: published = 'FOLDER'.")
     for part in parts:
         for folder in part.folders:
-            directory, place = out / part.name / folder, study.published / part.name / folder
+            directory, target = out / part.name / folder, study.published / part.name / folder
             if not (directory / FILE).is_file():
                 continue
             run = open_run(directory)
             if run.statuses():
-                pack([(directory, run)], place, criteria=[CRITERION])
-                size = sum((place / name).stat().st_size for name in (TRIALS, EVALUATIONS)) / 1e6
-                yield f"{len(run.statuses())} trials of {part.name} ({folder}) in {place}, {size:.2f} MB."
+                pack([(directory, run)], target, criteria=[CRITERION])
+                size = sum((target / name).stat().st_size for name in (TRIALS, EVALUATIONS)) / 1e6
+                yield f"{len(run.statuses())} trials of {part.name} ({folder}) in {target}, {size:.2f} MB."
             run.close()
 
 
 def count_wanted(part: Part, folds: int) -> dict[str, tuple[int, int]]:
     """Count the trainings (at most) and the records of each run directory of a part."""
-    algorithms, seeds = len(part.algorithms), part.trials
-    counts: dict[str, tuple[int, int]] = {}
-    for folder in part.folders:
-        if folder == "search":
-            tried = (len(part.rates) or part.draws) * folds * algorithms
-            views = sum(1 + (schedule == "constant" and bool(part.averages)) for schedule in part.schedules)
-            counts[folder] = tried * len(part.schedules), tried * views
-        elif folder == "cosine":
-            counts[folder] = algorithms * folds * seeds, algorithms * folds * seeds
-        else:
-            views = len([v for v in part.variants if v != "cosine"])
-            trainings = 2 if part.searches and part.averages and "plain" in part.variants else 1
-            counts[folder] = algorithms * folds * seeds * trainings, algorithms * folds * seeds * views
-    return counts
+    trials = len(part.algorithms) * folds * part.trials
+    tried = (len(part.rates) or part.draws) * folds * len(part.algorithms)
+    averaged = tried if part.averages and "constant" in part.schedules else 0
+    constant = [v for v in part.variants if v != COSINE]
+    trainings = 2 if part.searches and part.averages and PLAIN in part.variants else 1
+    counts = {
+        ".": (trials * trainings, trials * len(constant)),
+        COSINE: (trials, trials),
+        SEARCH: (tried * len(part.schedules), tried * len(part.schedules) + averaged),
+    }
+    return {folder: counts[folder] for folder in part.folders}
 
 
 def describe_plan(study: Study, parts: Sequence[Part], out: Path | None, data: Path | None, workers: int = 1) -> str:
     """Say of every part how many trainings and steps it takes, how many records are there, and how long the rest
     takes with so many workers, where some are."""
-    head = ("part", "trainings", "million steps", "records done", "of", "time left")
-    rows, sums = [head], [0, 0.0, 0, 0]
+    rows, sums = [("part", "trainings", "million steps", "records done", "of", "time left")], [0, 0.0, 0, 0]
     for part in parts:
         benchmark = make_benchmark(part, data or Path())
-        folds = len(part.held_out or benchmark.held_out or benchmark.data.get("domains") or _list_domains(part))
-        wanted = count_wanted(part, folds)
-        found = {f: collect_records(find_runs(study, part, f, out), "accuracy") for f in part.folders}
-        trainings, records = (sum(counts[i] for counts in wanted.values()) for i in (0, 1))
+        wanted = count_wanted(part, _count_folds(part, benchmark))
+        records = {f: collect_records(find_runs(study, part, f, out), CRITERION) for f in part.folders}
+        trainings, total = (sum(counts[i] for counts in wanted.values()) for i in (0, 1))
         steps = trainings * (part.steps or benchmark.protocol.steps) / 1e6
-        done = sum(len(some) for some in found.values())
-        missing = {f: max(0.0, 1 - len(found[f]) / wanted[f][1]) for f in part.folders}  # the share of its records
-        left = sum(wanted[f][0] * missing[f] for f in part.folders)  # trainings
-        time = _estimate_time(left / max(1, workers), part, [r for some in found.values() for r in some.values()])
-        rows.append((part.name, str(trainings), f"{steps:.2f}", str(done), str(records), time))
-        sums = [sums[0] + trainings, sums[1] + steps, sums[2] + done, sums[3] + records]
+        done = sum(map(len, records.values()))
+        left = sum(wanted[f][0] * max(0.0, 1 - len(records[f]) / wanted[f][1]) for f in part.folders)  # trainings
+        time = _estimate_time(left / max(1, workers), part, [r for some in records.values() for r in some.values()])
+        rows.append((part.name, str(trainings), f"{steps:.2f}", str(done), str(total), time))
+        sums = [a + b for a, b in zip(sums, (trainings, steps, done, total), strict=True)]
     rows.append(("all", str(sums[0]), f"{sums[1]:.2f}", str(sums[2]), str(sums[3]), ""))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    lines = [
-        "  ".join(x.ljust(w) if i in (0, 5) else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]
     published = "" if study.published is None else " and those that are published"
-    return "\n".join(
-        [
-            study.title,
-            "",
-            *(line.rstrip() for line in lines),
-            "",
-            TRAININGS,
-            f"{RECORDS}{published}.",
-            f"{TIME} --workers says: {max(1, workers)}.",
-        ]
-    )
+    head = [study.title, "", *align_columns(rows), "", TRAININGS]
+    return "\n".join([*head, f"{RECORDS}{published}.", f"{TIME} --workers says: {max(1, workers)}."])
+
+
+def _count_folds(part: Part, benchmark: Benchmark) -> int:
+    """Count the domains that are held out: those that are named, or all, by their counts or the rows themselves."""
+    named = part.held_out or benchmark.held_out or benchmark.data.get("domains") or benchmark.data.get("counts")
+    return len(named or benchmark.make_task(None).dataset().domains)
 
 
 def _estimate_time(left: float, part: Part, records: Sequence[Record]) -> str:
@@ -546,10 +512,3 @@ def _estimate_time(left: float, part: Part, records: Sequence[Record]) -> str:
     done = [r for r in records if r.status == DONE]
     plain = [r for r in done if r.algorithm.rpartition("+")[2] not in part.averages]
     return format_duration(left * fmean(r.seconds for r in plain or done)) if done else "unknown"
-
-
-def _list_domains(part: Part) -> Sequence[Any]:
-    """List the domains of a data set whose benchmark does not name them: from the names of its counts, or its rows."""
-    benchmark = make_benchmark(part, Path())
-    counts = benchmark.data.get("counts")
-    return list(counts) if counts else list(benchmark.make_task(None).dataset().domains)
