@@ -202,4 +202,4 @@ def test_a_run_that_is_interrupted_before_it_begins_has_stored_nothing(seqdg, tm
     monkeypatch.setattr("seqdg.bench.running.choose_executor", interrupt)
     done = seqdg("bench", "--out", tmp_path / "run")
     assert done.returncode == 130
-    assert "interrupted; 0 trials are stored" in done.stderr
+    assert "interrupted; 0 trials stored" in done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +15,7 @@ from seqdg import base, core, report, results, training
 from seqdg import bench as benchmarks
 from seqdg import study as studies
 from seqdg.cli import options
-from seqdg.cli.terminal import quote_command, say
+from seqdg.cli.terminal import explain_interruption, quote_command, say
 
 
 def bench(
@@ -62,27 +61,14 @@ def bench(
         "settings": settings or (),
         "log": [name for text in log or () for name in options.split_words(text)],
     }
-    request = benchmarks.Request(**asked)
-    try:
-        run = benchmarks.run_benchmark(benchmark, request, quote_command())
-    except KeyboardInterrupt:
-        _say_interrupted(out or benchmarks.default_directory(benchmark))
-        raise typer.Exit(130) from None
+    with explain_interruption(out or benchmarks.default_directory(benchmark)):
+        run = benchmarks.run_benchmark(benchmark, benchmarks.Request(**asked), quote_command())
     statuses = run.count_statuses()
     if any(status != results.FAILED for status in statuses):
         typer.echo(run.table(select))
     if statuses[results.FAILED]:
         say(f"seqdg: {benchmarks.describe_failures(run)}")
         raise typer.Exit(1)
-
-
-def _say_interrupted(directory: Path) -> None:
-    stored = 0
-    with suppress(base.UsageError):  # it may not have begun
-        store = results.Store.open(directory)
-        stored = len(store.finished())
-        store.close()
-    say(f"seqdg: interrupted; {stored} trials are stored in {directory}. To go on: {quote_command()}")
 
 
 def study(

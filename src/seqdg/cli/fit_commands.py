@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from seqdg import base, bench, estimator, training
 from seqdg import data as datasets
 from seqdg.cli import options
 from seqdg.cli.options import TableOptions
-from seqdg.cli.terminal import Announcement, note_task, quote_command, say
+from seqdg.cli.terminal import Announcement, explain_interruption, note_task, say
 from seqdg.estimator import compare as comparing
 from seqdg.estimator import inspect
 
@@ -154,7 +153,7 @@ def fit(
         "say": announcement.add, "sample_weight": rows.weight,
     }  # fmt: skip
     notes = announcement.notes
-    with _explain_interruption(partial):
+    with explain_interruption(partial, "training"):
         if choose:
             comparison = _compare(
                 announcement, rows, template, names, settings or (), search=search, sampler=sampler, select=select,
@@ -270,17 +269,6 @@ def _fit_one(
     if reason:
         say(f"seqdg: no estimate for the next domain: {reason}")
     return model
-
-
-@contextmanager
-def _explain_interruption(partial: Path) -> Iterator[None]:
-    """Say after Ctrl-C what is kept, and how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept = base.count_things(comparing.count_kept(partial), "training")
-        say(f"seqdg: interrupted; {kept} kept in {partial}. To go on: {quote_command()}")
-        raise typer.Exit(130) from None
 
 
 def _parse_count(option: str, text: str) -> int | str:

@@ -8,8 +8,11 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
+
+import typer
 
 from seqdg import base, bench, results
 from seqdg import data as datasets
@@ -28,6 +31,22 @@ def quote_command() -> str:
 def say(sentence: str) -> None:
     """Print a sentence on stderr, at once."""
     print(sentence, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def explain_interruption(directory: Path, what: str = "trial") -> Iterator[None]:
+    """Say after Ctrl-C how many trials a directory holds, and how to go on. what: what the user calls them."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        stored = 0
+        with suppress(base.UsageError):  # it may not have begun
+            store = results.Store.open(directory)
+            stored = len(store.finished())
+            store.close()
+        count = base.count_things(stored, what)
+        say(f"seqdg: interrupted; {count} stored in {directory}. To go on: {quote_command()}")
+        raise typer.Exit(130) from None
 
 
 class Announcement:

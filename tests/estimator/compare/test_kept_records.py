@@ -16,8 +16,9 @@ import torch
 import seqdg
 from command import seqdg as command
 from seqdg.base import UsageError, count_things
-from seqdg.estimator.compare import count_kept, remove_kept
+from seqdg.estimator.compare import remove_kept
 from seqdg.estimator.compare.kept_records import identify
+from seqdg.results import Store
 
 ROOT = Path(seqdg.__file__).parents[1]
 
@@ -37,6 +38,10 @@ def compared(hospitals, runs=None, stop_after=None, says=None, **how):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return seqdg.compare(*hospitals, names, estimator=model, seeds=1, runs=runs, say=said.append, show=show, **how)
+
+
+def count_kept(directory):
+    return len(Store.open(directory).finished())
 
 
 def list_weights(found):
@@ -151,7 +156,7 @@ def test_ctrl_c_keeps_what_was_trained_and_the_same_command_goes_on_to_the_same_
     assert process.returncode == 130, err
     kept = count_kept(partial)
     assert kept > 0
-    assert f"{count_things(kept, 'training')} kept in model.partial. To go on: seqdg fit table.csv" in err
+    assert f"{count_things(kept, 'training')} stored in model.partial. To go on: seqdg fit table.csv" in err
     done = command(*words, "model", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Going on from" in done.stderr
@@ -174,7 +179,7 @@ def test_ctrl_c_while_the_model_is_written_says_how_to_go_on(hospitals, tmp_path
         stopped = command(*words, cwd=tmp_path)
     assert stopped.returncode == 130
     kept = count_things(count_kept(tmp_path / "model.partial"), "training")
-    assert f"{kept} kept in model.partial. To go on: seqdg fit table.csv" in stopped.stderr
+    assert f"{kept} stored in model.partial. To go on: seqdg fit table.csv" in stopped.stderr
     done = command(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"Going on from {kept} that model.partial holds." in done.stderr

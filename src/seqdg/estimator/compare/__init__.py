@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         fit_and_estimate,
     )
     from seqdg.estimator.compare.comparison import Comparison
-    from seqdg.estimator.compare.kept_records import count_kept, remove_kept
+    from seqdg.estimator.compare.kept_records import remove_kept
     from seqdg.estimator.compare.searches import parse_settings_texts
 
 __getattr__, __dir__ = open_front(__name__)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from seqdg.base import Folder, UsageError, count_things
+from seqdg.base import Folder, count_things
 from seqdg.bench import MemorySink, remove_checkpoints
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.user_data import UserData
@@ -66,17 +66,6 @@ class KeptRecords(MemorySink):
 
     def close(self) -> None:
         self._open.close()
-
-
-def count_kept(directory: Path) -> int:
-    """Count the trainings that a directory holds."""
-    try:
-        store = Store.open(directory)
-    except UsageError:  # it may not have begun
-        return 0
-    kept = len(store.finished())
-    store.close()
-    return kept
 
 
 def remove_kept(directory: Path) -> None:
