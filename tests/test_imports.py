@@ -210,7 +210,7 @@ def test_every_public_name_is_there_and_shown():
 
 def test_listing_algorithms_and_learners_imports_nothing_heavy():
     """A learner of this package is imported when it is asked for."""
-    code = "import seqdg\nseqdg.list_algorithms()\nfrom seqdg.bench.learners import find_learner, list_learners\n"
+    code = "import seqdg\nseqdg.list_algorithms()\nfrom seqdg.bench import find_learner, list_learners\n"
     new = imported(f"{code}assert 'dica' in list_learners()\nfind_learner('agg')") - imported("import torch")
     assert new & set(HEAVY) == set()
 

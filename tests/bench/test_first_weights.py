@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 import torch
 
 from digits import TASK, build_stack, make_plan
 from seqdg.base import Params
 from seqdg.bench import Request, Trial
-from seqdg.bench.learners import stack_learner
 from seqdg.nets import build_net
 from seqdg.training import make_generator
 from seqdg.training.stack import stack_shared
 
 REQUEST = Request(algorithms=["undo-bias"], held_out=["0", "75"], trials=2, steps=4, search=2)
-
-
-@pytest.fixture(autouse=True)
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_learner, "_first_weights", {})
 
 
 def list_trials(**changes: object) -> tuple[Trial, ...]:
@@ -64,25 +57,7 @@ def test_trials_that_differ_in_the_held_out_domain_alone_begin_once() -> None:
     assert len(of) == 4
 
 
-def test_the_next_group_draws_no_weights_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    trials = list_trials()
-    built: list[int] = []
-    build = type(TASK).build_net
-
-    def count(task: object, trial: Trial) -> object:
-        built.append(trial.seed)
-        return build(task, trial)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(type(TASK), "build_net", count)
-    first = build_stack(trials).start().params
-    assert sorted(built) == [0, 1]
-    again = build_stack(trials).start().params
-    assert sorted(built) == [0, 0, 1], "one for its form"
-    assert all(torch.equal(first[name], again[name]) for name in first)
-
-
-def test_kept_weights_are_of_their_precision_and_net() -> None:
-    build_stack(list_trials())
+def test_first_weights_are_of_the_precision_and_the_net_of_their_trials() -> None:
     wide = build_stack(list_trials(precision="float64")).start().params
     assert all(w.dtype == torch.float64 for w in wide.values())
     narrow = [replace(t, net=replace(t.net, hidden=(3,))) for t in list_trials()]
@@ -96,17 +71,6 @@ def test_a_net_of_the_user_s_own_is_not_taken_for_one_that_was_drawn() -> None:
     stack = build_stack(list_trials(), task=replace(TASK, module=module))
     started = stack.start().params["branch.head.weight"].flatten(0, 1)
     assert all(torch.equal(copy, module.get_parameter("head.weight")) for copy in started)
-
-
-def test_no_more_is_kept_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    size = sum(w.nbytes for w in draw(0).values())
-    monkeypatch.setattr(stack_learner, "KEPT", size + 1)
-    stack = build_stack(list_trials())
-    assert len(stack_learner._first_weights) == 1
-    monkeypatch.setattr(stack_learner, "KEPT", size - 1)
-    stack_learner._first_weights.clear()
-    assert stack.numbers.keys() == build_stack(list_trials()).numbers.keys()
-    assert not stack_learner._first_weights
 
 
 def test_tensors_that_repeat_themselves_are_stacked_as_if_they_did_not() -> None:

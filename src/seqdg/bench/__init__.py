@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     )
     from seqdg.bench.executors import SHORT, ExecutorChoice, choose_executor, is_short
     from seqdg.bench.executors.workers import Workers
-    from seqdg.bench.learners import find_learner, find_learner_of, list_learners
     from seqdg.bench.learners.array_learner import ArrayLearner, Packed, Predict, as_outputs
     from seqdg.bench.learners.contract import Candidate, Draft, Learner, OnStep, register_learner
     from seqdg.bench.learners.estimators import (
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
         build_stack,
         check_domains_per_step,
         check_weights,
+        find_learner,
+        find_learner_of,
+        list_learners,
     )
     from seqdg.bench.planning import Plan, choose_compiled, plan_trials, time_groups
     from seqdg.bench.reruns import Repeat, pick_records, refuse_changed_code, rerun

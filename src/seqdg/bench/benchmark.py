@@ -14,8 +14,8 @@ from typing import Any
 
 from seqdg.base import UsageError, list_some, read_fields, read_value, unknown
 from seqdg.bench.executors import ExecutorChoice
-from seqdg.bench.learners import find_learner, list_learners
 from seqdg.bench.learners.contract import TRAINING, Candidate, Draft
+from seqdg.bench.learners.stack_learner import find_learner, list_learners
 from seqdg.bench.planning import Plan, plan
 from seqdg.bench.search import MULTIPLES
 from seqdg.bench.task import RowsOnDisk, Task
@@ -73,6 +73,7 @@ class Request:
     allow_partial: bool = False
     domainbed: Path | None = None
     log: Sequence[str] = ()
+    where: ExecutorChoice = field(init=False)
 
     def __post_init__(self) -> None:
         for name in ("algorithms", "held_out", "log"):
@@ -85,6 +86,7 @@ class Request:
             **{name: Path(path) for name, path in paths.items() if path is not None},
             "settings": _write_settings(self.settings),
             "save_weights": ("last" if saved else "") if isinstance(saved, bool) else saved or "",
+            "where": ExecutorChoice(self.executor, self.workers, self.gpus_per_worker, self.address),
         }
         for name, value in plain.items():
             object.__setattr__(self, name, value)
@@ -104,11 +106,6 @@ class Request:
     def leave_one_out(self) -> bool:
         """Whether trials with two domains held out run too, which selection within the sources needs."""
         return self.select == "leave-one-out"
-
-    @property
-    def where(self) -> ExecutorChoice:
-        """Where it is to run."""
-        return ExecutorChoice(self.executor, self.workers, self.gpus_per_worker, self.address)
 
     def write_command(self, benchmark: str) -> str:
         """Write the command that asks for the same trials."""

@@ -21,7 +21,7 @@ from seqdg.base import (
     heed_interrupts_once,
     prepare_process,
 )
-from seqdg.bench.learners import find_learner_of
+from seqdg.bench.learners.stack_learner import find_learner_of
 from seqdg.bench.planning import Plan, count_work
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from seqdg.base import UsageError, unknown
-from seqdg.bench.learners import find_learner_of
 from seqdg.bench.learners.contract import Candidate
+from seqdg.bench.learners.stack_learner import find_learner_of
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial, group_trials
 from seqdg.data import Dataset
@@ -47,11 +47,12 @@ def plan(
 ) -> Plan:
     """Plan every candidate with every choice of held-out domains and every seed. finished: keys of trials."""
     dataset, first = task.dataset(), candidates[0]
+    example = task.make_trial(first.name, dict(first.settings), first.protocol, held_out[0], seeds[0])
     for names in held_out:
         if not list_sources(dataset, names, first.protocol):
             raise UsageError(f"Holding out {', '.join(names)} leaves no domain of {dataset.name} to learn from.")
     split_rows(dataset, first.protocol, held_out[0], seeds[0])  # every domain can be split
-    built = task.build_net(task.make_trial(first.name, dict(first.settings), first.protocol, held_out[0], seeds[0]))
+    built = task.build_net(example)
     trials = [
         task.make_trial(c.name, dict(c.settings), c.protocol, names, seed, weights=built.weights_sha256, net=c.net)
         for c in candidates

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from statistics import fmean
 
 import torch
 
 from seqdg.base import UsageError
-from seqdg.bench.execution import InProcess, MemorySink, Session, TrainingFailed, execute
-from seqdg.bench.learners import list_learners
-from seqdg.bench.planning import Plan
+from seqdg.bench.execution import InProcess, Session
+from seqdg.bench.learners.stack_learner import list_learners
 from seqdg.bench.running import read_codes, refuse_changed
 from seqdg.bench.trial import Group, Trial, join_trainings
 from seqdg.core import list_algorithms, list_wrappers, split_chain
@@ -221,36 +219,26 @@ def rerun(
         return rebuild_trial(record, dataset, weights, names)
 
     ours = (trial for trial in map(rebuild, wanted) if trial.net.name not in FOREIGN_NETS)
-    for trial in islice(ours, 1):
-        _check_weights(trial, session)
+    if (trial := next(ours, None)) and (digest := task.build_net(trial).weights_sha256) != trial.weights:
+        raise UsageError(
+            f"The record's net starts from a weight file with sha256 {str(trial.weights)[:12]}, and here from "
+            f"{str(digest)[:12]}. Give that file with --weights."
+        )
     device = name_device(torch.device(session.device))
-    sink = MemorySink()
+    again: dict[str, Record] = {}
     for record in wanted:
         alike = (record.device, record.versions.get("torch")) == (device, list_versions()["torch"])
         together = alike and (record.stacked == 1 or not alone)
         group, trial = find_group(record, records, groups or {}, rebuild) if together else None, rebuild(record)
         if group is None and alike and record.stacked == 1:
             group = Group((trial,))
-        if record.key not in sink.records or group is None:
-            _train(group or Group((trial,)), session, sink)
+        if record.key not in again or group is None:
+            for _, new in InProcess()([group or Group((trial,))], session, lambda group, step: None):
+                again |= {r.key: r for r in new}
+        if again[record.key].status == FAILED:
+            reason = again[record.key].error.strip().splitlines()[-1]
+            raise UsageError(f"Training trial {record.key} again failed: {reason}")
         test = split_rows(dataset, trial.protocol, trial.held_out, trial.seed).test
         rows = min(map(len, test)) if trial.protocol.is_fixed else len(test[0])
         allowed = 0.0 if group is not None else max(within, 100 / rows)
-        yield Repeat(record, sink.records[record.key], group is not None, alike, allowed)
-
-
-def _train(group: Group, session: Session, sink: MemorySink) -> None:
-    plan = Plan(group.trials, (group,), (group,), 0)
-    try:
-        execute(plan, session, InProcess(), sink)
-    except TrainingFailed as error:
-        raise UsageError(f"Training trial {error.record.key} again failed: {error.reason}") from None
-
-
-def _check_weights(trial: Trial, session: Session) -> None:
-    digest = session.task.build_net(trial).weights_sha256
-    if digest != trial.weights:
-        raise UsageError(
-            f"The record's net starts from a weight file with sha256 {str(trial.weights)[:12]}, and here from "
-            f"{str(digest)[:12]}. Give that file with --weights."
-        )
+        yield Repeat(record, again[record.key], group is not None, alike, allowed)

@@ -37,8 +37,8 @@ from seqdg.bench.execution import (
     sort_longest_first,
 )
 from seqdg.bench.executors import choose_executor, is_short
-from seqdg.bench.learners import find_learner
 from seqdg.bench.learners.contract import Learner
+from seqdg.bench.learners.stack_learner import find_learner
 from seqdg.bench.planning import Plan, choose_compiled, plan_further, time_groups
 from seqdg.bench.search import list_reused
 from seqdg.bench.trial import Trial
@@ -311,10 +311,7 @@ class TrackedStore:
         self._store, self.say = store, say
         self._trackers = list(trackers)
         self._known: dict[str, set[str]] = {}
-        self._run_all(self._list_known)
-
-    def _list_known(self, tracker: Tracker) -> None:
-        self._known[tracker.name] = tracker.list_known()
+        self._run_all(lambda tracker: self._known.update({tracker.name: tracker.list_known()}))
 
     def begin(self, planned: Mapping[str, str]) -> None:
         self._store.begin(planned)

@@ -21,8 +21,7 @@ from safetensors.torch import load, save
 
 from seqdg.base import Folder, Params, UsageError, list_some, unknown
 from seqdg.bench.execution import Session
-from seqdg.bench.learners import find_learner
-from seqdg.bench.learners.stack_learner import STACK, build_stack
+from seqdg.bench.learners.stack_learner import STACK, build_stack, find_learner
 from seqdg.bench.reruns import describe_foreign, rebuild_trial, refuse_changed_code
 from seqdg.bench.trial import Group
 from seqdg.core import shorten

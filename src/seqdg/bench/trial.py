@@ -152,12 +152,7 @@ class Group:
 
     @cached_property
     def key(self) -> str:
-        return self.key_for([trial.key for trial in self.trials])
-
-    @staticmethod
-    def key_for(trials: Sequence[str]) -> str:
-        """Make the key of a group of trials with these keys, in this order."""
-        return hashlib.sha256(" ".join(trials).encode()).hexdigest()[:24]
+        return hashlib.sha256(" ".join(trial.key for trial in self.trials).encode()).hexdigest()[:24]
 
     @cached_property
     def trainings(self) -> tuple[tuple[Trial, ...], ...]:

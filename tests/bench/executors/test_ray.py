@@ -132,7 +132,7 @@ import ray
 from digits import make_plan, make_session
 from seqdg.bench.benchmark import Request
 from seqdg.bench.execution import execute
-from seqdg.bench.execution import ray as executors
+from seqdg.bench.executors import ray as executors
 from seqdg.results.store import Store
 
 drivers = []
@@ -171,7 +171,7 @@ def test_interrupted_on_ray_a_run_stores_what_is_finished_and_not_yet_collected(
 ONE_CORE = """
 import time
 import ray
-from seqdg.bench.execution import ray as executors
+from seqdg.bench.executors import ray as executors
 
 executors._initialize(ray, 1, None)
 mailbox = ray.remote(num_cpus=0)(executors._Mailbox).remote()

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,8 +20,9 @@ import pytest
 from digits import make_plan, make_session
 from seqdg.base import Folder
 from seqdg.bench import Group, InProcess, Progress, Request, execute
-from seqdg.bench.execution import Executor, record_failure, workers
-from seqdg.bench.executors.workers import Sender, Warned, Workers, _receive, _Waiting, _Worker
+from seqdg.bench.execution import Executor, record_failure
+from seqdg.bench.executors import workers
+from seqdg.bench.executors.workers import Sender, Warned, Workers, _receive, _Worker
 from seqdg.results import FAILED, Record, Store
 from seqdg.training import Saving
 
@@ -209,15 +211,14 @@ def test_a_worker_has_its_next_group_before_its_records_are_stored() -> None:
     worker.pipe, other = multiprocessing.Pipe()
     worker.group, worker.attempt = first, 1
     other.send([])
-    waiting = _Waiting([second, third])
+    waiting = deque([(second, 1), (third, 1)])
     for group, records in _receive(worker, waiting, lambda group, step: told.append((group, step))):
         assert (group, records) == (first, [])
         assert other.recv() == second
         assert not told, "what is told may fail, and the records are not stored yet"
     assert worker.group is second
     assert told == [(second, 0)]
-    waiting.put_back(second, 2)
-    assert [waiting.take(), waiting.take(), waiting.take()] == [(second, 2), (third, 1), None]
+    assert list(waiting) == [(third, 1)]
 
 
 def test_a_worker_that_is_still_starting_does_not_hear_ctrl_c():

@@ -227,11 +227,3 @@ def test_the_same_model_is_the_same_bytes(name, monkeypatch):
     monkeypatch.setattr(time, "localtime", lambda *_: time.gmtime(10**9))
     assert write_skops(other) == first
     assert np.array_equal(read_skops(first).predict_proba(x), one.predict_proba(x))
-
-
-def test_without_skops_a_sentence_names_the_extra(monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "skops.io", None)
-    with pytest.raises(UsageError, match=r"pip install 'seqdg\[sklearn-models\]'"):
-        find_learner("logistic").check_saving()

@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 3  # at a group whose workers die
 PATIENCE = 10.0  # seconds that workers have to write a checkpoint when the run is interrupted
+Waiting = deque[tuple["Group", int]]  # groups that wait, each with the number of its next attempt
 _SPAWN = multiprocessing.get_context("spawn")  # a fork would inherit the threads and the CUDA state of this process
 
 
@@ -40,7 +41,7 @@ class Workers:
 
     def __call__(self, groups: Collection[Group], session: Session, tell: Tell) -> FinishedGroups:
         crew: list[_Worker] = []
-        waiting = _Waiting(groups)
+        waiting: Waiting = deque((group, 1) for group in groups)
         try:
             self._start(crew, session, min(self.slots, len(groups)))
             while True:
@@ -63,23 +64,6 @@ class Workers:
         devices = self.devices or (session.device,)
         while len(crew) < count:
             crew.append(_Worker(replace(session, device=devices[len(crew) % len(devices)])))
-
-
-class _Waiting:
-    """Groups that wait, each with the number of its next attempt; those whose worker died come first."""
-
-    def __init__(self, groups: Iterable[Group]) -> None:
-        self._groups = iter(groups)  # one at a time: which comes next may depend on those that are finished
-        self._again: deque[tuple[Group, int]] = deque()
-
-    def put_back(self, group: Group, attempt: int) -> None:
-        self._again.appendleft((group, attempt))
-
-    def take(self) -> tuple[Group, int] | None:
-        if self._again:
-            return self._again.popleft()
-        group = next(self._groups, None)
-        return None if group is None else (group, 1)
 
 
 class _Worker:
@@ -116,11 +100,9 @@ class _Worker:
         return group
 
 
-def _hand_out(worker: _Worker, waiting: _Waiting) -> Group | None:
+def _hand_out(worker: _Worker, waiting: Waiting) -> Group | None:
     """Give a worker that is free the next group, if one waits, and return that group."""
-    if worker.group is None and (following := waiting.take()) is not None:
-        return worker.take(*following)
-    return None
+    return worker.take(*waiting.popleft()) if worker.group is None and waiting else None
 
 
 @contextmanager
@@ -138,7 +120,7 @@ def _block_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _receive(worker: _Worker, waiting: _Waiting, tell: Tell) -> FinishedGroups:
+def _receive(worker: _Worker, waiting: Waiting, tell: Tell) -> FinishedGroups:
     """Receive from a worker the number of its steps, its records or a warning, or notice that it is dead.
 
     It has its next group before its records are stored, so that it does not wait for that. All else comes after: what
@@ -157,7 +139,7 @@ def _receive(worker: _Worker, waiting: _Waiting, tell: Tell) -> FinishedGroups:
         worker.process.join()
         worker.group = None
         if worker.attempt < ATTEMPTS:
-            waiting.put_back(group, worker.attempt + 1)
+            waiting.appendleft((group, worker.attempt + 1))
         else:
             yield group, record_failure(group, worker.session, _describe_death(worker))
         worker.start()

@@ -261,13 +261,11 @@ def _weigh_rows(task: Task, trial: Trial, rows: Tensor) -> Arrays | None:
 
 
 def as_outputs(predicted: Arrays, is_regression: bool) -> NDArray[np.float64]:
-    """Return what a net would give: logarithms of probabilities (row, class), or numbers (row, 1)."""
-    return np.asarray(predicted, np.float64).reshape(-1, 1) if is_regression else take_logarithm(predicted)
-
-
-def take_logarithm(p: Arrays) -> NDArray[np.float64]:
-    """Return the logarithm of probabilities, those of 0 as of 1e-12."""
-    logarithm: NDArray[np.float64] = np.log(np.clip(np.asarray(p, np.float64), 1e-12, 1.0))
+    """Return what a net would give: logarithms of probabilities (row, class), at least 1e-12, or numbers (row, 1)."""
+    outputs = np.asarray(predicted, np.float64)
+    if is_regression:
+        return outputs.reshape(-1, 1)
+    logarithm: NDArray[np.float64] = np.log(np.clip(outputs, 1e-12, 1.0))
     return logarithm
 
 

@@ -141,9 +141,6 @@ class EstimatorLearner(ArrayLearner):
     def unpack(self, packed: Packed) -> Predict:
         return unpack_estimator(packed)
 
-    def check_saving(self) -> None:
-        check_skops()
-
 
 class OwnEstimatorLearner(EstimatorLearner):
     """An estimator or pipeline of the user's own, unfitted. It stays as it is: every trial fits a copy."""
@@ -152,7 +149,8 @@ class OwnEstimatorLearner(EstimatorLearner):
 
     def __init__(self, unfitted: OwnEstimator) -> None:
         self.unfitted = unfitted
-        self.weighs = _takes_weights(unfitted.estimator)  # type: ignore[misc]  # the user's object says so
+        last = _find_last(unfitted.estimator)
+        self.weighs = hasattr(last, "fit") and has_fit_parameter(last, "sample_weight")  # type: ignore[misc]  # the user's object says so
 
     def build_settings(self, name: str, **settings: Any) -> Settings:
         changed = {k: v for k, v in settings.items() if v != self.unfitted}
@@ -222,13 +220,11 @@ def is_estimator(candidate: Any) -> bool:
 
 def name_estimator(estimator: Any) -> str:
     """Name an estimator by its class, a pipeline by that of its last step."""
-    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-    return type(last).__name__
+    return type(_find_last(estimator)).__name__
 
 
-def _takes_weights(estimator: Any) -> bool:
-    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-    return hasattr(last, "fit") and has_fit_parameter(last, "sample_weight")
+def _find_last(estimator: Any) -> Any:
+    return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
 
 
 def _name_weights(estimator: Any) -> str:
@@ -249,12 +245,8 @@ def unpack_estimator(packed: Packed) -> FittedEstimator:
     return FittedEstimator(estimator, packed.arrays["labels"], packed.values["classes"])
 
 
-def describe_estimator(estimator: Any) -> str:
-    """Describe an estimator or pipeline: `sklearn.linear_model._ridge.Ridge(alpha=1.0, ...)`."""
-    return _describe(estimator)
-
-
-def _describe(value: Any) -> str:
+def describe_estimator(value: Any) -> str:
+    """Describe an estimator, or a part of one: `sklearn.linear_model._ridge.Ridge(alpha=1.0, ...)`."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
@@ -262,16 +254,16 @@ def _describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return _describe_array(value)
     if isinstance(value, Mapping):
-        pairs = sorted((_describe(k), _describe(v)) for k, v in value.items())
+        pairs = sorted((describe_estimator(k), describe_estimator(v)) for k, v in value.items())
         return _name(value) + "{" + ", ".join(f"{k}: {v}" for k, v in pairs) + "}"
     if isinstance(value, set | frozenset):
-        return f"{_name(value)}{{{', '.join(sorted(map(_describe, value)))}}}"
+        return f"{_name(value)}{{{', '.join(sorted(map(describe_estimator, value)))}}}"
     if isinstance(value, list | tuple):
-        return f"{_name(value)}[{', '.join(map(_describe, value))}]"
+        return f"{_name(value)}[{', '.join(map(describe_estimator, value))}]"
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, partial):
-        return f"partial({_describe(value.func)}, {_describe(value.args)}, {_describe(value.keywords)})"
+        return f"partial({', '.join(map(describe_estimator, (value.func, value.args, value.keywords)))})"
     if isinstance(value, Callable) and hasattr(value, "__qualname__"):  # type: ignore[arg-type]
         return _describe_function(value)
     return _describe_object(value)
@@ -279,7 +271,7 @@ def _describe(value: Any) -> str:
 
 def _describe_array(array: np.ndarray[Any, Any]) -> str:
     if array.dtype == object:
-        return f"array{array.shape}{_describe(array.tolist())}"
+        return f"array{array.shape}{describe_estimator(array.tolist())}"
     return f"array{array.shape}{array.dtype.str}{_hash(np.ascontiguousarray(array).tobytes())}"
 
 
@@ -288,12 +280,12 @@ def _describe_function(function: Any) -> str:
     where = f"{getattr(function, '__module__', '')}.{function.__qualname__}"
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, types.ModuleType):
-        where += f" of {_describe(owner)}"
+        where += f" of {describe_estimator(owner)}"
     code = getattr(function, "__code__", None)
     if code is None:
         return where
     inside = [cell.cell_contents for cell in function.__closure__ or ()]
-    parts = (*_list_code(code), _describe([function.__defaults__, function.__kwdefaults__, inside]).encode())
+    parts = (*_list_code(code), describe_estimator([function.__defaults__, function.__kwdefaults__, inside]).encode())
     return f"{where}#{_hash(*parts)}"
 
 
@@ -322,12 +314,12 @@ def _describe_object(value: Any) -> str:
             **{name: getattr(value, name) for name in slots if hasattr(value, name)},
             **getattr(value, "__dict__", {}),
         }
-    return f"{_name(value)}({', '.join(f'{name}={_describe(held[name])}' for name in sorted(held))})"
+    return f"{_name(value)}({', '.join(f'{name}={describe_estimator(held[name])}' for name in sorted(held))})"
 
 
 def _name(value: Any) -> str:
     kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return kind.__qualname__ if kind.__module__ == "builtins" else describe_estimator(kind)
 
 
 def _hash(*parts: bytes) -> str:
@@ -340,23 +332,20 @@ def _hash(*parts: bytes) -> str:
 SCHEMA, IDENTITY = "schema.json", "__id__"  # skops's names of the list of what a file holds, and of an object's number
 
 
-def check_skops() -> None:
-    """Raise a UsageError where skops is not installed."""
-    _import_skops()
-
-
 def write_skops(estimator: Any) -> bytes:
     """Write a fitted estimator, or refuse what is not of scikit-learn, numpy or scipy."""
-    skops, name = _import_skops(), type(estimator).__name__
+    import skops.io  # now: it takes a moment
+
+    name = type(estimator).__name__
     try:
-        content: bytes = skops.dumps(estimator)
+        content: bytes = skops.io.dumps(estimator)
     except Exception as error:  # whatever a foreign class may raise
         why = str(error).strip().splitlines()
         raise UsageError(
             f"A model of {name} cannot be saved: {why[0] if why else type(error).__name__}. Only models that are made "
             "of scikit-learn's own classes can be."
         ) from error
-    foreign = [kind for kind in skops.get_untrusted_types(data=content) if not is_of_sklearn(kind)]
+    foreign = [kind for kind in skops.io.get_untrusted_types(data=content) if not is_of_sklearn(kind)]
     if foreign:
         raise UsageError(
             f"A model of {name} holds {', '.join(foreign)}, and only scikit-learn's own classes are saved, so that "
@@ -396,14 +385,15 @@ def _make_repeatable(content: bytes) -> bytes:
 
 def read_skops(content: bytes) -> Any:
     """Read what `write_skops` wrote; refuse anything else before a part of it is made."""
-    skops = _import_skops()
-    needed = skops.get_untrusted_types(data=content)
+    import skops.io
+
+    needed = skops.io.get_untrusted_types(data=content)
     foreign = [kind for kind in needed if not is_of_sklearn(kind)]
     if foreign:
         raise UsageError(f"The model holds {', '.join(foreign)}, which is not scikit-learn's own: it is not loaded.")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        estimator = skops.loads(content, trusted=needed)
+        estimator = skops.io.loads(content, trusted=needed)
     for warning in caught:  # above all: that another version of scikit-learn wrote it
         warnings.warn(str(warning.message).splitlines()[0], UserWarning, stacklevel=2)
     return estimator
@@ -419,15 +409,6 @@ def is_of_sklearn(kind: str) -> bool:
     except ImportError:
         return False
     return isinstance(named, type) and named.__module__.partition(".")[0] == "sklearn"
-
-
-def _import_skops() -> Any:
-    try:
-        return importlib.import_module("skops.io")
-    except ImportError:
-        raise UsageError(
-            "Models of scikit-learn are saved and loaded by skops: pip install 'seqdg[sklearn-models]'."
-        ) from None
 
 
 @register_learner("logistic")

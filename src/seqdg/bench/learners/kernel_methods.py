@@ -55,6 +55,7 @@ def find_gamma(rows: Floats, width: float) -> float:
     return 1 / (2 * (width * median) ** 2)
 
 
+@dataclass(eq=False, repr=False)
 class DICA(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Domain-invariant component analysis (Muandet, Balduzzi and Schölkopf, ICML 2013).
 
@@ -77,21 +78,12 @@ class DICA(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     labels: whether to use them.
     """
 
-    def __init__(
-        self,
-        components: int = 0,
-        weight: float = 1.0,
-        eps: float = 1e-3,
-        ridge: float = 1e-3,
-        width: float = 0.3,
-        labels: bool = True,
-    ) -> None:
-        self.components = components
-        self.weight = weight
-        self.eps = eps
-        self.ridge = ridge
-        self.width = width
-        self.labels = labels
+    components: int = 0
+    weight: float = 1.0
+    eps: float = 1e-3
+    ridge: float = 1e-3
+    width: float = 0.3
+    labels: bool = True
 
     def fit(self, X: ArrayLike, y: ArrayLike, domains: ArrayLike) -> DICA:
         self.rows_ = np.asarray(X, np.float64)
@@ -201,6 +193,7 @@ class DICALearner(KernelLearner):
         )
 
 
+@dataclass(eq=False, repr=False)
 class LowRankExemplars(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Low-rank exemplar SVMs (Xu, Li, Niu and Xu, ECCV 2014), in its form with logistic losses.
 
@@ -226,25 +219,14 @@ class LowRankExemplars(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     tolerance: by which share of itself a step of L-BFGS, or a round, must lower the objective for another to follow.
     """
 
-    def __init__(
-        self,
-        cost: float = 1.0,
-        exemplar: float = 10.0,
-        rank: float = 1.0,
-        tie: float = 4.0,
-        top: int = 5,
-        rounds: int = 2,
-        scale: float = 10.0,
-        tolerance: float = 1e-4,
-    ) -> None:
-        self.cost = cost
-        self.exemplar = exemplar
-        self.rank = rank
-        self.tie = tie
-        self.top = top
-        self.rounds = rounds
-        self.scale = scale
-        self.tolerance = tolerance
+    cost: float = 1.0
+    exemplar: float = 10.0
+    rank: float = 1.0
+    tie: float = 4.0
+    top: int = 5
+    rounds: int = 2
+    scale: float = 10.0
+    tolerance: float = 1e-4
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> LowRankExemplars:
         rows, y = np.asarray(X, np.float64), np.asarray(y)

@@ -1,17 +1,29 @@
-"""The learner of our algorithms: all trials of a group train as one stack."""
+"""The learner of our algorithms: all trials of a group train as one stack; and which learner trains what."""
 
 from __future__ import annotations
 
-import threading
+import importlib
 import time
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
-from seqdg.base import Params, UsageError, prepare_process
-from seqdg.bench.learners.contract import TRAINING, Candidate, Draft, Learner, OnStep, check_names, make_candidate
+from seqdg.base import Params, UsageError, find_family, prepare_process
+from seqdg.bench.learners.contract import (
+    TRAINING,
+    Candidate,
+    Draft,
+    Learner,
+    OnStep,
+    check_names,
+    find_registered,
+    list_built_in,
+    list_registered,
+    make_candidate,
+)
 from seqdg.bench.search import Proposal, draw_proposals
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
@@ -24,14 +36,18 @@ from seqdg.core import (
     describe_shape,
     find_wrapper,
     flatten_settings,
+    import_plugin,
+    is_registered,
     list_inner_names,
     list_layers,
+    list_origins,
     parse_settings,
+    refuse_name,
     split_average,
     split_chain,
     with_settings,
 )
-from seqdg.nets import BuiltNet, Net
+from seqdg.nets import Net
 from seqdg.results import Record
 from seqdg.training import (
     Job,
@@ -50,16 +66,13 @@ from seqdg.training import (
     split_rows,
 )
 
-KEPT = 2**28  # bytes of first weights that a process keeps from one group to the next
 LONG = 10.0  # seconds: a step that takes as long is timed once
 ENOUGH = 0.2  # seconds: where steps took as long together, no more are timed
 MOST_TIMED = 10  # steps
 SAMPLE = 32  # trainings of a stack, enough to keep a GPU at work
-_first_weights: dict[Hashable, Params] = {}
 _timed: list[
     tuple[Group, Task, Stack]
 ] = []  # at most one, that was timed last: if its group is trained next, it is used
-_keeping = threading.Lock()  # models may be fitted in threads
 MOST_FIRST = 0.1  # of an average of weights may be those before training, before a note says so
 
 
@@ -276,10 +289,11 @@ def build_stack(group: Group, task: Task, device: torch.device, sets_precision: 
     some = task.build_net(first.members[0])
     net = Net(some.module, first.batchnorm, task.make_loss(first, device)).to(dtype=dtype)
     by_seed = {m.seed: m for trial in group.trials for m in trial.members}  # many differ in settings or domain alone
-    weights = {
-        seed: _find_first_weights(task, member, net.names, some if seed == first.members[0].seed else None)
+    modules = {
+        seed: some.module if seed == first.members[0].seed else task.build_net(member).module
         for seed, member in by_seed.items()
     }
+    weights = {seed: _read_weights(module, net.names, dtype) for seed, module in modules.items()}
     splits = {(t.held_out, t.seed): t for t in group.trials}  # many differ in settings alone
     rows = {place: split_rows(task.dataset(), t.protocol, t.held_out, t.seed) for place, t in splits.items()}
     begun: dict[tuple[int, int, int], Params] = {}
@@ -312,30 +326,8 @@ def _make_job(
     return Job(algorithm, member.protocol, split, member.seed, begun[place], views)
 
 
-def _find_first_weights(task: Task, member: Trial, names: tuple[str, ...], built: BuiltNet | None) -> Params:
-    """Return the first weights with these names of a training's net, which may be built already.
-
-    Those that a seed alone decides, and that are small, are kept for the next group: in a search every group has the
-    same seeds.
-    """
-    dataset, dtype = task.dataset(), member.protocol.dtype
-    is_drawn = task.module is None and not member.net.pretrained and member.net.weights is None
-    place = dataset.shape, dataset.outputs, member.size, member.net, names, member.seed, dtype
-    if is_drawn and (kept := _first_weights.get(place)) is not None:
-        return kept
-    module = (built or task.build_net(member)).module
-    weights = {name: p.detach().to(dtype) for name, p in module.named_parameters() if name in names}
-    size = _count_bytes(weights)
-    if is_drawn and size <= KEPT:
-        with _keeping:
-            while size + sum(map(_count_bytes, _first_weights.values())) > KEPT:
-                _first_weights.pop(next(iter(_first_weights)))
-            _first_weights[place] = weights
-    return weights
-
-
-def _count_bytes(weights: Params) -> int:
-    return sum(w.nbytes for w in weights.values())
+def _read_weights(module: nn.Module, names: Collection[str], dtype: torch.dtype) -> Params:
+    return {name: p.detach().to(dtype) for name, p in module.named_parameters() if name in names}
 
 
 def share_trainings(group: Group) -> list[tuple[Algorithm, tuple[View | None, ...]]]:
@@ -368,3 +360,35 @@ def share_trainings(group: Group) -> list[tuple[Algorithm, tuple[View | None, ..
 
 
 STACK = StackLearner()
+
+
+def find_learner(name: str) -> Learner:
+    """Find what trains an algorithm: a registered learner of that name, or the stack that trains all algorithms."""
+    first = split_chain(name)[0]
+    if (make_member := find_family(first.partition(":")[0])) is not None:
+        member: Learner = make_member(name)
+        return member
+    module, _, short = first.rpartition(":")
+    if module:
+        import_plugin(module)
+    if (built_in := list_built_in().get(short)) is not None:
+        importlib.import_module(built_in)
+    if (learner := find_registered(short)) is not None:
+        return learner
+    if not is_registered(short):
+        raise refuse_name(first, {**list_origins(), **list_registered()})
+    return STACK
+
+
+def find_learner_of(trial: Trial) -> Learner:
+    """Find what trains a trial: the estimator or the algorithm that it carries, or else what its name says."""
+    if trial.estimator is not None:
+        from seqdg.bench.learners.estimators import OwnEstimatorLearner  # now: scikit-learn takes a second
+
+        return OwnEstimatorLearner(trial.estimator)
+    return STACK if trial.instance is not None else find_learner(trial.algorithm)
+
+
+def list_learners() -> tuple[str, ...]:
+    """List the names of learners that are not algorithms."""
+    return tuple(sorted(list_registered()))
