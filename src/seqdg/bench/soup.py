@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +23,7 @@ from seqdg.base import Folder, Params, UsageError, list_some, unknown
 from seqdg.bench.execution import Session
 from seqdg.bench.learners.stack_learner import STACK, build_stack, find_learner
 from seqdg.bench.reruns import describe_foreign, rebuild_trial, refuse_changed_code
-from seqdg.bench.trial import Group
+from seqdg.bench.trial import Group, collect_by
 from seqdg.core import shorten
 from seqdg.results import (
     CRITERIA,
@@ -120,7 +120,7 @@ def list_mixtures(
     chosen = [r for r in finished if r.algorithm in (algorithms or known)]
     if several := [r for r in chosen if r.description["protocol"].get("members", 1) > 1]:
         raise UsageError(f"{_name(several[0])} is an ensemble already, and only single trainings are mixed.")
-    parts = _collect(chosen, lambda r: (r.algorithm, r.held_out, r.seed))
+    parts = collect_by(chosen, lambda r: (r.algorithm, r.held_out, r.seed)).values()
     if kind == "greedy" and (blind := [r for r in chosen if _score_record(r, criterion) == -math.inf]):
         raise UsageError(
             f"A greedy soup is chosen on validation rows of the sources, and {_name(blind[0])} has none: choose --kind "
@@ -128,7 +128,7 @@ def list_mixtures(
         )
     ranked = [sorted(part, key=lambda r: -_score_record(r, criterion)) for part in parts]
     if kind == "ensemble":
-        best = _collect([part[0] for part in ranked], lambda r: (r.algorithm, r.held_out))
+        best = collect_by([part[0] for part in ranked], lambda r: (r.algorithm, r.held_out)).values()
         ranked = [part[i : i + (size or len(part))] for part in best for i in range(0, len(part), size or len(part))]
     mixtures = [Mixture(kind, tuple(part), criterion) for part in ranked if len(part) > 1]
     if not mixtures:
@@ -138,13 +138,6 @@ def list_mixtures(
             f"domain held out. `seqdg bench {how} --save-weights` makes them."
         )
     return mixtures
-
-
-def _collect(records: Sequence[Record], key: Callable[[Record], Hashable]) -> list[list[Record]]:
-    parts: dict[Hashable, list[Record]] = {}
-    for record in records:
-        parts.setdefault(key(record), []).append(record)
-    return list(parts.values())
 
 
 def _score_record(record: Record, criterion: str) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from seqdg.base import UsageError, describe_fields, restore_fields
 from seqdg.core import (
@@ -22,6 +22,8 @@ from seqdg.core import (
 from seqdg.nets import NetSpec
 from seqdg.results import VERSION, make_key
 from seqdg.training import Protocol, list_seeds
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -166,11 +168,8 @@ def group_trials(trials: Sequence[Trial], capacity: int, share: Callable[[Trial]
     share: what trials must have in common to be trained together, the number of members of an ensemble among it. Trials
     that share a training stay together, and so do the members of an ensemble, which are as many trainings.
     """
-    alike: dict[Hashable, list[Trial]] = {}
-    for trial in trials:
-        alike.setdefault(share(trial), []).append(trial)
     packed = []
-    for sharing in alike.values():
+    for sharing in collect_by(trials, share).values():
         trainings = list(_collect_trainings(sharing).values())
         count = -(-len(trainings) // max(1, capacity // sharing[0].protocol.members))
         size = -(-len(trainings) // count)
@@ -184,9 +183,14 @@ def join_trainings(trials: Sequence[Trial]) -> tuple[Trial, ...]:
     return tuple(trial for one in _collect_trainings(trials).values() for trial in one)
 
 
+def collect_by(items: Iterable[Item], key: Callable[[Item], Any]) -> dict[Any, list[Item]]:
+    """Collect what has the same key, in the order in which it comes."""
+    parts: dict[Any, list[Item]] = {}
+    for item in items:
+        parts.setdefault(key(item), []).append(item)
+    return parts
+
+
 def _collect_trainings(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
     """Collect trials by the key of their training."""
-    trainings: dict[str, list[Trial]] = {}
-    for trial in trials:
-        trainings.setdefault(trial.training.key, []).append(trial)
-    return trainings
+    return collect_by(trials, lambda trial: trial.training.key)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqdg.base import UsageError, count_things
-from seqdg.bench.learners.contract import TRAINING, Candidate, Draft, Learner, OnStep, check_names, make_candidate
+from seqdg.bench.learners.contract import Candidate, Draft, Learner, OnStep, apply_draft, make_candidate
 from seqdg.bench.search import RATE, Proposal, draw_proposals
 from seqdg.bench.task import Task
-from seqdg.bench.trial import Group, Trial
+from seqdg.bench.trial import Group, Trial, collect_by
 from seqdg.core import Settings, flatten_settings, parse_settings, setting, shorten, split_chain, with_settings
 from seqdg.data import STANDARD, Dataset
 from seqdg.nets import Net
@@ -119,11 +119,7 @@ class ArrayLearner(Learner):
         return with_settings(_declare_settings(type(self), shorten(name))(), settings)
 
     def propose(self, draft: Draft) -> list[Candidate]:
-        check_names(draft, self.settings)
-        first = with_settings(
-            self.build_settings(draft.name), {k: v for k, v in draft.table.items() if k not in TRAINING}
-        )
-        first = parse_settings(first, {k: v for k, v in draft.settings.items() if k not in TRAINING})
+        first = apply_draft(draft, self.build_settings(draft.name))
         tried = draw_proposals(Proposal(first, draft.protocol.lr), draft.count, fixed=(*draft.settings, RATE))
         protocol = replace(draft.protocol, members=1, calibrate=False, scaling=STANDARD)  # it is fitted once
         return [make_candidate(draft.name, settings, protocol) for settings, _ in tried]
@@ -169,9 +165,7 @@ class ArrayLearner(Learner):
         saving: Saving | None = None,
     ) -> list[Record]:
         # A group is one fit as a rule, and nobody hears of it before it has its records: who hears may interrupt.
-        shared: dict[Hashable, list[Trial]] = {}
-        for trial in group.trials:
-            shared.setdefault(self.share(trial, task), []).append(trial)
+        shared = collect_by(group.trials, lambda trial: self.share(trial, task))
         records = {r.key: r for trials in shared.values() for r in self._train_alike(trials, task, saving)[1]}
         return [records[trial.key] for trial in group.trials]
 

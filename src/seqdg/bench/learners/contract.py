@@ -15,7 +15,15 @@ import torch
 from seqdg.base import UsageError, unknown
 from seqdg.bench.task import Task
 from seqdg.bench.trial import Group, Trial
-from seqdg.core import Settings, describe_settings, list_algorithms, shorten
+from seqdg.core import (
+    Settings,
+    describe_settings,
+    flatten_settings,
+    list_algorithms,
+    parse_settings,
+    shorten,
+    with_settings,
+)
 from seqdg.nets import Net, NetSpec
 from seqdg.results import Record
 from seqdg.training import Protocol, Saving
@@ -126,11 +134,15 @@ def make_candidate(name: str, algorithm: Settings, protocol: Protocol) -> Candid
     return Candidate(name, tuple(sorted(describe_settings(algorithm).items())), protocol)
 
 
-def check_names(draft: Draft, known: Mapping[str, Any]) -> None:
-    """Refuse a setting that the learner does not have."""
+def apply_draft(draft: Draft, settings: Settings) -> Settings:
+    """Return settings with the benchmark's values and, before those, the user's; refuse one that is not among them."""
+    known = flatten_settings(settings)
     for name in (*draft.table, *draft.settings):
         if name not in known and name not in TRAINING:
             raise unknown("setting", name, (*known, *TRAINING), owner=shorten(draft.name))
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in draft.table.items() if k not in TRAINING}
+    texts = {k: v for k, v in draft.settings.items() if k not in TRAINING}
+    return parse_settings(with_settings(settings, values), texts)
 
 
 _learners: dict[str, Learner] = {}

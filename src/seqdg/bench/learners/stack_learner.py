@@ -13,12 +13,11 @@ from torch import nn
 
 from seqdg.base import Params, UsageError, find_family, prepare_process
 from seqdg.bench.learners.contract import (
-    TRAINING,
     Candidate,
     Draft,
     Learner,
     OnStep,
-    check_names,
+    apply_draft,
     find_registered,
     list_built_in,
     list_registered,
@@ -35,17 +34,14 @@ from seqdg.core import (
     count_needed_evaluations,
     describe_shape,
     find_wrapper,
-    flatten_settings,
     import_plugin,
     is_registered,
     list_inner_names,
     list_layers,
     list_origins,
-    parse_settings,
     refuse_name,
     split_average,
     split_chain,
-    with_settings,
 )
 from seqdg.nets import Net
 from seqdg.results import Record
@@ -98,10 +94,7 @@ class StackLearner(Learner):
 
     def propose(self, draft: Draft) -> list[Candidate]:
         algorithm = build(draft.name)
-        check_names(draft, flatten_settings(algorithm))
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in draft.table.items() if k not in TRAINING}
-        texts = {k: v for k, v in draft.settings.items() if k not in TRAINING}
-        first = Proposal(parse_settings(with_settings(algorithm, values), texts), choose_rate(draft, algorithm))
+        first = Proposal(apply_draft(draft, algorithm), choose_rate(draft, algorithm))
         tried = draw_proposals(first, draft.count, fixed=draft.settings, multiples=draft.multiples)
         return [make_candidate(draft.name, candidate, replace(draft.protocol, lr=lr)) for candidate, lr in tried]
 
