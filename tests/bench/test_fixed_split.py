@@ -18,8 +18,8 @@ from seqdg.report import Results
 from seqdg.report.contents import describe_missing, list_commands, read_contents
 from seqdg.report.page import build_page, render_page
 from seqdg.results import Store, pack, select_outcomes
-from seqdg.results.archive.reading import Archive
-from seqdg.results.record_rows import pack_history, unpack_history
+from seqdg.results.archive import Archive
+from seqdg.results.record import pack_history, unpack_history
 from seqdg.training import split_rows
 
 CITIES = ("rome", "oslo", "lima", "kiev", "bonn", "riga")

@@ -22,7 +22,7 @@ from seqdg.results import (
     pack,
     select_outcomes,
 )
-from seqdg.results.record_rows import pack_history, unpack_history
+from seqdg.results.record import pack_history, unpack_history
 
 
 def make_record(lr: float, parts: list[tuple[float, float]], seed: int = 0, **changes: object) -> Record:

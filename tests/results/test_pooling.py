@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from seqdg.results.pooling import average_set, find_levels, pool, pool_sets, pool_sizes
-from seqdg.results.statistics import correct_by_holm
+from seqdg.results.statistics import average_set, correct_by_holm, find_levels, pool, pool_sets, pool_sizes
 
 # Thirteen trials of a vaccine (Colditz et al., JAMA 1994): cases and others, vaccinated and not.
 BCG = [

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from command import seqdg
-from seqdg.results import joined_runs, open_run
+from seqdg.results import open_run, runs
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "docs" / "results").glob("*/tables"))
@@ -71,7 +71,7 @@ def test_the_first_table_of_a_published_run_is_what_its_command_prints(run, monk
 )
 def test_all_that_is_published_of_a_run_is_what_its_records_say(run, monkeypatch, publish):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(joined_runs, "open_run", cache(open_run))  # each table is a command, and all read the same file
+    monkeypatch.setattr(runs, "open_run", cache(open_run))  # each table is a command, and all read the same file
     assert not stale_tables(run), f"Run: python scripts/publish.py {run}"
     assert not stale_files(run, publish), f"Run: python scripts/publish.py {run}"
 

@@ -13,7 +13,7 @@ from threading import Thread
 import pytest
 
 from seqdg.base import UsageError
-from seqdg.results import DIVERGED, DONE, FAILED, FILE, Evaluation, Record, Store, lock_directory, salvage
+from seqdg.results import DIVERGED, DONE, FAILED, FILE, Evaluation, Record, Store, lock_directory
 
 
 def record(number: int = 0, status: str = DONE) -> Record:
@@ -160,62 +160,107 @@ def test_a_reader_sees_what_is_stored_while_the_writer_goes_on(tmp_path: Path) -
     assert len(reader.records()) == 2
 
 
-def test_a_file_that_is_no_database_is_said_to_be_damaged(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b"not a database at all" * 100)
-    for use in (lambda: Store.open(tmp_path), lambda: Store.create(tmp_path, "bench")):
-        with pytest.raises(UsageError, match="seqdg salvage"):
-            use()
-
-
 def many(store: Store, count: int) -> list[Record]:
-    """Records of which no two are alike, stored a few at a time."""
+    """Plan and store records of which no two are alike, a few at a time."""
     records = [replace(record(i), losses=[float(i)] * 200) for i in range(count)]
+    store.begin({r.key: "group" for r in records})
     for start in range(0, count, 7):
         store.add(records[start : start + 7])
     return records
 
 
-def test_what_can_be_read_of_a_damaged_store_goes_into_a_new_one(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "run", "bench")
-    records = many(store, 60)
-    store.add_analysis("ranks", [1, 2])
-    store.close()
-    path = tmp_path / "run" / FILE
+def damage_middle(path: Path) -> None:
     data = bytearray(path.read_bytes())
     middle = len(data) // 2 // 4096 * 4096
     data[middle : middle + 3 * 4096] = b"\xff" * 3 * 4096
     path.write_bytes(data)
-    with pytest.raises(UsageError, match=r"is damaged .* `seqdg salvage .* NEW`"):
-        Store.open(tmp_path / "run").records()
-    count = salvage(tmp_path / "run", tmp_path / "new")
-    assert 30 < count < 60
-    found = Store.open(tmp_path / "new")
-    assert found.benchmark == "bench"
-    assert len(found.records()) == count
-    assert all(r in records for r in found.records())
-    with pytest.raises(UsageError, match="holds a run already"):
-        salvage(tmp_path / "run", tmp_path / "new")
 
 
-def test_a_number_that_changed_on_disk_is_not_salvaged(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "run", "bench")
-    many(store, 5)
-    store.close()
-    path = tmp_path / "run" / FILE
-    data = path.read_bytes()
-    three = struct.pack("<d", 3.0) * 200
+def change_a_number(path: Path) -> None:
+    """Change losses of the fourth record, where SQLite does not notice."""
+    data, three = path.read_bytes(), struct.pack("<d", 3.0) * 200
     assert data.count(three) == 1
     path.write_bytes(data.replace(three, struct.pack("<d", 3.5) * 200))
-    assert salvage(tmp_path / "run", tmp_path / "new") == 4
-    assert {r.seed for r in Store.open(tmp_path / "new").records()} == {0, 1, 2, 4}
 
 
-def test_of_a_file_that_is_no_database_nothing_is_salvaged_but_that_is_said(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / FILE).write_bytes(b"nothing" * 1000)
-    with pytest.raises(UsageError, match="--benchmark NAME"):
-        salvage(tmp_path / "run", tmp_path / "new")
-    assert salvage(tmp_path / "run", tmp_path / "new", "bench") == 0
+def test_a_damaged_store_that_is_opened_to_write_keeps_all_that_is_whole_and_the_damaged_file(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    records = many(store, 60)
+    store.add_analysis("ranks", [1, 2])
+    store.set_meta("commands", "[]")
+    store.close()
+    damage_middle(tmp_path / FILE)
+    damaged = (tmp_path / FILE).read_bytes()
+    with pytest.warns(
+        UserWarning, match=rf"{FILE} was damaged \(.*\): it is now {FILE}\.damaged-1, and \d+ whole"
+    ) as said:
+        store = Store.create(tmp_path, "bench")
+    count = len(store.records())
+    assert 30 < count < 60
+    assert f"and {count} whole records are kept." in str(said[0].message)
+    assert all(r in records for r in store.records())
+    assert (tmp_path / f"{FILE}.damaged-1").read_bytes() == damaged
+    assert len(store.planned()) == 60
+    assert store.meta("commands") == "[]"
+    assert store.analyses()[0].payload == [1, 2]
+    store.add(records)
+    store.close()
+    again = Store.create(tmp_path, "bench")  # without a warning
+    assert again.records() == records
+    again.close()
+    damage_middle(tmp_path / FILE)
+    with pytest.warns(UserWarning, match=rf"it is now {FILE}\.damaged-2"):
+        Store.create(tmp_path, "bench")
+
+
+def test_a_damaged_store_that_is_opened_to_read_shows_what_is_whole_and_stays_as_it_is(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    records = many(store, 60)
+    store.close()
+    damage_middle(tmp_path / FILE)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.warns(
+        UserWarning, match=r"is damaged \(.*\), and \d+ whole records are read\. The command that made"
+    ) as said:
+        reader = Store.open(tmp_path)
+    assert 30 < len(reader.records()) < 60
+    assert f"and {len(reader.records())} whole records are read." in str(said[0].message)
+    assert all(r in records for r in reader.records())
+    assert reader.benchmark == "bench"
+    with pytest.raises(UsageError, match="readonly"):
+        reader.add(records)
+    reader.close()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_number_that_changed_on_disk_is_noticed_before_a_run_goes_on(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    many(store, 5)
+    store.close()
+    change_a_number(tmp_path / FILE)
+    with pytest.warns(UserWarning, match=r"was damaged \(1 record changed on the disk\): .* 4 whole records are kept"):
+        store = Store.create(tmp_path, "bench")
+    assert {r.seed for r in store.records()} == {0, 1, 2, 4}
+    assert store.finished() == {"key0", "key1", "key2", "key4"}
+
+
+def test_of_a_file_that_is_no_database_nothing_is_kept_but_the_file(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"not a database at all" * 100)
+    with pytest.warns(UserWarning, match=r"is damaged \(file is not a database\), and 0 whole records are read"):
+        assert Store.open(tmp_path).records() == []
+    with pytest.warns(UserWarning, match=r"was damaged \(file is not a database\): .* 0 whole records are kept"):
+        store = Store.create(tmp_path, "bench")
+    store.add([record(0)])
+    assert (tmp_path / f"{FILE}.damaged-1").read_bytes().startswith(b"not a database")
+    assert Store.open(tmp_path).records() == [record(0)]
+
+
+def test_a_run_that_was_killed_while_it_set_a_file_aside_is_found(tmp_path: Path) -> None:
+    store = Store.create(tmp_path, "bench")
+    store.add([record(0)])
+    store.close()
+    (tmp_path / FILE).rename(tmp_path / f"{FILE}.recovered")
+    assert Store.create(tmp_path, "bench").records() == [record(0)]
 
 
 def test_a_store_that_may_only_be_read_is_read(tmp_path: Path) -> None:
@@ -223,7 +268,7 @@ def test_a_store_that_may_only_be_read_is_read(tmp_path: Path) -> None:
     store = Store.create(tmp_path, "bench")
     store.add([record(0)])
     store.close()
-    reader = Store(tmp_path / FILE, readonly=True)
+    reader = Store(tmp_path / FILE, f"{(tmp_path / FILE).as_uri()}?mode=ro&immutable=1")
     assert reader.records() == [record(0)]
     with pytest.raises(UsageError, match="readonly"):
         reader.add([record(1)])

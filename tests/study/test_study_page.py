@@ -21,8 +21,7 @@ from seqdg.report.charts import render_figure
 from seqdg.report.domainbed import load_suite
 from seqdg.report.published import find_column, find_row, load_tables
 from seqdg.results import AVERAGE, Outcome, Record, format_cell, select_outcomes, summarize
-from seqdg.results.pooling import average_set, pool_sets
-from seqdg.results.statistics import compare_with_each, correct_by_holm
+from seqdg.results.statistics import average_set, compare_with_each, correct_by_holm, pool_sets
 from seqdg.study import answer_study, load_study, make_answers_figure
 from seqdg.study.hypotheses import FIGURE, SOURCE, Answers, PartScores, answer_from, pair_scores, read_parts
 from seqdg.study.part_runner import count_wanted

@@ -48,7 +48,6 @@ from seqdg.results import (
     CLASSES,
     DOMAINS,
     FAILED,
-    TOOLS,
     VERSION,
     Record,
     RunningGroup,
@@ -56,7 +55,6 @@ from seqdg.results import (
     Store,
     Tracker,
     add_command,
-    describe_trial,
     find_usual_criterion,
     format_duration,
     lock_directory,
@@ -341,13 +339,13 @@ class TrackedStore:
     def _track(self, records: Iterable[Record]) -> None:
         if not self._trackers:
             return
-        trials = [describe_trial(r) for r in records if r.status != FAILED and r.is_tabled]
+        tabled = [r for r in records if r.status != FAILED and r.is_tabled]
 
         def add(tracker: Tracker) -> None:
-            for trial in trials:
-                if trial.key not in self._known[tracker.name]:
-                    tracker.add(trial)
-                    self._known[tracker.name].add(trial.key)
+            for record in tabled:
+                if record.key not in self._known[tracker.name]:
+                    tracker.add(record)
+                    self._known[tracker.name].add(record.key)
 
         self._run_all(add)
 
@@ -358,7 +356,7 @@ class TrackedStore:
             except Exception as error:
                 self._trackers.remove(tracker)
                 self.say(
-                    f"note: nothing more is logged to {TOOLS[tracker.name]} ({type(error).__name__}: {error}). The run "
+                    f"note: nothing more is logged to {tracker.title} ({type(error).__name__}: {error}). The run "
                     "goes on; the same command later logs what is missing."
                 )
 

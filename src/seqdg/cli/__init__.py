@@ -12,7 +12,6 @@ from seqdg.cli.bench_commands import bench, rerun, soup, status, study
 from seqdg.cli.fit_commands import export, fit, importance, learning_curve, predict, show
 from seqdg.cli.list_commands import check, list_names
 from seqdg.cli.results_commands import analyze, import_domainbed, pack, predictions, report, table
-from seqdg.cli.salvage import salvage
 from seqdg.cli.terminal import print_warnings_as_notes
 
 LISTS = (  # options whose value is a list with commas
@@ -28,7 +27,7 @@ app = typer.Typer(
     epilog="Start with `seqdg bench`: it compares six algorithms on bundled data and prints the table.",
 )
 for command in (
-    bench, study, table, report, status, pack, rerun, salvage, soup, predictions, analyze, import_domainbed, list_names,
+    bench, study, table, report, status, pack, rerun, soup, predictions, analyze, import_domainbed, list_names,
     check, fit, predict, export, show, importance, learning_curve,
 ):  # in the order of the help  # fmt: skip
     app.command("list" if command is list_names else None)(command)

@@ -125,7 +125,7 @@ def pack(
 
         seqdg pack runs/rotated-mnist --out docs/results/rotated-mnist
     """
-    if out.suffix in (".xz", ".parquet"):
+    if out.suffix == ".parquet":
         raise base.UsageError(
             f"A packed run is two files: give --out a directory for them, such as {out.with_suffix('')}."
         )

@@ -1,21 +1,46 @@
-"""The record of a finished trial."""
+"""The record of a finished trial, and how it becomes rows of two tables: one of trials, one of evaluations.
+
+A run directory and a packed run hold the same rows: `Store` in SQLite, `Archive` in two Parquet files. The row of a
+trial has the columns of `TRIAL`; what has parts of its own, such as settings, is JSON. Its evaluations have a row for
+each step, part and domain, and a number for each criterion that was measured there. SQLite holds them as a shape, the
+same for most trials of a run, and the bytes of all their numbers: as rows of SQLite they take twice as long to read.
+Numbers come back with every bit.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from seqdg.results.criteria import CRITERIA
 
 DONE, DIVERGED, FAILED = "done", "diverged", "failed"
+LOSS_POINTS = 200  # of the losses in a record
+TRIAL = {  # by column, its type; that of `evaluations` and `numbers` is known to SQLite alone
+    "key": "string", "algorithm": "string", "settings": "string", "held_out": "string", "seed": "int64",
+    "status": "string", "data": "string", "net": "string", "protocol": "string", "more": "string",
+    "seconds": "float64", "peak_memory": "int64", "stacked": "int64", "finished": "float64", "device": "string",
+    "versions": "string", "commit": "string", "weights": "string", "notes": "string", "losses": "numbers",
+    "digest": "string",
+}  # fmt: skip
+_AS_IT_IS = ("key", "status", "seconds", "peak_memory", "stacked", "finished", "device", "commit", "weights")
+_DESCRIBED = ("algorithm", "seed", "data")  # of the description, as they are
+_DESCRIBED_AS_JSON = ("settings", "net", "protocol")
+OPTIONAL = ("data", *_DESCRIBED_AS_JSON)
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """The metrics after some number of steps: by criterion, a value for each source (validation rows) and each held-out
     domain. The rows of a held-out domain are also measured in two parts, a fifth and the rest, for the rule
-    `oracle-split`; older records have neither. A fixed split also has values for each validation domain, and for the
+    `oracle-split`; imported trials have neither. A fixed split also has values for each validation domain, and for the
     rows of all held-out domains together, then (where there are some) for those of all validation domains together."""
 
     step: int
@@ -29,6 +54,9 @@ class Evaluation:
     def list_values(self, criterion: str) -> list[float]:
         """Return the values of all sources, held-out domains and validation domains."""
         return [*self.source[criterion], *self.held_out[criterion], *self.validation.get(criterion, ())]
+
+
+PARTS = tuple(part.name for part in fields(Evaluation)[1:])
 
 
 @dataclass(frozen=True)
@@ -80,7 +108,174 @@ class Record:
         return int(self.description["seed"])
 
 
+class Row(NamedTuple):
+    """A row of a trial's evaluations: what was measured on one domain, as its position among those of its part says."""
+
+    step: int
+    part: str
+    position: int
+    size: int  # of the rows of that part
+    numbers: dict[str, int]  # by criterion, where its number is among those of the trial
+
+
 def make_key(description: Mapping[str, Any]) -> str:
     """Return the key of the trial with this description."""
     text = json.dumps(description, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def make_trial_row(record: Record) -> dict[str, Any]:
+    """Return the row of a trial in the table of trials, by column, without its digest."""
+    about = dict(record.description)
+    held_out = about.pop("held_out")
+    return {
+        **{name: getattr(record, name) for name in _AS_IT_IS},
+        **{name: about.pop(name, None) for name in _DESCRIBED},
+        **{name: _write(about.pop(name)) if name in about else None for name in _DESCRIBED_AS_JSON},
+        # one name as it is, unless it looks like several
+        "held_out": held_out[0] if len(held_out) == 1 and not held_out[0].startswith("[") else _write(held_out),
+        "more": _write(about),
+        "versions": _write(record.versions),
+        "notes": _write(record.notes),
+        "losses": record.losses,
+    }
+
+
+def read_trial_row(row: Mapping[str, Any], history: list[Evaluation], read: Callable[[str], Any]) -> Record:
+    """Return the record of such a row.   read: turns JSON into what it says."""
+    description = {
+        **{name: row[name] for name in _DESCRIBED if row[name] is not None},
+        **{name: read(row[name]) for name in _DESCRIBED_AS_JSON if row[name] is not None},
+        "held_out": read_held_out(row["held_out"], read),
+        **read(row["more"]),
+    }
+    return Record(
+        **{name: row[name] for name in _AS_IT_IS},
+        description=description,
+        history=history,
+        losses=row["losses"],
+        versions=read(row["versions"]),
+        error=row.get("error", ""),
+        notes=read(row["notes"]),
+    )
+
+
+def read_held_out(text: str, read: Callable[[str], Any]) -> list[str]:
+    """Return the names of a row's held-out domains: one, or several as JSON."""
+    return list(read(text)) if text.startswith("[") else [text]
+
+
+def _write(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def make_digest(record: Record, shape: str, numbers: bytes) -> str:
+    """Return a hash of all that the two tables hold of a trial, with every bit of its numbers."""
+    facts = {name: getattr(record, name) for name in (*_AS_IT_IS, "description", "versions", "notes")}
+    text = json.dumps(facts, sort_keys=True)
+    return hashlib.sha256(b"\n".join([text.encode(), shape.encode(), numbers, pack_numbers(record.losses)])).hexdigest()
+
+
+def pack_numbers(numbers: Iterable[float]) -> bytes:
+    """Return doubles with the lowest byte first."""
+    return _swap_bytes(array("d", numbers)).tobytes()
+
+
+def unpack_numbers(data: bytes) -> list[float]:
+    return _swap_bytes(array("d", data)).tolist()
+
+
+def _swap_bytes(numbers: array[float]) -> array[float]:
+    """Turn between the order of bytes in a file and that of this machine, where they differ."""
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def pack_history(history: Iterable[Evaluation]) -> tuple[str, bytes]:
+    """Return the shape of a history as JSON, the same for most records of a run, and its numbers as bytes."""
+    shape, numbers = flatten_history(history)
+    return shape, pack_numbers(numbers)
+
+
+def flatten_history(history: Iterable[Evaluation]) -> tuple[str, list[float]]:
+    """Return the shape of a history, and its numbers in the order of the shape."""
+    shape, numbers = [], []
+    for e in history:
+        parts = [getattr(e, part) for part in PARTS]
+        while len(parts) > 2 and not parts[-1]:  # most trials are of no fixed split
+            parts.pop()
+        ordered = [[(name, part[name]) for name in sort_criteria(tuple(part))] for part in parts]
+        shape.append((e.step, *([(name, len(values)) for name, values in part] for part in ordered)))
+        numbers += [x for part in ordered for _, values in part for x in values]
+    return json.dumps(shape), numbers
+
+
+@lru_cache(maxsize=256)
+def sort_criteria(names: Sequence[str]) -> list[str]:
+    """List these criteria in the order of `CRITERIA`, those that it does not know last."""
+    known = [name for name in CRITERIA if name in names]
+    return [*known, *sorted(name for name in names if name not in CRITERIA)]
+
+
+def unpack_history(shape: str, numbers: bytes, criterion: str | None = None) -> list[Evaluation]:
+    """Return the history; with a criterion, only the values of that criterion."""
+    values = unpack_numbers(numbers)
+    return [
+        Evaluation(step, *[{name: values[start:stop] for name, start, stop in part} for part in parts])
+        for step, parts in _locate(shape, criterion)
+    ]
+
+
+@lru_cache(maxsize=256)
+def _locate(shape: str, criterion: str | None) -> list[tuple[int, list[list[tuple[str, int, int]]]]]:
+    """Return for each evaluation its step, and by part the criteria and where their numbers begin and end."""
+    start, evaluations = 0, []
+    for step, *parts in json.loads(shape):
+        slices: list[list[tuple[str, int, int]]] = []
+        for part in parts:
+            slices.append([])
+            for name, count in part:
+                if criterion in (None, name):
+                    slices[-1].append((name, start, start + count))
+                start += count
+        evaluations.append((step, slices))
+    return evaluations
+
+
+@lru_cache(maxsize=256)
+def list_rows(shape: str) -> list[Row]:
+    """List the rows of the evaluations of a trial. Criteria with as many values share rows."""
+    return [
+        Row(step, part, i, count, {name: start + i for name, start, stop in slices if stop - start == count})
+        for step, parts in _locate(shape, None)
+        for part, slices in zip(PARTS, parts, strict=False)
+        for count in sorted({stop - start for _, start, stop in slices}, reverse=True)
+        for i in range(count)
+    ]
+
+
+def gather_rows(rows: Iterable[tuple[int, str, Mapping[str, int]]]) -> tuple[str, list[int]]:
+    """Return the shape of a trial from the step, part and numbers of its rows, and where each of its numbers is."""
+    history: list[Evaluation] = []
+    for step, part, numbers in rows:
+        if not history or history[-1].step != step:
+            history.append(Evaluation(step, *({} for _ in PARTS)))
+        for name, where in numbers.items():
+            getattr(history[-1], part).setdefault(name, []).append(where)
+    shape, order = flatten_history(history)
+    return shape, [int(where) for where in order]
+
+
+def thin(curve: Sequence[float], points: int) -> list[float]:
+    """Divide a curve into stretches and return their means. Where they cannot be equally long, the first are longer."""
+    if len(curve) <= points:
+        return list(curve)
+    stretches = [curve[start:stop] for start, stop in pairwise([0, *list_ends(len(curve), points)])]
+    return [sum(stretch) / len(stretch) for stretch in stretches]
+
+
+def list_ends(length: int, points: int) -> list[int]:
+    """List where these stretches of a curve end."""
+    size, more = divmod(length, points)
+    return [size * i + min(i, more) for i in range(1, points + 1)]

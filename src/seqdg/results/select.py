@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seqdg.base import UsageError, unknown
+from seqdg.base import UsageError, list_some, unknown
 from seqdg.results.criteria import CRITERIA, choose_usual, score
-from seqdg.results.imported_trials import is_imported
 from seqdg.results.record import DIVERGED, DONE, Evaluation, Record
 
 RULES = ("source-val", "last", "leave-one-out", "domain-val", "oracle", "oracle-split")
+IMPORTED = "imported"  # the name in a description of where a record is from
+UNPAIRED = ("ColoredMNIST", "RotatedMNIST")  # of DomainBed, whose rows differ from algorithm to algorithm
 
 
 @dataclass(frozen=True)
@@ -273,3 +274,29 @@ def select_evaluation(record: Record, criterion: str, step: int | None = None) -
         return next((e for e in record.history if e.step == step), None) if record.status == DONE else None
     best = select_step(record.history, criterion) if record.status == DONE else None
     return None if best is None else record.history[best[1]]
+
+
+def is_imported(record: Record) -> bool:
+    return IMPORTED in record.description
+
+
+def describe_imports(records: Sequence[Record]) -> list[str]:
+    """Say which algorithms were trained elsewhere, and what that means for their numbers and for pairs."""
+    imported = [r for r in records if is_imported(r)]
+    if not imported:
+        return []
+    origins = dict.fromkeys(str(r.description[IMPORTED]["from"]) for r in imported)
+    shares = sorted({round(100 * r.description[IMPORTED]["share"]) for r in imported})
+    names = dict.fromkeys(r.algorithm for r in imported)
+    sentences = [
+        f"Imported from {' and '.join(origins)}: {list_some(names)}, on {' or '.join(map(str, shares))} % of the "
+        "held-out rows."
+    ]
+    if any(str(r.description["data"]).removeprefix("DomainBed ") in UNPAIRED for r in imported):
+        sentences.append("Rows of these data were drawn anew for every algorithm: pairs over seeds are not pairs.")
+    elif len(imported) < len(records):
+        sentences.append(
+            "Imported trials and the others of a seed share neither splits nor minibatches: between them, pairs over "
+            "seeds are not pairs."
+        )
+    return sentences

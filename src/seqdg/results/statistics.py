@@ -1,8 +1,22 @@
-"""Paired statistics against a baseline: trials with the same seed and held-out domain form a pair.
+"""Paired statistics against a baseline, on one data set and pooled over several.
 
-The pairs are taken as independent draws of what a seed decides (split, first weights, minibatches) on given data and
-domains. Differences between domains count as noise, which makes the interval wider and the test more careful. Neither
-says anything about other rows or other domains.
+Trials with the same seed and held-out domain form a pair. On one set the pairs are taken as independent draws of what a
+seed decides (split, first weights, minibatches) on given data and domains. Differences between domains count as noise,
+which makes the interval wider and the test more careful. Neither says anything about other rows or other domains.
+
+A study pools over sets, and must say how far the mean of one is off. Every difference is of one held-out domain i and
+one seed j, the same for both sides. Domains are few and differ, and a seed decides splits and first weights for all of
+them, so that the cells are not independent:
+
+    d_ij = mean + a_i + b_j + e_ij,   Var(mean) = var(a) / I + var(b) / J + var(e) / (I J)
+
+with the three variances from the mean squares of a two-way layout (Searle, Casella and McCulloch, "Variance
+components", 1992), none below 0. So a difference that one domain alone makes has a wide interval, however many seeds
+there are.
+
+Over sets a random-effects model: y_k = mu + u_k + noise of variance v_k, Var(u) = tau^2 by DerSimonian and Laird
+(1986), and the interval of Hartung and Knapp (2001) with Student's t of K - 1 degrees, never narrower than without
+their factor (Roever, Knapp and Friede, 2015).
 """
 
 from __future__ import annotations
@@ -127,13 +141,18 @@ def _correct(differences: list[PairedDifference]) -> list[PairedDifference]:
 
 def estimate_interval(differences: Sequence[float], level: float = LEVEL) -> tuple[float | None, float | None]:
     """Return Student's confidence interval of the mean; none for fewer than two values."""
-    from scipy.special import stdtrit
-
     n = len(differences)
     if n < 2:
         return None, None
-    reach = float(stdtrit(n - 1, 1 - level / 2)) * stdev(differences) / math.sqrt(n)
+    reach = find_quantile(n - 1, level) * stdev(differences) / math.sqrt(n)
     return fmean(differences) - reach, fmean(differences) + reach
+
+
+def find_quantile(degrees: float, level: float = LEVEL) -> float:
+    """Return how many standard errors an interval of Student's t reaches to either side."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, 1 - level / 2))
 
 
 def sign_flip_test(differences: Sequence[float], seed: int = 0) -> float:
@@ -205,3 +224,140 @@ def describe_wins(x: PairedDifference) -> str:
 
 def format_p(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
+
+
+PairKey = tuple[str, int]  # a held-out domain and a seed
+
+
+@dataclass(frozen=True)
+class SetDifference:
+    """The mean difference on one data set."""
+
+    name: str
+    mean: float
+    error: float  # standard error of the mean
+    degrees: float  # of freedom of the error (Satterthwaite 1946)
+    deviation: float  # standard deviation of a single difference
+    domains: int
+    seeds: int
+
+    @property
+    def size(self) -> float:
+        """The standardized effect: in standard deviations of a single paired difference."""
+        return self.mean / self.deviation if self.deviation else math.copysign(math.inf, self.mean or 1.0)
+
+    def find_interval(self, level: float = LEVEL) -> tuple[float, float]:
+        """Return Student's interval of the mean with the degrees of freedom of its error."""
+        reach = find_quantile(self.degrees, level) * self.error
+        return self.mean - reach, self.mean + reach
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The mean over data sets."""
+
+    mean: float
+    error: float
+    between: float  # tau, the standard deviation of the sets' true differences
+    heterogeneity: float  # I^2, the share of the variance that is between sets
+    sets: int
+
+    @property
+    def degrees(self) -> int:
+        return self.sets - 1
+
+    def find_interval(self, level: float = LEVEL) -> tuple[float, float]:
+        """Return the interval of the mean; without end for fewer than two sets."""
+        if self.sets < 2:
+            return -math.inf, math.inf
+        reach = find_quantile(self.degrees, level) * self.error
+        return self.mean - reach, self.mean + reach
+
+    def test(self, null: float = 0.0) -> float:
+        """Return the two-sided p of a mean of `null`."""
+        from scipy.special import stdtr
+
+        if self.sets < 2:
+            return 1.0
+        if self.error == 0:
+            return 0.0 if self.mean != null else 1.0
+        return float(2 * stdtr(self.degrees, -abs(self.mean - null) / self.error))
+
+
+def average_set(name: str, differences: Mapping[PairKey, float]) -> SetDifference | None:
+    """Average the differences of one set; None where there are fewer than two seeds.
+
+    Seeds that miss a domain are left out, so that the layout is complete. One domain alone has the error of its seeds.
+    """
+    import numpy as np
+
+    domains = list(dict.fromkeys(domain for domain, _ in differences))
+    seeds = [s for s in dict.fromkeys(seed for _, seed in differences) if all((d, s) in differences for d in domains)]
+    if len(seeds) < 2:
+        return None
+    table = np.array([[differences[domain, seed] for seed in seeds] for domain in domains])
+    rows, columns = table.shape
+    mean, of_domain, of_seed = table.mean(), table.mean(1, keepdims=True), table.mean(0, keepdims=True)
+    between_domains = columns * ((of_domain - mean) ** 2).sum() / max(1, rows - 1)
+    between_seeds = rows * ((of_seed - mean) ** 2).sum() / (columns - 1)
+    rest = ((table - of_domain - of_seed + mean) ** 2).sum() / max(1, (rows - 1) * (columns - 1))
+    if rows == 1:
+        squares, freedom, weights = [between_seeds], [columns - 1], [1.0]
+    else:
+        squares, freedom = [between_domains, between_seeds, rest], [rows - 1, columns - 1, (rows - 1) * (columns - 1)]
+        # variance * rows * columns = weights * mean squares; a component below 0 counts as 0
+        weights = [float(between_domains > rest), float(between_seeds > rest)]
+        weights.append(1.0 - sum(weights))
+    parts = np.array(weights) * squares
+    total, spread = parts.sum(), (parts**2 / freedom).sum()
+    degrees = total**2 / spread if spread else freedom[-1]
+    deviation = table.std(ddof=1)
+    return SetDifference(
+        name, float(mean), math.sqrt(total / table.size), float(degrees), float(deviation), rows, columns
+    )
+
+
+def pool(means: Sequence[float], variances: Sequence[float]) -> Pooled:
+    """Pool independent means with these variances by the random-effects model."""
+    import numpy as np
+
+    m, count = np.array(means), len(means)
+    # A set whose differences are all the same has no variance: it gets a trace of one, so that weights stay finite.
+    known = np.maximum(variances, 1e-12 * max(*variances, *m**2, 1e-300))
+    fixed = 1 / known
+    q = (fixed * (m - np.average(m, weights=fixed)) ** 2).sum()
+    scale = fixed.sum() - (fixed**2).sum() / fixed.sum()
+    between = max(0.0, (q - (count - 1)) / scale) if count > 1 else 0.0
+    weights = 1 / (known + between)
+    mean = np.average(m, weights=weights)
+    factor = (weights * (m - mean) ** 2).sum() / (count - 1) if count > 1 else 1.0
+    error = math.sqrt(max(1.0, factor) / weights.sum())
+    share = max(0.0, 1 - (count - 1) / q) if q > 0 else 0.0
+    return Pooled(float(mean), error, math.sqrt(between), float(share), count)
+
+
+def pool_sets(sets: Sequence[SetDifference]) -> Pooled:
+    """Pool the mean differences of sets."""
+    return pool([s.mean for s in sets], [s.error**2 for s in sets])
+
+
+def pool_sizes(sets: Sequence[SetDifference]) -> Pooled | None:
+    """Pool the standardized effects of sets; None where one has no spread."""
+    if any(s.deviation == 0 for s in sets):
+        return None
+    return pool([s.size for s in sets], [(s.error / s.deviation) ** 2 for s in sets])
+
+
+def find_levels(p_values: Sequence[float], level: float = LEVEL) -> list[float]:
+    """Return for each of m hypotheses the level of the interval that answers it under Holm's step-down correction.
+
+    In the order of their p, the k-th smallest has level / (m - k + 1) while all before it are decided; from the first
+    that is not, all have its level. So an interval leaves out the null exactly where the corrected p is below `level`.
+    """
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    levels, stopped = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        levels[i] = stopped or level / (len(p_values) - rank)
+        if not stopped and p_values[i] >= levels[i]:
+            stopped = levels[i]
+    return levels

@@ -1,74 +1,101 @@
-"""Records in a run directory: one SQLite file with one writer and any number of readers."""
+"""Records in a run directory: one SQLite file with one writer and any number of readers.
+
+A damaged file costs no whole record: each has a digest. Who opens it to write gets a new file with all that is whole,
+and the damaged one is set aside; who opens it to read gets the same in memory.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, astuple
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, astuple, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from seqdg.base import UsageError, list_some
-from seqdg.results.directory import make_directory
-from seqdg.results.record import DONE, FAILED, Record
-from seqdg.results.record_rows import COLUMNS, make_record, make_row
-from seqdg.results.run import Analysis, RunningGroup, RunProgress
+from seqdg.base import UsageError, count_things, list_some
+from seqdg.results.record import (
+    DONE,
+    FAILED,
+    OPTIONAL,
+    TRIAL,
+    Evaluation,
+    Record,
+    make_digest,
+    make_trial_row,
+    pack_history,
+    pack_numbers,
+    read_held_out,
+    read_trial_row,
+    unpack_history,
+    unpack_numbers,
+)
+from seqdg.results.source import COMMANDS, Analysis, RecordSource, RunningGroup, RunProgress, read_commands
 from seqdg.results.versions import VERSION
 
-SCHEMA = 3
+SCHEMA = 4
 FILE = "results.sqlite"
-_TABLES = """
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS trials (
-    key TEXT PRIMARY KEY,
-    algorithm TEXT NOT NULL, held_out TEXT NOT NULL, seed INTEGER NOT NULL, status TEXT NOT NULL,
-    seconds REAL NOT NULL, peak_memory INTEGER NOT NULL, stacked INTEGER NOT NULL, finished REAL NOT NULL,
-    device TEXT NOT NULL, versions TEXT NOT NULL, commit_id TEXT NOT NULL, weights TEXT NOT NULL, notes TEXT NOT NULL,
-    error TEXT NOT NULL, description TEXT NOT NULL, shape TEXT NOT NULL, history BLOB NOT NULL, losses BLOB NOT NULL,
-    digest TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS planned (key TEXT PRIMARY KEY, in_group TEXT NOT NULL, latest INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS running (
+_LOCK = "lock"
+_TYPES = {"string": "TEXT", "int64": "INTEGER", "float64": "REAL", "numbers": "BLOB"}
+_COLUMNS = {**TRIAL, "error": "string", "shape": "string", "evaluations": "numbers"}  # of the table of trials
+_TRIALS = ", ".join(
+    f'"{name}" {_TYPES[kind]} {"" if name in OPTIONAL else "NOT NULL"}' for name, kind in _COLUMNS.items()
+)
+_TABLES = f"""
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE trials ({_TRIALS}, PRIMARY KEY (key));
+CREATE TABLE planned (key TEXT PRIMARY KEY, in_group TEXT NOT NULL, latest INTEGER NOT NULL);
+CREATE TABLE running (
     in_group TEXT PRIMARY KEY, algorithm TEXT NOT NULL, trials INTEGER NOT NULL,
     step INTEGER NOT NULL, steps INTEGER NOT NULL
 );
-CREATE TABLE IF NOT EXISTS analyses (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, payload TEXT NOT NULL
-);
+CREATE TABLE analyses (id INTEGER PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, payload TEXT NOT NULL)
 """
+_LEAST, _MOST = 50, 10**7  # bytes of the smallest row, and how many rows are looked for in a damaged file
 
 
-class Store:
+class Store(RecordSource):
     """`Store.create` makes or opens a run directory to write to; `Store.open` opens one to read."""
 
-    def __init__(self, path: Path, readonly: bool = False) -> None:
+    def __init__(self, path: Path, where: str | None = None) -> None:
+        """path: of the file.   where: what SQLite opens instead, such as the same file to read alone."""
         self.path = path
-        where = f"{path.resolve().as_uri()}?mode=ro" if readonly else str(path)
-        if readonly and not path.with_name(f"{FILE}-wal").exists():
-            where += "&immutable=1"  # otherwise SQLite makes files beside one that nobody writes to
         # One thread uses it, but the garbage collector may close it in another.
-        self._db = sqlite3.connect(where, isolation_level=None, timeout=30, uri=readonly, check_same_thread=False)
+        self._db = sqlite3.connect(
+            where or str(path), isolation_level=None, timeout=30, uri=where is not None, check_same_thread=False
+        )
         self._db.row_factory = sqlite3.Row
 
     @classmethod
     def create(cls, directory: Path, benchmark: str) -> Store:
         """Open the store of a run of this benchmark, or make it; refuse that of another benchmark."""
         make_directory(directory)
-        store = cls(directory / FILE)
+        path, recovered = directory / FILE, directory / f"{FILE}.recovered"
+        if recovered.exists() and not path.exists():  # killed while it set a damaged file aside
+            recovered.rename(path)
+        store = cls(path)
+        if damage := store._find_damage(whole=True):
+            store.close()
+            recovered.unlink(missing_ok=True)
+            store = cls(recovered)
+            count = store._recover(path, benchmark)
+            store.close()
+            aside = _set_aside(path)
+            recovered.rename(path)
+            text = f"{path} was damaged ({damage}): it is now {aside.name}, and {_count_whole(count)} kept."
+            warnings.warn(text, stacklevel=2)
+            store = cls(path)
         with store._explaining():
             store._db.execute("PRAGMA journal_mode=WAL")
             store._db.execute("PRAGMA synchronous=FULL")
-            with store._transaction():
-                if not store._query("SELECT name FROM sqlite_master"):
-                    for statement in _TABLES.split(";"):
-                        store._db.execute(statement)
-                    store.set_meta("schema", str(SCHEMA))
-                    store.set_meta("benchmark", benchmark)
+        store._make_tables(benchmark)
         store._check()
         if store.benchmark != benchmark:
             raise UsageError(
@@ -78,16 +105,69 @@ class Store:
 
     @classmethod
     def open(cls, directory: Path) -> Store:
-        runs = sorted(str(path.parent) for path in directory.glob(f"*/{FILE}"))
+        """Open the store of a run to read it; of a damaged one, what is whole."""
+        path = directory / FILE
+        runs = sorted(str(file.parent) for file in directory.glob(f"*/{FILE}"))
         hint = f"Give a run in it: {list_some(runs)}." if runs else f"`seqdg bench --out {directory}` makes some."
         nothing = UsageError(f"There are no results in {directory}. {hint}")
-        if not (directory / FILE).is_file():
+        if not path.is_file():
             raise nothing
-        store = cls(directory / FILE, readonly=not os.access(directory, os.W_OK))
+        store = cls(path, None if os.access(directory, os.W_OK) else _read_only(path))
+        if damage := store._find_damage():
+            store.close()
+            store = cls(path, ":memory:")
+            count = store._recover(path, "")
+            store._db.execute("PRAGMA query_only=ON")
+            text = (
+                f"{path} is damaged ({damage}), and {_count_whole(count)} read. The command that made the run sets the "
+                "file aside, keeps them and runs what is missing."
+            )
+            warnings.warn(text, stacklevel=2)
         if not store._query("SELECT name FROM sqlite_master"):  # a run was killed before it made the tables
             raise nothing
         store._check()
         return store
+
+    def _make_tables(self, benchmark: str) -> None:
+        with self._transaction():
+            if not self._query("SELECT name FROM sqlite_master"):
+                for statement in _TABLES.split(";"):
+                    self._db.execute(statement)
+                self.set_meta("schema", str(SCHEMA))
+                self.set_meta("benchmark", benchmark)
+
+    def _find_damage(self, whole: bool = False) -> str:
+        """Say what is wrong with the file, if anything.   whole: check the digest of every record too."""
+        with self._explaining():
+            try:
+                if self._db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                    return "some of its pages are not as they were written"
+                columns = [row[1] for row in self._db.execute("PRAGMA table_info(trials)")]
+                changed = 0
+                if whole and columns == list(_COLUMNS):
+                    read = lru_cache(maxsize=None)(json.loads)
+                    changed = sum(not _is_whole(row, read) for row in self._db.execute("SELECT * FROM trials"))
+                return f"{count_things(changed, 'record')} changed on the disk" if changed else ""
+            except sqlite3.DatabaseError as error:
+                if not any(part in str(error) for part in ("malformed", "not a database", "not decode")):
+                    raise
+                return str(error)
+
+    def _recover(self, path: Path, benchmark: str) -> int:
+        """Fill this new store with all that is whole in a damaged file, and return how many records that are."""
+        self._make_tables(benchmark)
+        count, most = 0, path.stat().st_size // _LEAST
+        with closing(sqlite3.connect(_read_only(path), uri=True)) as damaged, self._transaction():
+            damaged.row_factory = sqlite3.Row
+            for table in ("meta", "planned", "analyses", "trials"):
+                count = 0
+                for row in _read_rows(damaged, table, most):
+                    if table != "trials" or _is_whole(row):
+                        places = ", ".join("?" * len(row))
+                        self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", tuple(row))
+                        count += 1
+            self.set_meta("schema", str(SCHEMA))
+        return count
 
     def _check(self) -> None:
         tables = {row[0] for row in self._query("SELECT name FROM sqlite_master")}
@@ -111,7 +191,6 @@ class Store:
         return self.meta("benchmark") or ""
 
     def statuses(self) -> dict[str, str]:
-        """Return the status of every trial that has a record, by key."""
         return {row[0]: row[1] for row in self._query("SELECT key, status FROM trials")}
 
     def finished(self) -> set[str]:
@@ -125,7 +204,7 @@ class Store:
 
     def versions(self) -> list[int]:
         """Return the versions of the descriptions of finished trials, the oldest first."""
-        rows = self._query("SELECT description FROM trials WHERE status <> ?", (FAILED,))
+        rows = self._query("SELECT DISTINCT more FROM trials WHERE status <> ?", (FAILED,))
         return sorted({int(json.loads(row[0]).get("version", VERSION)) for row in rows})
 
     def begin(self, planned: Mapping[str, str]) -> None:
@@ -140,19 +219,16 @@ class Store:
                 " THEN in_group ELSE excluded.in_group END",
                 planned.items(),
             )
-            self._db.execute(
-                "INSERT OR REPLACE INTO meta VALUES ('run', ?)", (json.dumps(asdict(RunProgress(time.time()))),)
-            )
+            self.set_meta("run", json.dumps(asdict(RunProgress(time.time()))))
 
     def note(self, run: RunProgress, running: Iterable[RunningGroup]) -> None:
         """Note how far the run is."""
         with self._transaction():
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('run', ?)", (json.dumps(asdict(run)),))
+            self.set_meta("run", json.dumps(asdict(run)))
             self._db.execute("DELETE FROM running")
             self._db.executemany("INSERT INTO running VALUES (?, ?, ?, ?, ?)", map(astuple, running))
 
     def run(self) -> RunProgress | None:
-        """Return how far the latest run is."""
         text = self.meta("run")
         return None if text is None else RunProgress(**json.loads(text))
 
@@ -160,38 +236,36 @@ class Store:
         return [RunningGroup(*row) for row in self._query("SELECT * FROM running")]
 
     def planned(self) -> dict[str, str]:
-        """Return the trials of the latest run by key, each with its group."""
         return {row[0]: row[1] for row in self._query("SELECT key, in_group FROM planned WHERE latest")}
 
     def groups(self) -> dict[str, str]:
-        """Return every trial that was ever planned by key, with its latest group."""
         return {row[0]: row[1] for row in self._query("SELECT key, in_group FROM planned")}
 
     def pace(self, device: str) -> dict[tuple[str, int, str], float]:
         """Return the seconds that one trial takes per step, from the latest records, by algorithm, number of held-out
         domains and precision. One that diverged may have taken fewer steps than it was to."""
         rows = self._query(
-            "SELECT description, seconds FROM trials WHERE device = ? AND status = ? ORDER BY finished DESC LIMIT 1000",
+            "SELECT algorithm, held_out, protocol, seconds FROM trials WHERE device = ? AND status = ? "
+            "ORDER BY finished DESC LIMIT 1000",
             (device, DONE),
         )
         pace: dict[tuple[str, int, str], float] = {}
-        for text, seconds in rows:
-            about = json.loads(text)
-            kind = about["algorithm"], len(about["held_out"]), about["protocol"]["precision"]
-            pace.setdefault(kind, seconds / about["protocol"]["steps"])
+        for algorithm, held_out, text, seconds in rows:
+            protocol = json.loads(text)
+            count = len(read_held_out(held_out, json.loads))
+            pace.setdefault((algorithm, count, protocol["precision"]), seconds / protocol["steps"])
         return pace
 
     def failures(self) -> list[tuple[str, str]]:
-        """Return the key and traceback of every failed trial, the latest first."""
         rows = self._query("SELECT key, error FROM trials WHERE status = ? ORDER BY finished DESC", (FAILED,))
         return [(row[0], row[1]) for row in rows]
 
     def add(self, records: Iterable[Record], group: str = "") -> None:
         """Add these records in one transaction, and note that their group no longer runs."""
-        rows = [make_row(record) for record in records]
+        rows = [_make_row(record) for record in records]
         with self._transaction():
-            places = ", ".join("?" * len(COLUMNS))
-            self._db.executemany(f"INSERT OR REPLACE INTO trials ({', '.join(COLUMNS)}) VALUES ({places})", rows)
+            places = ", ".join(f":{name}" for name in _COLUMNS)
+            self._db.executemany(f"INSERT OR REPLACE INTO trials VALUES ({places})", rows)
             self._db.execute("DELETE FROM running WHERE in_group = ?", (group,))
         # Then the one file is complete, should someone copy it alone while the run goes on.
         self._query("PRAGMA wal_checkpoint(PASSIVE)")
@@ -202,7 +276,8 @@ class Store:
 
         With a criterion, return only what a table of it needs, in a fraction of the time.
         """
-        columns = ", ".join(c for c in COLUMNS if criterion is None or c != "losses")
+        columns = ", ".join(f'"{c}"' for c in _COLUMNS if criterion is None or c not in ("losses", "digest"))
+        read = lru_cache(maxsize=None)(json.loads)  # most trials have the same; equal ones are one object
         with pause_garbage_collection():
             order = self._query(
                 "SELECT trials.rowid FROM trials LEFT JOIN planned USING (key) "
@@ -210,14 +285,15 @@ class Store:
             )
             place = {row[0]: i for i, row in enumerate(order)}  # so that SQLite need not sort whole records
             rows = sorted(self._query(f"SELECT rowid, {columns} FROM trials"), key=lambda row: place[row[0]])
-            return [make_record(row, criterion) for row in rows]
+            return [
+                _read_record(row, unpack_history(row["shape"], row["evaluations"], criterion), read) for row in rows
+            ]
 
     def add_analysis(self, name: str, payload: Any) -> None:
         text = json.dumps(payload)
         self._query("INSERT INTO analyses (name, created, payload) VALUES (?, ?, ?)", (name, time.time(), text))
 
     def analyses(self, name: str | None = None) -> list[Analysis]:
-        """Return all analyses, or those of one name, the oldest first."""
         rows = self._query(
             "SELECT name, created, payload FROM analyses WHERE ? IN (name, '') ORDER BY id", (name or "",)
         )
@@ -252,7 +328,95 @@ class Store:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise UsageError(_explain(self.path, error)) from error
+            text = str(error)
+            if "full" in text or "disk I/O" in text:
+                raise UsageError(
+                    f"Nothing more can be written to {self.path.parent} ({text}). Make room and run the command again: "
+                    "what is stored there stays, and is not repeated."
+                ) from error
+            raise UsageError(f"{self.path} cannot be used: {text}.") from error
+
+
+def add_command(store: Store, command: str, descriptions: Sequence[Mapping[str, Any]]) -> None:
+    """Store a command with the algorithms, held-out domains and seeds of the trials that it asked for.
+
+    A command that runs again is stored once.
+    """
+    single = [d for d in descriptions if len(d["held_out"]) == 1 or d["protocol"].get("train_domains")]
+    entry = {
+        "command": command,
+        "algorithms": list(dict.fromkeys(str(d["algorithm"]) for d in single)),
+        "held_out": list(dict.fromkeys(domain for d in single for domain in d["held_out"])),
+        "seeds": sorted({d["seed"] for d in single}),
+    }
+    commands = read_commands(store)
+    if entry not in commands:
+        store.set_meta(COMMANDS, json.dumps([*commands, entry]))
+
+
+def _make_row(record: Record) -> dict[str, Any]:
+    """Return the row of a record in SQLite, by column."""
+    record = replace(record, seconds=float(record.seconds), finished=float(record.finished or time.time()))
+    shape, numbers = pack_history(record.history)
+    return {
+        **make_trial_row(record),
+        "losses": pack_numbers(record.losses),
+        "digest": make_digest(record, shape, numbers),
+        "error": record.error,
+        "shape": shape,
+        "evaluations": numbers,
+    }
+
+
+def _read_record(row: sqlite3.Row, history: list[Evaluation], read: Callable[[str], Any]) -> Record:
+    known = dict(row)
+    losses = unpack_numbers(known["losses"]) if "losses" in known else []
+    return read_trial_row({**known, "losses": losses}, history, read)
+
+
+def _is_whole(row: sqlite3.Row, read: Callable[[str], Any] = json.loads) -> bool:
+    """Say whether a record has the digest that it should have."""
+    try:
+        return bool(row["digest"] == make_digest(_read_record(row, [], read), row["shape"], row["evaluations"]))
+    except (TypeError, ValueError, LookupError, AttributeError):
+        return False
+
+
+def _read_rows(damaged: sqlite3.Connection, table: str, most: int) -> Iterator[sqlite3.Row]:
+    """Read row by row, so that a broken one costs no other.   most: rows, where their number cannot be read."""
+
+    def fetch(sql: str) -> list[sqlite3.Row]:
+        try:
+            return damaged.execute(sql).fetchall()
+        except sqlite3.Error:
+            return []
+
+    last = fetch(f"SELECT max(rowid) FROM {table}")
+    until = last[0][0] or 0 if last else most
+    for number in range(1, min(until, _MOST) + 1):
+        yield from fetch(f"SELECT * FROM {table} WHERE rowid = {number}")
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename a damaged file, with what SQLite keeps beside it, and return its new name."""
+    number = 1
+    while (aside := path.with_name(f"{FILE}.damaged-{number}")).exists():
+        number += 1
+    for suffix in ("-wal", "-shm", ""):
+        if path.with_name(f"{FILE}{suffix}").exists():
+            path.with_name(f"{FILE}{suffix}").rename(f"{aside}{suffix}")
+    return aside
+
+
+def _read_only(path: Path) -> str:
+    """Return the name by which SQLite opens a file to read it alone."""
+    # of one that nobody writes to, SQLite would otherwise make files beside it
+    immutable = "" if path.with_name(f"{FILE}-wal").exists() else "&immutable=1"
+    return f"{path.resolve().as_uri()}?mode=ro{immutable}"
+
+
+def _count_whole(count: int) -> str:
+    return f"{count_things(count, 'whole record')} {'is' if count == 1 else 'are'}"
 
 
 @contextmanager
@@ -267,16 +431,44 @@ def pause_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _explain(path: Path, error: sqlite3.DatabaseError) -> str:
-    text = str(error)
-    if "full" in text or "disk I/O" in text:
-        return (
-            f"Nothing more can be written to {path.parent} ({text}). Make room and run the command again: "
-            "what is stored there stays, and is not repeated."
-        )
-    if "malformed" in text or "not a database" in text:
-        return (
-            f"{path} is damaged ({text}). `seqdg salvage {path.parent} NEW` copies what can be read to a new "
-            "directory, where the run can go on."
-        )
-    return f"{path} cannot be used: {text}."
+def make_directory(directory: Path, option: str = "--out") -> None:
+    """Make the directory where it does not exist, and check that it can be written to."""
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(f"{directory} is a file. Give {option} a directory.")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be made: {error.strerror}. Give {option} another directory.") from None
+    if not os.access(directory, os.W_OK):
+        raise UsageError(f"{directory} cannot be written to. Give {option} another directory.")
+
+
+@contextmanager
+def lock_directory(directory: Path) -> Iterator[None]:
+    """Lock the directory for one writer; refuse a second one."""
+    make_directory(directory)
+    with (directory / _LOCK).open("a") as lock:
+        deadline = time.monotonic() + 0.5
+        while not _take_lock(lock.fileno(), fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise UsageError(f"Another run is writing to {directory}. Wait for it, or choose another --out.")
+            time.sleep(0.05)
+        yield
+
+
+def is_locked(directory: Path) -> bool:
+    """Say whether a run is writing to the directory. The check itself takes the lock for an instant, which is why
+    `lock_directory` tries more than once."""
+    try:
+        with (directory / _LOCK).open() as lock:
+            return not _take_lock(lock.fileno(), fcntl.LOCK_SH)
+    except OSError:
+        return False
+
+
+def _take_lock(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

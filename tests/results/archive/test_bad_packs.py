@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from dataclasses import replace
 
 import pyarrow as arrow
@@ -13,8 +12,7 @@ from pyarrow import parquet
 from command import seqdg
 from seqdg.base import UsageError
 from seqdg.report import Results
-from seqdg.results import EVALUATIONS, TRIALS, Store, open_run, pack
-from seqdg.results.archive import reading
+from seqdg.results import EVALUATIONS, TRIALS, Store, archive, open_run, pack
 
 
 @pytest.fixture
@@ -70,19 +68,16 @@ def test_a_parquet_file_of_somebody_else_is_no_packed_run(tmp_path):
         open_run(tmp_path)
 
 
+def test_a_file_of_another_kind_is_no_run(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(UsageError, match=r"notes\.txt is no run: give the directory of a run"):
+        open_run(tmp_path / "notes.txt")
+
+
 def test_a_newer_format_is_named(packed, monkeypatch):
-    monkeypatch.setattr(reading, "VERSION", 1)
+    monkeypatch.setattr(archive, "VERSION", 1)
     with pytest.raises(UsageError, match="was written in format 2, and this version of seqdg reads format 1"):
         open_run(packed)
-
-
-def test_without_pyarrow_a_sentence_names_the_extra_and_run_directories_still_work(directory, packed, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for words in (("table", packed), ("pack", directory, "--out", packed)):
-        done = seqdg(*words)
-        assert done.returncode == 2
-        assert "need pyarrow: pip install 'seqdg[tables]'. Without it, copy the run directory itself" in done.stderr
-    assert seqdg("table", directory).returncode == 0
 
 
 def test_runs_of_other_benchmarks_or_data_are_not_mixed(directory, tmp_path):
@@ -105,7 +100,6 @@ def test_a_run_without_results_and_a_place_that_cannot_be_written_are_sentences(
         ((tmp_path / "empty", "--out", tmp_path), "holds no finished trial, so there is nothing to pack."),
         ((tmp_path / "nowhere", "--out", tmp_path), "There are no results in"),
         ((directory, "--out", tmp_path / "taken" / "x"), "cannot be written"),
-        ((directory, "--out", tmp_path / "records.json.xz"), "A packed run is two files: give --out a directory"),
         ((directory, "--out", tmp_path / "x.parquet"), f"give --out a directory for them, such as {tmp_path / 'x'}."),
     ):
         done = seqdg("pack", *words)

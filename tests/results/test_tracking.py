@@ -13,9 +13,9 @@ import pytest
 
 import seqdg
 from command import seqdg as command
-from seqdg.results import Store
-from seqdg.results.curves import list_ends, thin
-from seqdg.results.tracking import TOOLS, open_trackers, tracker
+from seqdg.results import Store, thin, tracking
+from seqdg.results.record import list_ends
+from seqdg.results.tracking import TOOLS, open_trackers
 
 TRAINED = {"held_out": ["0"], "steps": 12, "device": "cpu", "workers": 0, "progress": False}
 
@@ -47,8 +47,8 @@ def read_tensorboard(directory: Path) -> dict[str, dict[str, list[tuple[int, flo
 
 
 def read_mlflow(directory: Path) -> dict[str, dict[str, list[tuple[int, float]]]]:
-    tracking = pytest.importorskip("mlflow.tracking")
-    client = tracking.MlflowClient(tracking_uri=(directory / "mlflow").as_uri())
+    mlflow = pytest.importorskip("mlflow.tracking")
+    client = mlflow.MlflowClient(tracking_uri=(directory / "mlflow").as_uri())
     experiment = client.get_experiment_by_name("rotated-mnist").experiment_id
     return {
         run.info.run_name: {
@@ -133,9 +133,8 @@ def test_the_same_run_again_writes_no_trial_twice(tracked):
 
 def test_the_table_is_that_of_the_run(tracked):
     tool, out, records = tracked
-    table = tracker.make_table(records, "source-val")
-    assert set(table.averages) == {"agg", "fo-s-mldg"}
-    assert table.write_csv().splitlines()[0] == "algorithm,held_out,mean,stderr,trials"
+    table = tracking.make_table(records, "source-val")
+    assert set(table.averages) == {"average/agg", "average/fo-s-mldg"}
     shown = command("table", out, "--format", "markdown").stdout
     for cell in table.list_rows()[1]:
         assert cell in shown.replace("**", "")
@@ -144,7 +143,7 @@ def test_the_table_is_that_of_the_run(tracked):
         return
     (means,) = [series for name, series in READERS[tool](out).items() if name == "table"]
     for name, mean in table.averages.items():
-        assert means[f"average/{name}"] == [(0, pytest.approx(mean, rel=1e-6))]
+        assert means[name] == [(0, pytest.approx(mean, rel=1e-6))]
 
 
 def test_tensorboard_has_the_table_as_text_and_settings_as_hyperparameters(tmp_path):
@@ -153,7 +152,7 @@ def test_tensorboard_has_the_table_as_text_and_settings_as_hyperparameters(tmp_p
     events = accumulator.EventAccumulator(str(tmp_path / "tensorboard" / "table")).Reload()
     text = events.Tensors("table")[0].tensor_proto.string_val[0].decode()
     assert text.startswith("| held out | agg | fo-s-mldg |")
-    folder = tmp_path / "tensorboard" / tracker.describe_trial(record).path
+    folder = tmp_path / "tensorboard" / tracking.name_trial(record)
     events = accumulator.EventAccumulator(str(folder)).Reload()
     assert b"momentum" in events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
 
@@ -170,26 +169,27 @@ def test_mlflow_has_settings_tags_and_the_table_as_files(tmp_path):
     assert run.info.status == "FINISHED"
     names = {artifact.path for artifact in client.list_artifacts(runs["table"].info.run_id)}
     assert names == {"table.md", "table.csv"}
+    text = client.download_artifacts(runs["table"].info.run_id, "table.csv", str(tmp_path))
+    assert Path(text).read_text().startswith("algorithm,held_out,mean,stderr,trials\nagg,0,")
 
 
 @pytest.mark.parametrize("tool", ["tensorboard", "mlflow"])
 def test_what_a_crash_kept_from_a_tool_is_written_when_the_run_goes_on(tool, tmp_path, monkeypatch, capsys):
-    module = pytest.importorskip(f"seqdg.results.tracking.{tool}_tracker")
-    kind = {"tensorboard": "TensorBoardTracker", "mlflow": "MLflowTracker"}[tool]
-    whole, calls = getattr(module, kind).add, []
+    pytest.importorskip(tool)
+    whole, calls = TOOLS[tool].add, []
 
-    def fail(self, trial):
-        calls.append(trial.key)
+    def fail(self, record):
+        calls.append(record.key)
         if len(calls) == 2:
-            monkeypatch.setattr(tracker.TrackedTrial, "find_time", None)  # in the middle of the second trial
-        whole(self, trial)
+            monkeypatch.setattr(tracking, "list_points", None)  # in the middle of the second trial
+        whole(self, record)
 
     with monkeypatch.context() as patch:
-        patch.setattr(getattr(module, kind), "add", fail)
-        find_time = tracker.TrackedTrial.find_time
+        patch.setattr(TOOLS[tool], "add", fail)
+        list_points = tracking.list_points
         seqdg.run("rotated-mnist", ["agg"], trials=3, out=tmp_path, log=[tool], **{**TRAINED, "progress": True}).close()
-        monkeypatch.setattr(tracker.TrackedTrial, "find_time", find_time)
-    assert f"nothing more is logged to {TOOLS[tool]} (TypeError" in capsys.readouterr().err
+        monkeypatch.setattr(tracking, "list_points", list_points)
+    assert f"nothing more is logged to {TOOLS[tool].title} (TypeError" in capsys.readouterr().err
     assert len(Store.open(tmp_path).finished()) == 3
     seqdg.run("rotated-mnist", ["agg"], trials=3, out=tmp_path, log=[tool], **TRAINED).close()
     found = READERS[tool](tmp_path)
@@ -210,9 +210,8 @@ def test_several_tools_and_bad_names_on_the_command_line(tmp_path):
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_where_a_tool_is_missing_a_sentence_names_the_extra(tool, tmp_path, monkeypatch):
-    for name in [n for n in sys.modules if n == tool or n.startswith((f"{tool}.", "seqdg.results.tracking."))]:
-        if "contract" not in name:
-            monkeypatch.delitem(sys.modules, name)
+    for name in [n for n in sys.modules if n == tool or n.startswith(f"{tool}.")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, tool, None)
     with pytest.raises(seqdg.UsageError, match=rf"--log {tool} needs .*: pip install 'seqdg\[{tool}\]'"):
         open_trackers([tool], tmp_path, "b")
@@ -224,7 +223,7 @@ def test_a_tool_that_cannot_be_written_to_is_told_before_training(tmp_path, monk
     done = command("bench", "--algorithms", "agg", "--out", tmp_path / "run", "--log", "mlflow")
     assert done.returncode == 2
     assert "MLflow cannot be written to (" in done.stderr
-    assert "Leave out --log mlflow, or mend it." in done.stderr
+    assert "Leave out --log mlflow, or fix it." in done.stderr
 
 
 def test_points_of_a_thinned_curve_stand_where_their_stretches_end():
