@@ -102,7 +102,7 @@ def test_choosing_prints_the_comparison_and_keeps_the_winner(table, tmp_path):
 def test_a_column_that_looks_like_an_identifier_is_noted(table, tmp_path):
     done = seqdg("fit", table, "--label", "diagnosis", "--domain", "hospital", *QUICK, "--out", tmp_path / "m")
     assert done.returncode == 0, done.stderr
-    assert "note: Column 'id' has 240 different words in 240 rows: is it an identifier?" in done.stderr
+    assert "note: Column 'id' has 240 different categories in 240 rows: is it an identifier?" in done.stderr
     assert "identifier" not in seqdg("show", tmp_path / "m").stdout.partition("## Notes")[0]
     assert "identifier" in seqdg("show", tmp_path / "m").stdout
 

@@ -185,12 +185,15 @@ def test_question_marks_are_gaps_and_what_was_decided_is_said(tmp_path):
     done = fit(frame, tmp_path)
     assert done.returncode == 0, done.stderr
     said = (
-        "columns: age: numbers, 3 gaps ('?'); marker: numbers; ward: 2 words, 20 gaps; admitted: dates "
+        "columns: age: numbers, 3 missing ('?'); marker: numbers; ward: 2 categories, 20 missing; admitted: dates "
         "(day/month/year) -> year, month, day, weekday, hour\n"
     )
     assert said in done.stderr
     card = (tmp_path / "m/card.md").read_text()
-    assert "Columns: age (numbers, 3 gaps ('?')), marker (numbers), ward (2 words, 20 gaps), admitted (dates" in card
+    assert (
+        "Columns: age (numbers, 3 missing ('?')), marker (numbers), ward (2 categories, 20 missing), admitted (dates"
+        in card
+    )
     assert "from 2 columns of numbers, 1 of dates and 1 of words" in card
     done = predict(tmp_path / "m", frame, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -204,10 +207,10 @@ def test_a_stray_word_is_refused_until_the_user_decides(tmp_path):
     assert "Column 'age' holds mostly numbers, but row 4 (from 0) holds 'old'." in said
     assert "--na 'old'" in said
     assert "--types 'age=words'" in said
-    assert "age: numbers, 1 gap" in fit(frame, tmp_path, "--na", "old").stderr
+    assert "age: numbers, 1 missing" in fit(frame, tmp_path, "--na", "old").stderr
     done = predict(tmp_path / "m", frame, tmp_path)
     assert done.returncode == 0, done.stderr  # the model remembers
-    assert "words" in fit(frame, tmp_path, "--types", "age=words").stderr
+    assert "age: 27 categories" in fit(frame, tmp_path, "--types", "age=words").stderr
     assert "age" not in fit(frame, tmp_path, "--types", "age=ignore").stderr
     assert "t.csv has no column 'Age'. Did you mean 'age'?" in refused(fit(frame, tmp_path, "--types", "Age=words"))
 
@@ -217,7 +220,7 @@ def test_numbers_that_mean_a_gap_are_named(tmp_path):
     frame.loc[:9, "age"] = -999
     done = fit(frame, tmp_path, "--na", "-999")
     assert done.returncode == 0, done.stderr
-    assert "age: numbers, 10 gaps" in done.stderr
+    assert "age: numbers, 10 missing" in done.stderr
     predict(tmp_path / "m", frame, tmp_path)
     with_sign = (tmp_path / "p.csv").read_text()
     predict(tmp_path / "m", frame.replace(-999, np.nan), tmp_path)
@@ -227,7 +230,7 @@ def test_numbers_that_mean_a_gap_are_named(tmp_path):
 def test_words_with_leading_zeros_stay_as_they_are_written(tmp_path):
     frame = make_patients().assign(code=["007", "07", "7"] * 20)
     done = fit(frame, tmp_path, "--types", "code=words")
-    assert "code: 3 words" in done.stderr
+    assert "code: 3 categories" in done.stderr
     assert "not in the training data" not in predict(tmp_path / "m", frame, tmp_path).stderr
 
 
@@ -273,16 +276,16 @@ def test_check_shows_what_is_read_of_a_table(tmp_path):
     done = seqdg("check", path)
     assert done.stdout.splitlines() == [
         "t.csv: 3 rows, 4 columns",
-        "  age   numbers, 1 gap ('?')",
-        "  ward  2 words",
-        "  site  2 words",
-        "  ill   2 words",
+        "  age   numbers, 1 missing ('?')",
+        "  ward  2 categories",
+        "  site  2 categories",
+        "  ill   2 categories",
     ]
     done = seqdg("check", path, "--label", "ill", "--domain", "site")
     assert done.stdout.splitlines() == [
         "t.csv: 3 rows, 4 columns",
-        "  age   numbers, 1 gap ('?')",
-        "  ward  2 words",
+        "  age   numbers, 1 missing ('?')",
+        "  ward  2 categories",
         "2 classes: no, yes",
         "  a: 2 rows (no 1, yes 1)",
         "  b: 1 row (no 1, yes 0)",
@@ -319,7 +322,7 @@ def test_a_check_of_a_table_notes_columns_that_are_no_features(tmp_path):
     table.to_csv(tmp_path / "t.csv", index=False)
     words = ["check", tmp_path / "t.csv", "--label", "ill", "--domain", "site"]
     said = seqdg(*words).stdout
-    assert "note: Column 'patient' has 60 different words in 60 rows: is it an identifier?" in said
+    assert "note: Column 'patient' has 60 different categories in 60 rows: is it an identifier?" in said
     assert "note: Column 'row' numbers the rows: is it an identifier?" in said
     assert "note:" not in seqdg(*words, "--id", "patient", "--ignore", "row").stdout
 
@@ -351,7 +354,7 @@ def test_many_classes_that_some_domains_lack_are_one_note(tmp_path):
 
 def test_a_fit_notes_identifiers_once_and_before_it_trains(tmp_path):
     said = fit(make_patients().assign(patient=[f"P{i}" for i in range(60)]), tmp_path).stderr
-    assert said.count("note: Column 'patient' has 60 different words in 60 rows: is it an identifier?") == 1
+    assert said.count("note: Column 'patient' has 60 different categories in 60 rows: is it an identifier?") == 1
     assert said.index("note: Column 'patient'") < said.index("The model is in")
 
 

@@ -23,7 +23,7 @@ def decide(frame: Frame, kind: str = "", na: tuple[str, ...] = (), is_text: bool
 def test_numbers_with_the_usual_signs_for_a_gap_are_numbers():
     values, said = decide(words("1", "?", "NA", "n/a", None, " - ", "null", "2.5"))
     np.testing.assert_array_equal(values, [1, *[np.nan] * 6, 2.5])
-    assert said == "numbers, 6 gaps ('?', 'NA', 'n/a')"
+    assert said == "numbers, 6 missing ('?', 'NA', 'n/a')"
 
 
 def test_a_stray_word_among_numbers_is_refused_with_both_ways_out():
@@ -31,27 +31,27 @@ def test_a_stray_word_among_numbers_is_refused_with_both_ways_out():
         decide(words("1", "2", "old", "3", "old"))
     said = str(caught.value)
     assert said == (
-        "Column 'c' holds mostly numbers, but row 2 (from 0) holds 'old', and 1 other cell like it. Mend it, or give "
-        "--na 'old' if that is a gap, or --types 'c=words' to take the whole column as words."
+        "Column 'c' holds mostly numbers, but row 2 (from 0) holds 'old', and 1 other cell like it. Fix it, or give "
+        "--na 'old' if that means missing, or --types 'c=words' to take the whole column as categories."
     )
     values, _ = decide(words("1", "2", "old", "3", "old"), na=("old",))
     np.testing.assert_array_equal(values, [1, 2, np.nan, 3, np.nan])
     values, said = decide(words("1", "2", "old", "3", "old"), "words")
     assert values.tolist() == ["1", "2", "old", "3", "old"]
-    assert said == "4 words"
+    assert said == "4 categories"
 
 
 def test_words_of_which_some_are_numbers_stay_words():
     values, said = decide(words("1", "x", "y", "2"))
     assert values.tolist() == ["1", "x", "y", "2"]
-    assert said == "4 words"
+    assert said == "4 categories"
 
 
 def test_a_number_can_stand_for_a_gap():
     frame = Frame(("c",), (np.array([1.0, -999.0, 3.0]),), named=True)
     values, said = decide(frame, na=("-999", "?"))
     np.testing.assert_array_equal(values, [1, np.nan, 3])
-    assert said == "numbers, 1 gap"
+    assert said == "numbers, 1 missing"
     values, said = decide(words("1", "-999", "-999.0"), na=("-999",))
     np.testing.assert_array_equal(values, [1, np.nan, np.nan])
 
@@ -59,16 +59,16 @@ def test_a_number_can_stand_for_a_gap():
 def test_a_sign_for_a_gap_among_words_stays_a_word_and_is_said():
     values, said = decide(words("icu", "?", "er", None))
     assert values.tolist() == ["icu", "?", "er", None]
-    assert said == "3 words, 1 gap, among them '?' (a gap? then name it with --na)"
+    assert said == "3 categories, 1 missing, among them '?' (missing? then name it with --na)"
     values, said = decide(words("icu", "?", "er", None), na=("?",))
     assert values.tolist() == ["icu", None, "er", None]
-    assert said == "2 words, 2 gaps"
+    assert said == "2 categories, 2 missing"
 
 
 def test_dates_are_found_and_their_order_is_said():
     values, said = decide(words("2020-01-31", "?", "2021-12-01 13:30"))
     assert values.astype(str).tolist() == ["2020-01-31T00:00:00.000000", "NaT", "2021-12-01T13:30:00.000000"]
-    assert said == "dates (year-month-day) -> year, month, day, weekday, hour, 1 gap ('?')"
+    assert said == "dates (year-month-day) -> year, month, day, weekday, hour, 1 missing ('?')"
     assert "day/month/year" in decide(words("31/01/2020", "01/02/2020"))[1]
     with pytest.raises(UsageError, match=r"nothing tells days from months.*--types 'c=date:dmy' or"):
         decide(words("03/01/2020", "01/02/2020"))
@@ -78,7 +78,7 @@ def test_dates_are_found_and_their_order_is_said():
         decide(words("2020-01-31", "soon", "2020-02-01"))
     numbers = Frame(("c",), (np.array([20200131.0, np.nan]),), named=True)
     assert decide(numbers, "date")[0].astype(str)[0].startswith("2020-01-31")
-    assert decide(numbers)[1] == "numbers, 1 gap"
+    assert decide(numbers)[1] == "numbers, 1 missing"
 
 
 def test_what_the_user_asks_for_must_be_possible():
@@ -98,7 +98,9 @@ def test_what_the_user_asks_for_must_be_possible():
 def test_a_data_frames_own_types_are_kept_but_a_stray_word_is_refused():
     frame = make_frame(pd.DataFrame({"zip": ["1", "2"], "kind": pd.Categorical(["1", "x"]), "gap": ["1", "?"]}))
     decided = frame.decide_types()
-    assert describe_columns(decided.types or ()) == "zip: 2 words; kind: 2 words; gap: numbers, 1 gap ('?')"
+    assert (
+        describe_columns(decided.types or ()) == "zip: 2 categories; kind: 2 categories; gap: numbers, 1 missing ('?')"
+    )
     with pytest.raises(UsageError, match=r"X\['age'\]\.astype\('category'\)"):
         make_frame(pd.DataFrame({"age": [50, "old", 61]})).decide_types()
 
@@ -106,4 +108,7 @@ def test_a_data_frames_own_types_are_kept_but_a_stray_word_is_refused():
 def test_many_columns_are_described_together():
     columns = tuple(np.zeros(2) for _ in range(30))
     frame = Frame((*(f"x{i}" for i in range(30)), "w"), (*columns, np.array(["a", "b"], dtype=object)), named=True)
-    assert describe_columns(frame.decide_types().types or ()) == "30 columns of numbers without gaps; w: 2 words"
+    assert (
+        describe_columns(frame.decide_types().types or ())
+        == "30 columns of numbers without missing values; w: 2 categories"
+    )

@@ -146,7 +146,7 @@ def test_the_card_tells_what_the_model_was_trained_on(saved):
     card = (saved / "card.md").read_text()
     assert "| east |" in card
     assert (
-        "Columns: age (numbers, 32 gaps), pressure (numbers), taken (numbers), smoker (3 words, 25 gaps), visits"
+        "Columns: age (numbers, 32 missing), pressure (numbers), taken (numbers), smoker (3 categories, 25 missing)"
         in card
     )
     assert "fo-s-mldg (alpha = 0.1, beta = 1.0)" in card

@@ -111,7 +111,7 @@ def _note_table(rows: datasets.LabeledRows) -> list[str]:
     """Note labels that may be missing values, and columns that may be no features."""
     if not isinstance(rows.x, datasets.Frame):
         return []
-    return [*datasets.note_gap_labels(rows.y), *datasets.note_columns(rows.x, rows.domains)]
+    return [*datasets.note_missing_labels(rows.y), *datasets.note_columns(rows.x, rows.domains)]
 
 
 def _describe(rows: datasets.LabeledRows) -> list[str]:

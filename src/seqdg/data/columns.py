@@ -205,8 +205,8 @@ def expect_numbers(name: str, values: Column, row_numbers: RowNumbers) -> Column
         if number is None:
             raise UsageError(
                 f"Column '{name}' held numbers when the model was fitted, but now row "
-                f"{row_numbers[values == text][0]} (from 0) holds '{text[:40]}'. Mend it, or give --na '{text[:40]}' "
-                "if that is a gap."
+                f"{row_numbers[values == text][0]} (from 0) holds '{text[:40]}'. Fix it, or give --na '{text[:40]}' "
+                "if that means missing."
             )
     return _translate(values, meaning)
 
@@ -223,8 +223,8 @@ def expect_dates(name: str, values: Column, order: str, row_numbers: RowNumbers)
         if meaning[text] is None and not means_missing(text):
             raise UsageError(
                 f"Column '{name}' held dates when the model was fitted, and row {row_numbers[words == text][0]} (from "
-                f"0) holds '{text[:40]}', which is no date ({ORDERS[order or 'ymd']}). Mend it, or give --na "
-                f"'{text[:40]}' if that is a gap."
+                f"0) holds '{text[:40]}', which is no date ({ORDERS[order or 'ymd']}). Fix it, or give --na "
+                f"'{text[:40]}' if that means missing."
             )
     return make_dates(meaning.get(v) for v in words.tolist())
 
@@ -306,15 +306,15 @@ class ColumnType:
     order: str = ""  # of day, month and year, where the dates were text
 
     def describe(self) -> str:
-        """Say it in some words: `numbers, 3 gaps ('?')`."""
+        """Say it in some words: `numbers, 3 missing ('?')`."""
         signs = ", ".join(repr(text) for text in self.signs[:3])
-        gaps = f", {count_things(self.missing, 'gap')}" if self.missing else ""
+        missing = f", {self.missing} missing" if self.missing else ""
         if self.kind == WORDS:
-            among = f", among them {signs} (a gap? then name it with --na)" if signs else ""
-            return count_things(self.different, "word") + gaps + among
+            among = f", among them {signs} (missing? then name it with --na)" if signs else ""
+            return f"{self.different} {'category' if self.different == 1 else 'categories'}{missing}{among}"
         written = f" ({ORDERS[self.order]})" if self.order else ""
         parts = f"{written} -> {', '.join(PARTS)}" if self.kind == DATES else ""
-        return f"{self.kind}{parts}{gaps}" + (f" ({signs})" if signs else "")
+        return f"{self.kind}{parts}{missing}" + (f" ({signs})" if signs else "")
 
 
 def describe_columns(types: Sequence[ColumnType], most: int = 12) -> str:
@@ -322,7 +322,7 @@ def describe_columns(types: Sequence[ColumnType], most: int = 12) -> str:
     are many."""
     plain = [t.name for t in types if t.kind == NUMBERS and not t.missing]
     together = len(types) > most and len(plain) > 1
-    parts = [f"{len(plain)} columns of numbers without gaps"] if together else []
+    parts = [f"{len(plain)} columns of numbers without missing values"] if together else []
     parts += [f"{t.name}: {t.describe()}" for t in types if not (together and t.name in plain)]
     more = len(parts) - most
     return "; ".join(parts[:most]) + (f"; and {more} more" if more > 0 else "")
@@ -342,16 +342,16 @@ def parse_types(texts: Sequence[str]) -> dict[str, str]:
     return types
 
 
-def find_gap_numbers(na: Sequence[str]) -> list[float]:
+def find_missing_numbers(na: Sequence[str]) -> list[float]:
     """Return the numbers among the texts that mean missing."""
     return [number for text in na if (number := read_number(text)) is not None and not np.isnan(number)]
 
 
-def drop_gap_words(values: Column, na: Sequence[str]) -> Column:
+def drop_missing(values: Column, na: Sequence[str]) -> Column:
     """Return the column without the cells that mean missing: the texts `na`, and the numbers that they spell."""
     if not na or values.dtype.kind == "M":
         return values
-    numbers = find_gap_numbers(na)
+    numbers = find_missing_numbers(na)
     if values.dtype == object:
         named = {text.strip() for text in na}
         missing = {v for v in list_different(values) if v.strip() in named or read_number(v) in numbers}
@@ -437,8 +437,8 @@ def _check_stray(
     cell = values[row]
     more = f", and {count_things(count - 1, 'other cell')} like it" if count > 1 else ""
     held = f"Column '{name}' should hold {kind}" if asked else f"Column '{name}' holds mostly {kind}"
-    words = "" if asked else f", or {_say(is_text, 'text', name)} to take the whole column as words"
+    words = "" if asked else f", or {_say(is_text, 'text', name)} to take the whole column as categories"
     raise UsageError(
-        f"{held}, but row {row_numbers[row]} (from 0) holds '{cell[:40]}'{more}. Mend it, or give "
-        f"{_say(is_text, 'missing', name, cell)} if that is a gap{words}."
+        f"{held}, but row {row_numbers[row]} (from 0) holds '{cell[:40]}'{more}. Fix it, or give "
+        f"{_say(is_text, 'missing', name, cell)} if that means missing{words}."
     )

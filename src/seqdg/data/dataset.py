@@ -132,7 +132,7 @@ class DataSpec:
     label_base: int | None = None  # the number of the first class; None: told from the labels
     drop_other_labels: bool = False  # leave out rows of other classes, instead of calling them wrong
     normalize: str = "none"  # of each row by itself: by its sum, its length, or to mean 0 and deviation 1
-    scale: bool = False  # fill gaps and scale numbers, in every trial by constants of its own sources
+    scale: bool = False  # fill missing values and scale numbers, in every trial by constants of its own sources
     # tables and lists
     domain_column: str = "domain"
     label_column: str = "label"
@@ -141,10 +141,10 @@ class DataSpec:
     split_column: str = ""  # the part of a fixed split: train, validation, test; id_val for rows of train domains
     ignore: tuple[str, ...] = ()  # columns of a table that are no features
     separator: str = ""  # between columns, " " for any number of blanks; empty: told from the file
-    na: tuple[str, ...] = ()  # words that stand for a gap
+    na: tuple[str, ...] = ()  # text that means missing
     columns: tuple[str, ...] = ()  # names of the columns, where the file does not begin with them
     cuts: tuple[float, ...] = ()  # where one class of a label that is measured ends, and the next begins
-    categories: tuple[str, ...] = ()  # columns of words, each of which becomes a column of 0 and 1
+    categories: tuple[str, ...] = ()  # columns of categories, each of which becomes a column of 0 and 1
     text: tuple[str, ...] = ()  # columns of free text, which `encode` makes numbers of
     encode: str = "hash"  # hashed n-grams, or the user's "package:function" or "file.py:function"
     hash_size: int = 2048  # columns of hashed n-grams

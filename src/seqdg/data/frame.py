@@ -21,7 +21,7 @@ from seqdg.data.columns import (
     ColumnType,
     count_present,
     decide_column,
-    drop_gap_words,
+    drop_missing,
     is_missing,
     list_different,
     make_dates,
@@ -35,7 +35,7 @@ NAMES = frozenset(("id", "ids", "identifier", "uid", "nr", "mrn", "patient", "su
 
 
 class NotAValue(UsageError, TypeError):
-    """A cell that is neither a number nor a word."""
+    """A cell that is neither a number nor text."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Frame:
     named: bool  # whether the names are the user's, and not made up for the columns of an array
     from_rows: NDArray[np.int64] | None = None  # numbers of its rows in the user's table; None: 0, 1, 2, ...
     raw: Mapping[str, Any] = field(default_factory=dict)  # columns that come along unread, as pyarrow's arrays
-    fixed: frozenset[str] = frozenset()  # columns of words, whatever they look like: their owner says so
+    fixed: frozenset[str] = frozenset()  # columns of categories, whatever they look like: their owner says so
     types: tuple[ColumnType, ...] | None = None  # what `decide_types` decided
-    na: tuple[str, ...] = ()  # words and numbers that were taken for gaps, besides the usual ones
+    na: tuple[str, ...] = ()  # text and numbers that mean missing, besides the usual ones
 
     def __post_init__(self) -> None:
         twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
@@ -77,17 +77,17 @@ class Frame:
     def decide_types(
         self, asked: Mapping[str, str] | None = None, na: Sequence[str] = (), is_text: bool = False
     ) -> Frame:
-        """Decide which columns hold numbers, words and dates; raise a UsageError where that is in doubt.
+        """Decide which columns hold numbers, categories and dates; raise a UsageError where that is in doubt.
 
-        asked: types by column, of `column_types.TYPES`.   na: words and numbers that are gaps, besides the usual ones.
-        is_text: the columns are as a file of text gives them, where numbers are words too.
+        asked: types by column, of `columns.TYPES`.   na: text and numbers that mean missing, besides the usual ones.
+        is_text: the columns are as a file of text gives them, where numbers are text too.
         """
         asked = asked or {}
         kept = self.without(name for name, kind in asked.items() if kind == "ignore")
         decided = [
             decide_column(
                 name,
-                drop_gap_words(values, na),
+                drop_missing(values, na),
                 asked.get(name, "words" if name in self.fixed else ""),
                 is_text,
                 kept.row_numbers,
@@ -104,7 +104,7 @@ def is_dataframe(x: Any) -> bool:
 
 
 def make_frame(x: Any, wanted: Collection[str] | None = None) -> Frame:
-    """Make a Frame from a data frame, or from a matrix of numbers, words or both.
+    """Make a Frame from a data frame, or from a matrix of numbers, text or both.
 
     wanted: the only columns of a data frame to look at; others may hold anything.
     """
@@ -127,7 +127,7 @@ def make_frame(x: Any, wanted: Collection[str] | None = None) -> Frame:
 
 
 def _is_category(series: Any) -> bool:
-    """Return whether a column holds categories, which are words even where they look like numbers."""
+    """Return whether a column holds categories, which stay so even where they look like numbers."""
     return str(series.dtype).lower().startswith(("category", "categorical", "enum"))
 
 
@@ -208,8 +208,8 @@ def note_columns(frame: Frame, domains: NDArray[Any] | None = None) -> list[str]
         different = len(list_different(values)) if values.dtype == object else 0
         if different > max(MANY_WORDS, len(frame) // 2):
             notes.append(
-                f"Column '{name}' has {different} different words in {len(frame)} rows: {leave_out}, which writes it "
-                "beside the predictions."
+                f"Column '{name}' has {different} different categories in {len(frame)} rows: {leave_out}, "
+                "which writes it beside the predictions."
             )
         if values.dtype.kind == "f" and len(values) > SHORT and bool((np.diff(values) == 1).all()):
             notes.append(f"Column '{name}' numbers the rows: {leave_out}.")

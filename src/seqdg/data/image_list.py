@@ -35,7 +35,7 @@ from seqdg.data.pictures import (
 )
 from seqdg.data.table_files import TableFormat, is_table, open_table
 
-Words = NDArray[Any]  # (row,) text, '' for a gap
+Words = NDArray[Any]  # (row,) text, '' where missing
 CAMELYON_VALIDATION, CAMELYON_TEST = "1", "2"  # hospitals
 FMOW_VALIDATION, FMOW_TEST = "2013", "2016"  # the first years of each
 
@@ -127,7 +127,7 @@ def _describe_rows(path: Path, spec: DataSpec) -> tuple[Any, list[Problem], list
 
 
 def read_list(path: Path, spec: DataSpec) -> Any:
-    """Read the list as a data frame of words, with '' for a gap: of one file, or of several in a folder."""
+    """Read the list as a data frame of text, with '' where missing: of one file, or of several in a folder."""
     import pandas
 
     lists = [path / name for name in spec.files] if path.is_dir() else [path]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from seqdg.base import UsageError, count_things, join_names, list_some, unknown
 from seqdg.data.columns import (
     Column,
-    drop_gap_words,
+    drop_missing,
     has_codes,
     is_missing,
     means_missing,
@@ -64,8 +64,8 @@ def read_rows(
     """Read a table with columns for label and domain, or pictures in <domain>/<class>/.
 
     ignore, ids: columns that are no features.   only: the only ones that are; None: all others.
-    types: by column, of `column_types.TYPES`.
-    na: words and numbers that stand for a gap, besides the usual ones.   encoding: of a file of text; empty: guessed.
+    types: by column, of `columns.TYPES`.
+    na: text and numbers that mean missing, besides the usual ones.   encoding: of a file of text; empty: guessed.
     task: `class`, `number`, or None to tell it from the labels.
     weight: the column that says how much each row counts.
     drop_unlabeled: leave out rows of a table that have no label.
@@ -104,7 +104,7 @@ def read_rows(
             raise UsageError(f"'{name}' is given as {option}, so that its type can only be: {', '.join(allowed)}.")
     frame = read_frame(table, dropped - {label, domain}, types, codes=(label, domain))
     weights, notes = None, table.notes
-    by_name = {n: drop_gap_words(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
+    by_name = {n: drop_missing(c, na) for n, c in zip(frame.names, frame.columns, strict=True)}
     labels = by_name[label] if types.get(label) == "words" else parse_column(by_name[label])
     if drop_unlabeled:
         kept = np.flatnonzero([not is_missing(value) for value in labels.tolist()])
@@ -156,7 +156,7 @@ def _check_names(table: TableFile, names: Iterable[str]) -> None:
 
 
 def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str], codes: Collection[str] = ()) -> Frame:
-    """Read all rows of a table as the words they are written with, before anything is decided about its columns.
+    """Read all rows of a table as the text they are written with, before anything is decided about its columns.
 
     codes: columns of names, such as those of domains: 007 stays what it is.
     """
@@ -185,7 +185,7 @@ def check_table(
         rows = read_rows(path, label, domain, ignore, types=types, na=na, encoding=encoding, weight=weight, **options)
         frame, read, counts = rows.x, rows.notes, _count_rows(rows)
         names = [] if rows.is_regression else sorted(set(map(str, rows.y.tolist())))
-        notes = [*note_gap_labels(rows.y), *note_spellings("class", names)]
+        notes = [*note_missing_labels(rows.y), *note_spellings("class", names)]
         if rows.domains is not None:
             notes += note_spellings("domain", sorted(set(rows.domains.tolist())))
         notes += note_columns(frame, rows.domains)
@@ -248,8 +248,8 @@ def make_numbers(name: str, column: Column, row_numbers: NDArray[np.int64]) -> N
     if column.dtype.kind != "f":
         first = next((str(v) for v in column.tolist() if v is not None), "")
         raise UsageError(
-            f"Column '{name}' does not hold numbers alone, for example '{first[:40]}': mend it, say with --na which "
-            "words are gaps, or predict classes with --task class."
+            f"Column '{name}' does not hold numbers alone, for example '{first[:40]}': fix it, say with --na which "
+            "text means missing, or predict classes with --task class."
         )
     lacking = row_numbers[~np.isfinite(column)]
     if len(lacking):
@@ -299,20 +299,20 @@ def note_spellings(what: str, names: Iterable[str]) -> list[str]:
     if not groups:
         return []
     each = f"Is each a {what} of its own?"
-    return [f"Names that differ by case, spaces or leading zeros alone: {list_some(groups)}. {each} If not, mend them."]
+    return [f"Names that differ by case, spaces or leading zeros alone: {list_some(groups)}. {each} If not, fix them."]
 
 
-def note_gap_labels(y: NDArray[Any]) -> list[str]:
-    """Return a note where labels that elsewhere stand for a gap, such as NA, are classes among others."""
+def note_missing_labels(y: NDArray[Any]) -> list[str]:
+    """Return a note where labels that elsewhere mean missing, such as NA, are classes among others."""
     names = sorted(map(str, set(y.tolist()))) if y.dtype.kind in "OU" else []
-    gaps = [name for name in names if means_missing(name)]
-    if not gaps or len(names) == len(gaps):
+    signs = [name for name in names if means_missing(name)]
+    if not signs or len(names) == len(signs):
         return []
-    said = join_names([repr(name) for name in gaps])
-    what = f"The label {said} counts as a class" if len(gaps) == 1 else f"The labels {said} count as classes"
+    said = join_names([repr(name) for name in signs])
+    what = f"The label {said} counts as a class" if len(signs) == 1 else f"The labels {said} count as classes"
     return [
         f"{what}. Where that means that there is no label, leave these rows out, on the command line by --na "
-        f"'{','.join(name.strip() for name in gaps)}' --drop-unlabeled."
+        f"'{','.join(name.strip() for name in signs)}' --drop-unlabeled."
     ]
 
 

@@ -1,4 +1,4 @@
-"""Columns of numbers on one scale: the median fills gaps, and then one of
+"""Columns of numbers on one scale: the median fills missing values, and then one of
 
 - `standard`: (value - mean) / deviation, within LIMIT deviations;
 - `quantile`: the normal score of the value's place among the values seen, linear between KNOTS quantiles and constant
@@ -75,7 +75,7 @@ class Scaling(NamedTuple):
         return scaled
 
     def without_limit(self, x: Tensor) -> Tensor:
-        """Scale rows by mean and deviation, but keep gaps as NaN and values however far away."""
+        """Scale rows by mean and deviation, but keep missing values as NaN and values however far away."""
         return torch.where((self.factor == 0) & ~torch.isnan(x), 0.0, (x - self.mean) * self.factor)
 
 
@@ -99,21 +99,21 @@ def join_columns(parts: list[Scaling]) -> Scaling:
 def learn_scaling(x: Tensor, kind: str = STANDARD) -> Scaling:
     """Learn the constants of rows (row, column), NaN where a number is missing.
 
-    The median is the lower one of two; mean, deviation and quantiles are taken once it has filled the gaps.
+    The median is the lower one of two; mean, deviation and quantiles are taken once it has filled what is missing.
     """
     x = x.double()
     if not x.shape[1]:
         nothing, knots = x.new_zeros(0), x.new_zeros(0, 0 if kind == STANDARD else KNOTS)
         return Scaling(nothing, nothing, nothing, knots, knots)
-    gaps = torch.isnan(x)
-    present = ~gaps.all(0)
-    low = x.masked_fill(gaps, float("inf")).amin(0)
-    high = x.masked_fill(gaps, float("-inf")).amax(0)
+    missing = torch.isnan(x)
+    present = ~missing.all(0)
+    low = x.masked_fill(missing, float("inf")).amin(0)
+    high = x.masked_fill(missing, float("-inf")).amax(0)
     varies = present & (high > low)
     size = torch.where(varies, torch.maximum(low.abs(), high.abs()), 1.0)  # so that squares of huge numbers are finite
     scaled = x / size
     median = scaled.nanmedian(0).values
-    filled = torch.where(gaps, median, scaled)
+    filled = torch.where(missing, median, scaled)
     factor = 1 / (filled.std(0, correction=0) * size)
     varies &= torch.isfinite(factor)
     nothing = torch.zeros_like(size)

@@ -19,7 +19,7 @@ from seqdg.data import (
     Column,
     Frame,
     Scaling,
-    drop_gap_words,
+    drop_missing,
     expect_dates,
     expect_numbers,
     expect_words,
@@ -69,7 +69,7 @@ class Preprocessing:
         for name in self.names:
             if name not in columns:
                 raise make_missing_error(self.names, columns)
-        columns = {name: drop_gap_words(values, self.na) for name, values in columns.items() if name in self.names}
+        columns = {name: drop_missing(values, self.na) for name, values in columns.items() if name in self.names}
         raw, rows = np.empty((len(frame), len(self.numeric))), frame.row_numbers
         plain = len(self.numeric) - len(PARTS) * len(self.dates)
         for i, name in enumerate(self.numeric[:plain]):

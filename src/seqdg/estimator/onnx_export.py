@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from seqdg.base import UsageError, list_some, private
 from seqdg.bench import FittedEstimator
-from seqdg.data import Frame, Scaling, find_gap_numbers, make_frame
+from seqdg.data import Frame, Scaling, find_missing_numbers, make_frame
 from seqdg.estimator.model import ArrayModel, Model, ModelModule, NetModel, compute_softmax
 from seqdg.estimator.model_inputs import ImageInput, Preprocessing, TableInput
 
@@ -54,7 +54,7 @@ class _TableGraph(nn.Module):
             self.register_buffer(name, constants)
         measured = [n in preprocessing.names and n not in preprocessing.dates for n in preprocessing.numeric]
         self.register_buffer("measured", torch.tensor(measured, dtype=torch.bool))
-        self.missing = find_gap_numbers(preprocessing.na)
+        self.missing = find_missing_numbers(preprocessing.na)
         self.sizes = [len(known) for known in preprocessing.vocabulary.values()]
 
     def forward(self, numbers: Tensor | None, codes: Tensor | None) -> tuple[Tensor, ...]:

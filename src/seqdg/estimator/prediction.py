@@ -27,7 +27,7 @@ from seqdg.data import (
     TableWriter,
     count_present,
     decode,
-    drop_gap_words,
+    drop_missing,
     is_table,
     open_container,
     open_table,
@@ -217,7 +217,7 @@ def _predict_table(
             tally.note(*notes)
             tally.present.update({n: count_present(c) for n, c in zip(features.names, features.columns, strict=True)})
             weight = _read_weights(frame, tally.weight)
-            yield Part(rows, None if truth is None else drop_gap_words(truth, preprocessing.na), weight, frame.raw)
+            yield Part(rows, None if truth is None else drop_missing(truth, preprocessing.na), weight, frame.raw)
 
     for rows, truth, weight, names in _join_parts(read_parts()) if model.together else read_parts():
         columns = _make_columns(model, model.predict_rows(rows))

@@ -29,7 +29,7 @@ from seqdg.data import (
     is_dataframe,
     make_frame,
     note_columns,
-    note_gap_labels,
+    note_missing_labels,
     note_spellings,
     rank_word,
     to_word,
@@ -155,7 +155,7 @@ def make_user_data(
     _, notes = check_class_coverage(labels, [str(c) for c in classes], held_out=())
     notes = [*note_spellings("class", map(str, classes)), *note_spellings("domain", names), *notes]
     if isinstance(read, TableInput):
-        notes = [*note_gap_labels(y), *notes, *note_columns(x, domain)]
+        notes = [*note_missing_labels(y), *notes, *note_columns(x, domain)]
     weight = read_weights(sample_weight, names, domain)
     if weight is not None:
         notes = [*notes, "Rows count by their weights, in training and in every score."]
