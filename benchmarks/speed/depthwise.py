@@ -21,9 +21,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqdg.kernels import launch, launch_depthwise
-from seqdg.kernels.geometry import Depthwise, Geometry, find_depthwise, lay_out_by_place, pad_same
-from seqdg.kernels.launch_depthwise import Tile
+from seqdg.kernels import normalization, windows
+from seqdg.kernels.geometry import RELU6, Depthwise, Geometry, find_depthwise, lay_out_by_place, pad_same
+from seqdg.kernels.windows import Tile
 from seqdg.nets.backbones import STAGES
 
 RATE = 4.2e9  # bytes per millisecond, of an H200
@@ -88,14 +88,13 @@ def make_case(layer: Layer, images: int, dtype: torch.dtype) -> Case:
     return Case(x, lay_out_by_place(w), g, shift, geometry, shape)
 
 
-def compute_by_kernels(case: Case, tile: Tile | None = None) -> list[Callable[[], Tensor]]:
+def compute_by_kernels(case: Case) -> list[Callable[[], Tensor]]:
     x, w, g, shift, _, shape = case
-    size = (x.shape[2], x.shape[3])
     return [
-        lambda: launch_depthwise.convolve(x, w, shape, shift, None, launch.RELU6, tile),
-        lambda: launch_depthwise.differentiate_input(g, w, size, shape, tile),
-        lambda: launch_depthwise.differentiate_weights(g, x, shape, tile),
-        lambda: launch_depthwise.differentiate_activated_input(g, w, x, launch.RELU6, shape, tile)[0],
+        lambda: windows.convolve(x, w, shape, shift, None, RELU6),
+        lambda: windows.differentiate_input(g, w, x, shape)[0],
+        lambda: windows.differentiate_weights(g, x, shape),
+        lambda: windows.differentiate_input(g, w, x, shape, RELU6)[0],
     ]
 
 
@@ -110,7 +109,7 @@ def compute_by_torch(case: Case) -> list[Callable[[], Tensor]]:
             pad_same(x, w, geometry)[0], w, None, stride, padding, dilation, False, (0, 0), groups
         )
         y = y.contiguous(memory_format=torch.channels_last)
-        return launch.shift_act(y, shift, None, launch.RELU6) if y.dtype is not torch.float64 else y
+        return normalization.shift_act(y, shift, None, RELU6) if y.dtype is not torch.float64 else y
 
     def convolve_back(*wanted: bool) -> list[Tensor]:
         result: list[Tensor] = torch.ops.aten.convolution_backward(
@@ -125,7 +124,7 @@ def compute_by_torch(case: Case) -> list[Callable[[], Tensor]]:
 
     def differentiate_before() -> Tensor:
         d = differentiate_input()
-        return launch.shift_act_back(d, x, launch.RELU6)[0] if d.dtype is not torch.float64 else d
+        return normalization.shift_act_back(d, x, RELU6)[0] if d.dtype is not torch.float64 else d
 
     return [convolve, differentiate_input, lambda: convolve_back(False, True, False)[1], differentiate_before]
 
@@ -193,19 +192,23 @@ def try_tiles(layers: dict[Layer, int], images: int, dtype: torch.dtype) -> None
     for kind in sorted({(layer.size, layer.stride) for layer in layers}):
         cases = [(make_case(layer, images, dtype), n) for layer, n in layers.items() if layer[:2] == kind]
 
-        def add_up(k: int, tile: Tile | None, cases: list[tuple[Case, int]] = cases) -> float:
-            return sum(n * measure(compute_by_kernels(case, tile)[k]) for case, n in cases)
+        def add_up(k: int, cases: list[tuple[Case, int]] = cases) -> float:
+            return sum(n * measure(compute_by_kernels(case)[k]) for case, n in cases)
 
         for k, name in enumerate(KERNELS):
-            found = sorted((add_up(k, tile), tuple(tile)) for tile in TRIED[kind[0]])
-            text = "  ".join(f"{t:.4f} {tile}" for t, tile in found)
-            print(f"{kind[0]}x{kind[0]}/{kind[1]} {name:9} now {add_up(k, None):.4f}: {text}", flush=True)
-            counts, values = (launch_depthwise.PROGRAMS, (792, 1584, 3168, 6336))
+            usual, times = windows.TILES[kind[0]], []
+            for tile in TRIED[kind[0]]:
+                windows.TILES[kind[0]] = tile
+                times.append((add_up(k), tuple(tile)))
+            windows.TILES[kind[0]] = usual
+            text = "  ".join(f"{t:.4f} {tile}" for t, tile in sorted(times))
+            print(f"{kind[0]}x{kind[0]}/{kind[1]} {name:9} now {add_up(k):.4f}: {text}", flush=True)
+            counts, values = (windows.PROGRAMS, (792, 1584, 3168, 6336))
             if k == 2:
-                counts, values = (launch_depthwise.SUMMING, (264, 396, 528, 660, 1320))
+                counts, values = (windows.SUMMING, (264, 396, 528, 660, 1320))
             before, text = counts[kind[0]], ""
             for counts[kind[0]] in values:
-                text += f"  {add_up(k, None):.4f} {counts[kind[0]]}"
+                text += f"  {add_up(k):.4f} {counts[kind[0]]}"
             counts[kind[0]] = before
             print(f"{'':13} by number of programs: {text}", flush=True)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.func import vmap
 
-from seqdg.kernels import Contrasts
+from seqdg.algorithms._branches import Contrasts
 
 MATRICES = {
     "mean": [[2 / 3, -1 / 3, -1 / 3], [-1 / 3, 2 / 3, -1 / 3], [-1 / 3, -1 / 3, 2 / 3]],

@@ -12,6 +12,7 @@ from torch.nn.functional import batch_norm, conv2d
 
 from seqdg.base import tree
 from seqdg.kernels import convolution
+from seqdg.kernels.geometry import RELU
 from seqdg.nets import Net, efficientnet_lite0, resnet18
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -30,12 +31,14 @@ PIECES = [(1, 24, 5, 4096, 2), (2, 40, 5, 4096, 1), (3, 144, 2, 4096, 1), (2, 8,
 @pytest.fixture(params=PIECES)
 def batch(request, monkeypatch, kernels):
     """Parts and shape of one whose statistics come in one piece, in some, and in more than a tile takes."""
-    from seqdg.kernels import launch
+    from seqdg.kernels import normalization
 
     kernels(True)
     parts, channels, size, tile, pieces = request.param
-    monkeypatch.setattr(launch, "TILE", tile)
-    assert launch._choose_stretches(6 // parts * size * size, channels, parts, launch.MERGED)[1][0] == pieces
+    monkeypatch.setattr(normalization, "TILE", tile)
+    assert (
+        normalization._choose_stretches(6 // parts * size * size, channels, parts, normalization.MERGED)[1][0] == pieces
+    )
     return parts, (6, channels, size, size)
 
 
@@ -167,11 +170,11 @@ def test_normalization_of_each_part_by_itself(batch, added, act):
 
 def normalized(x, parts):
     """All that the kernels give for a batch, there and back."""
-    from seqdg.kernels import launch
+    from seqdg.kernels import normalization
 
     gain = 1 + torch.arange(x.shape[1], device=x.device) / x.shape[1]
-    out, mean, rstd = launch.norm_act(x, gain, gain, x, parts, 1e-3, launch.RELU)
-    return out, mean, rstd, *launch.norm_act_back(x, x, out, mean, rstd, gain, launch.RELU, True)
+    out, mean, rstd = normalization.norm_act(x, gain, gain, x, parts, 1e-3, RELU)
+    return out, mean, rstd, *normalization.norm_act_back(x, x, out, mean, rstd, gain, RELU, True)
 
 
 def the_same(got, want):
@@ -179,12 +182,12 @@ def the_same(got, want):
 
 
 def test_normalization_leaves_its_counters_for_the_next(batch):
-    from seqdg.kernels import launch
+    from seqdg.kernels import normalization
 
     parts, shape = batch
     x = draws(*shape)
     want = normalized(x, parts)
-    assert all(not counters.any() for counters in launch._counters.values())
+    assert all(not counters.any() for counters in normalization._counters.values())
     normalized(x[:4], 1)  # of other pieces
     assert the_same(normalized(x, parts), want)
 

@@ -9,7 +9,7 @@ from torch.func import grad, grad_and_value
 from torch.nn.functional import max_pool2d
 
 from seqdg.kernels import convolution
-from seqdg.kernels.window import Window, make_window
+from seqdg.kernels.geometry import Window, make_window
 from seqdg.nets import Net
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -99,13 +99,13 @@ def test_the_first_of_equals_counts(triton, window):
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_what_is_not_a_number_counts_and_infinity_is_one(triton, window):
-    from seqdg.kernels import launch
+    from seqdg.kernels import windows
 
     x = draw(2, 8, 9, 8)
     x[0, ::2, ::3, ::2] = float("nan")
     x[1, ::2] = float("-inf")
     x[1, 1::2, ::2, ::3] = float("inf")
-    out, places = launch.pool(x, window)
+    out, places = windows.pool(x, window)
     want, at = max_pool2d(x.cpu(), window.size, window.stride, window.padding, 1, window.ceil, return_indices=True)
     torch.testing.assert_close(out.cpu(), want, rtol=0, atol=0, equal_nan=True)
     down, along = torch.meshgrid(
@@ -116,24 +116,24 @@ def test_what_is_not_a_number_counts_and_infinity_is_one(triton, window):
 
 
 def test_a_gradient_that_is_not_a_number_goes_where_it_belongs(triton):
-    from seqdg.kernels import launch
+    from seqdg.kernels import windows
 
     x = draw(1, 4, 6, 6)
     g = torch.ones_like(pool_by_torch(x, WINDOWS[0]))
     g[0, 0, 1, 1] = float("nan")
-    _, places = launch.pool(x, WINDOWS[0])
-    d = launch.pool_back(g, places, (6, 6), WINDOWS[0])
+    _, places = windows.pool(x, WINDOWS[0])
+    d = windows.pool_back(g, places, (6, 6), WINDOWS[0])
     assert d.isnan().sum() == 1
     assert d[0, 1:].sum() == 3 * 9
 
 
 @pytest.mark.parametrize("act", convolution.ACTIVATIONS)
 def test_shift_and_activation_after_pooling_give_the_same_numbers_as_before(triton, act):
-    from seqdg.kernels import launch
+    from seqdg.kernels import normalization, windows
 
     y, shift, act = 4 * draw(2, 24, 9, 8).bfloat16(), draw(24, seed=1), convolution.ACTIVATIONS.index(act)
-    want, _ = launch.pool(launch.shift_act(y.clone(), shift, None, act), WINDOWS[0])
-    got = launch.shift_act(launch.pool(y, WINDOWS[0])[0], shift, None, act)
+    want, _ = windows.pool(normalization.shift_act(y.clone(), shift, None, act), WINDOWS[0])
+    got = normalization.shift_act(windows.pool(y, WINDOWS[0])[0], shift, None, act)
     assert torch.equal(got, want)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
+from seqdg import kernels
 from seqdg.base import Episode, Params, UsageError, private, tree
 from seqdg.nets import Net
 
@@ -97,6 +98,40 @@ def build_past_contrast(met: Tensor) -> Tensor:
     count = len(met) - 1
     before = torch.arange(1, count + 1, device=met.device).unsqueeze(1)
     return met.narrow(0, 1, count) - met.cumsum(0).narrow(0, 0, count) / before
+
+
+class Contrasts:
+    """C w of copies w (copy, ...) under several names. Rows of the matrix C (row, copy) sum to zero.
+
+    In a stack of trials on a GPU its functions are kernels, which run once for all trials.
+    """
+
+    def __init__(self, matrix: Tensor, copies: Mapping[str, Tensor]) -> None:
+        self.matrix, self.copies = matrix, copies
+        self.fused = all(map(kernels.can_contrast, copies.values()))
+        self._away = {} if self.fused else {name: _contrast(matrix, w) for name, w in copies.items()}
+
+    def measure(self) -> Tensor:
+        """Return (row,) the squared norm of each contrast, over all names."""
+        if self.fused:
+            return torch.stack([kernels.measure_contrasts(self.matrix, w) for w in self.copies.values()]).sum(0)
+        norms: list[Tensor] = [torch.linalg.vector_norm(w.flatten(1), dim=1) for w in self._away.values()]
+        return torch.stack([norm**2 for norm in norms]).sum(0)
+
+    def add_pull(self, name: str, strengths: Tensor, d: Tensor) -> Tensor:
+        """Return d + C' (strength * C w). strengths: (row,)"""
+        if self.fused:
+            return kernels.add_pull(self.matrix, self.copies[name], strengths, d)
+        away = self._away[name]
+        back: Tensor = torch.tensordot(self.matrix.T, strengths.reshape(-1, *(1,) * (away.dim() - 1)) * away, 1)
+        return d + back
+
+
+def _contrast(matrix: Tensor, copies: Tensor) -> Tensor:
+    """Return (row, ...) C w, from differences, so that equal copies give zero to the last bit."""
+    others = len(copies) - 1
+    away: Tensor = torch.tensordot(matrix.narrow(1, 1, others), copies.narrow(0, 1, others) - copies.narrow(0, 0, 1), 1)
+    return away
 
 
 def compute_losses(net: Net, common: Params, copies: Params, episode: Episode) -> Tensor:

@@ -13,7 +13,6 @@ from torch.func import vmap
 from seqdg.algorithms import _branches as branches
 from seqdg.base import Episode, Params, tree
 from seqdg.core import Chainable, Loss, Number, Range, register, setting
-from seqdg.kernels import Contrasts
 from seqdg.nets import Net
 
 EPSILON = 1e-6  # the norm is sqrt(s + EPSILON^2), so that equal copies (the start) give no kick
@@ -100,7 +99,7 @@ class UndoBias(Chainable):
         """
         direction, value = branches.compute_gradient(net, params, episode)
         met = branches.select_met(episode.domain, branches.count_sources(params), episode.x.dtype)
-        contrasts = Contrasts(build(met), branches.select_copies(params))
+        contrasts = branches.Contrasts(build(met), branches.select_copies(params))
         square = contrasts.measure()
         distance = square if self.squared else torch.sqrt(square + EPSILON**2)
         pull = 2.0 * self.lam * torch.ones_like(square) if self.squared else self.lam / distance

@@ -1,8 +1,9 @@
 """Triton kernels: the same numbers in fewer passes over memory.
 
 `convolution` covers a convolution and what follows it (BatchNorm, a shortcut, an activation, max pooling), and `nested`
-gradients of their gradients; `triton_pixels` covers the augmentation of images. They fall back to plain torch where the
-kernels cannot run.
+gradients of their gradients: both compute in plain torch where no kernel can run. The kernels are in `normalization`,
+`windows`, `pixels` (the augmentation of images) and `stacks` (weights of stacked trials), which need Triton, and
+`differentiable` gives the first two gradients.
 """
 
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         FrozenBatchNorm,
         PreparedLayer,
         add_and_activate,
+        can_contrast,
         can_nest,
         can_run_kernels,
         convolve,
@@ -26,9 +28,8 @@ if TYPE_CHECKING:
         pool_largest,
         prepare_layers,
     )
-    from seqdg.kernels.copies import Contrasts
     from seqdg.kernels.geometry import Geometry, pad_same
-    from seqdg.kernels.triton_pixels import augment_images
-    from seqdg.kernels.triton_update import step_with_adam, step_with_momentum
+    from seqdg.kernels.pixels import augment_images
+    from seqdg.kernels.stacks import add_pull, measure_contrasts, step_with_adam, step_with_momentum
 
 __getattr__, __dir__ = open_front(__name__)

@@ -23,16 +23,18 @@ from seqdg.kernels import nested
 from seqdg.kernels.geometry import (
     Depthwise,
     Geometry,
+    Window,
     find_depthwise,
     has_depthwise_shape,
     lay_out_by_place,
+    make_window,
     measure_output,
     pad_same,
 )
-from seqdg.kernels.window import Window, make_window
 
 ACTIVATIONS = ("none", "relu", "relu6")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+MOST_COPIES = 8  # of weights: the kernels of contrasts are written out for each number of them
 _nesting = ContextVar("_nesting", default=False)
 log = logging.getLogger("seqdg")
 
@@ -87,8 +89,7 @@ def prepare_layers(layers: Sequence[ConvLayer]) -> list[PreparedLayer]:
         return _prepare_to_nest(layers)
     if not layers or not all(_can_run_on(layer.weight) for layer in layers):
         return [PreparedLayer(layer) for layer in layers]
-    from seqdg.kernels.differentiable import Enter
-    from seqdg.kernels.side_stream import SideStream
+    from seqdg.kernels.differentiable import Enter, SideStream
 
     side = SideStream(layers[0].weight.device)
     trained = [w for layer in layers for w in layer.trained_weights if w.requires_grad]  # not those that are frozen
@@ -279,6 +280,13 @@ def can_run_kernels(x: Tensor) -> bool:
     return private.list_transforms() in ([], ["grad"])
 
 
+def can_contrast(copies: Tensor) -> bool:
+    """Whether the kernels of contrasts can run: inside one `vmap` over trials, on a GPU."""
+    if private.list_transforms() != ["vmap"] or not copies.is_cuda or len(copies) > MOST_COPIES or not has_triton():
+        return False
+    return not private.is_fake(private.unwrap(copies))
+
+
 def can_nest(x: Tensor) -> bool:
     """Whether `nest` makes a difference here: on a GPU, outside stacks (`vmap`), with no compiler tracing."""
     return x.is_cuda and not private.is_fake(x) and set(private.list_transforms()) <= {"grad"}
@@ -312,7 +320,7 @@ def _choose_dtype(x: Tensor) -> torch.dtype:
 @cache
 def has_triton() -> bool:
     try:
-        import seqdg.kernels.triton_convolution  # noqa: F401
+        import seqdg.kernels.normalization  # noqa: F401
     except ImportError:
         log.info("Triton is not installed: activations take more passes over memory.")
         return False

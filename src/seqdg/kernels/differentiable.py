@@ -6,19 +6,71 @@ Each gradient is a `Function` too, so that `torch.func` unwraps the tensors it t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from seqdg.kernels import launch, launch_depthwise
-from seqdg.kernels.geometry import Depthwise, measure_output
-from seqdg.kernels.side_stream import SideStream
-from seqdg.kernels.window import Window
+from seqdg.kernels import normalization, windows
+from seqdg.kernels.geometry import (
+    NONE,
+    Depthwise,
+    Geometry,
+    Window,
+    lay_out_like,
+    measure_output,
+    to_channels_last,
+)
 
-Plain = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]  # stride, padding, dilation, groups
-Geometry = Plain | Depthwise  # torch convolves the first, a kernel the second
+Shape = Geometry | Depthwise  # torch convolves the first, a kernel the second
+PENDING = 2  # pieces of work that may be under way at once; the inputs of each stay in memory until it is done
+T = TypeVar("T")
+
+
+class SideStream:
+    """A second GPU stream, as one forward and backward pass through a net uses it.
+
+    Its work runs beside the main stream's, which on small minibatches leaves the GPU half idle. It is used only while a
+    CUDA graph is recorded. There it costs nothing: the graph gets branches.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._pending: list[tuple[Any, Any]] = []  # an event, and what must not be freed before it
+
+    def run(self, work: Callable[[], T]) -> tuple[T, Any]:
+        """Start the work; its result may be used after `wait_for` of the event that is returned with it."""
+        if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+            return work(), None
+        main, side = torch.cuda.current_stream(self.device), _get_stream(self.device)
+        side.wait_stream(main)  # also makes it safe for the side stream to reuse memory that the main one last read
+        with torch.cuda.stream(side):
+            result = work()
+        return result, side.record_event()
+
+    def queue(self, work: Callable[[], T]) -> T:
+        """Start the work and remember it: `wait` waits for it, and what it uses is not freed before."""
+        self.wait(PENDING)
+        result, event = self.run(work)
+        if event is not None:
+            self._pending.append((event, (work, result)))
+        return result
+
+    def wait(self, pending: int = 0) -> None:
+        """Wait until no more than `pending` pieces of queued work are under way."""
+        while len(self._pending) > pending:
+            self.wait_for(self._pending.pop(0)[0])
+
+    def wait_for(self, event: Any) -> None:
+        if event is not None:
+            torch.cuda.current_stream(self.device).wait_event(event)
+
+
+@cache
+def _get_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 class Handover:
@@ -32,7 +84,7 @@ class Handover:
     """
 
     def __init__(self) -> None:
-        self.act = launch.NONE
+        self.act = NONE
         self.pieces: Tensor | None = None
 
     def take(self) -> Tensor | None:
@@ -41,49 +93,34 @@ class Handover:
         return pieces
 
 
-def _to_channels_last(x: Tensor) -> Tensor:
-    """Lay the tensor out in memory as (image, height, width, channel)."""
-    return x.contiguous(memory_format=torch.channels_last)
-
-
-def _lay_out_like(x: Tensor, like: Tensor) -> Tensor:
-    """Lay the tensor out in memory like another of the same shape."""
-    if x.is_contiguous(memory_format=torch.channels_last) and like.is_contiguous(memory_format=torch.channels_last):
-        return x.as_strided(
-            like.shape, like.stride()
-        )  # the strides of 1 x 1 weights may differ without meaning anything
-    return x if x.stride() == like.stride() else torch.empty_like(like, dtype=x.dtype).copy_(x)
-
-
-def _convolve(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+def _convolve(x: Tensor, weight: Tensor, geometry: Shape) -> Tensor:
     if isinstance(geometry, Depthwise):
-        return launch_depthwise.convolve(_to_channels_last(x), weight, geometry)
+        return windows.convolve(to_channels_last(x), weight, geometry)
     stride, padding, dilation, groups = geometry
     y: Tensor = torch.ops.aten.convolution(x, weight, None, stride, padding, dilation, False, (0, 0), groups)
     return y
 
 
 def _differentiate_input(
-    g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, before: Handover | None = None
+    g: Tensor, x: Tensor, weight: Tensor, geometry: Shape, before: Handover | None = None
 ) -> Tensor:
     """Return the gradient of a convolution's input, or of what the activation before was applied to."""
-    if isinstance(geometry, Depthwise) and before is not None and before.act != launch.NONE:
-        x = _to_channels_last(x)
-        d_x, before.pieces = launch_depthwise.differentiate_activated_input(g, weight, x, before.act, geometry)
+    if isinstance(geometry, Depthwise) and before is not None and before.act != NONE:
+        d_x, before.pieces = windows.differentiate_input(g, weight, to_channels_last(x), geometry, before.act)
         return d_x
     if isinstance(geometry, Depthwise):
-        return launch_depthwise.differentiate_input(g, weight, (x.shape[2], x.shape[3]), geometry)
+        return windows.differentiate_input(g, weight, x, geometry)[0]
     return _convolve_back(g, x, weight, geometry, (True, False, False))[0]
 
 
-def _differentiate_weights(g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+def _differentiate_weights(g: Tensor, x: Tensor, weight: Tensor, geometry: Shape) -> Tensor:
     """Return the gradient of a convolution's weights."""
     if isinstance(geometry, Depthwise):
-        return launch_depthwise.differentiate_weights(g, _to_channels_last(x), geometry)
+        return windows.differentiate_weights(g, to_channels_last(x), geometry)
     return _convolve_back(g, x, weight, geometry, (False, True, False))[1]
 
 
-def _convolve_back(g: Tensor, x: Tensor, weight: Tensor, geometry: Plain, wanted: tuple[bool, ...]) -> list[Tensor]:
+def _convolve_back(g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, wanted: tuple[bool, ...]) -> list[Tensor]:
     stride, padding, dilation, groups = geometry
     gradients: list[Tensor] = torch.ops.aten.convolution_backward(
         g, x, weight, None, stride, padding, dilation, False, (0, 0), groups, wanted
@@ -92,7 +129,7 @@ def _convolve_back(g: Tensor, x: Tensor, weight: Tensor, geometry: Plain, wanted
 
 
 def _convolve_back_beside(
-    g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, wanted: tuple[bool, bool], side: SideStream,
+    g: Tensor, x: Tensor, weight: Tensor, geometry: Shape, wanted: tuple[bool, bool], side: SideStream,
     finish: Callable[[Tensor], tuple[Tensor, ...]], before: Handover | None = None,
 ) -> tuple[Tensor | None, tuple[Tensor, ...] | None]:  # fmt: skip
     """Return the gradient of the input, and `finish` of the gradient of the weights, computed on the side stream.
@@ -102,6 +139,14 @@ def _convolve_back_beside(
     of_x, of_weight = wanted
     d_weights = side.queue(lambda: finish(_differentiate_weights(g, x, weight, geometry))) if of_weight else None
     return _differentiate_input(g, x, weight, geometry, before) if of_x else None, d_weights
+
+
+class _Gradient(Function):
+    """What a gradient is computed by."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing: a gradient is not differentiated again."""
 
 
 class Enter(Function):
@@ -134,7 +179,7 @@ class Fold(Function):
     def forward(
         weight: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float, dtype: torch.dtype
     ) -> Any:
-        return launch.fold(_to_channels_last(weight), gain, offset, mean, var, eps, dtype)
+        return normalization.fold(to_channels_last(weight), gain, offset, mean, var, eps, dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -145,7 +190,7 @@ class Conv(Function):
     """A convolution. Its weights may be passed twice: as they are trained, and cast to the dtype of the input."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, cast: Tensor | None, geometry: Geometry, side: SideStream) -> Tensor:
+    def forward(x: Tensor, weight: Tensor, cast: Tensor | None, geometry: Shape, side: SideStream) -> Tensor:
         return _convolve(x, weight if cast is None else cast, geometry)
 
     @staticmethod
@@ -156,35 +201,21 @@ class Conv(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         of_x, of_weight = (bool(n) for n in ctx.needs_input_grad[:2])
-        return *ConvBack.apply(g, ctx.geometry, (of_x, of_weight), ctx.side, *ctx.saved_tensors), None, None, None
+        how = (ctx.geometry, (of_x, of_weight), ctx.side)
+        return *ConvBack.apply(g, how, *ctx.saved_tensors), None, None, None
 
 
-class ConvBack(Function):
+class ConvBack(_Gradient):
     @staticmethod
     def forward(
-        g: Tensor,
-        geometry: Geometry,
-        wanted: tuple[bool, bool],
-        side: SideStream,
-        x: Tensor,
-        weight: Tensor,
-        *cast: Tensor,
+        g: Tensor, how: tuple[Shape, tuple[bool, bool], SideStream], x: Tensor, weight: Tensor, *cast: Tensor
     ) -> Any:
-        used = cast[0] if cast else weight
-        d_x, d_weights = _convolve_back_beside(
-            _to_channels_last(g),
-            x,
-            used,
-            geometry,
-            wanted,
-            side,
-            lambda d: (_lay_out_like(d.to(weight.dtype), weight),),
-        )
-        return d_x, *(d_weights or (None,))
+        def finish(d: Tensor) -> tuple[Tensor]:
+            return (lay_out_like(d.to(weight.dtype), weight),)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing: a gradient is not differentiated again."""
+        used = cast[0] if cast else weight
+        d_x, d_weights = _convolve_back_beside(to_channels_last(g), x, used, *how, finish)
+        return d_x, *(d_weights or (None,))
 
 
 class ConvAct(Function):
@@ -201,16 +232,16 @@ class ConvAct(Function):
     @staticmethod
     def forward(
         x: Tensor, weight: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float, folded: Tensor,
-        shift: Tensor, rest: Tensor | None, act: int, geometry: Geometry, side: SideStream, window: Window | None,
+        shift: Tensor, rest: Tensor | None, act: int, geometry: Shape, side: SideStream, window: Window | None,
         own: Handover, before: Handover | None,
     ) -> Any:  # fmt: skip
         own.act = act
-        rest = None if rest is None else _to_channels_last(rest)
+        rest = None if rest is None else to_channels_last(rest)
         if isinstance(geometry, Depthwise):
-            return (launch_depthwise.convolve(_to_channels_last(x), folded, geometry, shift, rest, act),)
-        y = _to_channels_last(_convolve(x, folded, geometry))
-        y, *places = (y,) if window is None else launch.pool(y, window)
-        return launch.shift_act(y, shift, rest, act), *places
+            return (windows.convolve(to_channels_last(x), folded, geometry, shift, rest, act),)
+        y = to_channels_last(_convolve(x, folded, geometry))
+        y, *places = (y,) if window is None else windows.pool(y, window)
+        return normalization.shift_act(y, shift, rest, act), *places
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -220,7 +251,7 @@ class ConvAct(Function):
         ctx.adds = rest is not None
         ctx.mark_non_differentiable(*places)
         ctx.set_materialize_grads(False)
-        kept = [out] if ctx.act != launch.NONE else []
+        kept = [out] if ctx.act != NONE else []
         ctx.save_for_backward(x, weight, gain, mean, var, folded, *places, *kept)
 
     @staticmethod
@@ -232,30 +263,26 @@ class ConvAct(Function):
         return d_x, d_weight, d_gain, d_offset, *(None,) * 5, d_rest, *(None,) * 6
 
 
-class ConvActBack(Function):
+class ConvActBack(_Gradient):
     @staticmethod
     def forward(
-        g: Tensor, eps: float, act: int, geometry: Geometry, wanted: tuple[bool, bool], side: SideStream,
+        g: Tensor, eps: float, act: int, geometry: Shape, wanted: tuple[bool, bool], side: SideStream,
         window: Window | None, pieces: Tensor | None, before: Handover | None, x: Tensor, weight: Tensor, gain: Tensor,
         mean: Tensor, var: Tensor, folded: Tensor, *kept: Tensor,
     ) -> Any:  # fmt: skip
-        g, weight = _to_channels_last(g), _to_channels_last(weight)
+        g, weight = to_channels_last(g), to_channels_last(weight)
         if pieces is None:
-            masked, pieces = launch.shift_act_back(g, kept[-1] if act != launch.NONE else g, act)
+            masked, pieces = normalization.shift_act_back(g, kept[-1] if act != NONE else g, act)
         else:
-            masked, act = g, launch.NONE  # nothing is left to mask
+            masked, act = g, NONE  # nothing is left to mask
         d_y = masked
         if window is not None and not isinstance(geometry, Depthwise):
-            d_y = launch.pool_back(masked, kept[0], measure_output(x, folded, geometry), window)
+            d_y = windows.pool_back(masked, kept[0], measure_output(x, folded, geometry), window)
         d_x, d_weights = _convolve_back_beside(
             d_y, x, folded, geometry, wanted, side,
-            lambda d: launch.fold_back(_to_channels_last(d), pieces, weight, gain, mean, var, eps), before,
+            lambda d: normalization.fold_back(to_channels_last(d), pieces, weight, gain, mean, var, eps), before,
         )  # fmt: skip
-        return d_x, *(d_weights or (None,) * 3), *((masked,) if act != launch.NONE else ())
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing: a gradient is not differentiated again."""
+        return d_x, *(d_weights or (None,) * 3), *((masked,) if act != NONE else ())
 
 
 class NormAct(Function):
@@ -263,8 +290,8 @@ class NormAct(Function):
 
     @staticmethod
     def forward(x: Tensor, gain: Tensor, offset: Tensor, rest: Tensor | None, parts: int, eps: float, act: int) -> Any:
-        return launch.norm_act(
-            _to_channels_last(x), gain, offset, None if rest is None else _to_channels_last(rest), parts, eps, act
+        return normalization.norm_act(
+            to_channels_last(x), gain, offset, None if rest is None else to_channels_last(rest), parts, eps, act
         )
 
     @staticmethod
@@ -278,25 +305,21 @@ class NormAct(Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, *_: Any) -> Any:
-        masks = ctx.adds and ctx.act != launch.NONE
+        masks = ctx.adds and ctx.act != NONE
         d_x, d_gain, d_offset, *masked = NormActBack.apply(g, *ctx.saved_tensors, ctx.act, masks)
         d_rest = masked[0] if masks else g if ctx.adds else None
         return d_x, d_gain, d_offset, d_rest, None, None, None
 
 
-class NormActBack(Function):
+class NormActBack(_Gradient):
     @staticmethod
     def forward(
         g: Tensor, x: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor, act: int, masks: bool
     ) -> Any:
-        gradients = launch.norm_act_back(
-            _to_channels_last(g), _to_channels_last(x), _to_channels_last(out), mean, rstd, gain, act, masks
+        gradients = normalization.norm_act_back(
+            to_channels_last(g), to_channels_last(x), to_channels_last(out), mean, rstd, gain, act, masks
         )
         return gradients if masks else gradients[:3]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing: a gradient is not differentiated again."""
 
 
 class Pool(Function):
@@ -304,7 +327,7 @@ class Pool(Function):
 
     @staticmethod
     def forward(x: Tensor, window: Window) -> Any:
-        return launch.pool(_to_channels_last(x), window)
+        return windows.pool(to_channels_last(x), window)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -319,11 +342,7 @@ class Pool(Function):
         return PoolBack.apply(g, *ctx.saved_tensors, ctx.size, ctx.window), None
 
 
-class PoolBack(Function):
+class PoolBack(_Gradient):
     @staticmethod
     def forward(g: Tensor, places: Tensor, size: tuple[int, int], window: Window) -> Tensor:
-        return launch.pool_back(_to_channels_last(g), places, size, window)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep nothing: a gradient is not differentiated again."""
+        return windows.pool_back(to_channels_last(g), places, size, window)

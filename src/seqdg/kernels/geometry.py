@@ -1,4 +1,7 @@
-"""How a convolution moves over images: TensorFlow's padding, and the depthwise convolutions that have kernels."""
+"""How convolutions and windows move over images, and how images and weights lie in memory.
+
+`Depthwise` and `Window` are the depthwise convolutions and the windows of max pooling that have kernels.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+NONE, RELU, RELU6 = range(3)  # activations
 Geometry = tuple[Any, Any, Any, int]  # stride, padding (or "same", TensorFlow's), dilation, groups
 SIZES, STRIDES = (3, 5, 7), (1, 2)  # of depthwise convolutions that have kernels
+LARGEST = 5  # side of a window: the kernels are written out for every position in it
 MOST_COLUMNS = 500_000  # of all images together: a grid of programs has a limit
 
 
@@ -89,3 +94,52 @@ def lay_out_by_place(weight: Tensor) -> Tensor:
 def make_laid_out_by_place(weight: Tensor, dtype: torch.dtype) -> Tensor:
     channels, _, height, width = weight.shape
     return weight.new_empty((height, width, 1, channels), dtype=dtype).permute(3, 2, 0, 1)
+
+
+class Window(NamedTuple):
+    """A square window that moves over an image.
+
+    ceil: the last window of a row or a column may reach beyond the padding, if it begins before.
+    """
+
+    size: int
+    stride: int
+    padding: int
+    ceil: bool
+
+    def count(self, length: int) -> int:
+        """Count the windows along a side of an image."""
+        room = length + 2 * self.padding - self.size
+        count = (room + (self.stride - 1) * self.ceil) // self.stride + 1
+        if self.ceil and (count - 1) * self.stride >= length + self.padding:
+            count -= 1
+        if count < 1:
+            raise RuntimeError(f"A window of {self.size} does not fit into {length} + 2 x {self.padding} positions.")
+        return count
+
+
+def make_window(size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Window | None:
+    """Return the window, or None where the kernels do not cover it: not square, with gaps, or large."""
+    sides = [set(s) if isinstance(s, (tuple, list)) else {s} for s in (size, stride, padding, dilation)]
+    if any(len(side) != 1 for side in sides):
+        return None
+    size, stride, padding, dilation = (side.pop() for side in sides)
+    if dilation != 1 or size > LARGEST or 2 * padding > size:
+        return None
+    return Window(size, stride, padding, ceil)
+
+
+def to_channels_last(x: Tensor) -> Tensor:
+    """Lay the tensor out in memory as (image, height, width, channel)."""
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def lay_out_like(x: Tensor, like: Tensor) -> Tensor:
+    """Lay the tensor out in memory like another of the same shape."""
+    if x.is_contiguous(memory_format=torch.channels_last) and like.is_contiguous(memory_format=torch.channels_last):
+        return x.as_strided(like.shape, like.stride())  # strides of 1 x 1 weights may differ without meaning anything
+    return x if x.stride() == like.stride() else torch.empty_like(like, dtype=x.dtype).copy_(x)
+
+
+def make_images(shape: tuple[int, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device=like.device, memory_format=torch.channels_last)

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from seqdg.kernels.geometry import NONE, RELU6, Geometry, lay_out_like, to_channels_last
+
 aten = torch.ops.aten
 Y, X, W = range(3)  # the arguments of the trilinear form
-NONE, RELU, RELU6 = range(3)  # activations
-Geometry = tuple[Any, Any, Any, int]  # stride, padding, dilation, groups
 
 
 class Form(NamedTuple):
@@ -47,28 +47,12 @@ class Form(NamedTuple):
             return d_x
         w = a.new_empty_strided(*self.w)
         d_w: Tensor = aten.convolution_backward(a, b, w, None, *geometry, (False, True, False))[1]
-        return _lay_out_like(d_w, w)
+        return lay_out_like(d_w, w)
 
 
 def _lay_out(t: Tensor) -> Tensor:
     """Lay a tensor out as a GPU convolves it fastest."""
-    return _to_channels_last(t) if t.is_cuda else t
-
-
-def _to_channels_last(t: Tensor) -> Tensor:
-    """Lay a tensor out in memory as (image, height, width, channel)."""
-    return t.contiguous(memory_format=torch.channels_last)
-
-
-def _lay_out_like(t: Tensor, like: Tensor) -> Tensor:
-    """Lay weights out like others of their shape; strides of 1 x 1 weights may differ without meaning anything."""
-    if all(x.is_contiguous(memory_format=torch.channels_last) for x in (t, like)):
-        return t.as_strided(like.shape, like.stride())
-    return t if t.stride() == like.stride() else like.copy_(t)
-
-
-def make_form(x: Tensor, w: Tensor, geometry: Geometry) -> Form:
-    return Form(*geometry, (tuple(x.shape), x.stride()), (tuple(w.shape), w.stride()))
+    return to_channels_last(t) if t.is_cuda else t
 
 
 class Product(Function):
@@ -93,7 +77,8 @@ class Product(Function):
 
 
 def convolve(x: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
-    y: Tensor = Product.apply(make_form(x, w, geometry), Y, x, w)
+    form = Form(*geometry, (tuple(x.shape), x.stride()), (tuple(w.shape), w.stride()))
+    y: Tensor = Product.apply(form, Y, x, w)
     return y
 
 
@@ -115,11 +100,11 @@ class Activate(Function):
     @staticmethod
     def forward(y: Tensor, shift: Tensor, rest: Tensor | None, act: int, launches: bool) -> Tensor:
         if launches:
-            from seqdg.kernels import launch
+            from seqdg.kernels import normalization
 
-            y = _to_channels_last(y)
-            return launch.shift_act(
-                y, shift, None if rest is None else _to_channels_last(rest), act, torch.empty_like(y)
+            y = to_channels_last(y)
+            return normalization.shift_act(
+                y, shift, None if rest is None else to_channels_last(rest), act, torch.empty_like(y)
             )
         y = y + shift.to(y.dtype).reshape(-1, 1, 1)
         return (y if rest is None else y + rest).clamp(0, 6 if act == RELU6 else None)
@@ -142,9 +127,9 @@ class Pass(Function):
     @staticmethod
     def forward(t: Tensor, shift: Tensor, out: Tensor, act: int, launches: bool) -> Tensor:
         if launches:
-            from seqdg.kernels import launch
+            from seqdg.kernels import normalization
 
-            return launch.shift_pass(_to_channels_last(t), shift, out, act)
+            return normalization.shift_pass(to_channels_last(t), shift, out, act)
         return _mask(t + shift.to(t.dtype).reshape(-1, 1, 1), out, act)
 
     @staticmethod
@@ -164,9 +149,9 @@ class PassBack(Function):
     @staticmethod
     def forward(g: Tensor, out: Tensor, dtype: torch.dtype, act: int, launches: bool) -> Any:
         if launches:
-            from seqdg.kernels import launch
+            from seqdg.kernels import normalization
 
-            m, pieces = launch.shift_act_back(_to_channels_last(g), out, act)
+            m, pieces = normalization.shift_act_back(to_channels_last(g), out, act)
             return m, pieces.sum(0)
         m = _mask(g, out, act)
         return m, m.sum((0, 2, 3), dtype=dtype)
@@ -211,7 +196,16 @@ class Pool(Function):
         return PutBack.apply(g, *ctx.saved_tensors, *ctx.how), None
 
 
-class PutBack(Function):
+class _ByPlaces(Function):
+    """A linear map that the places of the largest numbers of windows define; each of two is the other's gradient."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, places, *ctx.how = inputs
+        ctx.save_for_backward(places)
+
+
+class PutBack(_ByPlaces):
     """Add each number to where the largest of its window was."""
 
     @staticmethod
@@ -221,26 +215,16 @@ class PutBack(Function):
         return d_x
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, places, *ctx.how = inputs
-        ctx.save_for_backward(places)
-
-    @staticmethod
     def backward(ctx: Any, t: Tensor) -> Any:
         return Take.apply(t, *ctx.saved_tensors, *ctx.how), None, None, None
 
 
-class Take(Function):
+class Take(_ByPlaces):
     """Take the number at the place of the largest of each window."""
 
     @staticmethod
     def forward(t: Tensor, places: Tensor, form: tuple[Any, Any], window: tuple[Any, ...]) -> Tensor:
         return _lay_out(t.flatten(2).gather(2, places.flatten(2)).reshape(places.shape))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, places, *ctx.how = inputs
-        ctx.save_for_backward(places)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:

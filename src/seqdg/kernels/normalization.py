@@ -1,17 +1,32 @@
-"""Triton kernels on activations (image, channel, height, width), which lie in memory as (row, channel).
+"""Triton kernels for what follows a convolution: BatchNorm, frozen or by the batch, a shortcut, an activation.
 
-The order of every sum depends on shapes alone, so the same inputs give the same bits. The kernels are not specialized
-for sizes that differ from layer to layer: every variant of a kernel takes a while to compile.
+Activations (image, channel, height, width) lie in memory as (row, channel). The order of every sum depends on shapes
+alone, so the same inputs give the same bits. The kernels are not specialized for sizes that differ from layer to layer:
+every variant of a kernel takes a while to compile. Below them are the functions that launch them: they choose tile
+shapes and the number of programs, and allocate the outputs.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+from seqdg.kernels.geometry import NONE, has_depthwise_shape, make_laid_out_by_place
+
+TILE = 4096  # entries that a program handles at a time
+WARPS = 8  # per program
+PROGRAMS = 264  # at most, of a kernel that sums: two for each processor of a large GPU
+MOST_PIECES = 512  # of the gradient of a shift, that `fold_back` sums
+MERGED = 32  # most channels of a program that may have to merge; half as many channels leave a quarter as much to read
+_counters: dict[tuple[torch.device, int | None], Tensor] = {}  # by device and stream; None: those of graphs
 
 
 @triton.jit
-def _activate(x, ACT: tl.constexpr):
+def activate(x, ACT: tl.constexpr):
     """Written by comparisons, which a NaN passes: a maximum would make it 0, and hide that a training has diverged."""
     if ACT > 0:
         x = tl.where(x < 0.0, 0.0, x)
@@ -21,7 +36,7 @@ def _activate(x, ACT: tl.constexpr):
 
 
 @triton.jit
-def _mask_gradient(g, out, ACT: tl.constexpr):
+def mask_gradient(g, out, ACT: tl.constexpr):
     """Return the part of a gradient that passes back through the activation with this output."""
     if ACT == 1:
         g = tl.where(out > 0.0, g, 0.0)
@@ -40,25 +55,29 @@ def _locate_tile(part, rows, channels, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["rows"])
-def shift_act(
+def shift_act_kernel(
     y, shift, rest, out, rows, channels, REST: tl.constexpr, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
     c, at, inside = _locate_tile(0, rows, channels, ROWS, WIDTH)
     value = tl.load(y + at, inside).to(tl.float32) + tl.load(shift + c, c < channels)[None, :]
     if REST:
         value += tl.load(rest + at, inside).to(tl.float32)
-    tl.store(out + at, _activate(value, ACT), inside)
+    tl.store(out + at, activate(value, ACT), inside)
 
 
 @triton.jit(do_not_specialize=["rows"])
-def shift_pass(t, shift, out, passed, rows, channels, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def shift_pass_kernel(
+    t, shift, out, passed, rows, channels, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
     c, at, inside = _locate_tile(0, rows, channels, ROWS, WIDTH)
     value = tl.load(t + at, inside).to(tl.float32) + tl.load(shift + c, c < channels)[None, :]
-    tl.store(passed + at, _mask_gradient(value, tl.load(out + at, inside).to(tl.float32), ACT), inside)
+    tl.store(passed + at, mask_gradient(value, tl.load(out + at, inside).to(tl.float32), ACT), inside)
 
 
 @triton.jit(do_not_specialize=["rows", "per"])
-def shift_act_back(g, out, m, sums, rows, channels, per, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def shift_act_back_kernel(
+    g, out, m, sums, rows, channels, per, ACT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
     """Store the masked gradient, and its sum over `per` rows by channel."""
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     first = tl.program_id(0).to(tl.int64) * per
@@ -69,14 +88,14 @@ def shift_act_back(g, out, m, sums, rows, channels, per, ACT: tl.constexpr, ROWS
         at = r[:, None] * channels + c[None, :]
         value = tl.load(g + at, inside, 0.0).to(tl.float32)
         if ACT > 0:
-            value = _mask_gradient(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
+            value = mask_gradient(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
             tl.store(m + at, value, inside)
         total += value
     tl.store(sums + tl.program_id(0) * channels + c, tl.sum(total, 0), c < channels)
 
 
 @triton.jit
-def fold(w, gain, offset, mean, var, out, shift, length, across, apart, eps, LINE: tl.constexpr):
+def fold_kernel(w, gain, offset, mean, var, out, shift, length, across, apart, eps, LINE: tl.constexpr):
     """Store the folded weights, those of one channel `apart`, and channels `across` from each other; and the shift."""
     o = tl.program_id(0)
     scale = tl.load(gain + o) / tl.sqrt(tl.load(var + o) + eps)
@@ -89,7 +108,7 @@ def fold(w, gain, offset, mean, var, out, shift, length, across, apart, eps, LIN
 
 
 @triton.jit(do_not_specialize=["count"])
-def fold_back(
+def fold_back_kernel(
     d, pieces, w, gain, mean, var, d_w, d_gain, d_offset, length, count, eps, PIECES: tl.constexpr, LINE: tl.constexpr
 ):
     """Store the gradients of weights, gain and offset. That of the shift comes in pieces (piece, channel)."""
@@ -131,7 +150,7 @@ def _is_last(counters):
 
 
 @triton.jit(do_not_specialize=["rows", "per"])
-def moments(
+def moments_kernel(
     x, means, squares, counters, mean_out, rstd_out, rows, channels, per, eps, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
     """Store the mean, and the sum of squares about it, of every stretch of `per` rows of every part, by channel.
@@ -198,7 +217,7 @@ def _locate_pieces(step, apart, c, channels, ROWS: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["rows"])
-def norm_act(
+def norm_act_kernel(
     x, mean, rstd, gain, offset, rest, out, rows, channels, REST: tl.constexpr, ACT: tl.constexpr, ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -210,11 +229,11 @@ def norm_act(
     value = centred * scale[None, :] + tl.load(offset + c, known)[None, :]
     if REST:
         value += tl.load(rest + at, inside).to(tl.float32)
-    tl.store(out + at, _activate(value, ACT), inside)
+    tl.store(out + at, activate(value, ACT), inside)
 
 
 @triton.jit(do_not_specialize=["rows", "per"])
-def norm_act_sums(
+def norm_act_sums_kernel(
     g, x, out, mean, rstd, pieces, counters, sums, rows, channels, per, ACT: tl.constexpr, ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -237,7 +256,7 @@ def norm_act_sums(
         at = (part + r[:, None]) * channels + c[None, :]
         value = tl.load(g + at, inside, 0.0).to(tl.float32)
         if ACT > 0:
-            value = _mask_gradient(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
+            value = mask_gradient(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
         total += value
         product += value * (tl.load(x + at, inside, 0.0).to(tl.float32) - centre[None, :])
     to = pieces + tl.program_id(0) * 2 * parts * channels + column
@@ -256,7 +275,7 @@ def norm_act_sums(
 
 
 @triton.jit(do_not_specialize=["rows"])
-def norm_act_back(
+def norm_act_back_kernel(
     g, x, out, mean, rstd, gain, sums, d_x, m, rows, channels, KEEP: tl.constexpr, ACT: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -265,7 +284,7 @@ def norm_act_back(
     known, column = c < channels, p * channels + c
     value = tl.load(g + at, inside, 0.0).to(tl.float32)
     if ACT > 0:
-        value = _mask_gradient(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
+        value = mask_gradient(value, tl.load(out + at, inside, 0.0).to(tl.float32), ACT)
     if KEEP:
         tl.store(m + at, value, inside)
     back = tl.load(rstd + column, known)
@@ -274,3 +293,178 @@ def norm_act_back(
     slope = tl.load(sums + parts * channels + column, known) / rows
     scale = back * tl.load(gain + c, known)
     tl.store(d_x + at, (value - level[None, :] - normal * slope[None, :]) * scale[None, :], inside)
+
+
+# ---------------------------------------------------------------------------- launching
+
+
+def fold(
+    w: Tensor, gain: Tensor, offset: Tensor, mean: Tensor, var: Tensor, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Return the weights times gain / sqrt(var + eps) by output channel, in `dtype`, and the shift left to add.
+
+    Weights of a depthwise convolution are laid out as its kernels read them.
+    """
+    shift, length = torch.empty_like(gain), w.numel() // w.shape[0]
+    if has_depthwise_shape(w):
+        out, across, apart = make_laid_out_by_place(w, dtype), 1, w.shape[0]
+    else:
+        out, across, apart = torch.empty_like(w, dtype=dtype), length, 1
+    line = _choose_line(length)
+    fold_kernel[(w.shape[0],)](w, gain, offset, mean, var, out, shift, length, across, apart, eps, line)
+    return out, shift
+
+
+def fold_back(
+    d: Tensor, pieces: Tensor, w: Tensor, gain: Tensor, mean: Tensor, var: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of the weights, the gain and the offset.
+
+    pieces: (piece, channel) the gradient of the shift, still to be summed.
+    """
+    d_w, d_gain, d_offset = torch.empty_like(w), torch.empty_like(gain), torch.empty_like(gain)
+    length, count = w.numel() // w.shape[0], len(pieces)
+    size = _choose_piece_count(count)
+    fold_back_kernel[(w.shape[0],)](
+        d, pieces, w, gain, mean, var, d_w, d_gain, d_offset, length, count, eps, size, _choose_line(length)
+    )
+    return d_w, d_gain, d_offset
+
+
+def shift_act(y: Tensor, shift: Tensor, rest: Tensor | None, act: int, out: Tensor | None = None) -> Tensor:
+    """act(y + shift + rest), written over y, or into `out`."""
+    out = y if out is None else out
+    rows, channels = y.numel() // y.shape[1], y.shape[1]
+    tile, grid = choose_tiles(rows, channels)
+    adds = rest is not None
+    shift_act_kernel[grid](y, shift, rest if adds else y, out, rows, channels, adds, act, *tile, num_warps=WARPS)
+    return out
+
+
+def shift_pass(t: Tensor, shift: Tensor, out: Tensor, act: int) -> Tensor:
+    """Return the part of t + shift that the activation with this output lets pass."""
+    rows, channels = t.numel() // t.shape[1], t.shape[1]
+    tile, grid = choose_tiles(rows, channels)
+    passed = torch.empty_like(t)
+    shift_pass_kernel[grid](t, shift.contiguous(), out, passed, rows, channels, act, *tile, num_warps=WARPS)
+    return passed
+
+
+def shift_act_back(g: Tensor, out: Tensor, act: int) -> tuple[Tensor, Tensor]:
+    """Return the gradient of y, which is also that of `rest`, and that of the shift in pieces (piece, channel)."""
+    rows, channels = g.numel() // g.shape[1], g.shape[1]
+    tile, grid, per = _choose_stretches(rows, channels)
+    m = torch.empty_like(g) if act != NONE else g
+    pieces = g.new_empty((grid[0], channels), dtype=torch.float32)
+    shift_act_back_kernel[grid](g, out, m, pieces, rows, channels, per, act, *tile, num_warps=WARPS)
+    return m, pieces
+
+
+def norm_act(
+    x: Tensor, gain: Tensor, offset: Tensor, rest: Tensor | None, parts: int, eps: float, act: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return act(normalized x * gain + offset + rest), and the mean and 1 / standard deviation (part, channel).
+
+    Each part of the batch is normalized by its own statistics.
+    """
+    channels = x.shape[1]
+    rows = x.numel() // channels // parts
+    tile, grid, per = _choose_stretches(rows, channels, parts, MERGED)
+    means, squares = (x.new_empty((parts, grid[0], channels), dtype=torch.float32) for _ in range(2))
+    mean, rstd = (x.new_empty((parts, channels), dtype=torch.float32) for _ in range(2))
+    cells = (*grid, parts)
+    moments_kernel[cells](
+        x, means, squares, _get_counters(x), mean, rstd, rows, channels, per, eps, *tile, num_warps=WARPS
+    )
+    out, adds = torch.empty_like(x), rest is not None
+    tile, grid = choose_tiles(rows, channels)
+    cells = (*grid, parts)
+    norm_act_kernel[cells](
+        x, mean, rstd, gain, offset, rest if adds else x, out, rows, channels, adds, act, *tile, num_warps=WARPS
+    )
+    return out, mean, rstd
+
+
+def norm_act_back(
+    g: Tensor, x: Tensor, out: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor, act: int, keep: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of x, gain, offset and, if `keep`, of `rest`."""
+    parts, channels = mean.shape
+    rows = x.numel() // channels // parts
+    tile, grid, per = _choose_stretches(rows, channels, parts, MERGED)
+    pieces = g.new_empty((grid[0], 2, parts, channels), dtype=torch.float32)
+    sums = torch.empty_like(pieces[0])
+    cells = (*grid, parts)
+    norm_act_sums_kernel[cells](
+        g, x, out, mean, rstd, pieces, _get_counters(x), sums, rows, channels, per, act, *tile, num_warps=WARPS
+    )
+    d_x = torch.empty_like(x)
+    masked = keep and act != NONE
+    m = torch.empty_like(g) if masked else g
+    tile, grid = choose_tiles(rows, channels)
+    cells = (*grid, parts)
+    norm_act_back_kernel[cells](
+        g, x, out, mean, rstd, gain, sums, d_x, m, rows, channels, masked, act, *tile, num_warps=WARPS
+    )
+    d_offset, d_gain = sums.sum(1) if parts > 1 else sums.squeeze(1)
+    return d_x, d_gain, d_offset, m
+
+
+def _get_counters(x: Tensor) -> Tensor:
+    """Return the counters of finished programs. They are zero between kernels: each kernel resets those it uses.
+
+    There are enough for all columns of programs that have more than one program.
+    """
+    # Kernels that may run at the same time must not share counters. Each stream has its own. Recorded graphs have
+    # another set, since they are replayed on any stream, though never two at a time. That set is allocated with the
+    # first stream's, before any graph is recorded: allocated during a recording, it would be zero only once that graph
+    # has run, and usable by that graph alone.
+    zeros = partial(torch.zeros, PROGRAMS // 2, dtype=torch.int32, device=x.device)
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        counters = _counters.get((x.device, None))
+        return zeros() if counters is None else counters
+    stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
+    if (x.device, stream) not in _counters:
+        _counters.setdefault((x.device, None), zeros())
+        _counters.setdefault((x.device, stream), zeros())
+    return _counters[x.device, stream]
+
+
+def _choose_line(length: int) -> int:
+    """Choose how many weights to read at a time: a depthwise convolution has few per channel."""
+    return 32 if length <= 32 else 1024
+
+
+def _choose_piece_count(count: int) -> int:
+    """Choose a power of two of at least `count`, out of two: each is a variant to compile."""
+    return 32 if count <= 32 else MOST_PIECES
+
+
+def _choose_width(channels: int) -> int:
+    """Choose the width of a tile: the widest power of two that leaves little of it empty.
+
+    Up to 256 channels one that holds them all is better than a narrow one, which reads memory at half its speed.
+    """
+    if channels <= 128:
+        return int(triton.next_power_of_2(channels))
+    fits = (w for w in (128, 64) if triton.cdiv(channels, w) * w <= 1.2 * channels)
+    return next(fits, 256 if channels <= 256 else 32)
+
+
+def choose_tiles(
+    rows: int, channels: int, widest: int = 256, entries: int | None = None
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Choose the shape of a tile of so many entries (TILE), and count the tiles over rows and channels."""
+    width = min(widest, _choose_width(channels))
+    tall = (entries or TILE) // width
+    return (tall, width), (triton.cdiv(rows, tall), triton.cdiv(channels, width))
+
+
+def _choose_stretches(
+    rows: int, channels: int, parts: int = 1, widest: int = 256
+) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """Choose the shape of a tile, the numbers of programs over rows and channels, and the rows per program."""
+    (tall, width), (down, across) = choose_tiles(rows, channels, widest)
+    count = max(1, min(down, PROGRAMS // (across * parts)))
+    per = triton.cdiv(down, count) * tall
+    return (tall, width), (triton.cdiv(rows, per), across), per
