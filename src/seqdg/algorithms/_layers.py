@@ -71,15 +71,6 @@ def one_hot(y: Tensor, logits: Tensor) -> Tensor:
     return (y.unsqueeze(-1) == torch.arange(logits.shape[-1], device=y.device)).to(logits.dtype)
 
 
-def check_features(net: Net, kind: str) -> None:
-    """Raise a UsageError where the net has no features below its head."""
-    if not net.has_features:
-        raise UsageError(
-            f"{kind} works on the features that enter the head, but this net learns none: "
-            "give it a hidden layer below a linear head, or choose another algorithm, such as agg."
-        )
-
-
 def check_head(net: Net, kind: str) -> None:
     """Raise a UsageError where the net has no head."""
     if not net.head_names:

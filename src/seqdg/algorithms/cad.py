@@ -40,10 +40,7 @@ class CAD(Algorithm):
     conditional: bool = setting(False)
     needs: ClassVar[int] = 2
     hard_labels: ClassVar[bool] = True
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "CAD")
+    needs_features: ClassVar[bool] = True
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         z = net.domain_features(params, episode)

@@ -32,10 +32,7 @@ class CausIRL(Algorithm):
     distance: str = setting("mmd", choices=("mmd", "coral"))
     gamma: Number = setting(1.0, least=0.0, search=Range(0.1, 10.0))
     needs: ClassVar[int] = 2
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "CausIRL")
+    needs_features: ClassVar[bool] = True
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         z = net.domain_features(params, episode)

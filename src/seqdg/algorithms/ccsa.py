@@ -39,10 +39,7 @@ class CCSA(Algorithm):
     margin: Number = setting(1.0, least=0.0, search=Range(0.1, 10.0))
     needs: ClassVar[int] = 2
     hard_labels: ClassVar[bool] = True
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "CCSA")
+    needs_features: ClassVar[bool] = True
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         z = net.domain_features(params, episode)

@@ -37,10 +37,7 @@ class CDANN(Algorithm):
     hidden: int = setting(100, least=1)
     needs: ClassVar[int] = 2
     hard_labels: ClassVar[bool] = True
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "CDANN")
+    needs_features: ClassVar[bool] = True
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head = params[net.head_names[0]]

@@ -10,7 +10,7 @@ from torch import Tensor
 from seqdg.algorithms import _layers as layers
 from seqdg.algorithms import _penalties as penalties
 from seqdg.base import Episode, Params
-from seqdg.core import Chainable, Loss, Number, Range, register, setting
+from seqdg.core import Chainable, Loss, Number, Range, check_features, register, setting
 from seqdg.nets import Net
 
 
@@ -33,14 +33,11 @@ class CORAL(Chainable):
 
     gamma: Number = setting(1.0, least=0.0, search=Range(0.1, 10.0))
     needs: ClassVar[int] = 2
+    needs_features: ClassVar[bool] = True
     symmetric: ClassVar[bool] = True
 
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        self.check_path(net, sources)
-
     def check_path(self, net: Net, length: int) -> None:
-        layers.check_features(net, "CORAL")
+        check_features(net, "CORAL")
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         penalties.check_rows(episode, "CORAL")

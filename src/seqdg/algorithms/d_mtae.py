@@ -53,10 +53,7 @@ class DMTAE(Algorithm):
     code: str = setting("tuned", choices=("tuned", "fixed"))
     needs: ClassVar[int] = 2
     hard_labels: ClassVar[bool] = True
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "D-MTAE")
+    needs_features: ClassVar[bool] = True
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head, width = params[net.head_names[0]], layers.count_restored(params)

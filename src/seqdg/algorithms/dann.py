@@ -32,10 +32,7 @@ class DANN(Algorithm):
     lam: Number = setting(1.0, least=0.0, search=Range(0.01, 10.0))
     hidden: int = setting(100, least=1)
     needs: ClassVar[int] = 2
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "DANN")
+    needs_features: ClassVar[bool] = True
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head = params[net.head_names[0]]

@@ -55,10 +55,7 @@ class DSN(Algorithm):
     similarity: str = setting("dann", choices=("dann", "mmd"))
     hidden: int = setting(100, least=1)
     needs: ClassVar[int] = 2
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "DSN")
+    needs_features: ClassVar[bool] = True
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head, width = params[net.head_names[0]], layers.count_restored(params)

@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
 from seqdg.algorithms import _branches as branches
-from seqdg.algorithms import _layers as layers
 from seqdg.algorithms._penalties import split_stages
 from seqdg.base import Episode, Params, tree
-from seqdg.core import Algorithm, Chainable, Loss, Number, Range, register, setting
+from seqdg.core import Algorithm, Chainable, Loss, Number, Range, check_features, register, setting
 from seqdg.nets import Net
 
 
@@ -46,13 +45,10 @@ class Fishr(Chainable):
     anneal: float = setting(0.3, least=0.0, most=0.9, static=True, search=(0.0, 0.3, 0.6))
     needs: ClassVar[int] = 2
     alone: ClassVar[tuple[str, ...]] = ("keep",)
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "Fishr")
+    needs_features: ClassVar[bool] = True
 
     def check_path(self, net: Net, length: int) -> None:
-        layers.check_features(net, "Fishr")
+        check_features(net, "Fishr")
 
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:
         return split_stages(self.anneal, replace(self, lam=0.0), self)

@@ -42,10 +42,7 @@ class Fusion(Algorithm):
     lam: Number = setting(0.5, least=0.0, search=Range(0.01, 10.0))
     agnostic: Number = setting(0.25, least=0.0, most=1.0, search=Range(0.05, 1.0))
     needs: ClassVar[int] = 2
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "Fusion")
+    needs_features: ClassVar[bool] = True
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head = params[net.head_names[0]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -28,10 +29,7 @@ class IBERM(Algorithm):
 
     lam: Number = setting(1.0, least=0.0, search=Range(0.01, 100.0))
     anneal: float = anneal_setting()
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "IB-ERM")
+    needs_features: ClassVar[bool] = True
 
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:
         return split_stages(self.anneal, replace(self, lam=0.0, anneal=0.0), self)

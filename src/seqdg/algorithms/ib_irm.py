@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import Tensor
 
-from seqdg.algorithms import _layers as layers
 from seqdg.algorithms._penalties import anneal_setting, split_stages, weaken
 from seqdg.algorithms.irm import estimate_squares
 from seqdg.base import Episode, Params
@@ -32,10 +32,7 @@ class IBIRM(Algorithm):
     lam: Number = setting(0.1, least=0.0, search=Range(0.01, 100.0))
     bottleneck: Number = setting(1.0, least=0.0, search=Range(0.01, 100.0))
     anneal: float = anneal_setting()
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "IB-IRM")
+    needs_features: ClassVar[bool] = True
 
     def stages(self) -> tuple[tuple[float, Algorithm], ...]:
         return split_stages(self.anneal, replace(self, lam=weaken(self.lam), bottleneck=0.0, anneal=0.0), self)

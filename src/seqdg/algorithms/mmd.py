@@ -30,10 +30,7 @@ class MMD(Algorithm):
 
     gamma: Number = setting(0.1, least=0.0, search=Range(0.01, 10.0))
     needs: ClassVar[int] = 2
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "MMD")
+    needs_features: ClassVar[bool] = True
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         z = net.domain_features(params, episode)

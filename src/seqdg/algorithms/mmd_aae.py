@@ -59,10 +59,7 @@ class MMDAAE(Algorithm):
     unit: Number = setting(1.0, above=0.0, search=Range(1.0, 1000.0))
     hidden: int = setting(100, least=1)
     needs: ClassVar[int] = 2
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "MMD-AAE")
+    needs_features: ClassVar[bool] = True
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head = params[net.head_names[0]]

@@ -35,10 +35,7 @@ class RSC(Algorithm):
     feature_share: Number = setting(1 / 3, least=0.0, most=1.0, search=Range(0.05, 0.5, log=False))
     row_share: Number = setting(1 / 3, least=0.0, most=1.0, search=Range(0.05, 0.5, log=False))
     hard_labels: ClassVar[bool] = True
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "RSC")
+    needs_features: ClassVar[bool] = True
 
     def loss(self, net: Net, params: Params, episode: Episode) -> Tensor:
         z = net.domain_features(params, episode)

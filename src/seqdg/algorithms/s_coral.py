@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from seqdg.algorithms import _layers as layers
 from seqdg.algorithms import _penalties as penalties
 from seqdg.algorithms._look_ahead import FirstOrderLookAhead
 from seqdg.base import Episode, Params
-from seqdg.core import Loss, Number, Range, register_chain, setting
+from seqdg.core import Loss, Number, Range, check_features, register_chain, setting
 from seqdg.nets import Net
 
 
@@ -38,7 +37,7 @@ class ChainedCORAL(FirstOrderLookAhead):
 
     def check_path(self, net: Net, length: int) -> None:
         super().check_path(net, length)
-        layers.check_features(net, "S-CORAL")
+        check_features(net, "S-CORAL")
 
     def judge_domain(self, net: Net, episode: Episode, i: int) -> Loss:
         """Return the loss on the i-th domain, and how far it is from the past."""

@@ -37,10 +37,7 @@ class SelfReg(Algorithm):
     logit: Number = setting(1.0, least=0.0, search=Range(0.1, 10.0))
     feature: Number = setting(0.3, least=0.0, search=Range(0.03, 3.0))
     hard_labels: ClassVar[bool] = True
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "SelfReg")
+    needs_features: ClassVar[bool] = True
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head = params[net.head_names[0]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -36,10 +37,7 @@ class URM(Algorithm):
     adversary: Number = setting(0.1, least=0.0, search=Range(0.01, 0.2))
     lowest: Number = setting(-1.0, least=-1.0, most=0.0)
     hidden: int = setting(100, least=1)
-
-    def check(self, net: Net, sources: int) -> None:
-        super().check(net, sources)
-        layers.check_features(net, "URM")
+    needs_features: ClassVar[bool] = True
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         head = params[net.head_names[0]]

@@ -17,6 +17,15 @@ from seqdg.nets import Net
 Loss = Callable[[Params], Tensor]
 
 
+def check_features(net: Net, kind: str) -> None:
+    """Raise a UsageError where the net has no features below its head."""
+    if not net.has_features:
+        raise UsageError(
+            f"{kind} works on the features that enter the head, but this net learns none: "
+            "give it a hidden layer below a linear head, or choose another algorithm, such as agg."
+        )
+
+
 @dataclass(frozen=True)
 class Algorithm(Settings):
     """A learning algorithm as a pure function. Subclasses are frozen dataclasses whose fields are the settings.
@@ -49,6 +58,7 @@ class Algorithm(Settings):
     sums: ClassVar[bool] = False  # its loss adds up the domains where AGG takes their mean, so it wants a smaller rate
     hard_labels: ClassVar[bool] = False  # it reads labels outside the net's criterion, so they cannot be mixed
     needs_classes: ClassVar[bool] = False  # it is about classes, even where it reads no labels: it predicts no numbers
+    needs_features: ClassVar[bool] = False  # it works on what enters the net's head, and trains weights below it
     needs_points: ClassVar[bool] = False  # it acts between the layers of a net (`Net.with_points`)
     together: ClassVar[int] = 0  # transductive: how many rows of one domain `predict` wants at once; 0: any number
 
@@ -72,6 +82,8 @@ class Algorithm(Settings):
                 f"{type(self).__name__} needs at least {self.needs} source domains, but there is {sources}: "
                 "add a domain or choose another algorithm, such as agg."
             )
+        if self.needs_features:
+            check_features(net, type(self).__name__)
 
     def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
         """Return all that is trained: the net's weights, and extra heads or branches.
