@@ -1,4 +1,4 @@
-"""What the contract, and the trainer, say of a memory that is not kept as it should be."""
+"""What the contract says of a memory that is not kept as it should be."""
 
 from __future__ import annotations
 

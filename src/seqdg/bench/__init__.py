@@ -13,9 +13,11 @@ if TYPE_CHECKING:
         Progress,
         Session,
         TrainingFailed,
+        count_files,
         estimate_makespan,
         execute,
         remove_checkpoints,
+        show_progress,
         sort_longest_first,
     )
     from seqdg.bench.executors import SHORT, ExecutorChoice, choose_executor, is_short
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
         FailedTrials,
         check_code,
         check_versions,
-        count_files,
         default_directory,
         describe_failures,
         read_code,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
         refuse_changed,
         run,
         run_benchmark,
-        show_progress,
     )
     from seqdg.bench.search import (
         RATE,

@@ -6,34 +6,24 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    ProgressColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as Bar
 
 from seqdg.base import DOMAINBED, Folder, UsageError, count_things, set_checkout
 from seqdg.bench.benchmark import Benchmark, Request, load_benchmark
 from seqdg.bench.execution import (
     Executor,
     InProcess,
-    Progress,
     Session,
+    count_files,
     estimate_makespan,
     execute,
     remove_checkpoints,
+    show_progress,
     sort_longest_first,
 )
 from seqdg.bench.executors import choose_executor, is_short
@@ -452,62 +442,3 @@ def _list_unsaved(planned: Plan, finished: Container[str], saving: Saving, direc
             were = f"{count_things(lost, 'trial')} that {'was' if lost == 1 else 'were'}"
             sentences.append(f"Of {were} done before, no {what} were kept.")
     return sentences
-
-
-EVERY = 10.0  # seconds between plain lines, at first
-SELDOM = 0.05  # of the time so far lies between them later: a run of hours says less
-
-
-@contextmanager
-def show_progress(label: str, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
-    """Yield a function that shows how far a run is: as a bar on a terminal, else as a line from time to time."""
-    console = Console(stderr=True, quiet=quiet)
-    if quiet or not console.is_terminal:
-        yield (lambda progress: None) if quiet else _print_lines(label)
-        return
-    with _open_bar(
-        console, TextColumn("{task.fields[trials]}"), TimeElapsedColumn(), TextColumn("{task.fields[left]}")
-    ) as bar:
-        task = bar.add_task(label, total=1.0, trials="", left="")
-        yield lambda p: bar.update(task, completed=p.share, trials=_count_trials(p), left=_say_left(p))
-
-
-@contextmanager
-def count_files(label: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that is called with how many are done, of how many, and shows a bar on a terminal."""
-    console = Console(stderr=True, quiet=quiet)
-    with _open_bar(console, TextColumn("left:"), TimeRemainingColumn()) as bar:
-        task = bar.add_task(label, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
-
-
-def _open_bar(console: Console, *columns: ProgressColumn) -> Bar:
-    """Make a bar that goes when it is done. It takes over what is printed on a terminal, but leaves a file alone."""
-    return Bar(
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *columns, console=console, transient=True,
-        disable=console.quiet or not console.is_terminal,
-        redirect_stdout=sys.stdout.isatty(), redirect_stderr=sys.stderr.isatty(),
-    )  # fmt: skip
-
-
-def _print_lines(label: str) -> Callable[[Progress], None]:
-    began = last = time.monotonic()
-
-    def show(progress: Progress) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= max(EVERY, SELDOM * (now - began)):
-            last = now
-            parts = [f"{100 * progress.share:.0f} %", _count_trials(progress), _say_left(progress)]
-            print(f"{label}: {', '.join(part for part in parts if part)}", file=sys.stderr, flush=True)
-
-    return show
-
-
-def _count_trials(progress: Progress) -> str:
-    return f"{progress.trials_done} of {progress.trials} trials"
-
-
-def _say_left(progress: Progress) -> str:
-    left = progress.left
-    return "" if left is None or progress.share >= 1 else f"{format_duration(left)} left"

@@ -112,11 +112,8 @@ def _draw_variant(algorithm: Settings, where: Mapping[str, Any], generator: np.r
     values = {}
     for name, choices in where.items():
         now = flatten_settings(algorithm)[name]
-        values[name] = (
-            tuple(_draw_value(choices, v, generator) for v in now)
-            if isinstance(now, tuple)
-            else _draw_value(choices, now, generator)
-        )
+        drawn = [_draw_value(choices, v, generator) for v in (now if isinstance(now, tuple) else (now,))]
+        values[name] = tuple(drawn) if isinstance(now, tuple) else drawn[0]
     return with_settings(algorithm, values)
 
 
@@ -181,7 +178,7 @@ class Optuna:
     TOGETHER = 8
 
     def __init__(self, first: Proposal, count: int, seed: int = 0, fixed: Collection[str] = ()) -> None:
-        self.first, self.count, self.seed, self.total = first, count, seed, count
+        self.first, self.total, self.seed = first, count, seed
         self.where = {name: values for name, values in list_ranges(first.algorithm).items() if name not in fixed}
         self.rate = None if RATE in fixed or not first.lr else Range(first.lr * MULTIPLES[0], first.lr * MULTIPLES[1])
         self._module = _import_optuna()
@@ -192,11 +189,12 @@ class Optuna:
     def ask(self, target: Target) -> Sequence[Proposal]:
         """Return what to try next, first the algorithm as it is."""
         if target not in self._studies:
-            self._studies[target] = self._make_study(target)
+            seed = int(make_stream(self.seed, "optuna", *target).integers(2**31))
+            sampler = self._module.samplers.TPESampler(seed=seed, constant_liar=True)
+            self._studies[target] = self._module.create_study(direction="maximize", sampler=sampler)
             self._asked[target] = 0
         study, asked = self._studies[target], self._asked[target]
-        whole = self.count if self.where or self.rate else 1
-        count = max(0, min(self.TOGETHER, whole - asked))
+        count = max(0, min(self.TOGETHER, (self.total if self.where or self.rate else 1) - asked))
         self._asked[target] += count
         as_it_is = [self.first] if asked == 0 else []
         return [*as_it_is, *(self._propose(target, study) for _ in range(count - len(as_it_is)))]
@@ -208,12 +206,6 @@ class Optuna:
         failed = score is None or not math.isfinite(score)
         state = self._module.trial.TrialState.FAIL if failed else None
         self._studies[target].tell(trial, None if failed else score, state=state)
-
-    def _make_study(self, target: Target) -> Any:
-        """Make the study of one target."""
-        seed = int(make_stream(self.seed, "optuna", *target).integers(2**31))
-        sampler = self._module.samplers.TPESampler(seed=seed, constant_liar=True)
-        return self._module.create_study(direction="maximize", sampler=sampler)
 
     def _propose(self, target: Target, study: Any) -> Proposal:
         trial = study.ask(self._make_distributions())

@@ -78,8 +78,9 @@ class Trial:
         """
         net = dict(description["net"])
         policy, digest = net.pop("batchnorm_policy"), net.pop("weights")
+        same = {name: description[name] for name in ("data", "seed", "size", "augment")}
         return cls(
-            data=description["data"],
+            **same,
             net=NetSpec(**restore_fields(NetSpec, net), weights=weights),
             batchnorm=policy,
             weights=digest,
@@ -87,10 +88,7 @@ class Trial:
             settings=tuple(sorted(description["settings"].items())),
             protocol=Protocol(**restore_fields(Protocol, description["protocol"])),
             held_out=tuple(description["held_out"]),
-            seed=description["seed"],
             sources=sources,
-            size=description["size"],
-            augment=description["augment"],
         )
 
     @cached_property

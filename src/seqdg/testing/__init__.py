@@ -12,7 +12,7 @@ from seqdg.core import Algorithm, list_layers
 from seqdg.testing import checks
 from seqdg.testing.case import Case, Violation, build_nets, find_source_count, format_algorithm
 
-__all__ = ["ContractError", "check_algorithm", "check_memory"]
+__all__ = ["ContractError", "check_algorithm"]
 
 CHECKS: dict[str, Callable[[Case], None]] = {
     "deterministic": checks.check_deterministic,
@@ -77,27 +77,6 @@ def check_algorithm(algorithm: Algorithm) -> None:
         for title, check in CHECKS.items():
             with _failing(algorithm, kind, title):
                 check(case)
-
-
-def check_memory(algorithm: Algorithm) -> None:
-    """Raise a ContractError where what the algorithm remembers changes its names, shapes or types, or is not read.
-
-    An algorithm that cannot be tried on the small nets of the contract passes.
-
-    Parameters
-    ----------
-    algorithm : Algorithm
-        The algorithm, with its settings.
-    """
-    for net in build_nets(algorithm.needs_points).values():
-        with suppress(Violation):
-            sources = find_source_count(algorithm, net)
-            try:
-                checks.check_memory(Case(algorithm, net, sources))
-            except Violation as violation:
-                raise ContractError(f"{format_algorithm(algorithm)}: {violation}") from None
-            except Exception:  # it may want other inputs
-                continue
 
 
 @contextmanager

@@ -65,17 +65,14 @@ class ArrayLearner(Learner):
 
     settings: ClassVar[Mapping[str, Any]] = {}  # the defaults, by name
     estimator: ClassVar[type | None] = None  # the class that does the work, whose docstring has the equations
-    rules: ClassVar[
-        Mapping[str, Mapping[str, Any]]
-    ] = {}  # by name, as `setting` takes them: {"least": 0, "above": 0, "most": 1, "search": Range(0.1, 1)}
+    # By name, as `setting` takes them: {"least": 0, "above": 0, "most": 1, "search": Range(0.1, 1)}.
+    rules: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     fitted: ClassVar[type | None] = None  # a dataclass of arrays and of values for JSON, whose instances predict
     needs: ClassVar[int] = 1  # source domains, at least
     weighs: ClassVar[bool] = False  # whether `fit` takes `weight`, a number for each row
     draws: ClassVar[bool] = True  # whether the seed makes a difference
     tells_classes: ClassVar[bool] = True
-    predicts_numbers: ClassVar[bool] = (
-        False  # then `fit` gets numbers y and 0 classes, and what it returns gives (row,)
-    )
+    predicts_numbers: ClassVar[bool] = False  # then `fit` gets 0 classes, and what it returns gives (row,)
     takes_steps = False
 
     @abstractmethod

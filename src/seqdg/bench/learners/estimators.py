@@ -495,10 +495,8 @@ class SupportVectors(EstimatorLearner):
             scale = float(y.std()) or 1.0  # as if the numbers had a deviation of 1
             return SVR(C=settings["cost"] * scale, epsilon=0.1 * scale, gamma=gamma)
         machine = SVC(C=settings["cost"], gamma=gamma)
-        if (
-            np.unique(y, return_counts=True)[1].min() < FOLDS
-        ):  # too few rows of a class to validate on: its scores stand for themselves
-            return machine
+        if np.unique(y, return_counts=True)[1].min() < FOLDS:
+            return machine  # too few rows of a class to validate on: its scores stand for themselves
         folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
         return CalibratedClassifierCV(machine, cv=folds, ensemble=False)
 

@@ -66,9 +66,7 @@ LONG = 10.0  # seconds: a step that takes as long is timed once
 ENOUGH = 0.2  # seconds: where steps took as long together, no more are timed
 MOST_TIMED = 10  # steps
 SAMPLE = 32  # trainings of a stack, enough to keep a GPU at work
-_timed: list[
-    tuple[Group, Task, Stack]
-] = []  # at most one, that was timed last: if its group is trained next, it is used
+_timed: list[tuple[Group, Task, Stack]] = []  # at most one, that was timed last, for its group if that trains next
 MOST_FIRST = 0.1  # of an average of weights may be those before training, before a note says so
 
 
