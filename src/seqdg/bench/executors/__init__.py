@@ -47,13 +47,15 @@ class ExecutorChoice:
 
 def choose_executor(choice: ExecutorChoice, device: str) -> tuple[Executor, str]:
     """Choose the executor, and the device that `device` (perhaps `auto`) comes to there."""
+    from seqdg.training import choose_device
+
+    kind = device if choice.executor == "ray" else choose_device(device)
+    if kind == "cpu" and choice.gpus is not None:
+        raise UsageError("Part of a GPU was asked for, and the device is the CPU. Leave out --gpus-per-worker.")
     if choice.executor == "ray":
         from seqdg.bench.executors.ray import connect
 
         return connect(choice.workers, choice.gpus, choice.address, device)
-    from seqdg.training import choose_device
-
-    kind = choose_device(device)
     return _choose_local(choice, kind), kind
 
 
@@ -69,8 +71,6 @@ def _choose_local(choice: ExecutorChoice, device: str) -> Executor:
     from seqdg.bench.execution import InProcess
     from seqdg.bench.executors.workers import Workers
 
-    if device == "cpu" and choice.gpus is not None:
-        raise UsageError("Part of a GPU was asked for, and the device is the CPU. Leave out --gpus-per-worker.")
     every = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) if device == "cuda" else ()
     devices, each = every or (device,), 1
     if choice.gpus is not None:

@@ -24,15 +24,13 @@ import torch
 
 from seqdg.base import UsageError, count_cores
 from seqdg.bench.execution import FinishedGroups, Session, Tell, record_failure, train_group
-from seqdg.bench.executors.workers import Warned, describe_warning
+from seqdg.bench.executors.workers import ATTEMPTS, PATIENCE, Warned, describe_warning
 from seqdg.bench.task import RowsInMemory
 from seqdg.bench.trial import Group
 from seqdg.data import Dataset
 from seqdg.results import Record
 from seqdg.training import name_checkpoint
 
-ATTEMPTS = 3  # at a group whose workers die
-PATIENCE = 10.0  # seconds that workers have to send a checkpoint when the run is interrupted
 MOMENT = 0.5  # seconds between looks into the mailbox
 START = "`ray start --head` starts one; without --address, one is started on this machine for the run."
 TOKEN = (
@@ -80,8 +78,6 @@ def connect(workers: int | None, gpus: float | None, address: str | None, device
     ray = _import_ray()
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"Ray chooses among a cluster's GPUs, so '{device}' cannot be asked for. Use cuda or cpu.")
-    if device == "cpu" and gpus is not None:
-        raise UsageError("Part of a GPU was asked for, and the device is the CPU. Leave out --gpus-per-worker.")
     if workers == 0:
         raise UsageError("0 workers were asked for, and Ray needs at least one. Leave out --executor ray.")
     _initialize(ray, workers, address)

@@ -71,6 +71,7 @@ class ArrayLearner(Learner):
     needs: ClassVar[int] = 1  # source domains, at least
     weighs: ClassVar[bool] = False  # whether `fit` takes `weight`, a number for each row
     draws: ClassVar[bool] = True  # whether the seed makes a difference
+    compares_rows: ClassVar[bool] = False  # whether it compares `most_rows`, a setting, with one another
     tells_classes: ClassVar[bool] = True
     predicts_numbers: ClassVar[bool] = False  # then `fit` gets 0 classes, and what it returns gives (row,)
     takes_steps = False
@@ -84,13 +85,9 @@ class ArrayLearner(Learner):
 
     def describe_fit(self, rows: int, **settings: Any) -> list[str]:
         """Say in sentences what a reader of the results should know of a fit to so many rows."""
-        most = settings.get("most_rows", rows)
-        if rows <= most:
-            return []
-        text = (
-            f"{self.name} compares {most:,} of {rows:,} rows with one another, drawn from every class of every domain."
-        )
-        return [text]
+        most = settings["most_rows"] if self.compares_rows else rows
+        some = f"{most:,} of {rows:,} rows with one another, drawn from every class of every domain"
+        return [f"{self.name} compares {some}."] if most < rows else []
 
     def pack(self, predict: Predict) -> Packed:
         """Return what a file must hold of a fitted model. Nothing in it is code."""

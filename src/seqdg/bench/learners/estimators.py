@@ -517,6 +517,7 @@ class NearestNeighbors(EstimatorLearner):
     weighs = False
     draws = False
     simplicity, cost = 4, 1
+    compares_rows = True
     predicts_numbers = True
 
     def choose_rows(self, y: Arrays, domain: Arrays, classes: int, **settings: Any) -> Arrays:

@@ -38,6 +38,8 @@ STEPS = 30  # of L-BFGS, at most
 class KernelLearner(ArrayLearner):
     """A learner that compares at most `most_rows` rows with one another."""
 
+    compares_rows = True
+
     def check(self, trial: Trial, task: Task, net: Net) -> None:
         super().check(trial, task, net)
         name, most_rows = trial.short_name, int(dict(trial.settings)["most_rows"])
