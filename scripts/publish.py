@@ -17,9 +17,9 @@ from pathlib import Path
 from seqdg.base import UsageError
 from seqdg.report import render_costs
 from seqdg.report.charts import name_file, render_figure
-from seqdg.report.contents import RunContents, list_commands, list_facts, list_settings, read_contents
 from seqdg.report.page import build_page
 from seqdg.report.published import find_table
+from seqdg.report.run_contents import RunContents, list_commands, list_facts, list_settings, read_contents
 from seqdg.report.sheet import build_sheet
 from seqdg.report.table import render
 from seqdg.results import CRITERIA, RULES, Record, describe_versions, open_run, select_outcomes

@@ -579,23 +579,22 @@ def calibrate(sets: Sequence[Outcomes]) -> dict[str, list[dict[str, float]]]:
 
 def draw_calibration(curves: Mapping[str, Sequence[Mapping[str, float]]], folder: Path) -> None:
     """Draw how often intervals hold the next domain against how often they should, and how wide they are."""
-    from seqdg.report import MISSING, Figure, Lines, Series, can_draw, make_styles, write_figures
+    from seqdg.report import MISSING, Figure, can_draw, draw_lines, make_styles, write_figures
 
     if not can_draw():
         print(MISSING)
         return
     exact = "as it says"
     levels = [100 * level for level in LEVELS]
-    inside = [Series(name, levels, [100 * p["inside"] for p in curve]) for name, curve in curves.items()]
-    inside.append(Series(exact, levels, levels))
-    widths = [
-        Series(name, levels, [p["width"] for p in curve]) for name, curve in curves.items() if name not in NUMBERS
-    ]
-    panels = [Lines(inside, "interval of, in %", "holds the next domain, in %", "Coverage", y=(30.0, 100.0))]
+    inside = {name: (levels, [100 * p["inside"] for p in curve]) for name, curve in curves.items()}
+    widths = {name: (levels, [p["width"] for p in curve]) for name, curve in curves.items() if name not in NUMBERS}
+    looks, label = make_styles([*curves, exact]), "interval of, in %"
+    inside[exact] = levels, levels
+    panels = [draw_lines(inside, label, "holds the next domain, in %", looks, "Coverage", limits=(30.0, 100.0))]
     if widths:
-        panels.append(Lines(widths, "interval of, in %", "median width in points", "Width", y=(0.0, 100.0)))
+        panels.append(draw_lines(widths, label, "median width in points", looks, "Width", limits=(0.0, 100.0)))
     title = "The interval of the next domain, from three known ones"
-    figure = Figure("calibration", title, panels, looks=make_styles([*curves, exact]), has_legend=True)
+    figure = Figure("calibration", title, panels, looks=looks, has_legend=True)
     write_figures([figure], folder, ["svg"])
 
 

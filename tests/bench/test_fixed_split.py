@@ -15,8 +15,8 @@ from seqdg.base import UsageError
 from seqdg.bench import Request, Trial, find_learner, load_benchmark
 from seqdg.bench.reruns import rebuild_trial
 from seqdg.report import Results
-from seqdg.report.contents import describe_missing, list_commands, read_contents
 from seqdg.report.page import build_page, render_page
+from seqdg.report.run_contents import describe_missing, list_commands, read_contents
 from seqdg.results import Store, pack, select_outcomes
 from seqdg.results.archive import Archive
 from seqdg.results.record import pack_history, unpack_history

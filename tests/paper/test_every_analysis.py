@@ -10,7 +10,7 @@ import pytest
 
 import seqdg
 from seqdg.base import UsageError
-from seqdg.report import find_analysis, list_analyses, published, show_analysis
+from seqdg.report import find_analysis, find_column, list_analyses, load_minutes, show_analysis
 
 WRAPPED = ["agg+ema", "fo-s-mldg+mixup+sma", "undo-bias+ema"]
 ALGORITHMS = [*seqdg.list_algorithms(), *WRAPPED]  # before any test registers one of its own
@@ -31,7 +31,7 @@ def test_every_algorithm_has_every_analysis_or_a_sentence(dataset, study, kind, 
     shown = show_analysis(kind, payload)
     assert shown.figures
     words = "\n".join(text for _, cells in [*[r for t in shown.tables for r in t.rows]] for text in cells)
-    titled = [p.say() for f in shown.figures for p in f.panels]
+    titled = [p.description for f in shown.figures for p in f.panels]
     for name in names:
         told = name in payload["numbers"].get("refused", {}) or any(name in title for title in titled)
         assert told or name in words, f"{kind} says nothing of {name}"
@@ -51,7 +51,7 @@ def test_an_algorithm_that_diverges_is_named_and_no_number_is_made_up(dataset, s
     else:
         assert f"{lost} is not shown: 2 of its 2 trials diverged by step" in words
     assert shown.figures
-    assert any(sound in p.say() for f in shown.figures for p in f.panels)
+    assert any(sound in p.description for f in shown.figures for p in f.panels)
 
 
 def test_a_first_phase_that_diverges_is_a_sentence(dataset, study):
@@ -67,7 +67,7 @@ def test_what_is_looked_at_by_default_exists():
 
 
 def test_the_cost_is_looked_at_for_every_algorithm_of_the_papers_cost_table():
-    assert {published.find_column(name) for name in find_analysis("cost").algorithms} >= set(published.load_minutes())
+    assert {find_column(name) for name in find_analysis("cost").algorithms} >= set(load_minutes())
 
 
 @pytest.mark.parametrize("kind", list_analyses())

@@ -104,14 +104,15 @@ def with_batchnorm():
 def test_the_first_phase_is_judged_with_the_statistics_that_it_was_trained_with(with_batchnorm):
     study = with_batchnorm
     stack = study.build_stack("agg")
-    steps, (judged, _), taught = _train_first_phase(study, stack)
+    curve, taught = _train_first_phase(study, stack)
     weights = {name: w[0] for name, w in taught.items()}
     rows = torch.stack([_draw_rows(stack.jobs[0], k, 16) for k in range(3)])
     minibatches = []
     for part in torch.split(rows, 16, 1):
         x = stack.inputs.serve(part.flatten()[None])[0][0].reshape(3, 16, -1)
         minibatches.append(compute_domain_losses(stack.net, weights, weights, x, torch.arange(3)).mean())
-    assert steps == [0, 75, 150]
+    judged = curve["mean"]
+    assert curve["at"] == [0, 75, 150]
     assert judged[0] == pytest.approx(LN3, abs=1e-5)
     assert judged[-1] == pytest.approx(float(torch.stack(minibatches).mean()), abs=1e-5)
     assert judged[-1] < 0.6

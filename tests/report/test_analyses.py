@@ -19,7 +19,7 @@ def test_every_analysis_has_a_picture_its_numbers_and_how_it_was_made(payloads):
     for name, payload in payloads.items():
         shown = show_analysis(name, payload)
         assert shown.figures
-        assert all(p.list_names() for f in shown.figures for p in f.panels)
+        assert all(p.rows for f in shown.figures for p in f.panels)
         assert shown.tables or len(shown.aside) > 1
         assert shown.aside[-1].rows[-1] == ("command", [f"seqdg analyze {name} vlcs"])
 
@@ -36,8 +36,7 @@ def test_the_newest_of_a_kind_and_subject_counts_and_other_subjects_stand_beside
 
 
 MINE = """
-from seqdg.report.analyses import AnalysisKind, describe_study, register_analysis
-from seqdg.report.section import Section
+from seqdg.report.analyses import AnalysisKind, Section, describe_study, register_analysis
 
 
 def compute(study):

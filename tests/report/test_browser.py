@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,9 @@ from browsing import list_requests, set_looks, wait_until
 from command import seqdg
 from digits import make_plan, train
 from seqdg.bench import Request
-from seqdg.report import Lines, Rows, find_analysis, list_analyses
-from seqdg.report.contents import RunContents, read_contents
+from seqdg.report import find_analysis, list_analyses
 from seqdg.report.page import build_page, render_page
+from seqdg.report.run_contents import RunContents, read_contents
 from seqdg.results import Analysis, Record, Store
 
 MEASURE = """
@@ -38,12 +37,10 @@ return {
 
 def count_marks(panel) -> tuple[int, int]:
     """Dots and curves of a panel; each value of a curve has a dot that is not seen."""
-    if isinstance(panel, Rows):
-        return sum(row.value is not None for row in panel.rows), 0
-    if isinstance(panel, Lines):
-        finite = [[y for y in s.ys if math.isfinite(y)] for s in panel.series]
-        return sum(map(len, finite)), len(finite)
-    return len(panel.points), 0
+    if "value" in panel.rows[0]:
+        return sum(row["value"] is not None for row in panel.rows), 0
+    curves = {row["look"] for row in panel.rows} if panel.is_zoomed else ()
+    return sum(row["y"] is not None for row in panel.rows), len(curves)
 
 
 def seen(browser, path: Path, width: int, scheme: str) -> dict:

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from seqdg.base import UsageError
-from seqdg.report.costs import render_costs, sum_costs
+from seqdg.report.table import render_costs, sum_costs
 from seqdg.results import DIVERGED, FAILED
 
 ONE = {"V": [0.6, 0.7]}

@@ -5,9 +5,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from seqdg.report.contents import RunContents
-from seqdg.report.page import build_page, render_page
-from seqdg.report.section import Page
+from seqdg.report.page import Page, build_page, render_page
+from seqdg.report.run_contents import RunContents
 from seqdg.results import Analysis
 
 TWO = {"agg": {"V": [0.60, 0.70, 0.65], "L": [0.5, 0.6, 0.55]}, "mldg": {"V": [0.8, 0.9, 0.85], "L": [0.6, 0.7, 0.65]}}
@@ -75,7 +74,7 @@ def test_an_algorithm_looks_the_same_in_every_figure(run, payloads):
     looked = [Analysis(name, 0.0, payload) for name, payload in payloads.items()]
     made = build_page(RunContents("vlcs", run({"fo-s-mldg": TWO["agg"], "dann": TWO["mldg"]}), looked))
     names = ["agg", "dann", "ensemble", "fo-mldg", "fo-s-mldg", "undo-bias"]
-    keys = {(name, f.looks[name]) for f in made.figures for name in f.list_names() if name in names}
+    keys = {(name, f.looks[name]) for f in made.figures for name in f.looks if name in names}
     assert sorted(name for name, _ in keys) == names
     assert len({style for _, style in keys}) == len(names)
 
@@ -163,14 +162,14 @@ def test_one_trial_only_has_no_error_bars_and_says_so(run):
     assert "one trial each, so there are no error bars" in text
     assert "±" not in text
     dots = made.sections[0].figures[0].panels[0].rows
-    assert [(row.value, row.low) for row in dots] == [(50.0, None), (60.0, None)]
+    assert [(row["value"], row["low"]) for row in dots] == [(50.0, None), (60.0, None)]
     assert "not distinguishable from agg: one pair is too few to tell" in text
 
 
 def test_diverged_trials_are_told_apart_from_missing_ones(run):
     made = build_page(RunContents("vlcs", run({"agg": {"V": [0.5, 0.6]}, "mldg": {"V": [None, None]}})))
     assert made.warnings == ["Diverged: mldg: 2 of 2 trials with V held out."]
-    assert "mldg diverged" in made.sections[0].figures[0].panels[0].say()
+    assert "mldg diverged" in made.sections[0].figures[0].panels[0].description
 
 
 def test_an_empty_run_says_that_nothing_is_there_and_how_to_get_it():
@@ -190,7 +189,7 @@ def test_one_algorithm_alone_has_no_differences(run):
 def test_a_benchmark_of_the_paper_is_set_beside_it(run):
     text = _text(render_page(build_page(RunContents("vlcs", run(TWO)))))
     assert "Beside Table 2 of the paper" in text
-    assert "Trials: 20 in the paper, 3 here." in text
+    assert "trials 20 3" in " ".join(text.split())
 
 
 def test_other_benchmarks_are_not_set_beside_it(run):
@@ -211,10 +210,10 @@ def test_the_same_run_gives_the_same_page(run):
     )
 
 
-def test_without_altair_the_page_has_its_tables_and_says_what_is_missing(run, monkeypatch):
+def test_without_vl_convert_the_page_has_its_tables_and_says_what_is_missing(run, monkeypatch):
     monkeypatch.setattr("seqdg.report.page.can_draw", lambda: False)
     html = render_page(build_page(RunContents("vlcs", run(TWO))))
-    assert "pip install &#39;seqdg[report]&#39;" in html
+    assert "pip install &#39;seqdg[figures]&#39;" in html
     assert html.count("<table") > 3
     assert "<figure" not in html
     assert len(html) < 200_000

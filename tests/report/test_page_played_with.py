@@ -10,8 +10,8 @@ import time
 import pytest
 
 from browsing import set_looks, wait_until
-from seqdg.report.contents import RunContents
 from seqdg.report.page import build_page, render_page
+from seqdg.report.run_contents import RunContents
 from seqdg.report.sheet import build_sheet
 
 pytest.importorskip("altair", reason="The page's figures need altair.")

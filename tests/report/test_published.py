@@ -12,10 +12,9 @@ from command import seqdg as seqdg_command
 from seqdg.base import UsageError
 from seqdg.bench import load_benchmark
 from seqdg.core import build, flatten_settings
-from seqdg.report.domainbed import load_suite
 from seqdg.report.published import find_column, find_wrong_averages, load_minutes, load_settings, load_tables
 from seqdg.report.sheet import build_sheet
-from seqdg.report.table import render
+from seqdg.report.table import ResultTable, render
 from seqdg.results import AVERAGE
 
 if sys.version_info >= (3, 11):
@@ -82,25 +81,28 @@ def test_the_papers_numbers_stand_beside_ours_row_by_row(run):
     shown = render(found)
     assert re.search(r"^agg .*61\.9", shown, re.M)
     assert re.search(r"^  paper: AGG +65\.4 +60\.6 +93\.1 +65\.8 +71\.2$", shown, re.M)
-    assert "In this run but not in the paper's table: s-mldg." in shown
+    assert "In this run and not published there: s-mldg." in shown
 
 
 def test_where_the_protocol_is_the_papers_only_what_it_does_not_say_is_noted(run):
-    notes = build_sheet(_vlcs(run), against="paper", benchmark="vlcs").paper.notes
-    assert not [n for n in notes if n.startswith(("Net:", "Split:", "Trials:", "Average:"))]
-    assert [n for n in notes if n.startswith("Selection: the paper does not say")]
-    assert [n for n in notes if "DeCAF6" in n and "cannot be seen" in n]
+    departures = _list_departures(_vlcs(run), "vlcs")
+    assert not departures.keys() & {"net", "split", "trials", "domains in the average"}
+    assert departures["selection"] == ("not given", "source-val")
+    assert departures["inputs"] == ("DeCAF6 features", "not recorded")
 
 
 def test_where_the_protocol_differs_it_is_said(run):
     records = [r for r in _vlcs(run, trials=3, test="whole") if r.held_out != ("SUN09",)]
     for r in records:
         r.description["net"] = {"name": "mlp", "hidden": [64], "weights": None}
-    notes = "\n".join(build_sheet(records, against="paper", benchmark="vlcs").paper.notes)
-    assert "Net: mlp 1024-128 in the paper, mlp 64 here." in notes
-    assert "Trials: 20 in the paper, 3 here." in notes
-    assert "Split: random, 70 % to train on and 30 % to test on in the paper; here random" in notes
-    assert "this run did not hold out S." in notes
+    departures = _list_departures(records, "vlcs")
+    assert departures["net"] == ("mlp 1024-128", "mlp 64")
+    assert departures["trials"] == ("20", "3")
+    assert departures["split"] == (
+        "random, 70 % to train on and 30 % to test on",
+        "random, 70 % to train on and the whole held-out domain to test on",
+    )
+    assert departures["domains in the average"] == ("all", "all but S")
 
 
 def _pacs(run, net):
@@ -116,16 +118,14 @@ def test_alexnet_runs_stand_beside_the_alexnet_table_and_all_others_beside_resne
     assert build_sheet(alexnet, against="paper", benchmark="pacs-alexnet").paper.values["sketch", "fo-s-mldg"] == 59.9
     features = build_sheet(_pacs(run, {"name": "mlp", "hidden": [8]}), against="paper", benchmark="pacs-features")
     assert features.paper.values["sketch", "fo-s-mldg"] == 72.8
-    notes = "\n".join(features.paper.notes)
-    assert "Net: ResNet-18 from ImageNet weights in the paper, mlp 8 here." in notes
-    assert "Inputs: images in the paper, precomputed features here." in notes
+    departures = {name: values for name, *values in features.paper.departures}
+    assert departures["net"] == ["ResNet-18 from ImageNet weights", "mlp 8"]
+    assert departures["inputs"] == ["images", "precomputed features"]
 
 
 def test_a_net_from_scratch_is_not_taken_for_a_pretrained_one(run):
-    notes = build_sheet(
-        _pacs(run, {"name": "resnet18", "weights": None}), against="paper", benchmark="pacs"
-    ).paper.notes
-    assert "Net: ResNet-18 from ImageNet weights in the paper, ResNet-18 here." in notes
+    departures = _list_departures(_pacs(run, {"name": "resnet18", "weights": None}))
+    assert departures["net"] == ("ResNet-18 from ImageNet weights", "ResNet-18")
 
 
 def test_a_benchmark_of_another_name_is_known_by_its_domains(run):
@@ -203,51 +203,78 @@ def _as_in_the_paper(run, **algorithms):
 
 
 OURS = {"fo-s-mldg": {"alpha": "0.002", "beta": "1.85,", "lr": 0.001}}
-KINDS = ("Net:", "Dropout:", "Inputs:", "Augmentation:", "Split:", "Steps:", "Precision:", "Optimizer:", "Settings of")
 
 
-def _list_notes(records):
-    return build_sheet(records, against="paper", benchmark="pacs").paper.notes
+def _list_departures(records, benchmark="pacs"):
+    """By setting, what the paper has and what the run has."""
+    paper = build_sheet(records, against="paper", benchmark=benchmark).paper
+    return {name: (there, here) for name, there, here in paper.departures}
 
 
-def test_under_the_papers_protocol_and_settings_no_difference_is_listed(run):
-    notes = _list_notes(_as_in_the_paper(run, **OURS))
-    assert not [n for n in notes if n.startswith(KINDS)]
-    assert "Settings as in appendix C: fo-s-mldg." in notes
-    ours = "minibatches of 32 per domain, 10 evaluations, images of 224 pixels, BatchNorm frozen"
-    assert f"Not given in the paper, chosen here: {ours}." in notes
+def test_under_the_papers_protocol_and_settings_only_what_it_does_not_give_is_listed(run):
+    assert _list_departures(_as_in_the_paper(run, **OURS)) == {
+        "batch size of a domain": ("not given", "32"),
+        "evaluations": ("not given", "10"),
+        "precision": ("not given", "float32"),
+        "BatchNorm": ("not given", "frozen"),
+        "image size": ("not given", "224"),
+        "trials": ("not given", "2"),
+        "selection": ("not given", "source-val"),
+    }
+
+
+def test_departures_are_a_table_in_every_format_that_has_notes(run):
+    records = _as_in_the_paper(run, **OURS)
+    for r in records:
+        r.description["protocol"]["steps"] = 300
+    sheet = build_sheet(records, against="paper", benchmark="pacs")
+    assert re.search(r"^setting +paper +here\n-+\nsteps +3000 +300$", render(sheet), re.M)
+    assert "| setting | paper | here |\n|---|---|---|\n| steps | 3000 | 300 |\n" in render(sheet, "markdown")
+    assert "\n% steps | 3000 | 300\n" in render(sheet, "latex")
+    assert "<tr><th>steps</th><td>3000</td><td>300</td></tr>" in ResultTable(sheet)._repr_html_()
 
 
 @pytest.mark.parametrize(
-    ("part", "change", "said"),
+    ("part", "change", "setting", "there", "here"),
     [
-        ("protocol", {"steps": 300}, "Steps: 3000 in the paper, 300 here."),
-        ("protocol", {"batch": 16}, "Not given in the paper, chosen here: minibatches of 16 per domain"),
-        ("protocol", {"evaluations": 4}, "4 evaluations"),
-        ("protocol", {"precision": "bf16"}, "Precision: the paper names none, presumably float32; here bf16."),
-        ("protocol", {"split": "random"}, "Split: official in the paper; here random, 70 % to train on"),
-        ("protocol", {"split": "random"}, "30 % of each source to validate on"),
-        ("protocol", {"test": "split"}, "Split: official in the paper; here official, tested on its validation rows."),
-        ("protocol", {"optimizer": "adam"}, "weight decay 5e-05 in the paper; here adam."),
-        ("protocol", {"momentum": 0.5}, "here momentum 0.5."),
-        ("protocol", {"weight_decay": 0.0001}, "here weight decay 0.0001."),
-        ("protocol", {"schedule": "cosine"}, "Schedule: the paper mentions none; here cosine."),
-        ("protocol", {"lr": 0.002}, "not those of appendix C: lr 0.002 here, 0.001 there."),
-        ("net", {"name": "resnet50"}, "Net: ResNet-18 from ImageNet weights in the paper, ResNet-50 from ImageNet"),
-        ("net", {"dropout": 0.2}, "Dropout: 0 in the paper, 0.2 here."),
-        ("net", {"batchnorm_policy": "recalibrate"}, "BatchNorm recalibrate"),
-        ("", {"augment": "pacs"}, "Augmentation: the paper mentions none; here the recipe 'pacs'."),
-        ("", {"size": 160}, "images of 160 pixels"),
-        ("settings", {"alpha": "0.1"}, "alpha 0.1 here, 0.002 there"),
-        ("settings", {"beta": "1.85"}, "beta 1, 1.85, 1.85 here, 1, 1, 1.85 there"),
-        ("settings", {"extra": "2.0"}, "extra 2 here, nothing there"),
+        ("protocol", {"steps": 300}, "steps", "3000", "300"),
+        ("protocol", {"batch": 16}, "batch size of a domain", "not given", "16"),
+        ("protocol", {"evaluations": 4}, "evaluations", "not given", "4"),
+        ("protocol", {"precision": "bf16"}, "precision", "not given", "bf16"),
+        (
+            "protocol",
+            {"split": "random", "test": "split"},
+            "split",
+            "official",
+            "random, 70 % to train on and 30 % to test on",
+        ),
+        ("protocol", {"test": "split"}, "split", "official", "official, tested on its validation rows"),
+        ("protocol", {"optimizer": "adam"}, "optimizer", "SGD with momentum", "adam"),
+        ("protocol", {"momentum": 0.5}, "momentum", "0.9", "0.5"),
+        ("protocol", {"weight_decay": 0.0001}, "weight decay", "5e-05", "0.0001"),
+        ("protocol", {"schedule": "cosine"}, "schedule", "not given", "cosine"),
+        ("protocol", {"lr": 0.002}, "settings of fo-s-mldg", "lr 0.001", "lr 0.002"),
+        ("net", {"name": "resnet50"}, "net", "ResNet-18 from ImageNet weights", "ResNet-50 from ImageNet weights"),
+        ("net", {"dropout": 0.2}, "dropout", "not given", "0.2"),
+        ("net", {"batchnorm_policy": "recalibrate"}, "BatchNorm", "not given", "recalibrate"),
+        ("", {"augment": "pacs"}, "augmentation", "not given", "pacs"),
+        ("", {"size": 160}, "image size", "not given", "160"),
+        ("settings", {"alpha": "0.1"}, "settings of fo-s-mldg", "alpha 0.002", "alpha 0.1"),
+        ("settings", {"beta": "1.85"}, "settings of fo-s-mldg", "beta 1, 1, 1.85", "beta 1, 1.85, 1.85"),
+        ("settings", {"extra": "2.0"}, "settings of fo-s-mldg", "-", "extra 2"),
+        ("settings", {"alpha": "0.1", "extra": "2.0"}, "settings of fo-s-mldg", "alpha 0.002", "alpha 0.1; extra 2"),
     ],
-)  # fmt: skip
-def test_every_difference_of_protocol_is_listed(run, part, change, said):
+)
+def test_every_difference_of_protocol_is_listed(run, part, change, setting, there, here):
     records = _as_in_the_paper(run, **OURS)
     for r in records:
         (r.description[part] if part else r.description).update(change)
-    assert [n for n in _list_notes(records) if said in n]
+    assert _list_departures(records)[setting] == (there, here)
+
+
+def test_a_dropout_that_the_paper_has_and_the_run_has_not_is_listed(run):
+    records = _pacs(run, {"name": "alexnet", "weights": "abc"})
+    assert _list_departures(records, "pacs-alexnet")["dropout"] == ("0.5", "none")
 
 
 @pytest.mark.parametrize(
@@ -265,24 +292,24 @@ def test_every_difference_of_protocol_is_listed(run, part, change, said):
     ],
 )
 def test_settings_are_compared_by_what_they_mean(run, name, settings, same):
-    notes = _list_notes(_as_in_the_paper(run, **{name: {"lr": 0.001, **settings}}))
-    assert (f"Settings as in appendix C: {name}." in notes) == same
+    departures = _list_departures(_as_in_the_paper(run, **{name: {"lr": 0.001, **settings}}))
+    assert (f"settings of {name}" not in departures) == same
 
 
 def test_the_published_lite0_run_lists_steps_precision_augmentation_and_every_setting_that_differs(published_runs):
     said = seqdg_command("table", published_runs / "pacs-lite0", "--against", "paper").stdout
-    for part in (
-        "Net: ResNet-18 from ImageNet weights in the paper, efficientnet-lite0",
-        "Steps: 3000 in the paper, 300 here.",
-        "here bf16.",
-        "Augmentation: the paper mentions none; here the recipe 'pacs'.",
-        "Settings of fo-s-mldg that are not those of appendix C: lr 0.0008 here, 0.001 there.",
-        "Settings of ffo-s-mldg that are not those of appendix C: alpha 0.0165 here, 0.01 there.",
-        "s-undo-bias that are not those of appendix C: lam 10 here, 100 there; lr 0.00165 here, 0.001 there.",
-        "agg lr 0.0025; fo-mldg alpha 0.002",
-        "Trials: the paper does not say how many; here 3.",
+    for row in (
+        "net ResNet-18 from ImageNet weights efficientnet-lite0 from ImageNet weights",
+        "steps 3000 300",
+        "precision not given bf16",
+        "augmentation not given pacs",
+        "settings of fo-s-mldg lr 0.001 lr 0.0008",
+        "settings of ffo-s-mldg alpha 0.01 alpha 0.0165",
+        "settings of s-undo-bias lam 100; lr 0.001 lam 10; lr 0.00165",
+        "settings of agg not given lr 0.0025",
+        "trials not given 3",
     ):
-        assert part in said, part
+        assert row in [" ".join(line.split()) for line in said.splitlines()], row
 
 
 def test_an_algorithm_of_two_runs_stands_beside_the_paper_in_both(published_runs):
@@ -291,9 +318,12 @@ def test_an_algorithm_of_two_runs_stands_beside_the_paper_in_both(published_runs
     lines = said.splitlines()
     rows = [line.split()[:2] for line, after in pairwise(lines) if "paper: FFO-S-MLDG" in after]
     assert rows == [["ffo-s-mldg", "(table3)"], ["ffo-s-mldg", "(table3-tf32)"]]
-    assert "Settings as in appendix C: fo-s-mldg, ffo-s-mldg (table3), s-undo-bias, ffo-s-mldg (table3-tf32)." in lines
-    left_out = "In the paper's table but not in this run: CrossGrad, MetaReg."
-    assert left_out in lines
+    compared = [
+        line.partition("  ")[0].removeprefix("settings of ") for line in lines if line.startswith("settings of")
+    ]
+    assert not {"fo-s-mldg", "ffo-s-mldg (table3)", "s-undo-bias", "ffo-s-mldg (table3-tf32)"} & set(compared)
+    assert "agg" in compared
+    assert "Published and not in this run (averages): CrossGrad 77.8, MetaReg 80.4." in lines
 
 
 def test_an_algorithm_of_two_runs_stands_beside_domainbeds_numbers_in_both(run):
@@ -312,7 +342,7 @@ def test_the_benchmark_files_have_the_settings_of_appendix_c(table):
 
 
 def test_domainbeds_averages_are_the_means_of_their_rows_and_every_column_is_an_algorithm_of_ours():
-    table = load_suite()
+    table = load_tables("domainbed")["pacs-domainbed"]
     whole = [c for c in table.columns if ("A", c) in table.values]
     assert len(whole) == 14
     assert set(table.columns) - set(whole) == {"SWAD"}
@@ -320,7 +350,7 @@ def test_domainbeds_averages_are_the_means_of_their_rows_and_every_column_is_an_
         mean = sum(table.values[row, column] for row in "ACPS") / 4
         assert abs(mean - table.values[AVERAGE, column]) <= 0.0501, column
     content = tomllib.loads((files("seqdg") / "report" / "domainbed.toml").read_text(encoding="utf-8"))
-    assert all(build(content["columns"][column]["ours"]) for column in table.columns)
+    assert all(build(name) for column in table.columns for name in content["columns"][column])
 
 
 def test_domainbeds_numbers_stand_beside_a_run_on_pacs_with_every_difference_of_protocol(run):
@@ -333,14 +363,15 @@ def test_domainbeds_numbers_stand_beside_a_run_on_pacs_with_every_difference_of_
     text = render(sheet, "text")
     assert "  DomainBed: ERM" in text
     assert "paper" not in text
-    notes = " ".join(sheet.paper.notes)
-    assert "Net: ResNet-50 from ImageNet weights there, ResNet-50 v1 from ImageNet weights here." in notes
-    assert "Search: 20 draws" in notes
-    assert "CORAL 86.2" in notes
-    assert "BatchNorm" not in notes  # frozen in both
+    assert "CORAL 86.2" in " ".join(sheet.paper.notes)
+    departures = {name: values for name, *values in sheet.paper.departures}
+    assert departures["net"] == ["ResNet-50 from ImageNet weights", "ResNet-50 v1 from ImageNet weights"]
+    assert departures["settings tried"][0].startswith("20 draws")
+    assert "BatchNorm" not in departures  # frozen in both
+    assert "selection" not in departures
     assert render(sheet, "csv").splitlines()[0].split(",")[-1] == "domainbed"
     other = build_sheet(records, select="last", against="domainbed")
-    assert "Selection: there by training-domain validation, here by last." in other.paper.notes
+    assert ("selection", "source-val", "last") in other.paper.departures
 
 
 def test_domainbeds_numbers_are_refused_where_there_are_none(run):

@@ -13,7 +13,7 @@ from command import seqdg
 from seqdg.cli import app
 from seqdg.report import Results
 from seqdg.report.analyses import propose_analysis
-from seqdg.report.contents import RunContents
+from seqdg.report.run_contents import RunContents
 from seqdg.results import Store
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 
 import pytest
@@ -95,19 +94,6 @@ def test_no_trial_is_missing_from_the_frame(make, run):
     assert list(frame.status) == ["done", "done", "diverged", "diverged", "failed"]
     assert math.isnan(frame.accuracy.iloc[-1])
     assert make(records).frame(select="last").accuracy.isna().tolist() == [False, True]
-
-
-def test_the_frame_names_the_extra_where_pandas_is_missing(results, monkeypatch):
-    importing = builtins.__import__
-
-    def without_pandas(name, *rest):
-        if name == "pandas":
-            raise ImportError(name)
-        return importing(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without_pandas)
-    with pytest.raises(UsageError, match=r"seqdg\[tables\]"):
-        results.frame()
 
 
 def test_algorithms_are_compared_with_the_baseline_in_pairs(results):

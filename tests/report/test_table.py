@@ -13,8 +13,8 @@ import pytest
 
 from command import seqdg
 from seqdg.base import UsageError
-from seqdg.report.contents import RunContents
 from seqdg.report.page import build_page, render_page
+from seqdg.report.run_contents import RunContents
 from seqdg.report.sheet import build_sheet
 from seqdg.report.table import FORMATS, render
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -32,8 +33,8 @@ def test_the_papers_numbers_come_with_what_differs(directory):
     code, out, _ = seqdg("table", directory, "--against", "paper")
     assert code == 0
     assert "paper: S-MLDG" in out
-    assert "Trials: 20 in the paper, 4 here." in out
-    assert "Average: the paper's is over all its domains; this run did not hold out C, S." in out
+    assert re.search(r"^trials +20 +4$", out, re.M)
+    assert re.search(r"^domains in the average +all +all but C, S$", out, re.M)
 
 
 def test_both_together_as_json_stay_a_list_of_cells(directory):

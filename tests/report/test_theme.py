@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from seqdg.report.theme import DARK, HUES, LIGHT, make_styles
+from seqdg.report.charts import DARK, HUES, LIGHT, make_styles
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB.
 SEEN_WITH = {

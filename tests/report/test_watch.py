@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from seqdg.base import UsageError
-from seqdg.report import watch
+from seqdg.report import watch_run
 from seqdg.results import Store, lock_directory
 
 
@@ -39,9 +39,9 @@ def test_a_page_is_written_as_trials_finish_and_the_last_looks_for_no_other(reco
         store.add(next(new))
         return next(looks)
 
-    monkeypatch.setattr(watch, "is_locked", is_locked)
+    monkeypatch.setattr("seqdg.report.results.is_locked", is_locked)
     pages, said = Pages(tmp_path / "run"), []
-    assert watch.watch_run([tmp_path / "run"], pages.write, said.append, pause=0.01) == pages.path
+    assert watch_run([tmp_path / "run"], pages.write, said.append, pause=0.01) == pages.path
     store.close()
     assert pages.written == [("2 done", 2), ("3 done", 3), ("", 4)]
     assert pages.noted == ["", 'seqdgVersion("2 done");\n', 'seqdgVersion("3 done");\n']
@@ -54,7 +54,7 @@ def test_a_run_that_is_over_is_written_once(records, tmp_path):
     store.add(records)
     store.close()
     pages = Pages(tmp_path / "run")
-    watch.watch_run([tmp_path / "run"], pages.write, print, pause=60)
+    watch_run([tmp_path / "run"], pages.write, print, pause=60)
     assert pages.written == [("", 4)]
 
 
@@ -73,13 +73,13 @@ def test_a_run_that_has_not_begun_is_waited_for(records, tmp_path, monkeypatch):
             lock.__exit__(None, None, None)
 
     lock = lock_directory(directory)
-    monkeypatch.setattr(watch.time, "sleep", sleep)
+    monkeypatch.setattr("seqdg.report.results.time.sleep", sleep)
     pages, said = Pages(directory), []
-    watch.watch_run([directory], pages.write, said.append)
+    watch_run([directory], pages.write, said.append)
     assert said == [f"Waiting for a run to begin in {directory}; Ctrl-C ends it."]
     assert pages.written == [("", 4)]
 
 
 def test_a_directory_without_a_run_is_not_waited_for(tmp_path):
     with pytest.raises(UsageError, match="There are no results in"):
-        watch.watch_run([tmp_path], Pages(tmp_path).write, print, pause=60)
+        watch_run([tmp_path], Pages(tmp_path).write, print, pause=60)

@@ -18,7 +18,6 @@ import pytest
 from scipy import stats
 
 from seqdg.report.charts import render_figure
-from seqdg.report.domainbed import load_suite
 from seqdg.report.published import find_column, find_row, load_tables
 from seqdg.results import AVERAGE, Outcome, Record, format_cell, select_outcomes, summarize
 from seqdg.results.statistics import average_set, compare_with_each, correct_by_holm, pool_sets
@@ -327,7 +326,7 @@ def test_what_ran_once_on_efficientnet_lite0_is_that_of_the_records(known):
 def test_the_table_of_the_resnet_50_is_that_of_the_records_and_of_domainbed(known):
     (_, *columns), rows = read_table("A ResNet-50, beside what DomainBed publishes")
     domains = [DOMAINS.get(name, name) for name in columns[:4]]
-    ours, suite = make_cells(known, "pacs-resnet50/pixels"), load_suite()
+    ours, suite = make_cells(known, "pacs-resnet50/pixels"), load_tables("domainbed")["pacs-domainbed"]
     for name, *cells in rows:
         if name.startswith("DomainBed: "):
             theirs = [*(find_row(suite, domain) for domain in domains), AVERAGE]

@@ -14,23 +14,32 @@ from torch.func import grad, vmap
 
 from seqdg.base import Params, join_names
 from seqdg.nets import Net
-from seqdg.paper.study import Numbers, Refused, Study, analyze_each, deploy_trainable, is_one_net, mean_and_spread, walk
+from seqdg.paper.study import (
+    Numbers,
+    Refused,
+    Study,
+    analyze_each,
+    deploy_trainable,
+    is_one_net,
+    mean_and_spread,
+    trace,
+)
 from seqdg.report import (
     AnalysisKind,
     Figure,
-    Lines,
     Looks,
     Payload,
     Section,
-    Series,
     Table,
-    describe_study,
+    draw_lines,
     format_mean,
-    list_refusals,
+    make_section,
+    pick_styles,
     register_analysis,
 )
 from seqdg.training import Stack
 
+TITLE = "Alignment of gradients"
 MOST = 128  # rows of each source
 
 
@@ -48,10 +57,7 @@ def compute(study: Study) -> Numbers:
 def _trace_curves(study: Study, name: str, stack: Stack) -> Numbers:
     if not is_one_net(stack, stack.deploy(stack.start())):
         raise Refused(f"{name} deploys several nets, so there is no one gradient of a domain.")
-    steps, measures = [], []
-    for state in walk(stack, name, study.points, study.on_progress):
-        steps.append(state.step)
-        measures.append(_measure_stack(stack, deploy_trainable(stack, state)))
+    steps, measures, _ = trace(study, name, stack, lambda state: _measure_stack(stack, deploy_trainable(stack, state)))
     curves: Numbers = {"at": steps}
     for what, values in zip(("inner", "cosine", "loss"), zip(*measures, strict=True), strict=True):
         curves[what], curves[f"{what}_spread"] = mean_and_spread(torch.stack(values, 1))
@@ -92,15 +98,17 @@ def show(payload: Payload, looks: Looks) -> Section:
     """Show inner products and cosines of gradients between source domains."""
     numbers = payload["numbers"]
     curves = numbers["curves"]
-    text = [describe_study(payload), *list_refusals(payload)]
     if not curves:
-        return Section("alignment", "Alignment of gradients", text)
+        return make_section(payload, "alignment", TITLE, [], [])
+    looks = pick_styles(looks, curves)
     panels = [
-        Lines([Series(n, c["at"], c[key]) for n, c in curves.items()], "step", heading.lower(), heading)
-        for key, heading in (("cosine", "Cosine"), ("inner", "Inner product"))
+        draw_lines({n: (c[across], c[key]) for n, c in curves.items()}, label, key_label, looks, heading)
+        for across, key, label, key_label, heading in (
+            ("at", "cosine", "step", "cosine", "Cosine"),
+            ("loss", "cosine", "loss on the sources", "cosine", "Cosine at equal loss"),
+            ("at", "inner", "step", "inner product", "Inner product"),
+        )
     ]
-    at_loss = [Series(n, c["loss"], c["cosine"]) for n, c in curves.items()]
-    panels.insert(1, Lines(at_loss, "loss on the sources", "cosine", "Cosine at equal loss"))
     rows = []
     for name, c in curves.items():
         spread = c["cosine_spread"][-1] if c["cosine_spread"] else None
@@ -114,8 +122,8 @@ def show(payload: Payload, looks: Looks) -> Section:
         "the deployed weights. Gradients shrink and part as less is left to learn, so the second panel compares at "
         "equal loss; training goes from right to left there."
     )
-    figure = Figure("alignment", "Alignment of gradients", panels, caption, looks, has_legend=True)
-    return Section("alignment", "Alignment of gradients", text, (), [figure], [table], findings=_state_findings(curves))
+    figure = Figure("alignment", TITLE, panels, caption, looks, has_legend=True)
+    return make_section(payload, "alignment", TITLE, [figure], [table], _state_findings(curves))
 
 
 def _state_findings(curves: Mapping[str, Any]) -> list[str]:

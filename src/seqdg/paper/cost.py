@@ -6,7 +6,7 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
@@ -22,13 +22,14 @@ from seqdg.report import (
     Figure,
     Looks,
     Payload,
-    Row,
-    Rows,
     Section,
     Table,
     describe_study,
-    list_refusals,
-    published,
+    draw_rows,
+    find_column,
+    load_minutes,
+    make_row,
+    pick_styles,
     register_analysis,
 )
 from seqdg.training import Stack, State
@@ -54,9 +55,7 @@ def compute(study: Study) -> Numbers:
     stacks = {name: study.build_stack(name) for name in study.names}
     costs = measure(stacks, on_progress=study.on_progress)
     return {
-        "costs": {
-            name: {"seconds": c.seconds, "gradients": c.gradients, "memory": c.memory} for name, c in costs.items()
-        },
+        "costs": {name: asdict(cost) for name, cost in costs.items()},
         "sources": len(study.sources),
         "device": str(next(iter(stacks.values())).inputs.device.type),
         "stacked": study.trials,
@@ -202,14 +201,17 @@ def show(payload: Payload, looks: Looks) -> Section:
     """Show the cost table, with the paper's ratios beside it."""
     numbers = payload["numbers"]
     costs = numbers["costs"]
-    base = costs.get(BASE)
+    base, looks = costs.get(BASE), pick_styles(looks, costs)
     parts = (("seconds", "time of a step"), ("gradients", "gradient evaluations"), ("memory", "peak memory"))
     panels = []
     for key, heading in parts:
         unit = base[key] if base else 1.0
-        rows = [Row(name, c[key] / unit, note=f"{c[key] / unit:.2f}" if base else "") for name, c in costs.items()]
+        values = {name: c[key] / unit for name, c in costs.items()}
+        rows = [make_row(name, value, note=f"{value:.2f}" if base else "") for name, value in values.items()]
         label = f"times {BASE}'s" if base else {"seconds": "seconds", "memory": "bytes"}.get(key, "per step")
-        panels.append(Rows(rows, label, heading.capitalize(), log=_is_wide([r.value for r in rows])))
+        known = [value for value in values.values() if value]
+        wide = bool(known) and max(known) / min(known) > 5
+        panels.append(draw_rows(rows, label, looks, heading.capitalize(), log=wide))
     head = ["algorithm", "ms per step", "× agg", "gradients", "MiB at peak", "× agg", "paper: minutes", "× AGG"]
     table = Table("Cost of a training step", head, [_format_row(name, costs) for name in costs])
     caption = (
@@ -217,7 +219,7 @@ def show(payload: Payload, looks: Looks) -> Section:
         "optimizer and all that a step makes, without the data."
     )
     figure = Figure("step-cost", "Cost of a step", panels, caption, looks)
-    text = [_describe_machine(payload), *list_refusals(payload),
+    text = [_describe_machine(payload), *payload["numbers"]["refused"].values(),
             "The paper's minutes are for 3,000 steps of ResNet-18 on PACS on a TITAN X (Pascal), another net, machine "
             "and implementation, with Undo-Bias on the last layer alone: set beside ours, not compared."]  # fmt: skip
     return Section("step-cost", "Cost of a step", text, (), [figure], [table], findings=_state_findings(costs))
@@ -230,15 +232,10 @@ def _describe_machine(payload: Mapping[str, Any]) -> str:
     return f"{held_out}. {together.capitalize()}, {numbers['sources']} sources, {numbers['device']}."
 
 
-def _is_wide(values: list[float | None]) -> bool:
-    known = [v for v in values if v]
-    return bool(known) and max(known) / min(known) > 5
-
-
 def _format_row(name: str, costs: Mapping[str, Any]) -> tuple[str, list[str]]:
     c, base = costs[name], costs.get(BASE)
-    column = published.find_column(name)
-    minutes = published.load_minutes().get(column) if column else None
+    column = find_column(name)
+    minutes = load_minutes().get(column) if column else None
     return name, [
         f"{1000 * c['seconds']:.2f}",
         f"{c['seconds'] / base['seconds']:.2f}" if base else "-",
@@ -246,7 +243,7 @@ def _format_row(name: str, costs: Mapping[str, Any]) -> tuple[str, list[str]]:
         f"{c['memory'] / 2**20:.1f}",
         f"{c['memory'] / base['memory']:.2f}" if base else "-",
         f"{minutes:.2f}" if minutes else "-",
-        f"{minutes / published.load_minutes()['AGG']:.2f}" if minutes else "-",
+        f"{minutes / load_minutes()['AGG']:.2f}" if minutes else "-",
     ]
 
 

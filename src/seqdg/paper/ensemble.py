@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from seqdg.base import UsageError
@@ -13,9 +13,8 @@ from seqdg.report import (
     Section,
     Sheet,
     Table,
-    describe_study,
     draw_domains,
-    list_refusals,
+    make_section,
     register_analysis,
 )
 from seqdg.results import AVERAGE, Cell, select_outcomes, summarize
@@ -46,17 +45,7 @@ def compute(study: Study) -> Numbers:
         raise UsageError(f"A trial of {error.record.algorithm} failed: {error.reason}") from None
     cells = summarize(select_outcomes([sink.records[trial.key] for trial in planned.trials]))
     return {
-        "cells": [
-            {
-                "algorithm": c.algorithm,
-                "held_out": c.held_out,
-                "mean": c.mean,
-                "stderr": c.stderr,
-                "trials": c.trials,
-                "diverged": c.diverged,
-            }
-            for c in cells
-        ],
+        "cells": [asdict(c) for c in cells],
         "refused": {},
     }
 
@@ -69,9 +58,8 @@ def show(payload: Payload, looks: Looks) -> Section:
         values = [("*" if sheet.place(r, name) == 0 else "") + sheet.value(r, name) for r in sheet.rows]
         rows.append((name, values))
     table = Table(sheet.footnote, ["algorithm", *sheet.rows], rows)
-    text = [describe_study(payload), *sheet.remarks, *list_refusals(payload)]
-    return Section(
-        "ensemble", "Against the naive ensemble", text, (), [figure], [table], findings=_state_findings(sheet)
+    return make_section(
+        payload, "ensemble", figure.title, [figure], [table], _state_findings(sheet), text=sheet.remarks
     )
 
 

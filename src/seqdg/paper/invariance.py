@@ -25,26 +25,25 @@ from seqdg.paper.study import (
     analyze_each,
     embed,
     is_one_net,
+    make_curve,
     mean_and_spread,
     require,
-    walk,
+    trace,
 )
 from seqdg.report import (
     AnalysisKind,
     Figure,
-    Lines,
     Looks,
-    Panel,
     Payload,
-    Row,
-    Rows,
     Section,
-    Series,
     Style,
     Table,
-    describe_study,
+    draw_lines,
+    draw_rows,
     format_mean,
-    list_refusals,
+    make_row,
+    make_section,
+    pick_styles,
     register_analysis,
 )
 from seqdg.training import Job, Stack, make_generator, make_stream
@@ -100,7 +99,7 @@ def compute(study: Study) -> Numbers:
     first = study.build_stack(study.names[0])
     require(first.net.has_features, "This net has no layer below its head, so there is no invariance to look at.")
     try:
-        at, before, taught = _train_first_phase(study, first)
+        before, taught = _train_first_phase(study, first)
     except Diverged as reason:
         raise UsageError(
             f"{reason} Lower the benchmark's learning rate, by which the first phase is trained."
@@ -108,15 +107,15 @@ def compute(study: Study) -> Numbers:
     results, refused = analyze_each(study, lambda name, stack: _train_second_phase(study, name, stack, taught))
     return {
         "chance": math.log(len(study.sources)),
-        "first": {"at": at, "mean": before[0], "spread": before[1]},
+        "first": before,
         "second": {name: curve for name, (curve, _) in results.items()},
         "probe": {name: fresh for name, (_, fresh) in results.items()},
         "refused": refused,
     }
 
 
-def _train_first_phase(study: Study, stack: Stack) -> tuple[list[int], tuple[list[float], list[float] | None], Params]:
-    """Train by the benchmark's protocol; return the steps, the domain losses, and the last weights (trial, ...)."""
+def _train_first_phase(study: Study, stack: Stack) -> tuple[Numbers, Params]:
+    """Train by the benchmark's protocol; return the curve of the domain losses and the last weights (trial, ...)."""
     learner, sources = DomainClassifier(), len(study.sources)
     protocol = replace(study.benchmark.protocol, steps=study.first_steps or stack.protocol.steps)
     jobs = []
@@ -127,12 +126,10 @@ def _train_first_phase(study: Study, stack: Stack) -> tuple[list[int], tuple[lis
         params = learner.init(stack.net, weights, sources, generator)
         jobs.append(replace(job, algorithm=learner, protocol=protocol, params=params))
     trained = Stack(stack.net, stack.inputs, jobs)
-    steps, losses, taught = [], [], {}
-    for state in walk(trained, "The domain classifier", study.points, study.on_progress):
-        taught = state.params
-        steps.append(state.step)
-        losses.append(_measure_on_training_rows(trained, taught, taught))
-    return steps, mean_and_spread(torch.stack(losses, 1)), taught
+    steps, losses, last = trace(
+        study, "The domain classifier", trained, lambda s: _measure_on_training_rows(trained, s.params, s.params)
+    )
+    return make_curve(steps, losses), last.params
 
 
 def _train_second_phase(study: Study, name: str, stack: Stack, taught: Params) -> tuple[Numbers, Numbers]:
@@ -144,14 +141,11 @@ def _train_second_phase(study: Study, name: str, stack: Stack, taught: Params) -
         params = job.algorithm.init(stack.net, weights, sources, make_generator(job.seed, "extra"))
         jobs.append(replace(job, params=params))
     trained = Stack(stack.net, stack.inputs, jobs)
-    steps, losses, weights = [], [], {}
-    for state in walk(trained, name, study.points, study.on_progress):
-        weights = trained.deploy(state)
-        steps.append(state.step)
-        losses.append(_measure_on_training_rows(trained, weights, taught))
-    mean, spread = mean_and_spread(torch.stack(losses, 1))
-    fresh, error = mean_and_spread(torch.tensor(_probe_trials(trained, weights))[:, None])
-    return {"at": steps, "mean": mean, "spread": spread}, {"mean": fresh[0], "spread": error[0] if error else None}
+    steps, losses, last = trace(
+        study, name, trained, lambda state: _measure_on_training_rows(trained, trained.deploy(state), taught)
+    )
+    fresh, error = mean_and_spread(torch.tensor(_probe_trials(trained, trained.deploy(last)))[:, None])
+    return make_curve(steps, losses), {"mean": fresh[0], "spread": error[0] if error else None}
 
 
 def _measure_on_training_rows(stack: Stack, weights: Params, classifier: Params) -> Tensor:
@@ -234,15 +228,14 @@ def show(payload: Payload, looks: Looks) -> Section:
     numbers = payload["numbers"]
     second, probe, chance = numbers["second"], numbers["probe"], numbers["chance"]
     first, turn = numbers["first"], numbers["first"]["at"][-1]
-    series = [Series(ALONE, first["at"], first["mean"])]
-    series += [Series(name, [turn + s for s in curve["at"]], curve["mean"]) for name, curve in second.items()]
-    panels: list[Panel] = [
-        Lines(series, "step", "domain loss", "Classifier of the first phase", (turn, "class training"),
-                   (chance, "chance, ln N"))
-    ]  # fmt: skip
+    curves = {ALONE: (first["at"], first["mean"])}
+    curves |= {name: ([turn + s for s in curve["at"]], curve["mean"]) for name, curve in second.items()}
+    looks = {ALONE: Style("muted"), **pick_styles(looks, second)}
+    marked = (turn, "class training"), (chance, "chance, ln N")
+    panels = [draw_lines(curves, "step", "domain loss", looks, "Classifier of the first phase", *marked)]
     if probe:
-        rows = [Row(name, p["mean"], *_compute_ends(p)) for name, p in probe.items()]
-        panels.append(Rows(rows, "domain loss", "Classifier fitted anew at the end"))
+        rows = [make_row(name, p["mean"], *_compute_ends(p)) for name, p in probe.items()]
+        panels.append(draw_rows(rows, "domain loss", looks, "Classifier fitted anew at the end"))
     table = Table(
         "Domain loss at the end; higher is more invariant",
         ["algorithm", "classifier kept", "classifier fitted anew"],
@@ -256,12 +249,11 @@ def show(payload: Payload, looks: Looks) -> Section:
         "nor the net has seen. "
         f"{_describe_bars(probe)}"
     )
-    styles = {ALONE: Style("muted"), **looks}
-    figure = Figure("invariance", "Domain invariance", panels, caption, styles, has_legend=True)
-    text = [f"{describe_study(payload)} Before, {turn} of the domain classifier.", *list_refusals(payload)]
-    return Section("invariance", "Domain invariance", text, (),
-                   [figure] if second else [], [table] if second else [],
-                   findings=_state_findings(numbers))  # fmt: skip
+    title, about = "Domain invariance", f"Before, {turn} of the domain classifier."
+    if not second:
+        return make_section(payload, "invariance", title, [], [], about=about)
+    figure = Figure("invariance", title, panels, caption, looks, has_legend=True)
+    return make_section(payload, "invariance", title, [figure], [table], _state_findings(numbers), about)
 
 
 def _describe_bars(probe: Mapping[str, Any]) -> str:

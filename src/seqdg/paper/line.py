@@ -18,15 +18,14 @@ from seqdg.paper.study import Numbers, Refused, Study, analyze_each, is_one_net,
 from seqdg.report import (
     AnalysisKind,
     Figure,
-    Lines,
     Looks,
     Payload,
     Section,
-    Series,
     Table,
-    describe_study,
+    draw_lines,
     format_mean,
-    list_refusals,
+    make_section,
+    pick_styles,
     register_analysis,
 )
 from seqdg.training import Stack
@@ -124,12 +123,12 @@ def show(payload: Payload, looks: Looks) -> Section:
     """Show the loss along lines between weights."""
     numbers = payload["numbers"]
     curves = numbers["curves"]
-    title, text = "Along the line to the average", [describe_study(payload), *list_refusals(payload)]
+    title, looks = "Along the line to the average", pick_styles(looks, curves)
     if not curves:
-        return Section("line", title, text)
+        return make_section(payload, "line", title, [], [])
     across = "0: last weights, 1: their average"
     panels = [
-        Lines([Series(n, c["at"], c[key]) for n, c in curves.items()], across, words, heading)
+        draw_lines({n: (c["at"], c[key]) for n, c in curves.items()}, across, words, looks, heading)
         for key, words, heading in (
             ("source", "loss", "Loss on the sources"),
             ("held_out", "loss", "Loss on the held-out domain"),
@@ -154,7 +153,7 @@ def show(payload: Payload, looks: Looks) -> Section:
         "far it rises above the straight line between two averages of the same seed; 0 where they lie in one valley."
     )
     figure = Figure("line", title, panels, caption, looks, has_legend=True)
-    return Section("line", title, text, (), [figure], tables, findings=_state_findings(curves))
+    return make_section(payload, "line", title, [figure], tables, _state_findings(curves))
 
 
 def _find_barrier(curve: Mapping[str, Any]) -> float:

@@ -15,19 +15,18 @@ from seqdg.algorithms.agg import AGG
 from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Sequential, strip_wrappers, with_numbers
 from seqdg.nets import Net
-from seqdg.paper.study import Numbers, Refused, Study, analyze_each, mean_and_spread, require, walk
+from seqdg.paper.study import Numbers, Refused, Study, analyze_each, make_curve, require, trace
 from seqdg.report import (
     AnalysisKind,
     Figure,
-    Lines,
     Looks,
     Payload,
     Section,
-    Series,
     Table,
-    describe_study,
-    list_refusals,
+    draw_lines,
+    make_section,
     make_styles,
+    pick_styles,
     register_analysis,
 )
 from seqdg.training import Draws, Sampler, Stack
@@ -72,7 +71,7 @@ def compute(study: Study) -> Numbers:
     source = study.sources.index(interest)
     last = len(study.sources) - 1
 
-    def trace(name: str, stack: Stack) -> tuple[str, list[Numbers]]:
+    def judge_each(name: str, stack: Stack) -> tuple[str, list[Numbers]]:
         kind = _classify(stack.algorithm)
         if kind is None:
             raise Refused(
@@ -81,7 +80,7 @@ def compute(study: Study) -> Numbers:
         places = range(last + 1) if kind == "sequential" else [last]
         return kind, [_trace_curve(study, name, source, place) for place in places]
 
-    results, refused = analyze_each(study, trace)
+    results, refused = analyze_each(study, judge_each)
     return {
         "interest": interest,
         "by_place": {name: each for name, (kind, each) in results.items() if kind == "sequential"},
@@ -102,12 +101,8 @@ def _trace_curve(study: Study, name: str, source: int, place: int) -> Numbers:
     stack = study.build_stack(name)
     drawn = PlacedSampler(stack, source, place, shift=ELSEWHERE).draw(0, EPISODES)
     stack = Stack(stack.net, stack.inputs, stack.jobs, sampler=PlacedSampler(stack, source, place))
-    steps, losses = [], []
-    for state in walk(stack, name, study.points, study.on_progress):
-        steps.append(state.step)
-        losses.append(_judge(stack, state.params, drawn, place))
-    mean, spread = mean_and_spread(torch.stack(losses, 1))
-    return {"at": steps, "mean": mean, "spread": spread}
+    steps, losses, _ = trace(study, name, stack, lambda state: _judge(stack, state.params, drawn, place))
+    return make_curve(steps, losses)
 
 
 def _judge(stack: Stack, params: Params, drawn: Draws, place: int) -> Tensor:
@@ -156,25 +151,21 @@ def show(payload: Payload, looks: Looks) -> Section:
     """Show the loss on the domain of interest by its place in the path."""
     numbers = payload["numbers"]
     interest, by_place, last = numbers["interest"], numbers["by_place"], numbers["with_it_last"]
-    text = [f"{describe_study(payload)} Domain of interest: {interest}.", *list_refusals(payload)]
     figures, tables = [], []
     for name, curves in by_place.items():
         labels = [_name_place(i, len(curves)) for i in range(len(curves))]
-        series = [Series(n, c["at"], c["mean"]) for n, c in zip(labels, curves, strict=True)]
+        drawn = dict(zip(labels, curves, strict=True))
         caption = f"Loss that {name} takes on {interest}, at the weights that the domains before it lead to."
         title = f"{name} by place of {interest}"
-        figures.append(_draw_figure(f"ranks-{name}", title, series, caption, make_styles(labels)))
-        rows = [(n, _format_row(c)) for n, c in zip(labels, curves, strict=True)]
-        tables.append(Table(f"{name}: loss on {interest} by its place", HEAD, rows))
+        figures.append(_draw_figure(f"ranks-{name}", title, drawn, caption, make_styles(labels)))
+        tables.append(_make_table(f"{name}: loss on {interest} by its place", drawn))
     if last:
-        series = [Series(n, c["at"], c["mean"]) for n, c in last.items()]
         caption = f"{interest} last in the path, or the meta-test domain; agg knows no order."
-        figures.append(_draw_figure("ranks-last", f"With {interest} last", series, caption, looks))
-        tables.append(Table(f"Loss on {interest} with it last", HEAD, [(n, _format_row(c)) for n, c in last.items()]))
-    return Section("ranks", "Practice: place in the path", text, (), figures, tables, findings=_state_findings(numbers))
-
-
-HEAD = ("", "mean, second half", "at the end")
+        title = f"With {interest} last"
+        figures.append(_draw_figure("ranks-last", title, last, caption, pick_styles(looks, last)))
+        tables.append(_make_table(f"Loss on {interest} with it last", last))
+    about, findings = f"Domain of interest: {interest}.", _state_findings(numbers)
+    return make_section(payload, "ranks", "Practice: place in the path", figures, tables, findings, about)
 
 
 def _name_place(i: int, count: int) -> str:
@@ -182,8 +173,9 @@ def _name_place(i: int, count: int) -> str:
     return f"{name}, last" if i == count - 1 else name
 
 
-def _format_row(curve: Mapping[str, Any]) -> list[str]:
-    return [f"{_average_later(curve):.3f}", f"{curve['mean'][-1]:.3f}"]
+def _make_table(caption: str, curves: Mapping[str, Any]) -> Table:
+    rows = [(name, [f"{_average_later(c):.3f}", f"{c['mean'][-1]:.3f}"]) for name, c in curves.items()]
+    return Table(caption, ("", "mean, second half", "at the end"), rows)
 
 
 def _average_later(curve: Mapping[str, Any]) -> float:
@@ -191,12 +183,12 @@ def _average_later(curve: Mapping[str, Any]) -> float:
     return fmean(curve["mean"][len(curve["mean"]) // 2 :])
 
 
-def _draw_figure(name: str, title: str, series: list[Series], caption: str, looks: Looks) -> Figure:
-    base = series[0]
-    relative = [Series(s.name, s.xs, [a - b for a, b in zip(s.ys, base.ys, strict=True)]) for s in series[1:]]
-    panels = [Lines(series, "step", "loss", "Loss")]
-    if relative:
-        panels.append(Lines(relative, "step", "difference", f"Minus {base.name}", level=(0.0, "")))
+def _draw_figure(name: str, title: str, curves: Mapping[str, Any], caption: str, looks: Looks) -> Figure:
+    (first, base), *others = curves.items()
+    panels = [draw_lines({n: (c["at"], c["mean"]) for n, c in curves.items()}, "step", "loss", looks, "Loss")]
+    if others:
+        relative = {n: (c["at"], [a - b for a, b in zip(c["mean"], base["mean"], strict=True)]) for n, c in others}
+        panels.append(draw_lines(relative, "step", "difference", looks, f"Minus {first}", level=(0.0, "")))
     return Figure(name, title, panels, caption, looks, has_legend=True)
 
 

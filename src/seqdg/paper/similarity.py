@@ -10,19 +10,18 @@ from torch import Tensor
 
 from seqdg.algorithms import _branches as branches
 from seqdg.base import Params
-from seqdg.paper.study import Numbers, Refused, Study, analyze_each, mean_and_spread, walk
+from seqdg.paper.study import Numbers, Refused, Study, analyze_each, make_curve, trace
 from seqdg.report import (
     AnalysisKind,
     Figure,
-    Lines,
     Looks,
     Payload,
     Section,
-    Series,
     Table,
-    describe_study,
+    draw_lines,
     format_mean,
-    list_refusals,
+    make_section,
+    pick_styles,
     register_analysis,
 )
 from seqdg.training import Stack
@@ -40,17 +39,10 @@ def _trace_curves(study: Study, name: str, stack: Stack) -> Numbers:
             f"{name} has no domain-specific weights, so there is no similarity to look at. Those of undo-bias, "
             "s-undo-bias and ensemble have one."
         )
-    steps, values = [], []
-    for state in walk(stack, name, study.points, study.on_progress):
-        steps.append(state.step)
-        values.append(
-            stack.map_over_trials(lambda params: compute_cosines(branches.select_copies(params)))(state.params)
-        )
-    layers = {}
-    for layer in values[0]:
-        mean, spread = mean_and_spread(torch.stack([v[layer].mean(-1) for v in values], 1))
-        layers[layer] = {"mean": mean, "spread": spread}
-    return {"at": steps, "layers": layers}
+    measure = stack.map_over_trials(lambda params: compute_cosines(branches.select_copies(params)))
+    steps, values, _ = trace(study, name, stack, lambda state: measure(state.params))
+    layers = {layer: make_curve(steps, [v[layer].mean(-1) for v in values]) for layer in values[0]}
+    return {"at": steps, "layers": {layer: {k: c[k] for k in ("mean", "spread")} for layer, c in layers.items()}}
 
 
 def compute_cosines(copies: Params) -> dict[str, Tensor]:
@@ -74,15 +66,14 @@ TITLE = "Similarity of domain-specific weights"
 def show(payload: Payload, looks: Looks) -> Section:
     """Show the cosine between domain-specific weights, a panel per layer."""
     curves = payload["numbers"]["curves"]
-    text = [describe_study(payload), *list_refusals(payload)]
     if not curves:
-        return Section("similarity", TITLE, text)
+        return make_section(payload, "similarity", TITLE, [], [])
+    looks = pick_styles(looks, curves)
     layers = list(dict.fromkeys(layer for c in curves.values() for layer in c["layers"]))
     panels, rows = [], []
     for layer in layers:
-        having = {name: c for name, c in curves.items() if layer in c["layers"]}
-        series = [Series(name, c["at"], c["layers"][layer]["mean"]) for name, c in having.items()]
-        panels.append(Lines(series, "step", "cosine", layer))
+        drawn = {n: (c["at"], c["layers"][layer]["mean"]) for n, c in curves.items() if layer in c["layers"]}
+        panels.append(draw_lines(drawn, "step", "cosine", looks, layer))
     for name, c in curves.items():
         ends = [c["layers"].get(layer) for layer in layers]
         rows.append((name, [_format_last(end) if end else "-" for end in ends]))
@@ -92,7 +83,7 @@ def show(payload: Payload, looks: Looks) -> Section:
         "Mean cosine over all pairs of source domains between their own copies of a layer's weights; 1 is the same."
     )
     figure = Figure("similarity", TITLE, panels, caption, looks, has_legend=True)
-    return Section("similarity", TITLE, text, (), [figure], [table], findings=_state_findings(curves))
+    return make_section(payload, "similarity", TITLE, [figure], [table], _state_findings(curves))
 
 
 def _format_last(curve: Mapping[str, Any]) -> str:

@@ -136,6 +136,23 @@ def walk(stack: Stack, name: str, points: int, on_progress: OnProgress = ignore_
         yield state
 
 
+def trace(
+    study: Study, name: str, stack: Stack, measure: Callable[[State], Result]
+) -> tuple[list[int], list[Result], State]:
+    """Train a stack; return the steps at which it is looked at, what was measured there, and the last state."""
+    steps, measured = [], []
+    for state in walk(stack, name, study.points, study.on_progress):
+        steps.append(state.step)
+        measured.append(measure(state))
+    return steps, measured, state
+
+
+def make_curve(at: Sequence[float], values: Sequence[Tensor]) -> Numbers:
+    """Return a curve of values (trial,): their mean and standard error at each of the positions."""
+    mean, spread = mean_and_spread(torch.stack(list(values), 1))
+    return {"at": list(at), "mean": mean, "spread": spread}
+
+
 def deploy_trainable(stack: Stack, state: State) -> Params:
     """Return (trial, ...) the deployed weights of one net that a loss has gradients of: no statistics of BatchNorm."""
     deployed = stack.deploy(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,14 +11,13 @@ from numpy.typing import NDArray
 
 from seqdg.report import (
     AnalysisKind,
-    Cloud,
     Figure,
     Looks,
     Payload,
     Section,
     Table,
-    describe_study,
-    list_refusals,
+    draw_cloud,
+    make_section,
     make_styles,
     register_analysis,
 )
@@ -88,21 +88,21 @@ def show(payload: Payload, looks: Looks) -> Section:
     """Show the embeddings of the held-out domain, a panel per algorithm."""
     numbers = payload["numbers"]
     classes = [numbers["classes"][k] for k in numbers["labels"]]
-    present = [c for c in numbers["classes"] if c in set(classes)]
+    looks = make_styles([c for c in numbers["classes"] if c in set(classes)])
     panels = []
     for name, panel in numbers["panels"].items():
-        points = [(float(x), float(y)) for x, y in panel["points"]]
-        panels.append(Cloud(points, classes, name, f"silhouette {_format_score(panel['score'])}"))
+        below = f"silhouette {_format_score(panel['score'])}"
+        panels.append(draw_cloud(panel["points"], classes, looks, name, below))
     scores = [(name, [_format_score(panel["score"])]) for name, panel in numbers["panels"].items()]
     table = Table("Mean silhouette of the classes", ["", "silhouette"], scores)
     caption = (
         f"t-SNE of the held-out rows with the same settings for all (perplexity {numbers['perplexity']:g}); color and "
         "shape are the class. The silhouette is of the features, not of their picture: 1 apart, 0 mixed."
     )
-    figure = Figure("tsne", "Embeddings of the held-out domain", panels, caption, make_styles(present), has_legend=True)
-    text = [describe_study(payload), *list_refusals(payload)]
-    return Section("tsne", "What it learned: embeddings", text, (),
-                   [figure], (), [table], findings=_state_findings(numbers))  # fmt: skip
+    title = "Embeddings of the held-out domain"
+    figure = Figure("tsne", title, panels, caption, looks, has_legend=True, small=True)
+    section = make_section(payload, "tsne", "What it learned: embeddings", [figure], [], _state_findings(numbers))
+    return replace(section, aside=[table])
 
 
 def _format_score(value: float | None) -> str:

@@ -9,23 +9,36 @@ if TYPE_CHECKING:
         HOW,
         AnalysisKind,
         Payload,
+        Section,
+        Table,
         describe_study,
         find_analysis,
         format_mean,
         list_analyses,
-        list_refusals,
+        make_section,
         register_analysis,
         show_analysis,
     )
-    from seqdg.report.charts import MISSING, Figure, can_draw, write_figures
-    from seqdg.report.costs import render_costs
-    from seqdg.report.figures import draw_domains
-    from seqdg.report.panels import Cloud, Lines, Panel, Point, Points, Row, Rows, Series
-    from seqdg.report.results import Results
-    from seqdg.report.section import Section, Table
+    from seqdg.report.charts import (
+        MISSING,
+        Figure,
+        Looks,
+        Panel,
+        Style,
+        can_draw,
+        draw_cloud,
+        draw_domains,
+        draw_lines,
+        draw_points,
+        draw_rows,
+        make_row,
+        make_styles,
+        pick_styles,
+        write_figures,
+    )
+    from seqdg.report.published import find_column, load_minutes
+    from seqdg.report.results import Results, watch_run
     from seqdg.report.sheet import Sheet
-    from seqdg.report.text import align_columns, draw_table, shorten_names
-    from seqdg.report.theme import Looks, Style, make_styles
-    from seqdg.report.watch import watch_run
+    from seqdg.report.table import align_columns, draw_table, render_costs, shorten_names
 
 __getattr__, __dir__ = open_front(__name__)

@@ -1,4 +1,4 @@
-"""Analyses by name, and their sections of the report.
+"""Sections of the report, and analyses by name, which have one each.
 
 An analysis is one file in `seqdg/paper/` that computes numbers, shows them, and registers itself under the file's name.
 There is no central list: the file is imported when its analysis is asked for, so a report imports only what it shows.
@@ -14,21 +14,44 @@ import json
 import pkgutil
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from seqdg.base import UsageError
-from seqdg.report.contents import RunContents
-from seqdg.report.section import Section, Table
-from seqdg.report.theme import Looks, make_styles
+from seqdg.report.charts import Figure, Looks, make_styles
+from seqdg.report.run_contents import RunContents
 from seqdg.results import Analysis
 
 PACKAGE = "seqdg.paper"
 HOW = "How this was made"
 Payload = Mapping[str, Any]
 _kinds: dict[str, AnalysisKind] = {}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Each row has a head and cells; a cell that starts with a star is the best of its column."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[str]]]
+    tips: Mapping[tuple[str, int], str] = field(default_factory=dict)  # by row and cell, what more there is to say
+    is_text: bool = False  # its cells are aligned to the left
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str  # of its anchor in the page
+    title: str
+    text: Sequence[str] = ()
+    points: Sequence[str] = ()
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+    aside: Sequence[Table] = ()  # folded away
+    code: Sequence[str] = ()
+    findings: Sequence[str] = ()  # in sentences
 
 
 @dataclass(frozen=True)
@@ -147,7 +170,26 @@ def _number(section: Section, i: int) -> Section:
     return replace(section, name=f"{section.name}-{i + 1}", title=f"{section.title} ({i + 1})", figures=figures)
 
 
-# Words that the analyses share.
+# What the analyses share ---------------------------------------------------------------------------------------------
+
+
+def make_section(
+    payload: Payload,
+    name: str,
+    title: str,
+    figures: Sequence[Figure],
+    tables: Sequence[Table],
+    findings: Sequence[str] = (),
+    about: str = "",
+    text: Sequence[str] = (),
+) -> Section:
+    """Make the section of an analysis: what it was made on, why some algorithms are not shown, and what is.
+
+    about: more of what it was made on, behind the first sentences.   text: sentences at the end.
+    """
+    first = f"{describe_study(payload)} {about}".strip()
+    refused = payload["numbers"].get("refused", {}).values()
+    return Section(name, title, [first, *refused, *text], (), figures, tables, findings=findings)
 
 
 def describe_study(payload: Payload) -> str:
@@ -157,11 +199,6 @@ def describe_study(payload: Payload) -> str:
     count = "One seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
     length = " or ".join(str(n) for n in steps)
     return f"Held out: {study['held_out']}. {count}, {length} steps."
-
-
-def list_refusals(payload: Payload) -> list[str]:
-    """Return why some algorithms are not shown, a sentence each."""
-    return list(payload["numbers"].get("refused", {}).values())
 
 
 def format_mean(mean: float, spread: float | None, digits: int = 2) -> str:

@@ -1,7 +1,8 @@
-"""Charts of panels by Vega-Altair: in a page, in a notebook, and as SVG, PDF and PNG files without a browser.
+"""Charts by Vega-Altair: in a page, in a notebook, and as SVG, PDF and PNG files without a browser; and the figures of
+every report.
 
-Vega finds scales, ticks and the places of labels. Colors come from the caller, so that a chart has the page's light and
-dark colors there, and fixed ones in a file.
+A chart is drawn in colors by role, `var(--c0)`, so that it has the page's light and dark ones there; in files and
+notebooks they are the light ones.
 """
 
 from __future__ import annotations
@@ -14,24 +15,87 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from seqdg.base import UsageError
-from seqdg.report.panels import Cloud, Lines, Panel, Points, Rows, Values
-from seqdg.report.theme import LIGHT, Looks
-from seqdg.results import make_directory
+import altair as alt
 
-MISSING = "Figures need altair and vl-convert-python: pip install 'seqdg[report]'."
+from seqdg.base import UsageError
+from seqdg.report.sheet import Sheet
+from seqdg.results import AVERAGE, TOGETHER, WORST, Outcome, make_directory, mean_and_error
+
+MISSING = "Figures need vl-convert-python: pip install 'seqdg[figures]'."
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first comes with vl-convert: files are alike everywhere
-WIDTH, HEIGHT, ROW, CLOUD = 250, 170, 22, 200  # pixels, without axes
-PAGE = {role: f"var(--{role})" for role in LIGHT}
 PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+WIDTH, HEIGHT, ROW, CLOUD = 250, 170, 22, 200  # pixels, without axes
 FADED = 0.2  # opacity of what is not followed
+
+# Colors by role, safe for color-blind readers; shapes differ where colors repeat.
+LIGHT = {
+    "paper": "#ffffff", "text": "#1b1f24", "muted": "#57606a", "rule": "#8c959f", "grid": "#e4e8ec",
+    "c0": "#0072b2", "c1": "#d55e00", "c2": "#2a9387", "c3": "#a3318d", "c4": "#5c1f1f", "c5": "#6b5cff",
+    "c6": "#56606b", "c7": "#a67c00", "c8": "#d81b60", "c9": "#4d7c0f",
+}  # fmt: skip
+DARK = {
+    "paper": "#14171b", "text": "#e6e9ed", "muted": "#a3acb7", "rule": "#77818c", "grid": "#2b3138",
+    "c0": "#5bb4ee", "c1": "#f2803a", "c2": "#2f9c86", "c3": "#f0a6d6", "c4": "#ffe79a", "c5": "#7f73ff",
+    "c6": "#8b97a4", "c7": "#a67c2c", "c8": "#ff6f91", "c9": "#a8cf45",
+}  # fmt: skip
+HUES = tuple(f"c{i}" for i in range(10))
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
+DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4))
+TEXT, MUTED, RULE, GRID, PAPER = (f"var(--{role})" for role in ("text", "muted", "rule", "grid", "paper"))
+
+
+@dataclass(frozen=True)
+class Style:
+    """The look of one algorithm, class or layer in every picture; shapes and dashes are Vega's."""
+
+    color: str
+    shape: str = SHAPES[0]
+    dash: tuple[int, ...] = DASHES[0]
+
+
+Looks = Mapping[str, Style]
+Values = dict[str, Any]
+
+
+def make_styles(names: Iterable[str]) -> dict[str, Style]:
+    """Return up to fifty different styles: ten colors, and five shapes that change where the colors repeat."""
+    looks = {}
+    for i, name in enumerate(dict.fromkeys(names)):
+        color, other = HUES[i % len(HUES)], i + i // len(HUES)
+        looks[name] = Style(color, SHAPES[other % len(SHAPES)], DASHES[other % len(DASHES)])
+    return looks
+
+
+def pick_styles(looks: Looks, names: Iterable[str]) -> dict[str, Style]:
+    """Return the styles of these names, in the order of all."""
+    wanted = set(names)
+    return {name: style for name, style in looks.items() if name in wanted}
+
+
+# Panels --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Panel:
+    """An Altair chart and its data. Panels of a kind share the chart, so that a page has it once."""
+
+    chart: alt.LayerChart  # without data; of the signals `follow`, a name, and `hidden`, a list of names
+    rows: Sequence[Values]  # with `look`, whose style a mark has
+    heading: str
+    description: str  # to readers who cannot see it
+    is_zoomed: bool = False  # whether its axes can be zoomed
+    has_word_above: bool = False
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels with what they share. In a notebook it shows itself."""
+    """Panels with what they share. In a notebook it shows itself.
+
+    looks: of all that its panels show.   small: whether its panels are.
+    """
 
     name: str  # of its file
     title: str
@@ -39,46 +103,280 @@ class Figure:
     caption: str = ""
     looks: Looks = field(default_factory=dict)
     has_legend: bool = False
+    small: bool = False
 
-    def list_names(self) -> list[str]:
-        """Return what the panels show, in the order of the styles."""
-        shown = {name for panel in self.panels for name in panel.list_names()}
-        return [name for name in self.looks if name in shown]
+    def draw(self) -> alt.ConcatChart:
+        """Return the Altair chart: panels side by side, and a legend."""
+        raised = any(panel.has_word_above for panel in self.panels)
+        charts = []
+        for panel in self.panels:
+            chart = panel.chart.copy()
+            chart.data, chart.description = {"values": panel.rows}, panel.description
+            if panel.heading:  # those of neighbours stand in a line
+                chart.title = alt.Title(panel.heading, offset=25 if raised and not panel.has_word_above else 10)
+            charts.append(chart)
+        whole = alt.concat(*charts, columns=4 if self.small else 3, spacing=28)
+        if any(panel.is_zoomed for panel in self.panels):
+            whole = whole.resolve_scale(shape="independent")  # the legend has lines, not the dots of other panels
+        follow = alt.param("follow", value="", bind=alt.binding_select(options=["", *self.looks]))
+        whole = whole.add_params(follow, alt.param("hidden", value=[]))
+        return whole.properties(description=self.title, padding=14).configure(**_configure(FONT, self.has_legend))
 
-    @property
-    def shown_looks(self) -> Looks:
-        return {name: self.looks[name] for name in self.list_names()}
+    def to_json(self) -> str:
+        """Return the chart in Vega-Lite, with the light colors in place of those by role."""
+        return re.sub(r"var\(--(\w+)\)", lambda role: LIGHT[role[1]], json.dumps(self.draw().to_dict()))
 
     def _repr_mimebundle_(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> Any:
-        return draw_figure(self)._repr_mimebundle_(include, exclude)
+        return alt.ConcatChart.from_json(self.to_json())._repr_mimebundle_(include, exclude)
+
+
+def _configure(font: str, has_legend: bool) -> dict[str, Any]:
+    """Return what all charts share: fonts, and the colors of axes and words."""
+    axis = {
+        "labelFontSize": 11, "titleFontSize": 11, "labelColor": MUTED, "titleColor": MUTED, "titleFontWeight": "normal",
+        "domain": False, "ticks": False, "gridColor": GRID, "labelPadding": 5, "labelLimit": 140, "titleLimit": WIDTH,
+        "labelFlush": False,
+    }  # fmt: skip
+    legend = {
+        "labelFontSize": 12, "labelColor": TEXT, "title": None, "orient": "bottom", "symbolSize": 90, "columns": 5,
+        "labelLimit": 180, "columnPadding": 16, "disable": not has_legend,
+    }  # fmt: skip
+    title = {"anchor": "start", "frame": "group", "fontSize": 13, "color": TEXT, "limit": WIDTH + 40}
+    return {
+        "font": font, "background": PAPER, "view": {"stroke": None}, "axis": axis, "legend": legend, "title": title,
+        "text": {"color": MUTED, "fontSize": 11},
+    }  # fmt: skip
+
+
+def draw_rows(
+    rows: Sequence[Values], label: str, looks: Looks, heading: str = "", zero: bool = False, log: bool = False
+) -> Panel:
+    """Draw a name, a dot and its error bar in each row, as `make_row` makes them. zero: a rule at 0, always in view."""
+    values = _clean(rows)
+    known, bars = (any(row[name] is not None for row in values) for name in ("value", "low"))
+    chart = _chart_rows(label, tuple(looks.items()), zero, log, known, bars)
+    texts = [f"{r['label']} {r['note'] or 'no value' if r['value'] is None else _format(r['value'])}" for r in rows]
+    return Panel(chart, values, heading, f"{heading + ': ' if heading else ''}{label}. {', '.join(texts)}.")
+
+
+def make_row(
+    label: str, value: float | None, low: float | None = None, high: float | None = None, note: str = "", look: str = ""
+) -> Values:
+    """Make a row: a value and its error bar. note: stands at the right, or in place of a missing value. look: whose
+    style it has; the label's where empty."""
+    return {"label": label, "value": value, "low": low, "high": high, "note": note, "look": look or label}
+
+
+def draw_lines(
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    x: str,
+    y: str,
+    looks: Looks,
+    heading: str,
+    upright: tuple[float, str] | None = None,
+    level: tuple[float, str] | None = None,
+    limits: tuple[float, float] | None = None,
+) -> Panel:
+    """Draw curves, broken where a value is not finite.
+
+    curves: the values on both axes by name.   upright, level: a marked position on the x or y axis, with a word.
+    """
+    rows = []
+    for name, (xs, ys) in curves.items():
+        finite = [False, *map(math.isfinite, ys), False]
+        rows += [
+            {"i": i, "look": name, "x": a, "y": b, "alone": not (finite[i] or finite[i + 2])}
+            for i, (a, b) in enumerate(zip(xs, ys, strict=True))
+        ]
+    alone = any(row["alone"] for row in rows)
+    chart = _chart_lines(x, y, tuple(looks.items()), upright, level, limits, alone)
+    ends = [(name, ys[-1]) for name, (_, ys) in curves.items() if len(ys) and math.isfinite(ys[-1])]
+    last = ", ".join(f"{name} ends at {_format(end)}" for name, end in ends)
+    return Panel(chart, _clean(rows), heading, f"{heading}: {y} over {x}. {last}.", True, upright is not None)
+
+
+def draw_cloud(
+    points: Sequence[Sequence[float]], groups: Sequence[str], looks: Looks, heading: str, below: str = ""
+) -> Panel:
+    """Draw points without axes, as t-SNE's axes mean nothing. groups: the class of each."""
+    rows = [{"look": group, "x": x, "y": y} for (x, y), group in zip(points, groups, strict=True)]
+    description = f"{heading}: {len(points)} points in {len(set(groups))} classes. {below}".strip()
+    return Panel(_chart_cloud(below, tuple(looks.items())), _clean(rows), heading, description)
+
+
+def draw_points(rows: Sequence[Values], x: str, y: str, looks: Looks, heading: str, log: bool = False) -> Panel:
+    """Draw named points with error bars: of each `name`, `x`, `y`, `low`, `high` and `look`. log: of the x axis."""
+    bars = any(row["low"] is not None for row in rows)
+    words = ", ".join(f"{row['name']} {_format(row['x'])} and {_format(row['y'])}" for row in rows)
+    chart = _chart_points(x, y, tuple(looks.items()), log, bars)
+    return Panel(chart, _clean(rows), heading, f"{heading}: {y} against {x}. {words}.")
+
+
+def _format(value: float) -> str:
+    """Return the number with as many digits as a reader needs."""
+    return f"{value:.4g}"
+
+
+def _clean(rows: Iterable[Values]) -> list[Values]:
+    """Return the rows without what JSON cannot hold and digits that nobody sees."""
+    return [{name: _round(value) for name, value in row.items()} for row in rows]
+
+
+def _round(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+# Their charts, drawn once each ---------------------------------------------------------------------------------------
+
+Styles = tuple[tuple[str, Style], ...]
+OPACITY = alt.OpacityValue(FADED, condition={"test": "follow === '' || datum.look === follow", "value": 1})
+
+
+def _start() -> alt.Chart:
+    """Return a chart of the data of its panel, without what is hidden."""
+    return alt.Chart().transform_filter("indexof(hidden, datum.look) < 0")
+
+
+def _encode_look(channel: Any, looks: Styles, **legend: Any) -> Any:
+    """Return the encoding of a name by its color, shape or dash. legend: what differs from that of other charts."""
+    values = {
+        alt.Color: [f"var(--{style.color})" for _, style in looks],
+        alt.Shape: [style.shape for _, style in looks],
+        alt.StrokeDash: [list(style.dash) for _, style in looks],
+    }[channel]
+    scale = alt.Scale(domain=[name for name, _ in looks], range=values)
+    return channel("look:N", scale=scale, **legend)
+
+
+def _encode_number(channel: Any, column: str, title: str, **scale: Any) -> Any:
+    """Return the encoding of a number on an axis; what is in view is the range of the data and a margin."""
+    settings = {"nice": False, "padding": 9, **({} if "type" in scale else {"zero": False}), **scale}
+    return channel(f"{column}:Q", title=title, scale=alt.Scale(**settings), axis=alt.Axis(tickCount=5, grid=True))
+
+
+def _list_tooltips(**fields: str) -> list[alt.Tooltip]:
+    """Return tooltips: the word that stands before the value of each field."""
+    kinds: dict[str, Any] = {
+        f: {"type": "nominal"} if f in ("look", "label", "name") else {"format": ".4g"} for f in fields
+    }
+    return [alt.Tooltip(f"{field}:Q", title=word, **kinds[field]) for field, word in fields.items()]
+
+
+def _draw_rule(axis: str, value: float, word: str = "") -> list[alt.Chart]:
+    """Return a dashed rule across the panel. Its word stands outside, where it covers nothing."""
+    position = {axis: (alt.XDatum if axis == "x" else alt.YDatum)(value, type="quantitative")}
+    nothing = alt.Chart(alt.Data(values=[{}]))
+    rule = nothing.mark_rule(strokeDash=[4, 3], color=RULE).encode(**position)
+    beside: dict[str, Any] = (
+        {"baseline": "bottom", "y": -3} if axis == "x" else {"align": "left", "x": "width", "dx": 4}
+    )
+    return [rule, nothing.mark_text(text=word, clip=False, **beside).encode(**position)] if word else [rule]
+
+
+@cache
+def _chart_rows(label: str, looks: Styles, zero: bool, log: bool, known: bool, bars: bool) -> alt.LayerChart:
+    axis = alt.Axis(grid=False, labelColor=TEXT, labelFontSize=12)
+    base = _start().encode(
+        y=alt.Y("label:N", sort=None, title=None, axis=axis), color=_encode_look(alt.Color, looks, legend=None),
+        opacity=OPACITY, tooltip=_list_tooltips(label="name", value=label, low="from", high="to"),
+    )  # fmt: skip
+    words = base.encode(color=alt.ColorValue(MUTED), text="note:N")
+    layers = [words.transform_filter("!isValid(datum.value)").mark_text(align="left", x=6)]
+    if known:
+        scale = {"type": "log"} if log else {}
+        low, value = (_encode_number(alt.X, column, label, **scale) for column in ("low", "value"))
+        there = base.transform_filter("isValid(datum.value)")
+        bar = there.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x=low, x2="high:Q")
+        layers += [
+            *(_draw_rule("x", 0.0) if zero else []),
+            *([bar] if bars else []),
+            there.mark_point(filled=True, size=75).encode(x=value, shape=_encode_look(alt.Shape, looks, legend=None)),
+            words.transform_filter("isValid(datum.value)").mark_text(align="left", x="width", dx=5),
+        ]
+    return alt.layer(*layers).properties(width=WIDTH, height={"step": ROW})
+
+
+@cache
+def _chart_lines(
+    x: str,
+    y: str,
+    looks: Styles,
+    upright: tuple[float, str] | None,
+    level: tuple[float, str] | None,
+    limits: tuple[float, float] | None,
+    alone: bool,
+) -> alt.LayerChart:
+    scale = {} if limits is None else {"domain": list(limits), "padding": 0}
+    base = _start().encode(
+        x=_encode_number(alt.X, "x", x, padding=0), y=_encode_number(alt.Y, "y", y, **scale),
+        color=_encode_look(alt.Color, looks, legend=None), order="i:Q",
+    )  # fmt: skip
+    legend = alt.Legend(symbolType="stroke", symbolSize=400, symbolStrokeWidth=2)
+    color, dash = (_encode_look(channel, looks, legend=legend) for channel in (alt.Color, alt.StrokeDash))
+    dots = base.transform_filter("datum.alone").mark_point(filled=True, size=20).encode(opacity=OPACITY)
+    return alt.layer(
+        *(_draw_rule("y", *level) if level else []),
+        *(_draw_rule("x", *upright) if upright else []),
+        *([dots] if alone else []),
+        base.mark_line(strokeWidth=1.8, clip=True).encode(color=color, strokeDash=dash, opacity=OPACITY),
+        # Not to be seen: they say what is under the pointer.
+        base.mark_point(size=120, opacity=0, clip=True).encode(tooltip=_list_tooltips(look="name", x=x, y=y)),
+    ).properties(width=WIDTH, height=HEIGHT)
+
+
+@cache
+def _chart_cloud(below: str, looks: Styles) -> alt.LayerChart:
+    x, y = (
+        channel(f"{column}:Q", scale=alt.Scale(zero=False, nice=False, padding=6),
+                axis=alt.Axis(title=title, labels=False, grid=False))
+        for channel, column, title in ((alt.X, "x", below or None), (alt.Y, "y", None))
+    )  # fmt: skip
+    cloud = _start().mark_point(filled=True, size=14).encode(
+        x=x, y=y, color=_encode_look(alt.Color, looks), shape=_encode_look(alt.Shape, looks), opacity=OPACITY,
+        tooltip=_list_tooltips(look="class"),
+    )  # fmt: skip
+    return alt.layer(cloud).properties(width=CLOUD, height=CLOUD, view=alt.ViewBackground(stroke=GRID))
+
+
+@cache
+def _chart_points(x: str, y: str, looks: Styles, log: bool, bars: bool) -> alt.LayerChart:
+    base = _start().encode(
+        x=_encode_number(alt.X, "x", x, **({"type": "log"} if log else {})), color=_encode_look(alt.Color, looks),
+        opacity=OPACITY, tooltip=_list_tooltips(name="name", x=x, y=y, low="from", high="to"),
+    )  # fmt: skip
+    low, middle = (_encode_number(alt.Y, column, y) for column in ("low", "y"))
+    bar = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6).encode(y=low, y2="high:Q")
+    dots = base.mark_point(filled=True, size=90).encode(y=middle, shape=_encode_look(alt.Shape, looks))
+    return alt.layer(*([bar] if bars else []), dots).properties(width=WIDTH, height=HEIGHT + 40)
+
+
+# Files and pages -----------------------------------------------------------------------------------------------------
 
 
 def can_draw() -> bool:
-    """Say whether the libraries that draw are installed."""
-    return all(map(find_spec, ("altair", "vl_convert")))
+    """Say whether the library that draws without a browser is installed."""
+    return find_spec("vl_convert") is not None
 
 
-def _load() -> Any:
-    """Return Altair, imported when something is drawn."""
+def _load_converter() -> Any:
     try:
-        import altair
-        import vl_convert  # noqa: F401
+        import vl_convert
     except ImportError:
         raise UsageError(MISSING) from None
-    return altair
+    return vl_convert
 
 
 @cache
 def load_vega() -> str:
     """Return the script that defines `vegaEmbed` in a page, as vl-convert ships it."""
-    import vl_convert
-
-    return f"(() => {{{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}}})();"
+    return f"(() => {{{_load_converter().javascript_bundle('window.vegaEmbed = vegaEmbed;')}}})();"
 
 
 def write_figures(figures: Sequence[Figure], folder: Path, kinds: Sequence[str] = ("svg", "pdf", "png")) -> list[Path]:
     """Write each figure as NAME.svg, NAME.pdf and NAME.png, and return the paths."""
-    _load()
+    _load_converter()
     make_directory(folder, "--figures")
     paths = []
     for figure in figures:
@@ -95,227 +393,149 @@ def name_file(figure: Figure, kind: str = "svg") -> str:
 
 def render_figure(figure: Figure, kind: str = "svg") -> bytes:
     """Return the contents of an svg, pdf or png file."""
-    spec = json.dumps(draw_figure(figure).to_dict())
-    import vl_convert
-
+    converter, spec = _load_converter(), figure.to_json()
     if kind == "svg":
         numbers: dict[str, str] = {}  # Vega goes on counting from file to file; the same figure gives the same file
-        number = lambda found: found[1] + numbers.setdefault(found[2], f"part{len(numbers)}")  # noqa: E731
-        svg = re.sub(r'(id="|url\(#|role-(?:mark|scope) )(clip\d+|view_\w+)', number, vl_convert.vegalite_to_svg(spec))
+        number = lambda part: part[1] + numbers.setdefault(part[2], f"part{len(numbers)}")  # noqa: E731
+        svg = re.sub(r'(id="|url\(#|role-(?:mark|scope) )(clip\d+|view_\w+)', number, converter.vegalite_to_svg(spec))
         return f"{svg}\n".encode()
-    return bytes(vl_convert.vegalite_to_pdf(spec) if kind == "pdf" else vl_convert.vegalite_to_png(spec, scale=2))
+    return bytes(converter.vegalite_to_pdf(spec) if kind == "pdf" else converter.vegalite_to_png(spec, scale=2))
 
 
-def draw_figure(figure: Figure) -> Any:
-    """Return the Altair chart: panels side by side, and a legend in which a click follows a name."""
-    alt = _load()
-    marks = Marks(figure.shown_looks, LIGHT, {"param": "follow"} if figure.has_legend else {}, figure.has_legend)
-    charts = [draw_panel(panel, marks, str(i)) for i, panel in enumerate(figure.panels)]
-    words = [isinstance(panel, Lines) and panel.upright is not None for panel in figure.panels]  # above a plot
-    for i, panel in enumerate(figure.panels):
-        if panel.heading:  # those of neighbours stand in a line
-            title = alt.Title(panel.heading, offset=25 if any(words) and not words[i] else 10)
-            charts[i] = charts[i].properties(title=title)
-    whole = alt.concat(*charts, columns=4 if isinstance(figure.panels[0], Cloud) else 3, spacing=28)
-    if any(isinstance(panel, Lines) for panel in figure.panels):
-        whole = whole.resolve_scale(shape="independent")  # the legend has lines, not the dots of other panels
-    whole = whole.properties(datasets=marks.rows, description=figure.title, padding=14)
-    return whole.configure(**make_config(LIGHT, FONT))
-
-
-def draw_for_page(panel: Panel, looks: Looks) -> dict[str, Any]:
-    """Return the chart of a panel for the page, as Vega, without its rows: panels of a kind have the same chart.
+def compile_for_page(panel: Panel) -> dict[str, Any]:
+    """Return the chart of a panel for the page, as Vega, without its rows.
 
     Its colors are those of the page; its signals `follow` (a name, or nothing) and `hidden` (a list of names) are set
     by the page, as its width is.
     """
-    import vl_convert
-
-    with _load().utils.schemapi.debug_mode(False):  # the same charts as in files, where Altair checks them
-        follow = {"test": "follow === '' || datum.look === follow"}
-        marks = Marks(looks, PAGE, follow, shown="indexof(hidden, datum.look) < 0")
-        chart = draw_panel(panel, marks).to_dict(validate=False)
-    set_by_page = [{"name": "follow", "value": ""}, {"name": "hidden", "value": []}]
+    bare = panel.chart.copy()
+    bare.data = alt.NamedData("rows")
+    chart = bare.to_dict(validate=False)
+    signals: list[dict[str, Any]] = [{"name": "follow", "value": ""}, {"name": "hidden", "value": []}]
+    if panel.is_zoomed:
+        zoom = {"type": "interval", "zoom": "wheel![event.ctrlKey]"}
+        line = next(layer for layer in chart["layer"] if layer["mark"]["type"] == "line")
+        line["params"] = [{"name": "zoom", "select": zoom, "bind": "scales"}]
+        line["encoding"]["color"]["legend"] = line["encoding"]["strokeDash"]["legend"] = None  # the page has its own
     chart |= {
-        "params": [*chart.get("params", []), *set_by_page], "autosize": {"type": "fit-x", "contains": "padding"},
-        "datasets": {"rows": []}, "description": "", "config": {**make_config(PAGE, PAGE_FONT), "background": None},
+        "params": signals, "autosize": {"type": "fit-x", "contains": "padding"}, "datasets": {"rows": []},
+        "description": "", "config": {**_configure(PAGE_FONT, False), "background": None},
     }  # fmt: skip
-    return dict(vl_convert.vegalite_to_vega(chart))
+    return dict(_load_converter().vegalite_to_vega(chart))
 
 
-def make_config(colors: Mapping[str, str], font: str) -> dict[str, Any]:
-    """Return what all charts share: fonts, and the colors of axes and words."""
-    axis = {
-        "labelFontSize": 11, "titleFontSize": 11, "labelColor": colors["muted"], "titleColor": colors["muted"],
-        "titleFontWeight": "normal", "domain": False, "ticks": False, "gridColor": colors["grid"], "labelPadding": 5,
-        "labelLimit": 140, "titleLimit": WIDTH, "labelFlush": False,
-    }  # fmt: skip
-    title = {"anchor": "start", "frame": "group", "fontSize": 13, "color": colors["text"], "limit": WIDTH + 40}
-    legend = {
-        "labelFontSize": 12, "labelColor": colors["text"], "title": None, "orient": "bottom", "symbolSize": 90,
-        "columns": 5, "labelLimit": 180, "columnPadding": 16,
-    }  # fmt: skip
-    return {
-        "font": font, "background": colors["paper"], "view": {"stroke": None}, "axis": axis, "legend": legend,
-        "title": title, "text": {"color": colors["muted"], "fontSize": 11},
-    }  # fmt: skip
+# The figures of every report -----------------------------------------------------------------------------------------
 
 
-class Marks:
-    """The encodings that panels share: color, shape and dash by name, and how strong a mark is.
-
-    follow: Vega-Lite's condition that holds of what is followed; the rest fades. Empty: nothing fades.
-    shown: what holds of the rows that are drawn. Empty: all are.
-    """
-
-    def __init__(
-        self, looks: Looks, colors: Mapping[str, str], follow: Values, has_legend: bool = False, shown: str = ""
-    ) -> None:
-        self.alt = alt = _load()
-        self.colors, self.shown, self.has_legend = colors, shown, has_legend
-        self.rows: dict[str, list[Values]] = {}  # of every panel that was drawn
-        self._clicked = [alt.selection_point(name="follow", fields=["look"], bind="legend")] if has_legend else []
-
-        def encode_name(channel: Any, values: Sequence[Any]) -> Any:
-            return channel("look:N", scale=alt.Scale(domain=list(looks), range=values), legend=None)
-
-        self.color = encode_name(alt.Color, [colors[s.color] for s in looks.values()])
-        self.shape = encode_name(alt.Shape, [s.shape for s in looks.values()])
-        self.dash = encode_name(alt.StrokeDash, [list(s.dash) for s in looks.values()])
-        self.opacity = alt.OpacityValue(FADED, condition={**follow, "value": 1}) if follow else alt.OpacityValue(1)
-
-    def make_chart(self, key: str, panel: Panel) -> Any:
-        """Return a chart of the panel's values, which it names; they are kept in `rows`."""
-        self.rows[f"rows{key}"] = list_rows(panel)
-        chart = self.alt.Chart(self.alt.NamedData(f"rows{key}"))
-        return chart.transform_filter(self.shown) if self.shown else chart
-
-    def take_legend(self) -> list[Any]:
-        """Return the parameter that the legend sets, once: the first panel's marks get it, and all know it by name."""
-        taken, self._clicked = self._clicked, []
-        return taken
-
-    def add_to_legend(self, channel: Any, **symbol: Any) -> Any:
-        """Return the encoding with its names in the legend, where there is one."""
-        return channel.legend(**symbol) if self.has_legend else channel
-
-    def encode_number(self, axis: str, field: str, title: str, **scale: Any) -> Any:
-        """Return the encoding of a number on axis x or y; what is in view is the range of the data and a margin."""
-        channel = self.alt.X if axis == "x" else self.alt.Y
-        settings = {"nice": False, "padding": 9, **({} if "type" in scale else {"zero": False}), **scale}
-        axes = self.alt.Axis(tickCount=5, grid=True)
-        return channel(f"{field}:Q", title=title, scale=self.alt.Scale(**settings), axis=axes)
-
-    def list_tooltips(self, **fields: str) -> list[Any]:
-        """Return tooltips: the word that stands before the value of each field."""
-        kinds = {f: {"type": "nominal"} if f in ("look", "label", "name") else {"format": ".4g"} for f in fields}
-        return [self.alt.Tooltip(f"{field}:Q", title=word, **kinds[field]) for field, word in fields.items()]
-
-    def draw_rule(self, axis: str, value: float, word: str = "") -> list[Any]:
-        """Return a dashed rule across the panel. Its word stands outside, where it covers nothing."""
-        place = {axis: (self.alt.XDatum if axis == "x" else self.alt.YDatum)(value, type="quantitative")}
-        nothing = self.alt.Chart(self.alt.Data(values=[{}]))
-        rule = nothing.mark_rule(strokeDash=[4, 3], color=self.colors["rule"]).encode(**place)
-        beside = {"baseline": "bottom", "y": -3} if axis == "x" else {"align": "left", "x": "width", "dx": 4}
-        return [rule, nothing.mark_text(text=word, clip=False, **beside).encode(**place)] if word else [rule]
+def draw_domains(sheet: Sheet, looks: Looks) -> Figure:
+    """Draw a panel for each held-out domain and the average: a dot and its standard error for each algorithm."""
+    panels, looks = [], pick_styles(looks, sheet.columns)
+    for domain in [r for r in sheet.rows if r not in (WORST, TOGETHER)]:
+        rows = []
+        for name in sheet.columns:
+            cell, text = sheet.cell(domain, name), sheet.value(domain, name)
+            value, error = (cell.mean, cell.stderr) if cell else (None, None)
+            missing = {"diverged": "diverged", "-": "no value" if cell else "not run"}.get(text, "")
+            rows.append(make_row(name, value, *_find_ends(value, error), missing))
+        panels.append(draw_rows(rows, sheet.unit.title, looks, domain))
+    several = any(c.stderr is not None for c in sheet.cells)
+    bars = "Bars are one standard error." if several else "One trial each, so there are no error bars."
+    caption = f"{sheet.unit.title} on the held-out domain. {bars} Every panel has its own scale."
+    return Figure("domains", "By held-out domain", panels, caption, looks)
 
 
-def list_rows(panel: Panel) -> list[Values]:
-    """Return the values that the panel's chart draws, without what JSON cannot hold and digits that nobody sees."""
-    return [{name: _clean(value) for name, value in row.items()} for row in panel.list_values()]
+def _find_ends(value: float | None, error: float | None) -> tuple[float | None, float | None]:
+    return (None, None) if value is None or error is None else (value - error, value + error)
 
 
-def _clean(value: Any) -> Any:
-    if not isinstance(value, float):
-        return value
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+def draw_differences(sheet: Sheet, looks: Looks) -> Figure | None:
+    """Draw the mean paired differences from the baseline with their 95 % intervals."""
+    rows = []
+    for x in sheet.paired:
+        note = x.verdict.removesuffix(f" than {x.baseline}") if x.distinguishable else "not distinguishable"
+        rows.append(make_row(x.algorithm, x.difference, x.low, x.high, note if x.difference is not None else "no pair"))
+    if not rows:
+        return None
+    baseline, looks = sheet.paired[0].baseline, pick_styles(looks, [x.algorithm for x in sheet.paired])
+    label = f"{sheet.unit.points} above {baseline}".strip()
+    caption = (
+        f"Algorithm minus {baseline} at the same seed and held-out domain: mean and 95 % confidence interval. The "
+        "words are the verdict of a sign-flip permutation test after Holm's correction."
+    )
+    return Figure("differences", f"Against {baseline}", [draw_rows(rows, label, looks, zero=True)], caption, looks)
 
 
-def draw_panel(panel: Panel, marks: Marks, key: str = "") -> Any:
-    """Return the Altair chart of one panel, without its heading; `key` tells its names from those of its neighbours."""
-    if isinstance(panel, Rows):
-        return _draw_rows(panel, marks, key)
-    if isinstance(panel, Lines):
-        return _draw_lines(panel, marks, key)
-    return _draw_cloud(panel, marks, key) if isinstance(panel, Cloud) else _draw_points(panel, marks, key)
-
-
-def _draw_rows(panel: Rows, marks: Marks, key: str) -> Any:
-    alt, known = marks.alt, any(row.value is not None for row in panel.rows)
-    labels = alt.Axis(grid=False, labelColor=marks.colors["text"], labelFontSize=12)
-    base = marks.make_chart(key, panel).encode(
-        y=alt.Y("label:N", sort=None, title=None, axis=labels), color=marks.color, opacity=marks.opacity,
-        tooltip=marks.list_tooltips(label="name", value=panel.label, low="from", high="to"),
-    )  # fmt: skip
-    words = base.encode(color=alt.ColorValue(marks.colors["muted"]), text="note:N")
-    layers = [words.transform_filter("!isValid(datum.value)").mark_text(align="left", x=6)]
-    if known:
-        scale = {"type": "log"} if panel.log else {}
-        low, value = (marks.encode_number("x", field, panel.label, **scale) for field in ("low", "value"))
-        there = base.transform_filter("isValid(datum.value)")
-        bars = [there.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x=low, x2="high:Q")]
-        layers += [
-            *(marks.draw_rule("x", 0.0) if panel.zero else []),
-            *(bars if any(row.low is not None for row in panel.rows) else []),
-            there.mark_point(filled=True, size=75).encode(x=value, shape=marks.shape),
-            words.transform_filter("isValid(datum.value)").mark_text(align="left", x="width", dx=5),
-        ]
-    return alt.layer(*layers).properties(width=WIDTH, height={"step": ROW}, description=panel.say())
-
-
-def _draw_lines(panel: Lines, marks: Marks, key: str) -> Any:
-    alt = marks.alt
-    values = panel.list_values()
-    limits = {} if panel.y is None else {"domain": list(panel.y), "padding": 0}
-    base = marks.make_chart(key, panel).encode(
-        x=marks.encode_number("x", "x", panel.x_label, padding=0),
-        y=marks.encode_number("y", "y", panel.y_label, **limits), color=marks.color, order="i:Q",
-    )  # fmt: skip
-    sample = {"symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 2}
-    color, dash = (marks.add_to_legend(channel, **sample) for channel in (marks.color, marks.dash))
-    alone = [base.transform_filter("datum.alone").mark_point(filled=True, size=20).encode(opacity=marks.opacity)]
-    zoom = alt.selection_interval(name=f"zoom{key}", bind="scales", zoom="wheel![event.ctrlKey]")
-    layers = [
-        *(marks.draw_rule("y", *panel.level) if panel.level else []),
-        *(marks.draw_rule("x", *panel.upright) if panel.upright else []),
-        *(alone if any(row["alone"] for row in values) else []),
-        base.mark_line(strokeWidth=1.8, clip=True)
-        .encode(color=color, strokeDash=dash, opacity=marks.opacity)
-        .add_params(*marks.take_legend(), zoom),
-        # Not to be seen: they say what is under the pointer.
-        base.mark_point(size=120, opacity=0).encode(
-            tooltip=marks.list_tooltips(look="name", x=panel.x_label, y=panel.y_label)
-        ),
+def draw_curves(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure | None:
+    """Draw the training loss, and the criterion on source validation and the held-out domain, over the steps."""
+    criterion, factor = sheet.criterion, sheet.unit.factor
+    sound = [o for o in chosen if o.value is not None]
+    losses, source, held_out = {}, {}, {}
+    for name in dict.fromkeys(o.algorithm for o in sound):
+        trials = _keep_usual_length([o for o in sound if o.algorithm == name])
+        steps = trials[0].record.history[-1].step
+        curve = _average_curves([o.record.losses for o in trials])
+        losses[name] = [steps * (i + 0.5) / len(curve) for i in range(len(curve))], curve
+        at = [e.step for e in trials[0].record.history]
+        inside = [[factor * fmean(e.source[criterion]) for e in o.record.history] for o in trials]
+        outside = [[factor * e.held_out[criterion][o.place] for e in o.record.history] for o in trials]
+        source[name], held_out[name] = (at, _average_curves(inside)), (at, _average_curves(outside))
+    if not losses:
+        return None
+    title, looks = sheet.unit.title, pick_styles(looks, losses)
+    panels = [
+        _draw_losses(losses, looks),
+        draw_lines(source, "step", title, looks, "Source validation"),
+        draw_lines(held_out, "step", title, looks, "Held-out domain"),
     ]
-    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, description=panel.say())
+    caption = (
+        "Means over all trials and held-out domains, diverged trials left out. Each algorithm has its own training "
+        "loss (agg averages over domains, sequential ones sum), so compare shapes there, not heights."
+    )
+    return Figure("curves", "Training", panels, caption, looks, has_legend=True)
 
 
-def _draw_cloud(panel: Cloud, marks: Marks, key: str) -> Any:
-    alt = marks.alt
-    x, y = (
-        make(f"{field}:Q", scale=alt.Scale(zero=False, nice=False, padding=6),
-             axis=alt.Axis(title=title, labels=False, grid=False))
-        for make, field, title in ((alt.X, "x", panel.below or None), (alt.Y, "y", None))
-    )  # fmt: skip
-    color, shape = marks.add_to_legend(marks.color), marks.add_to_legend(marks.shape)
-    chart = marks.make_chart(key, panel).mark_point(filled=True, size=14).encode(
-        x=x, y=y, color=color, shape=shape, opacity=marks.opacity, tooltip=marks.list_tooltips(look="class")
-    )  # fmt: skip
-    chart = chart.properties(view=alt.ViewBackground(stroke=marks.colors["grid"]), description=panel.say())
-    return chart.properties(width=CLOUD, height=CLOUD).add_params(*marks.take_legend())
+def _keep_usual_length(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the outcomes with the most common number of evaluations and losses, so that curves can be averaged."""
+    sizes = [(len(o.record.history), len(o.record.losses)) for o in outcomes]
+    usual = max(dict.fromkeys(sizes), key=sizes.count)
+    return [o for o, size in zip(outcomes, sizes, strict=True) if size == usual]
 
 
-def _draw_points(panel: Points, marks: Marks, key: str) -> Any:
-    scale = {"type": "log"} if panel.log else {}
-    color, shape = marks.add_to_legend(marks.color), marks.add_to_legend(marks.shape)
-    base = marks.make_chart(key, panel).encode(
-        x=marks.encode_number("x", "x", panel.x_label, **scale), color=color, opacity=marks.opacity,
-        tooltip=marks.list_tooltips(name="name", x=panel.x_label, y=panel.y_label, low="from", high="to"),
-    )  # fmt: skip
-    low, y = (marks.encode_number("y", field, panel.y_label) for field in ("low", "y"))
-    bars = [base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6).encode(y=low, y2="high:Q")]
-    layers = [
-        *(bars if any(p.low is not None for p in panel.points) else []),
-        base.mark_point(filled=True, size=90).encode(y=y, shape=shape).add_params(*marks.take_legend()),
-    ]
-    return marks.alt.layer(*layers).properties(width=WIDTH, height=HEIGHT + 40, description=panel.say())
+def _draw_losses(losses: Mapping[str, tuple[list[float], list[float]]], looks: Looks) -> Panel:
+    """Draw the losses, cut off above where a few values would flatten all others."""
+    values = sorted(v for _, ys in losses.values() for v in ys if math.isfinite(v))
+    top = values[math.ceil(0.95 * len(values)) - 1] * 1.3 if values else 1.0
+    heading = "Training loss"
+    if values and values[-1] > 2 * top:
+        heading = f"Training loss, cut off at {top:.2g}"
+        losses = {name: (xs, [min(v, top) for v in ys]) for name, (xs, ys) in losses.items()}
+    return draw_lines(losses, "step", "loss", looks, heading)
+
+
+def _average_curves(curves: Sequence[Sequence[float]]) -> list[float]:
+    return [fmean(values) for values in zip(*curves, strict=True)]
+
+
+def draw_cost(sheet: Sheet, chosen: Sequence[Outcome], looks: Looks) -> Figure | None:
+    """Draw the average over domains against the time that a trial takes."""
+    points: list[Values] = []
+    for name in sheet.columns:
+        cell, time = sheet.cell(AVERAGE, name), average_seconds(chosen, name)
+        if cell is not None and cell.mean is not None and time:
+            low, high = _find_ends(cell.mean, cell.stderr)
+            points.append({"name": name, "x": time, "y": cell.mean, "low": low, "high": high, "look": name})
+    if not points:
+        return None
+    looks, seconds = pick_styles(looks, [p["name"] for p in points]), [p["x"] for p in points]
+    wide = max(seconds) / min(seconds) > 4
+    panel = draw_points(points, "seconds per trial", sheet.unit.title, looks, "Average over domains", wide)
+    caption = (
+        "Time is a trial's share of the stack it was trained in, evaluation included; so it is the time of this run."
+    )
+    title = "Cost against error" if sheet.unit.is_of_numbers else "Cost against accuracy"
+    return Figure("cost", title, [panel], caption, looks, has_legend=True)
+
+
+def average_seconds(chosen: Sequence[Outcome], algorithm: str) -> float | None:
+    """Return the seconds of a trial on average; those that diverged may have ended early and do not count."""
+    return mean_and_error([o.record.seconds for o in chosen if o.algorithm == algorithm and o.value is not None])[0]

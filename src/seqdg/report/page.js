@@ -18,7 +18,7 @@
   // ------------------------------------------------------------------ charts
 
   async function draw(box) {
-    const { chart, columns, names } = given.panels[box.dataset.chart];
+    const { chart, columns } = given.panels[box.dataset.chart];
     const fields = Object.entries(columns);
     const count = fields.length ? fields[0][1].length : 0;
     const rows = Array.from({ length: count }, (_, i) => Object.fromEntries(fields.map(([name, values]) => [name, values[i]])));
@@ -27,7 +27,7 @@
     spec.width = box.clientWidth;
     const options = { mode: "vega", renderer: "svg", actions: false, defaultStyle: false, logLevel: 1, tooltip: showValue };
     const { view } = await vegaEmbed(box, spec, options);
-    views.set(box, { view, names: new Set(names) });
+    views.set(box, { view, names: new Set(columns.look) });
     setSignals(views.get(box));
     await view.runAsync();
   }

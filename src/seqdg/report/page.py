@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from seqdg.base import UsageError
-from seqdg.report.analyses import list_analyzed_algorithms, show_analyses, summarize_learning
-from seqdg.report.answers import answer_questions
-from seqdg.report.charts import MISSING, PAGE_FONT, can_draw, load_vega
-from seqdg.report.contents import (
+from seqdg.base import UsageError, join_names
+from seqdg.report.analyses import Section, Table, list_analyzed_algorithms, show_analyses, summarize_learning
+from seqdg.report.charts import (
+    DARK,
+    LIGHT,
+    MISSING,
+    PAGE_FONT,
+    Figure,
+    Looks,
+    Panel,
+    average_seconds,
+    can_draw,
+    compile_for_page,
+    draw_cost,
+    draw_curves,
+    draw_differences,
+    draw_domains,
+    load_vega,
+    make_styles,
+)
+from seqdg.report.published import find_table, set_beside
+from seqdg.report.run_contents import (
     RunContents,
     describe_diverged,
     describe_missing,
@@ -23,20 +43,19 @@ from seqdg.report.contents import (
     list_facts,
     list_settings,
 )
-from seqdg.report.embedding import Charts, Fragments, pack
-from seqdg.report.figures import draw_cost, draw_curves, draw_differences, draw_domains
-from seqdg.report.panels import Cloud, Lines
-from seqdg.report.published import find_table, set_beside
-from seqdg.report.section import Page, Parts, Section, Table
 from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, build_sheet, choose_baseline, list_differences
-from seqdg.report.theme import DARK, LIGHT, Looks, make_styles
 from seqdg.results import (
     AVERAGE,
     CRITERIA,
     RULES,
+    WORST,
+    Cell,
     Outcome,
+    PairedDifference,
     compare_with_each,
+    describe_wins,
     find_reuse,
+    format_p,
     name_row,
     select_outcomes,
     summarize,
@@ -45,6 +64,37 @@ from seqdg.results import (
 DATA_MARK = "@@data@@"  # replaced by what the script reads, when all of it is known
 MOST_BASELINES = 20  # algorithms that can be chosen as the baseline on the page
 CHANGING = ("results", "differences", "training", "cost", "paper")  # sections that depend on what is chosen
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of the page that depend on the rule, the criterion and the baseline."""
+
+    lead: str
+    answers: Sequence[tuple[str, str]]
+    sections: Sequence[Section]
+
+
+@dataclass(frozen=True)
+class Page:
+    """The contents of the HTML page; its figures can also be written as files.
+
+    choices: by rule, criterion and baseline, what the page shows when that is chosen; `chosen` is shown at first.
+    names: the algorithms that can be followed.
+    """
+
+    title: str
+    lead: str
+    answers: Sequence[tuple[str, str]] = ()
+    warnings: Sequence[str] = ()
+    sections: Sequence[Section] = field(default=())
+    names: Looks = field(default_factory=dict)
+    chosen: tuple[str, str, str] = ("", "", "")
+    choices: Mapping[tuple[str, str, str], Parts] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> list[Figure]:
+        return [f for s in self.sections for f in s.figures]
 
 
 def build_page(
@@ -117,7 +167,7 @@ class Selections:
         beside = criterion == "accuracy" and find_table(run.benchmark, run.records)
         return replace(
             self._sheet, cells=cells, select=rule, criterion=criterion, reused=find_reuse(run.records, chosen),
-            paper=set_beside(cells, run.records, run.benchmark, rule) if beside else None,
+            paper=set_beside("paper", cells, run.records, run.benchmark, rule) if beside else None,
         )  # fmt: skip
 
 
@@ -204,16 +254,145 @@ def _show_paper(sheet: Sheet) -> list[Section]:
         rows.append((f"{name}, here", [sheet.value(r, name) for r in domains]))
         rows.append((f"{column}, paper", [sheet.published(r, name) or "-" for r in domains]))
     table = Table(f"Beside {sheet.paper.table.place} of the paper", ["algorithm", *domains], rows)
-    text = ["Set beside each other, not compared: these differ in what the notes say."]
-    return [Section("paper", "Beside the paper", text, sheet.paper.notes, (), [table])]
+    text = ["Set beside each other, not compared: these differ in the settings below."]
+    settings = [(name, values) for name, *values in sheet.paper.departures]
+    departures = Table("Settings in which the two differ", sheet.paper.head, settings, is_text=True)
+    return [Section("paper", "Beside the paper", text, sheet.paper.notes, (), [table, departures])]
 
 
 def _show_commands(run: RunContents) -> Section:
-    facts = Table("What these results are of", ["", ""], [(name, [text]) for name, text in list_facts(run)])
-    settings = Table("Settings of every algorithm", ["algorithm", "settings"],
-                     [(name, [" | ".join(texts)]) for name, texts in list_settings(run)])  # fmt: skip
-    tables = [facts, settings] if run.records else []
-    return Section("reproduce", "How to reproduce it", (), (), (), tables, (), list_commands(run))
+    facts = [(name, [text]) for name, text in list_facts(run)]
+    settings = [(name, [" | ".join(texts)]) for name, texts in list_settings(run)]
+    tables = [
+        Table("What these results are of", ["", ""], facts, is_text=True),
+        Table("Settings of every algorithm", ["algorithm", "settings"], settings, is_text=True),
+    ]
+    return Section("reproduce", "How to reproduce it", tables=tables if run.records else (), code=list_commands(run))
+
+
+# Answers -------------------------------------------------------------------------------------------------------------
+
+
+def answer_questions(sheet: Sheet, chosen: Sequence[Outcome]) -> list[tuple[str, str]]:
+    """Return questions and answers."""
+    answers = []
+    best = _find_best(sheet, AVERAGE)
+    if best is None:
+        return [("Which algorithm?", "No algorithm has a result on every held-out domain yet.")]
+    answers.append(("Which algorithm?", _answer_which(sheet, best)))
+    if sheet.paired:
+        answers.append(("Is that real?", _answer_real(sheet, best)))
+        if cost := _answer_cost(sheet, chosen, best):
+            answers.append(("What did it cost?", cost))
+    return answers
+
+
+def _find_best(sheet: Sheet, row: str) -> Cell | None:
+    known = [c for c in sheet.cells if c.held_out == row and c.mean is not None]
+    return min(known, key=lambda c: sheet.place(row, c.algorithm) or 0) if known else None
+
+
+def _answer_which(sheet: Sheet, best: Cell) -> str:
+    alike = [n for n in sheet.columns if sheet.place(AVERAGE, n) == 0]
+    word = "highest" if sheet.higher else "lowest"
+    verb = "are" if len(alike) > 1 else "is"
+    text = f"{join_names(alike)} {verb} {word} on average over the held-out domains: {sheet.value(AVERAGE, alike[0])}"
+    if len(alike) == 1 and (second := [n for n in sheet.columns if sheet.place(AVERAGE, n) == 1]):
+        text += f", before {join_names(second)} with {sheet.value(AVERAGE, second[0])}"
+    if worst := _find_best(sheet, WORST):
+        too = ", too" if worst.algorithm in alike else ""
+        text += f". On its worst held-out domain {worst.algorithm} does best{too}: "
+        text += sheet.value(WORST, worst.algorithm)
+    return text + "."
+
+
+def _answer_real(sheet: Sheet, best: Cell) -> str:
+    baseline = sheet.paired[0].baseline
+    test = next((x for x in sheet.paired if x.algorithm == best.algorithm), None)
+    word = "higher" if sheet.higher else "lower"
+    text = [
+        _describe_test(test, sheet) if test else f"No algorithm has a {word} average than the baseline, {baseline}."
+    ]
+    for verdict in ("better", "worse"):
+        others = [x.algorithm for x in sheet.paired if x.verdict.startswith(verdict) and x is not test]
+        if others:
+            also = f"Also {verdict}" if test and test.verdict.startswith(verdict) else verdict.capitalize()
+            text.append(f"{also} than {baseline}: {join_names(others)}.")
+    unclear = [x.algorithm for x in sheet.paired if not x.distinguishable and x is not test]
+    if unclear:
+        text.append(f"Not distinguishable from {baseline}: {join_names(unclear)}.")
+    return " ".join(text)
+
+
+def _describe_test(x: PairedDifference, sheet: Sheet) -> str:
+    if x.difference is None:
+        return f"There is no pair of trials to compare {x.algorithm} with {x.baseline}."
+    digits, unit = sheet.unit.digits, f" {sheet.unit.points}" if sheet.unit.points else ""
+    gap = f"{abs(x.difference):.{digits}f}{unit} {'above' if x.difference > 0 else 'below'} {x.baseline}"
+    ends = f", 95 % confidence interval {x.low:+.{digits}f} to {x.high:+.{digits}f}" if x.low is not None else ""
+    p = _describe_chance(x, len(sheet.paired))
+    if x.distinguishable:
+        return (
+            f"Yes, on these data and domains: {x.algorithm} is {gap} over {x.pairs} pairs{ends}{p}; {describe_wins(x)}."
+        )
+    return f"That cannot be said: {x.algorithm} is {x.verdict} ({gap} over {x.pairs} pairs{ends}{p})."
+
+
+def _describe_chance(x: PairedDifference, tests: int) -> str:
+    if x.p is None or x.p_holm is None:
+        return ""
+    if tests == 1 or format_p(x.p) == format_p(x.p_holm):
+        return f", {format_p(x.p_holm)}"
+    return f", {format_p(x.p)}, after Holm's correction for {tests} comparisons {format_p(x.p_holm)}"
+
+
+def _answer_cost(sheet: Sheet, chosen: Sequence[Outcome], best: Cell) -> str | None:
+    baseline = sheet.paired[0].baseline
+    seconds, base = average_seconds(chosen, best.algorithm), average_seconds(chosen, baseline)
+    if not seconds or not base:
+        return None
+    if best.algorithm == baseline:
+        return f"{seconds:.2g} s per trial."
+    return f"A trial of {best.algorithm} took {seconds:.2g} s, {seconds / base:.1f} times as long as one of {baseline}."
+
+
+# HTML ----------------------------------------------------------------------------------------------------------------
+
+
+class Charts:
+    """Collects the charts of a page. Panels of a kind share a chart, and equal panels are kept once."""
+
+    def __init__(self) -> None:
+        self.charts: dict[int, tuple[int, dict[str, Any]]] = {}
+        self.panels: dict[str, int] = {}
+
+    def add(self, panel: Panel) -> int:
+        """Return the number of the panel, by which the script finds it."""
+        kind = id(panel.chart)  # which charts.py keeps
+        if kind not in self.charts:
+            self.charts[kind] = len(self.charts), compile_for_page(panel)
+        columns = {name: [row[name] for row in panel.rows] for name in panel.rows[0]} if panel.rows else {}
+        drawn = json.dumps({"chart": self.charts[kind][0], "columns": columns})
+        return self.panels.setdefault(drawn, len(self.panels))
+
+    def list_parts(self) -> dict[str, Any]:
+        return {"charts": [chart for _, chart in self.charts.values()], "panels": list(map(json.loads, self.panels))}
+
+
+class Fragments:
+    """Pieces of HTML, each kept once."""
+
+    def __init__(self) -> None:
+        self.pieces: dict[str, int] = {}
+
+    def add(self, html: str) -> int:
+        return self.pieces.setdefault(html, len(self.pieces))
+
+
+def pack(content: dict[str, Any]) -> str:
+    """Return the content as compressed JSON in letters; the same content gives the same letters."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def render_page(content: Page, version: str = "") -> str:
@@ -231,8 +410,6 @@ def render_page(content: Page, version: str = "") -> str:
     shared = {
         "missing": "" if can_show else MISSING,
         "chart": charts.add,
-        "is_curves": lambda panel: isinstance(panel, Lines),
-        "is_cloud": lambda panel: isinstance(panel, Cloud),
         "names": content.names,
     }
     parts = environment.get_template("parts.html.jinja").make_module(shared)

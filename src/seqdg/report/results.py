@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqdg.base import UsageError, replace_file
-from seqdg.report.contents import read_contents
-from seqdg.report.section import Page
+from seqdg.report.run_contents import read_contents
 from seqdg.report.sheet import build_sheet, choose_baseline
 from seqdg.report.table import PairedTests, ResultTable
 from seqdg.results import (
@@ -25,11 +25,15 @@ from seqdg.results import (
     compare_pairs,
     find_unit,
     find_usual_criterion,
+    is_locked,
     open_runs,
     pause_garbage_collection,
     select_outcomes,
 )
 from seqdg.results import FILE as STORE
+
+if TYPE_CHECKING:
+    from seqdg.report.page import Page
 
 
 class Results:
@@ -86,10 +90,8 @@ class Results:
         select: a rule such as "source-val". Then there is one row for each algorithm, held-out domain and seed, with
         the settings and the step that the rule selects by the criterion.
         """
-        try:
-            import pandas
-        except ImportError:
-            raise UsageError("Data frames need pandas: pip install 'seqdg[tables]'.") from None
+        import pandas  # when a frame is asked for
+
         rows: list[dict[str, Any]] = []
         if select is None:
             for record in self.records():
@@ -158,7 +160,7 @@ class Results:
 
         out: a file, or a directory for report.html. Without it the page lies beside the records.
         select, criterion, baseline: what the page shows at first; others can be chosen on it.
-        version: of a page that is written again and again, see `seqdg.report.watch`.
+        version: of a page that is written again and again, see `watch_run`.
         """
         path = Path(out) if out is not None else self.path.parent if self.path.is_file() else self.path
         if path.suffix != ".html" or path.is_dir():
@@ -241,3 +243,68 @@ def _make_row(record: Record, evaluation: Evaluation | None, place: int) -> dict
         row |= {name: values[place] for name, values in evaluation.held_out.items()}
         row |= {f"source_{name}": average_finite(values) for name, values in evaluation.source.items()}
     return row
+
+
+# The report of a run that goes on ------------------------------------------------------------------------------------
+
+PAUSE = 2.0  # seconds between two looks, of the page too
+
+
+def watch_run(
+    directories: Sequence[Path], write: Callable[[Results, str], Path], say: Callable[[str], None], pause: float = PAUSE
+) -> Path:
+    """Write the report whenever a trial has finished, until no run writes to the directories, or until Ctrl-C.
+
+    A directory that is not there yet, or whose run has not begun to write, is waited for.
+
+    write: writes the page as the version that it is given, and returns its path; the last has none.
+    """
+    results, version, path = _wait_for_run(directories, say, pause), "", None
+    try:
+        while any(map(is_locked, directories)):
+            now = results.describe_progress()
+            if now != version:
+                results = _open_again(results, directories)
+                path, version = write(results, now), now
+                _note_version(path, version)
+                say(f"{path}  {now}")
+            time.sleep(pause)
+    except KeyboardInterrupt:
+        pass
+    results = _open_again(results, directories)
+    last = write(results, "")
+    results.close()
+    if path is not None:
+        _note_version(last, "the last")
+        time.sleep(1.2 * pause)  # pages that are open see it once more
+        _find_note(last).unlink(missing_ok=True)
+    return last
+
+
+def _wait_for_run(directories: Sequence[Path], say: Callable[[str], None], pause: float) -> Results:
+    """Open the runs when all of them have begun."""
+    has_said = False
+    while True:
+        try:
+            return Results.open(*directories)
+        except UsageError:
+            if not any(is_locked(d) or not d.exists() for d in directories):
+                raise
+        if not has_said:
+            say(f"Waiting for a run to begin in {' and '.join(map(str, directories))}; Ctrl-C ends it.")
+            has_said = True
+        time.sleep(pause)
+
+
+def _open_again(results: Results, directories: Sequence[Path]) -> Results:
+    """Open runs side by side anew: they name what they share when they are opened, and more may be shared by now."""
+    results.close()
+    return Results.open(*directories)
+
+
+def _find_note(page: Path) -> Path:
+    return page.with_name(f"{page.name}.version.js")
+
+
+def _note_version(page: Path, version: str) -> None:
+    _find_note(page).write_text(f'seqdgVersion("{version}");\n', encoding="utf-8")

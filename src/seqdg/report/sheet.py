@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from seqdg.base import UsageError, join_names, unknown
-from seqdg.report.domainbed import set_beside_suite
-from seqdg.report.published import PaperColumns, set_beside
+from seqdg.base import UsageError, join_names
+from seqdg.report.published import PublishedColumns, set_beside
 from seqdg.results import (
     CRITERIA,
     FAILED,
@@ -45,7 +44,6 @@ _LOOKS = {  # what else is to be known of a rule
     "oracle": ", an upper bound: the rows that are reported choose themselves",
     "oracle-split": ": the other fifth chose the settings, at the last step",
 }
-PUBLISHED = ("paper", "domainbed")  # whose numbers can be set beside ours
 DIFFERENCES = ("algorithm", "difference", "95 % interval", "p (Holm)", "pairs", "domains ahead", "verdict")
 
 
@@ -56,7 +54,7 @@ class Sheet:
     cells: Sequence[Cell]
     select: str = "source-val"
     criterion: str = "accuracy"
-    paper: PaperColumns | None = None
+    paper: PublishedColumns | None = None
     paired: Sequence[PairedDifference] = ()
     candidates: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tried, by algorithm: least and most
     mixed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # in what else they differ, and the values
@@ -121,6 +119,18 @@ class Sheet:
         """Return the published number as it is printed."""
         value = self.paper.values.get((row, column)) if self.paper else None
         return "" if value is None else f"{value:.1f}"
+
+    def label_published(self, column: str) -> str:
+        """Return the published name of an algorithm as in `paper: AGG`; "" where none is set beside it."""
+        return (
+            f"{self.paper.source}: {self.paper.columns[column]}" if self.paper and column in self.paper.columns else ""
+        )
+
+    @property
+    def departures(self) -> list[tuple[str, str, str]]:
+        """A row for every setting that is another one in what is set beside, below the head; none where there are
+        none."""
+        return [self.paper.head, *self.paper.departures] if self.paper and self.paper.departures else []
 
     @property
     def footnote(self) -> str:
@@ -192,21 +202,18 @@ def build_sheet(
     """Build the table of some records.
 
     baseline: the algorithm that the others are tested against.   against: whose published numbers are
-        set beside these, one of PUBLISHED.
+        set beside these, one of `published.PUBLISHED`.
     outcomes: what this rule and criterion select, where that is known already.   spread: what ± means.
     """
     chosen = select_outcomes(records, select, criterion) if outcomes is None else outcomes
     if not chosen:
         raise UsageError("The run holds no finished trial yet, so there is no table to print.")
-    if against is not None and against not in PUBLISHED:
-        raise unknown("source of numbers to set beside ours", against, PUBLISHED)
     if against and criterion != "accuracy":
         raise UsageError(f"Accuracy alone is published there, so there is no {criterion} to set beside ours.")
     unit = CRITERIA[criterion]
     cells = summarize(chosen, unit.factor, unit.higher_is_better, spread)
     tests = compare_pairs(chosen, baseline, unit.factor, unit.higher_is_better) if baseline else []
-    paper = set_beside(cells, records, benchmark, select) if against == "paper" else None
-    paper = set_beside_suite(cells, records, select) if against == "domainbed" else paper
+    paper = set_beside(against, cells, records, benchmark, select) if against else None
     tried, mixed = count_candidates(records), find_mixtures(records)
     old = describe_versions(records)
     batched = list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("together")))

@@ -1,20 +1,20 @@
-"""A table of results as text, Markdown, LaTeX, CSV or JSON, and as HTML in a notebook."""
+"""A table of results, or of costs, as text, Markdown, LaTeX, CSV or JSON, and as HTML in a notebook."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from html import escape
 
-from seqdg.base import unknown
-from seqdg.report.latex import format_latex
+from seqdg.base import UsageError, unknown
 from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, list_differences
-from seqdg.report.text import format_markdown, format_text
-from seqdg.results import AVERAGE, PairedDifference, Unit, describe_difference
+from seqdg.results import AVERAGE, DONE, FAILED, PairedDifference, Record, Unit, describe_difference
 
+LONGEST = 28  # name in a terminal
 PAIRED = ("baseline", "pairs", "difference", "low", "high", "p", "p_holm", "better_on", "domains", "verdict")
 
 
@@ -42,10 +42,13 @@ class ResultTable:
             cells = [escape(sheet.value(row, name)) for row in sheet.rows]
             best = [sheet.place(row, name) == 0 for row in sheet.rows]
             rows.append([escape(name), *(f"<b>{c}</b>" if b else c for c, b in zip(cells, best, strict=True))])
-            if sheet.paper and name in sheet.paper.columns:
-                published = [sheet.published(row, name) for row in sheet.rows]
-                rows.append([f"&emsp;{sheet.paper.source}: {escape(sheet.paper.columns[name])}", *published])
-        return _format_html(["algorithm", *map(escape, sheet.rows)], rows, [sheet.footnote, *sheet.notes])
+            if label := sheet.label_published(name):
+                rows.append([f"&emsp;{escape(label)}", *(sheet.published(row, name) for row in sheet.rows)])
+        html = _format_html(["algorithm", *map(escape, sheet.rows)], rows, [sheet.footnote, *sheet.notes])
+        if not sheet.departures:
+            return html
+        head, *departures = [[escape(cell) for cell in row] for row in sheet.departures]
+        return html + _format_html(head, departures, [])
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,8 +61,8 @@ class PairedTests:
     def __iter__(self) -> Iterator[PairedDifference]:
         return iter(self.tests)
 
-    def __getitem__(self, place: int) -> PairedDifference:
-        return self.tests[place]
+    def __getitem__(self, index: int) -> PairedDifference:
+        return self.tests[index]
 
     def __len__(self) -> int:
         return len(self.tests)
@@ -90,19 +93,201 @@ def render(sheet: Sheet, form: str = "text") -> str:
     return FORMATS[form](sheet)
 
 
+# Plain text ----------------------------------------------------------------------------------------------------------
+
+
+def _format_text(sheet: Sheet) -> str:
+    """Return the table as text, the best of every held-out domain marked by `*`."""
+    names = shorten_names([*sheet.rows, *sheet.columns])
+    marked = {
+        (r, c): sheet.value(r, c) + ("*" if sheet.place(r, c) == 0 else " ") for r in sheet.rows for c in sheet.columns
+    }
+    if len(sheet.columns) <= len(sheet.rows) and not sheet.paper:
+        lines = [["held out", *(names[c] for c in sheet.columns)]]
+        lines += [[names[r], *(marked[r, c] for c in sheet.columns)] for r in sheet.rows]
+    else:
+        lines = [["algorithm", *(names[r] for r in sheet.rows)]]
+        for c in sheet.columns:
+            lines.append([names[c], *(marked[r, c] for r in sheet.rows)])
+            if label := sheet.label_published(c):
+                lines.append([f"  {label}", *(f"{sheet.published(r, c)} " for r in sheet.rows)])
+    notes = [f"{sheet.footnote} * best", *map(join_lines, sheet.notes)]
+    below = ["", *draw_table([list(map(join_lines, row)) for row in sheet.departures], 3)] if sheet.departures else []
+    return "\n".join([*draw_table(lines), "", *notes, *below]) + "\n"
+
+
+def align_columns(lines: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Return each line with its columns padded: the first ones to the left, the others to the right."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return [
+        "  ".join(text.ljust(widths[i]) if i < left else text.rjust(widths[i]) for i, text in enumerate(line))
+        for line in lines
+    ]
+
+
+def draw_table(lines: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Return aligned lines with a rule below the first. left: how many columns are aligned to the left."""
+    head, *rows = (line.rstrip() for line in align_columns(lines, left))
+    return [head, "-" * max(len(line) for line in (head, *rows)), *rows]
+
+
+def shorten_names(names: Sequence[str], longest: int = LONGEST) -> dict[str, str]:
+    """Return each name on one line and of bounded length, still different from all others."""
+    short_names: dict[str, str] = {}
+    for name in names:
+        short = join_lines(name)
+        if len(short) > longest:
+            short = f"{short[: longest - 9]}…{short[-8:]}"
+        count = 2
+        while short in short_names.values() and short_names.get(name) != short:
+            short = f"{short[: longest - 4]}~{count}"
+            count += 1
+        short_names[name] = short
+    return short_names
+
+
+def join_lines(name: str) -> str:
+    """Return the name without line breaks and control characters."""
+    return " ".join("".join(ch if ch.isprintable() else " " for ch in name).split())
+
+
+# Markdown ------------------------------------------------------------------------------------------------------------
+
+
+def _format_markdown(sheet: Sheet) -> str:
+    """Return the table as Markdown, the best of every held-out domain in bold."""
+    head = ["held out"]
+    rows = [[escape_markdown(r)] for r in sheet.rows]
+    for c in sheet.columns:
+        head.append(escape_markdown(c))
+        for row, r in zip(rows, sheet.rows, strict=True):
+            value = sheet.value(r, c)
+            row.append(f"**{value}**" if sheet.place(r, c) == 0 else value)
+        if label := sheet.label_published(c):
+            head.append(label)
+            for row, r in zip(rows, sheet.rows, strict=True):
+                row.append(sheet.published(r, c))
+    notes = [f"{_escape_prose(note)}  " for note in (sheet.footnote, *sheet.notes)]
+    rule = "|---" + "|---:" * (len(head) - 1) + "|"
+    below = [_join_markdown(list(map(escape_markdown, row))) for row in sheet.departures]
+    if below:
+        below = ["", below[0], "|---|---|---|", *below[1:]]
+    return "\n".join([_join_markdown(head), rule, *map(_join_markdown, rows), "", *notes, *below]) + "\n"
+
+
+def _join_markdown(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def escape_markdown(name: str) -> str:
+    return "".join(f"\\{ch}" if ch in "\\|*`[]" else _ENTITIES.get(ch, ch) for ch in join_lines(name))
+
+
+def _escape_prose(note: str) -> str:
+    start = "\\" if note.startswith("- ") else ""
+    return start + "".join(f"\\{ch}" if ch in "*`[]" else _ENTITIES.get(ch, ch) for ch in join_lines(note))
+
+
+_ENTITIES = {"<": "&lt;", ">": "&gt;"}
+
+# LaTeX: booktabs, the best of every held-out domain in bold, the second underlined -----------------------------------
+
+# If a document has begun, the table is a part of it; otherwise it is a document by itself.
+OPENING = r"""\expandafter\ifx\csname @nodocument\endcsname\relax \def\tableend{}\else
+\documentclass{article}\usepackage{booktabs}\begin{document}\def\tableend{\end{document}}\fi"""
+
+
+def _format_latex(sheet: Sheet) -> str:
+    """Return the table, which compiles by itself and inside a document that loads booktabs."""
+    departures = (" | ".join(row) for row in sheet.departures)
+    comments = [
+        sheet.footnote,
+        *sheet.notes,
+        *departures,
+        "Compiles by itself, or with \\input where booktabs is loaded.",
+    ]
+    lines = [f"% {_to_ascii(note)}" for note in comments] + [OPENING]
+    if sheet.paper:
+        rows = []
+        for c in sheet.columns:
+            rows.append([escape_latex(c), *(_format_latex_value(sheet, r, c) for r in sheet.rows)])
+            if c in sheet.paper.columns:
+                name = rf"\quad\textit{{{sheet.paper.source}: {escape_latex(sheet.paper.columns[c])}}}"
+                rows.append([name, *(sheet.published(r, c) for r in sheet.rows)])
+        lines += _draw_tabular(["Algorithm", *map(_set_bold, sheet.rows)], rows)
+    else:
+        rows = [[escape_latex(r), *(_format_latex_value(sheet, r, c) for c in sheet.columns)] for r in sheet.rows]
+        lines += _draw_tabular(["Unseen", *map(_set_bold, sheet.columns)], rows, rule_above=AVERAGE)
+    if sheet.paired:
+        lines += ["", r"\par\bigskip", *_draw_latex_differences(sheet)]
+    return "\n".join([*lines, r"\tableend"]) + "\n"
+
+
+def _draw_tabular(
+    head: Sequence[str], rows: Sequence[Sequence[str]], columns: str = "", rule_above: str = ""
+) -> list[str]:
+    """Return a tabular of cells that are LaTeX already. rule_above: the name of a row with a rule above it."""
+    lines = []
+    for row in rows:
+        lines += [r"\midrule"] if row[0] == rule_above else []
+        lines.append(" & ".join(row) + r" \\")
+    top = [rf"\begin{{tabular}}{{{columns or 'l' + 'c' * (len(head) - 1)}}}", r"\toprule", " & ".join(head) + r" \\"]
+    return [*top, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"]
+
+
+def _draw_latex_differences(sheet: Sheet) -> list[str]:
+    rows = []
+    for x in sheet.paired:
+        digits = sheet.unit.digits
+        ends = "--" if x.low is None else f"${x.low:+.{digits}f}$ to ${x.high:+.{digits}f}$"
+        gap = "--" if x.difference is None else f"${x.difference:+.{digits}f}$"
+        p = "--" if x.p_holm is None else "$<0.001$" if x.p_holm < 0.001 else f"{x.p_holm:.3f}"
+        rows.append([escape_latex(x.algorithm), gap, ends, p, escape_latex(x.verdict)])
+    return _draw_tabular(["Algorithm", "Difference", r"95\,\% CI", "$p$", "Verdict"], rows, "lcccl")
+
+
+def _set_bold(name: str) -> str:
+    return rf"\textbf{{{escape_latex(name)}}}"
+
+
+def _format_latex_value(sheet: Sheet, row: str, column: str) -> str:
+    value, rank = sheet.value(row, column, r"$\pm$"), sheet.place(row, column)
+    return rf"\textbf{{{value}}}" if rank == 0 else rf"\underline{{{value}}}" if rank == 1 else value
+
+
+def escape_latex(name: str) -> str:
+    """Return a name as LaTeX text, whatever characters it has."""
+    special = {
+        "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+        "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\char34{}",
+        "[": "{[}", "]": "{]}", "`": r"\textasciigrave{}",
+    }  # fmt: skip
+    text = "".join(special.get(ch, f"\\{ch}" if ch in "&%$#_{}" else _escape_letter(ch)) for ch in join_lines(name))
+    return text.replace("--", "-{}-{}")  # no ligature
+
+
+def _escape_letter(ch: str) -> str:
+    """Return characters that every engine sets, and the code of others for engines without Unicode."""
+    if ch.isascii() or ("À" <= ch <= "ÿ" and ch not in "Ð×Þð÷þ"):
+        return ch
+    return rf"{{\ifdefined\Umathcode {ch}\else(U+{ord(ch):04X})\fi}}"
+
+
+def _to_ascii(note: str) -> str:
+    """Return the note in ASCII for a comment, which some engines read before they know the encoding."""
+    return join_lines(note).replace("±", "+-").encode("ascii", "replace").decode()
+
+
+# CSV and JSON --------------------------------------------------------------------------------------------------------
+
+
 def _list_entries(sheet: Sheet) -> list[dict[str, object]]:
     """Return an entry for each cell, with the published number and, on the average row, the test of the difference."""
     tests = {x.algorithm: {**asdict(x), "verdict": x.verdict} for x in sheet.paired}
     entries = []
     for cell in sheet.cells:
-        entry: dict[str, object] = {
-            "algorithm": cell.algorithm,
-            "held_out": cell.held_out,
-            "mean": cell.mean,
-            "stderr": cell.stderr,
-            "trials": cell.trials,
-            "select": sheet.select,
-        }
+        entry = {name: getattr(cell, name) for name in ("algorithm", "held_out", "mean", "stderr", "trials")}
+        entry["select"] = sheet.select
         if sheet.spread != "stderr":
             entry["spread"] = sheet.spread
         if sheet.searched:
@@ -126,19 +311,154 @@ def _format_csv(sheet: Sheet) -> str:
     names += ["candidates"] if sheet.searched else []
     names += [sheet.paper.source.lower()] if sheet.paper else []
     names += PAIRED if sheet.paired else ()
+    rows = []
+    for entry in _list_entries(sheet):
+        against = entry.pop("against", {})
+        rows.append({"diverged": 0, **entry, **(against if isinstance(against, dict) else {})})
+    return _write_csv(names, rows)
+
+
+def _write_csv(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, names, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
-    for entry in _list_entries(sheet):
-        against = entry.get("against")
-        writer.writerow({"diverged": 0, **entry, **(against if isinstance(against, dict) else {})})
+    writer.writerows(rows)
     return out.getvalue()
 
 
 FORMATS: dict[str, Callable[[Sheet], str]] = {
-    "text": format_text,
-    "markdown": format_markdown,
-    "latex": format_latex,
+    "text": _format_text,
+    "markdown": _format_markdown,
+    "latex": _format_latex,
     "csv": _format_csv,
     "json": _format_json,
 }
+
+# Costs ---------------------------------------------------------------------------------------------------------------
+
+COST_FORMATS = ("text", "markdown", "csv", "json")
+COST_NOTE = (
+    "Time is a trial's share of that of the stack that it was trained in, evaluation included; steps are those of the "
+    "protocol, of the trials with one domain held out, and stages that come on top count in. Memory is the peak of a "
+    "stack."
+)
+
+
+@dataclass(frozen=True)
+class AlgorithmCost:
+    """The cost of one algorithm on one kind of device."""
+
+    algorithm: str
+    device: str
+    trainings: int  # with all candidates, and with pairs of domains held out for selection
+    seconds: float  # in all
+    per_step: float  # milliseconds of one trial
+    times: float | None  # of the baseline's step
+    stacked: int  # trials in a stack, at most
+    memory: int  # bytes, at most
+
+
+def sum_costs(records: Sequence[Record], baseline: str = "agg") -> list[AlgorithmCost]:
+    """Return the cost of each algorithm and device, in the order of the records."""
+    by_kind: dict[tuple[str, str], list[Record]] = {}
+    for r in _list_trained(records):
+        by_kind.setdefault((r.algorithm, r.device), []).append(r)
+    if not by_kind:
+        raise UsageError("The run holds no finished trial yet, so there is no table to print.")
+    steps = {kind: _time_per_step(trials) for kind, trials in by_kind.items()}
+    costs = []
+    for (name, device), trials in by_kind.items():
+        base = steps.get((baseline, device))
+        costs.append(
+            AlgorithmCost(
+                algorithm=name,
+                device=device,
+                trainings=len(trials),
+                seconds=sum(r.seconds for r in trials),
+                per_step=steps[name, device],
+                times=steps[name, device] / base if base else None,
+                stacked=max(r.stacked for r in trials),
+                memory=max(r.peak_memory for r in trials),
+            )
+        )
+    return costs
+
+
+def _list_trained(records: Sequence[Record]) -> list[Record]:
+    return [r for r in records if r.status != FAILED and not r.members]  # mixing trials trains nothing
+
+
+def _time_per_step(records: Sequence[Record]) -> float:
+    whole = [r for r in records if r.status == DONE] or records  # one that diverged may have ended early
+    single = [r for r in whole if r.is_tabled] or whole
+    return 1000 * sum(r.seconds for r in single) / sum(int(r.description["protocol"]["steps"]) for r in single)
+
+
+def describe_totals(records: Sequence[Record]) -> list[str]:
+    """Say for each device `4160 trainings in 312 s on NVIDIA H200: 800 per minute.`, and whether several ran at a
+    time."""
+    by_device: dict[str, list[Record]] = {}
+    for r in _list_trained(records):
+        by_device.setdefault(r.device, []).append(r)
+    sentences = []
+    for device, trials in by_device.items():
+        shares = _share_trainings(trials)
+        summed, count = sum(r.seconds * share for r, share in zip(trials, shares, strict=True)), round(sum(shares))
+        clock = _measure_busy_time(trials, shares, summed)
+        pace = f": {60 * count / clock:.{0 if 60 * count > 10 * clock else 2}f} per minute" if clock else ""
+        sentences.append(f"{count} trainings in {clock:.0f} s on {device}{pace}.")
+        if clock < summed:
+            sentences[-1] += f" Several ran at a time: their seconds add up to {summed:.0f}."
+    return sentences
+
+
+def _share_trainings(records: Sequence[Record]) -> list[float]:
+    """Return how much of a training each record stands for: averages of one training have a record each.
+
+    The records of a stack have its seconds in common, and it has `stacked` trainings.
+    """
+    stacks = [(r.device, r.seconds, r.stacked) for r in records]
+    averaged = {stack for stack, r in zip(stacks, records, strict=True) if "+" in r.algorithm}
+    sizes = Counter(stacks)
+    return [min(1.0, stack[2] / sizes[stack]) if stack in averaged else 1.0 for stack in stacks]
+
+
+def _measure_busy_time(records: Sequence[Record], shares: Sequence[float], summed: float) -> float:
+    """Return the seconds during which at least one stack was at work.
+
+    Packed records say only to a second when they were finished, so where stacks overlap by less than that this is the
+    sum of their times.
+    """
+    if not all(r.finished for r in records):
+        return summed
+    stacks = sum(share / r.stacked for r, share in zip(records, shares, strict=True))
+    busy, until = 0.0, 0.0
+    for begun, finished in sorted({(r.finished - r.seconds * r.stacked, r.finished) for r in records}):
+        busy += max(0.0, finished - max(begun, until))
+        until = max(until, finished)
+    return busy if summed - busy > stacks else summed
+
+
+def render_costs(records: Sequence[Record], form: str = "text", baseline: str = "agg") -> str:
+    """Return the table of costs as text, Markdown, CSV or JSON."""
+    if form not in COST_FORMATS:
+        raise unknown("format of the cost table", form, COST_FORMATS)
+    costs = sum_costs(records, baseline)
+    if form == "json":
+        return json.dumps([asdict(s) for s in costs], indent=2) + "\n"
+    if form == "csv":
+        return _write_csv([f.name for f in fields(AlgorithmCost)], [asdict(s) for s in costs])
+    head = ["algorithm", "trainings", "seconds", "ms per step", f"times {baseline}", "in a stack", "MiB", "device"]
+    rows = [
+        [
+            join_lines(s.algorithm), str(s.trainings), f"{s.seconds:.1f}", f"{s.per_step:.3g}",
+            "-" if s.times is None else f"{s.times:.2f}", str(s.stacked), f"{s.memory / 2**20:.0f}", s.device,
+        ]
+        for s in costs
+    ]  # fmt: skip
+    notes = [*describe_totals(records), COST_NOTE]
+    if form == "text":
+        return "\n".join([*draw_table([head, *rows]), "", *notes]) + "\n"
+    rule = ["---", *["---:"] * (len(head) - 2), "---"]
+    lines = [head, rule, *(list(map(escape_markdown, row)) for row in rows)]
+    return "\n".join([*map(_join_markdown, lines), "", *(f"{note}  " for note in notes)]) + "\n"

@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from seqdg.base import unknown
-from seqdg.report import Figure, Row, Rows, Style
+from seqdg.report import Figure, Panel, Style, draw_rows, make_row
 from seqdg.results import (
     DONE,
     LEVEL,
@@ -464,16 +464,16 @@ def make_answers_figure(answers: Answers) -> Figure:
     )
 
 
-def make_panel(study: Study, answer: Answer) -> Rows:
+def make_panel(study: Study, answer: Answer) -> Panel:
     """Make the rows of one hypothesis: its sets, and all of them together."""
-    rows = [Row(s.name, s.mean, *s.find_interval(), look=SET) for s in answer.main.sets]
+    rows = [make_row(s.name, s.mean, *s.find_interval(), look=SET) for s in answer.main.sets]
     pooled, interval = answer.main.pooled, answer.interval
     if pooled is not None and interval is not None and all(map(math.isfinite, interval)):
-        rows.append(Row("all", pooled.mean, *interval, look=ALL))
+        rows.append(make_row("all", pooled.mean, *interval, look=ALL))
     margin = answer.hypothesis.margin
     asked = f" (asked: above −{margin:g})" if margin else ""
     heading = f"{answer.hypothesis.name}: {answer.verdict}{asked}"
-    return Rows(rows, name_difference(study, answer.main.comparison), heading, zero=True)
+    return draw_rows(rows, name_difference(study, answer.main.comparison), LOOKS, heading, zero=True)
 
 
 def name_difference(study: Study, comparison: Comparison) -> str:

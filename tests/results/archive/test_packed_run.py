@@ -11,8 +11,8 @@ import pytest
 
 from seqdg.base import UsageError
 from seqdg.report import Results
-from seqdg.report.contents import read_contents
 from seqdg.report.page import build_page
+from seqdg.report.run_contents import read_contents
 from seqdg.report.table import FORMATS
 from seqdg.results import (
     DIVERGED,

@@ -19,7 +19,7 @@ from seqdg.base import UsageError, list_some, unknown
 from seqdg.data import Frame, is_dataframe
 from seqdg.estimator.inspect.spread import Spread, estimate_spread
 from seqdg.estimator.user_data import read_domains, read_weights
-from seqdg.report import Figure, align_columns, make_styles, panels, shorten_names
+from seqdg.report import Figure, align_columns, draw_rows, make_row, make_styles, shorten_names
 from seqdg.training import make_stream
 
 SEEN, UNSEEN = "seen", "unseen"
@@ -88,23 +88,18 @@ class Importance:
         """Draw each column's drop where the model was trained and on unseen domains, with 95 % intervals."""
         table = self.frame()[:MOST_SHOWN]
         names = shorten_names(table["column"].tolist())
-        drawn = [
-            panels.Rows(
-                [
-                    panels.Row(names[row["column"]], row[kind], row[f"{kind}_low"], row[f"{kind}_high"], look=kind)
-                    for row in table.to_dict("records")
-                ],
-                f"drop of {self.scoring}",
-                heading,
-                zero=True,
-            )
-            for kind, heading in HEADINGS.items()
-        ]
+        looks, panels = make_styles(HEADINGS), []
+        for kind, heading in HEADINGS.items():
+            rows = [
+                make_row(names[row["column"]], row[kind], row[f"{kind}_low"], row[f"{kind}_high"], look=kind)
+                for row in table.to_dict("records")
+            ]
+            panels.append(draw_rows(rows, f"drop of {self.scoring}", looks, heading, zero=True))
         caption = (
             f"Drop of {self.scoring} when a column is shuffled within its domain, {self.repeats} times: mean and 95 % "
             f"interval over {len(self.domains)} domains, each held out in turn.{self._count_rest('drawn')}"
         )
-        return Figure("importance", "What transfers", drawn, caption, make_styles(list(HEADINGS)))
+        return Figure("importance", "What transfers", panels, caption, looks)
 
     def __str__(self) -> str:
         table = self.frame()

@@ -35,7 +35,7 @@ from seqdg.estimator.fitting import make_task
 from seqdg.estimator.inspect.spread import Spread, estimate_spread
 from seqdg.estimator.recipe import Recipe
 from seqdg.estimator.user_data import make_user_data, read_input, warn_of_order
-from seqdg.report import Figure, Point, Points, align_columns, make_styles
+from seqdg.report import Figure, align_columns, draw_points, make_styles
 from seqdg.results import CRITERIA, DONE, Record, Unit, find_unit, select_step
 from seqdg.training import make_stream
 
@@ -149,10 +149,12 @@ class LearningCurve:
         points = []
         for row in self.frame().to_dict("records"):
             size, mean, error = row["domains"], unit.factor * row["mean"], unit.factor * row["error"]
-            points.append(Point(count_things(size, "domain"), size, mean, mean - error, mean + error, self.name))
-        panel = Points(points, "domains trained on", unit.title, self.name)
+            ends = {"low": mean - error, "high": mean + error}
+            points.append({"name": count_things(size, "domain"), "x": size, "y": mean, **ends, "look": self.name})
+        looks = make_styles([self.name])
+        panel = draw_points(points, "domains trained on", unit.title, looks, self.name)
         caption = f"Mean over unseen domains; bars are one standard error over them. {self.sentence}"
-        return Figure("learning-curve", "Would one more domain help?", [panel], caption, make_styles([self.name]))
+        return Figure("learning-curve", "Would one more domain help?", [panel], caption, looks)
 
     def __str__(self) -> str:
         unit = self._unit

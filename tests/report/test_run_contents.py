@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from seqdg.report.contents import (
+from seqdg.report.run_contents import (
     RunContents,
     describe_diverged,
     describe_missing,
