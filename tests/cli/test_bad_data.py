@@ -95,7 +95,7 @@ TWO = 'path = "set"\nclasses = ["cat", "dog"]'
         ),
         (narrow, 'path = "set"', ["different numbers of features (art 8, photo 5, sketch 8)"]),
         (pickled, 'path = "set"', ["'x' is an array of objects (pickled), which is refused."]),
-        (a_pickle, 'path = "set"', ["photo.npz' is an array of objects (a pickle), which is refused."]),
+        (a_pickle, 'path = "set"', ["photo.npz' is an array of objects (pickled), which is refused."]),
         (a_cell, 'path = "set"', ["'extra' is an array of objects (cell), which is refused."]),
         (
             lambda root: None,

@@ -50,15 +50,10 @@ class Dataset:
     weight: Tensor | None = None  # (row,) float64, how much each counts; None: all the same
 
     def __post_init__(self) -> None:
-        n = len(self.y)
-        if len(self.x) != n or len(self.domain) != n:
-            raise UsageError(f"{self.name}: x, y and domain have {len(self.x)}, {n} and {len(self.domain)} rows.")
-        if self.validation is not None and len(self.validation) != n:
-            raise UsageError(f"{self.name}: the official split names {len(self.validation)} of {n} rows.")
-        if self.group is not None and len(self.group) != n:
-            raise UsageError(f"{self.name}: {len(self.group)} of {n} rows have a group.")
-        if self.weight is not None and len(self.weight) != n:
-            raise UsageError(f"{self.name}: {len(self.weight)} of {n} rows have a weight.")
+        for name in ("x", "domain", "validation", "group", "weight"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.y):
+                raise UsageError(f"{self.name}: {name} has {len(values)} rows where y has {len(self.y)}.")
 
     @property
     def shape(self) -> tuple[int, ...]:

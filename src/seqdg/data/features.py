@@ -47,7 +47,6 @@ Arrays = dict[str, NDArray[Any]]
 OBJECTS = ("cell", "struct", "object", "function", "function_handle", "opaque", "unknown")
 HDF5 = b"\x89HDF\r\n\x1a\n"
 EXACT = 2.0**53  # above it, whole numbers of a column can no longer be told apart
-ERRORS = (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError)  # of numpy on a file that is no .npz
 
 
 def recognizes(path: Path) -> bool:
@@ -99,7 +98,7 @@ def read_file(path: Path, spec: DataSpec, notes: list[str]) -> DomainRows:
     if not is_table(path):
         # With both keys given nothing else in the file is touched.
         both = (spec.x_key, spec.y_key)
-        keys = [key for key in both if key != LAST_COLUMN] if all(both) else []
+        keys = [key for key in both if key != LAST_COLUMN] if all(both) else None
         arrays = read_mat(path, keys) if path.suffix.lower() == ".mat" else read_npz(path, keys)
         return DomainRows(*pick_arrays(arrays, *both, str(path), spec.is_regression))
     columns, written = read_columns(path, get_form(spec))
@@ -117,32 +116,23 @@ def read_file(path: Path, spec: DataSpec, notes: list[str]) -> DomainRows:
     return DomainRows(x, y)
 
 
-def read_npz(path: Path, keys: Sequence[str] = ()) -> Arrays:
+def read_npz(path: Path, keys: Sequence[str] | None = None) -> Arrays:
+    """Read the arrays named by `keys`; None: all of them."""
+    name = path.name
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            absent = [key for key in keys if key not in file.files]
-            if absent:
-                raise UsageError(f"{path} has no array '{absent[0]}'. It has: {', '.join(file.files)}.")
-            return {name: _read_array(path, file, name) for name in keys or file.files}
+            names, arrays = file.files, {}
+            for name in names if keys is None else keys:
+                if name not in names:
+                    raise UsageError(f"{path} has no array '{name}'. It has: {', '.join(names)}.")
+                arrays[name] = np.asarray(file[name])
+            return arrays
     except UsageError:
         raise
-    except ERRORS as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         if "pickle" in str(error):
-            raise refuse_objects(path, path.name, "a pickle") from error
-        raise _refuse_npz(path, error) from error
-
-
-def _refuse_npz(path: Path, error: BaseException) -> UsageError:
-    return UsageError(f"{path} cannot be read as an .npz file ({error}): is it whole?")
-
-
-def _read_array(path: Path, file: Any, name: str) -> NDArray[Any]:
-    try:
-        return np.asarray(file[name])
-    except ValueError as error:
-        if "Object arrays" in str(error):
             raise refuse_objects(path, name, "pickled") from error
-        raise
+        raise UsageError(f"{path} cannot be read as an .npz file ({error}): is it whole?") from error
 
 
 def pick_arrays(
@@ -178,11 +168,9 @@ def pick_arrays(
 def _read_one_npz(path: Path, spec: DataSpec) -> Contents:
     if path.suffix.lower() != ".npz":
         raise UsageError(f"{path} is one file: features are read from a folder with a file per domain, or one .npz.")
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            names = list(file.files)
-    except ERRORS as error:
-        raise _refuse_npz(path, error) from error
+    read_npz(path, ())  # raises where there is no such file, or it is broken
+    with np.load(path) as file:
+        names = list(file.files)
     there = [n[:-2] for n in names if n.endswith("_x") and f"{n[:-2]}_y" in names]
     problems = (
         find_missing_domains(spec.domains, there, str(path))
@@ -242,8 +230,8 @@ def refuse_objects(path: Path, name: str, kind: str) -> UsageError:
     return UsageError(f"{what} Save plain numbers, or give x_key and y_key to read those two alone.")
 
 
-def read_mat(path: Path, keys: Sequence[str] = ()) -> Arrays:
-    """Read the arrays named by `keys`, or all of them."""
+def read_mat(path: Path, keys: Sequence[str] | None = None) -> Arrays:
+    """Read the arrays named by `keys`; None: all of them."""
     with path.open("rb") as file:
         head = file.read(520)
     try:
@@ -254,7 +242,7 @@ def read_mat(path: Path, keys: Sequence[str] = ()) -> Arrays:
         raise UsageError(f"{path} cannot be read as a MATLAB file ({error}): is it whole?") from error
 
 
-def _read_5(path: Path, keys: Sequence[str]) -> Arrays:
+def _read_5(path: Path, keys: Sequence[str] | None) -> Arrays:
     import scipy.io
 
     wanted = _select(path, keys, {name: kind for name, _, kind in scipy.io.whosmat(path)})
@@ -264,7 +252,7 @@ def _read_5(path: Path, keys: Sequence[str]) -> Arrays:
     return {n: np.asarray(arrays[n].toarray() if hasattr(arrays[n], "toarray") else arrays[n]) for n in wanted}
 
 
-def _read_73(path: Path, keys: Sequence[str]) -> Arrays:
+def _read_73(path: Path, keys: Sequence[str] | None) -> Arrays:
     try:
         import h5py
     except ImportError:
@@ -284,12 +272,11 @@ def _find_kind(h5py: Any, item: Any) -> str:
     return "cell" if item.dtype.kind not in "iufb" else kind or "double"
 
 
-def _select(path: Path, keys: Sequence[str], kinds: dict[str, str]) -> list[str]:
-    absent = [key for key in keys if key not in kinds]
-    if absent:
-        raise UsageError(f"{path} has no array '{absent[0]}'. It has: {', '.join(kinds) or 'none'}.")
-    wanted = list(keys or kinds)
+def _select(path: Path, keys: Sequence[str] | None, kinds: dict[str, str]) -> list[str]:
+    wanted = list(kinds if keys is None else keys)
     for name in wanted:
+        if name not in kinds:
+            raise UsageError(f"{path} has no array '{name}'. It has: {', '.join(kinds) or 'none'}.")
         if kinds[name] in OBJECTS:
             raise refuse_objects(path, name, kinds[name])
     return wanted

@@ -101,21 +101,10 @@ def make_dataset(
 def _make_checked(name: str, contents: Contents, check: DataCheck) -> Dataset:
     if not check.ok:
         raise UsageError(check.format_problems())
-    return Dataset(
-        name=name,
-        domains=contents.domains,
-        classes=contents.classes,
-        x=torch.from_numpy(contents.x) if contents.x.dtype == np.float32 else contents.x,
-        y=torch.from_numpy(contents.y),
-        domain=torch.from_numpy(contents.domain),
-        fingerprint=contents.hash(),
-        validation=None if contents.validation is None else torch.from_numpy(contents.validation),
-        numbers=contents.numbers,
-        notes=check.notes,
-        group=None if contents.group is None else torch.from_numpy(contents.group),
-        groups=contents.groups,
-        parts=contents.parts,
-    )
+    arrays = {key: getattr(contents, key) for key in ("x", "y", "domain", "validation", "group")}
+    tensors = {key: torch.from_numpy(v) for key, v in arrays.items() if v is not None and v.dtype != np.uint8}
+    facts = {key: getattr(contents, key) for key in ("domains", "classes", "numbers", "groups", "parts")}
+    return Dataset(name=name, fingerprint=contents.hash(), notes=check.notes, **{"x": contents.x, **tensors, **facts})
 
 
 def _read(spec: DataSpec, root: Path, progress: ProgressCallback | None) -> Contents:
