@@ -35,7 +35,7 @@ import numpy as np
 
 from seqdg.bench import find_learner
 from seqdg.estimator.compare import ALL_USUAL
-from seqdg.estimator.compare.rules import DEFAULT, RULES, STOPPED, choose, split_rule
+from seqdg.estimator.compare.folds import DEFAULT, RULES, STOPPED, choose, split_rule
 
 SETS = ("pacs", "beijing", "wisdm", "parkinsons", "reviews", "office")  # the longest first
 NUMBERS = ("beijing", "parkinsons")  # whose labels are numbers
@@ -192,10 +192,9 @@ def make_sweep(name: str, how: How) -> Any:
     """Make what trains on a set, once per process."""
     import torch
 
-    from seqdg.bench import InProcess
     from seqdg.estimator import DomainClassifier, DomainRegressor
-    from seqdg.estimator.auto import adapt_recipe
     from seqdg.estimator.compare.folds import Sweep
+    from seqdg.estimator.recipe import adapt_recipe
     from seqdg.estimator.user_data import make_user_data, read_input
 
     if how.device == "cpu":
@@ -207,7 +206,7 @@ def make_sweep(name: str, how: How) -> Any:
     recipe = estimator.make_recipe()
     user_data = make_user_data(read_input(rows.x), estimator.read_targets(rows.y), rows.domains, recipe, gaps=True)
     recipe = adapt_recipe(recipe, user_data.dataset)
-    return Sweep(user_data, recipe, range(how.seeds), InProcess(), within=True)
+    return Sweep(user_data, recipe, range(how.seeds), within=True)
 
 
 def train(job: Job, how: How) -> list[dict[str, Any]]:

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
         register,
         setting,
     )
-    from seqdg.estimator import DomainClassifier, DomainRegressor
+    from seqdg.estimator import DomainClassifier, DomainRegressor, importance, learning_curve
     from seqdg.estimator.compare import compare
-    from seqdg.estimator.inspect import importance, learning_curve
     from seqdg.nets import Net
     from seqdg.report import Results
 

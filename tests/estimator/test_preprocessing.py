@@ -15,12 +15,13 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from seqdg.base import UsageError
 from seqdg.data import Frame, make_frame
 from seqdg.data.scaling import LIMIT
-from seqdg.estimator.model_inputs import learn_preprocessing
+from seqdg.estimator.model_inputs import learn_table_input
 
 
 def applied(train, new=None):
     frame = make_frame(train)
-    return learn_preprocessing(frame).apply(frame if new is None else make_frame(new))
+    inputs, notes = learn_table_input(frame).read(frame if new is None else make_frame(new))
+    return inputs.numpy(), notes
 
 
 def test_numbers_and_words_become_what_a_standard_pipeline_makes_of_them(hospitals):
@@ -75,32 +76,32 @@ def test_a_word_never_seen_is_no_word_and_is_noted():
 def test_columns_are_found_by_name_in_any_order_and_others_are_ignored(hospitals):
     x, _, _ = hospitals
     frame = make_frame(x)
-    preprocessing = learn_preprocessing(frame)
+    preprocessing = learn_table_input(frame)
     shuffled = x[list(x.columns)[::-1]].assign(extra=1)
-    np.testing.assert_array_equal(preprocessing.apply(make_frame(shuffled))[0], preprocessing.apply(frame)[0])
+    np.testing.assert_array_equal(preprocessing.read(make_frame(shuffled))[0], preprocessing.read(frame)[0])
 
 
 def test_a_missing_column_is_named():
     frame = make_frame(pd.DataFrame({"age": [1.0, 2.0], "height": [1.0, 2.0], "c": ["u", "v"]}))
-    preprocessing = learn_preprocessing(frame)
+    preprocessing = learn_table_input(frame)
     with pytest.raises(UsageError, match=r"no column 'age': .* needs it\. Did you mean 'Age' for 'age'\?"):
-        preprocessing.apply(make_frame(pd.DataFrame({"Age": [1.0], "height": [1.0], "c": ["u"]})))
+        preprocessing.read(make_frame(pd.DataFrame({"Age": [1.0], "height": [1.0], "c": ["u"]})))
     with pytest.raises(UsageError, match="The input has no columns 'age', 'c': the model was trained with them"):
-        preprocessing.apply(make_frame(pd.DataFrame({"height": [1.0]})))
+        preprocessing.read(make_frame(pd.DataFrame({"height": [1.0]})))
 
 
 def test_types_that_changed_are_mended_where_they_can_be():
     frame = make_frame(pd.DataFrame({"n": [1.0, 3.0], "c": ["1", "2"], "t": [True, False]}))
-    preprocessing = learn_preprocessing(frame)
+    preprocessing = learn_table_input(frame)
     same = pd.DataFrame({"n": ["1.0", " 3 "], "c": [1.0, 2.0], "t": ["true", "False"]})
-    np.testing.assert_array_equal(preprocessing.apply(make_frame(same))[0], preprocessing.apply(frame)[0])
+    np.testing.assert_array_equal(preprocessing.read(make_frame(same))[0], preprocessing.read(frame)[0])
     with pytest.raises(UsageError, match=r"Column 'n' held numbers when .* row 1 .* holds 'three'"):
-        preprocessing.apply(make_frame(pd.DataFrame({"n": ["1", "three"], "c": ["1", "2"], "t": [1, 0]})))
+        preprocessing.read(make_frame(pd.DataFrame({"n": ["1", "three"], "c": ["1", "2"], "t": [1, 0]})))
 
 
 def test_pandas_categories_are_words_even_where_they_are_numbers():
     frame = make_frame(pd.DataFrame({"c": pd.Categorical([3, 1, 3])}))
-    assert learn_preprocessing(frame).vocabulary == {"c": ("1", "3")}
+    assert learn_table_input(frame).vocabulary == {"c": ("1", "3")}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_pandas_categories_are_words_even_where_they_are_numbers():
 )
 def test_what_is_no_number_and_no_word_is_refused_in_a_sentence(table, sentence):
     with pytest.raises(UsageError, match=sentence):
-        learn_preprocessing(make_frame(table))
+        learn_table_input(make_frame(table))
 
 
 def test_a_frame_can_leave_out_columns():
@@ -131,23 +132,23 @@ def test_dates_become_their_parts_whether_they_come_as_dates_or_as_words():
     when = ["2020-01-31 12:00", None, "2021-03-01", "2022-12-24"]
     dates = pd.DataFrame({"when": pd.to_datetime(pd.Series(when), format="ISO8601"), "n": [1.0, 2.0, 3.0, 4.0]})
     frame = make_frame(dates).decide_types()
-    preprocessing = learn_preprocessing(frame)
+    preprocessing = learn_table_input(frame)
     assert preprocessing.numeric == ("n", "when.year", "when.month", "when.day", "when.weekday", "when.hour")
     raw, _, _ = preprocessing.encode(frame)
     np.testing.assert_array_equal(raw[0], [1, 2020, 1, 31, 4, 12])
     assert np.isnan(raw[1, 1:]).all()
-    want, _ = preprocessing.apply(frame)
+    want, _ = preprocessing.read(frame)
     zone = dates.assign(when=dates["when"].dt.tz_localize("Europe/Berlin"))
     objects = dates.assign(when=[None if pd.isna(d) else d.to_pydatetime() for d in dates["when"]])
     for same in (zone, objects, dates.assign(when=when)):
-        np.testing.assert_array_equal(preprocessing.apply(make_frame(same))[0], want)
+        np.testing.assert_array_equal(preprocessing.read(make_frame(same))[0], want)
     with pytest.raises(UsageError, match=r"held dates when the model was fitted, and row 1 .* holds '3/4/2020'"):
-        preprocessing.apply(make_frame(pd.DataFrame({"when": ["2020-01-31", "3/4/2020"], "n": [1, 2]})))
+        preprocessing.read(make_frame(pd.DataFrame({"when": ["2020-01-31", "3/4/2020"], "n": [1, 2]})))
 
 
 def test_dates_in_words_are_read_in_the_order_of_the_training_rows():
     frame = make_frame(pd.DataFrame({"when": ["31/01/2020", "01/02/2020"]})).decide_types()
-    preprocessing = learn_preprocessing(frame)
+    preprocessing = learn_table_input(frame)
     raw, _, _ = preprocessing.encode(make_frame(pd.DataFrame({"when": ["01/02/2021", "?"]})))
     np.testing.assert_array_equal(raw[0], [2021, 2, 1, 0, 0])
     assert np.isnan(raw[1]).all()
@@ -155,10 +156,10 @@ def test_dates_in_words_are_read_in_the_order_of_the_training_rows():
 
 def test_numbers_that_stand_for_a_gap_do_so_in_new_rows_too():
     frame = make_frame(pd.DataFrame({"a": [1.0, 3.0, -999.0], "w": ["u", "v", "x"]})).decide_types(na=("-999", "x"))
-    preprocessing = learn_preprocessing(frame)
+    preprocessing = learn_table_input(frame)
     assert preprocessing.vocabulary == {"w": ("u", "v")}
-    got, notes = preprocessing.apply(make_frame(pd.DataFrame({"a": [-999, 1], "w": ["x", "u"]})))
-    gaps, _ = preprocessing.apply(make_frame(pd.DataFrame({"a": [np.nan, 1], "w": [None, "u"]})))
+    got, notes = preprocessing.read(make_frame(pd.DataFrame({"a": [-999, 1], "w": ["x", "u"]})))
+    gaps, _ = preprocessing.read(make_frame(pd.DataFrame({"a": [np.nan, 1], "w": [None, "u"]})))
     np.testing.assert_array_equal(got, gaps)
     assert notes == []
 

@@ -13,7 +13,7 @@ from seqdg.bench import task as bench_task
 from seqdg.estimator import DomainClassifier
 from seqdg.estimator.compare import compare
 from seqdg.estimator.fitting import make_task
-from seqdg.estimator.model_inputs import learn_preprocessing
+from seqdg.estimator.model_inputs import learn_table_input
 from seqdg.estimator.user_data import draw_validation, make_user_data, read_input
 from seqdg.training import make_loss
 
@@ -45,22 +45,22 @@ def make_inputs(user_data, recipe, held_out):
 
 @pytest.mark.parametrize(("scaling", "gap"), [("standard", 2e-5), ("quantile", 1e-3)])
 def test_trials_are_preprocessed_as_if_their_sources_were_all_there_is(hospitals, scaling, gap):
-    """What is learned for a trial with a domain held out is what `learn_preprocessing` finds in the other domains."""
+    """What is learned for a trial with a domain held out is what `learn_table_input` finds in the other domains."""
     x, y, domains = hospitals
     x = x.assign(smoker=np.where(domains == "west", "vapes", x["smoker"]))
     frame = read_input(x)
     recipe = DomainClassifier(scaling=scaling).make_recipe()
     user_data = make_user_data(frame, y, domains, recipe, gaps=True)
-    numbers = len(user_data.input.preprocessing.numeric)
+    numbers = len(user_data.input.numeric)
     names = ("west", "east")
     inputs = make_inputs(user_data, recipe, names)
     got, _ = inputs.serve(torch.arange(len(y)).repeat(2, 1))
     for i, name in enumerate(names):
-        own = learn_preprocessing(read_input(x[domains != name]), scaling)
-        want, _ = own.apply(frame)
+        own = learn_table_input(read_input(x[domains != name]), scaling)
+        want, _ = own.read(frame)
         places = [*range(numbers)]
         for word in own.vocabulary["smoker"]:
-            places.append(numbers + user_data.input.preprocessing.vocabulary["smoker"].index(word))
+            places.append(numbers + user_data.input.vocabulary["smoker"].index(word))
         np.testing.assert_allclose(got[i][:, places].numpy(), want, atol=gap)
         rest = [j for j in range(got.shape[-1]) if j not in places]
         assert len(rest) == (name == "west")

@@ -16,7 +16,6 @@ from seqdg.cli import options
 from seqdg.cli.options import TableOptions
 from seqdg.cli.terminal import Announcement, explain_interruption, note_task, say
 from seqdg.estimator import compare as comparing
-from seqdg.estimator import inspect
 
 SELECT = "both-near"
 
@@ -111,7 +110,7 @@ def fit(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="About how long --choose may take. It tries the most promising candidates first, on at most 20,000 "
+            help="About how long --choose may take. It tries the cheapest candidates first, on at most 20,000 "
             "rows, says what it left out, and fits the winner on all rows."
         ),
     ] = None,
@@ -135,10 +134,7 @@ def fit(
     """
     _check_choice(choose, algorithm, candidates, search, select, minutes)
     estimator.check_destination(out, force)
-    names = options.split_names(candidates)
-    usual = comparing.ALL_USUAL if datasets.is_table(data) else comparing.NETS
-    estimator.check_saving(names or (usual if choose else [algorithm or options.USUAL[0]]))
-    rows = table.read(data)
+    rows, names = table.read(data), options.split_names(candidates)
     announcement = Announcement(rows, minutes)
     note_task(rows, table.task, str(table.label))
     template = _make_template(
@@ -147,6 +143,7 @@ def fit(
         domains_per_step=_parse_count("--domains-per-step", domains_per_step), image_size=image_size,
         members=_parse_count("--members", members), device=device, random_state=seed,
     )  # fmt: skip
+    estimator.check_saving(names or ([] if choose else [algorithm or str(template.algorithm)]))
     partial = runs or out.with_name(f"{out.name}.partial")
     how: dict[str, Any] = {
         "seeds": seeds, "workers": workers, "executor": executor, "address": address, "runs": partial,
@@ -229,19 +226,14 @@ def _compare(
     template: estimator.DomainEstimator,
     names: Sequence[str] | None,
     texts: Sequence[str],
-    *,
-    workers: int | None,
-    executor: str,
     **how: Any,
 ) -> comparing.Comparison:
     settings = comparing.parse_settings_texts(texts, names)
-    if workers is None:
-        workers = 0 if executor == "ray" else comparing.count_workers(template.device)
     with bench.show_progress("comparing") as show, warnings.catch_warnings():
         warnings.simplefilter("ignore", comparing.DoubtfulChoice)  # the comparison prints what they say
         return comparing.compare(
-            rows.x, rows.y, rows.domains, names, settings, estimator=template, show=announcement.wrap(show),
-            workers=workers, executor=executor, **how,
+            rows.x, rows.y, rows.domains, names, settings, estimator=template,
+            show=announcement.wrap(show), **how,
         )  # fmt: skip
 
 
@@ -408,7 +400,7 @@ def learning_curve(
     kind = estimator.DomainRegressor if rows.is_regression else estimator.DomainClassifier
     model = kind(steps=steps, lr=lr, random_state=seed, device=device, **parameters)
     with bench.show_progress("training") as show:
-        curve = inspect.learning_curve(
+        curve = estimator.learning_curve(
             model, rows.x, rows.y, rows.domains, seeds=seeds, subsets=subsets, on_progress=show,
             workers=comparing.count_workers(device) if workers is None else workers, on_message=say,
             sample_weight=rows.weight,
@@ -452,13 +444,12 @@ def importance(
     """
     fitted = estimator.load_estimator(model, device)
     facts = fitted.model_.facts
-    preprocessing = getattr(fitted.model_.input, "preprocessing", None)
     known = getattr(fitted, "feature_names_in_", None)
     with options.open_data(data) as path:
         rows = datasets.read_rows(
             path, facts.get("label"), facts.get("domain"), only=None if known is None else list(known),
             types={**facts.get("types", {}), **datasets.parse_types(options.split_words(types))}, encoding=encoding,
-            na=(*(preprocessing.na if preprocessing else ()), *options.split_words(na)),
+            na=(*getattr(fitted.model_.input, "na", ()), *options.split_words(na)),
             task="number" if fitted.is_regressor else "class", weight=weight or facts.get("weight"),
             drop_unlabeled=drop_unlabeled,
         )  # fmt: skip
@@ -467,7 +458,7 @@ def importance(
     if rows.domains is None:
         raise base.UsageError(f"The model in {model} was fitted without --domain: fit it with one.")
     with bench.count_files("holding out each domain") as show:
-        measured = inspect.importance(
+        measured = estimator.importance(
             fitted, rows.x, rows.y, rows.domains, columns=options.split_names(columns), repeats=repeats,
             scoring=scoring, random_state=seed, on_progress=show, sample_weight=rows.weight,
         )  # fmt: skip
@@ -477,5 +468,5 @@ def importance(
 
 def _write_analysis(out: Path | None, frames: dict[str, Any], figure: Any) -> None:
     if out is not None:
-        for path in inspect.write_analysis(out, frames, figure):
+        for path in estimator.write_analysis(out, frames, figure):
             say(str(path))

@@ -58,7 +58,7 @@ class Announcement:
         self.sentences = [*rows.notes, *_describe(rows), *(f"note: {note}" for note in self.notes)]
         self.counted = self.timed = minutes is not None
         if minutes is not None:
-            self.sentences.append(f"The most promising candidates are tried first, for {minutes:g} min in all.")
+            self.sentences.append(f"The cheapest candidates are tried first, for {minutes:g} min in all.")
         self.first: tuple[float, float] | tuple[()] = ()  # when training was first seen to go on, and how far it was
 
     def say(self) -> None:

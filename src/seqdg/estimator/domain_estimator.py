@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
@@ -17,13 +18,12 @@ from seqdg.base import UsageError, list_some
 from seqdg.bench import FittedEstimator, list_learners
 from seqdg.core import Algorithm
 from seqdg.data import Frame, count_present
-from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.fitting import fit_model
-from seqdg.estimator.model import ArrayModel, Model, compute_softmax
-from seqdg.estimator.model_file import read_description, read_model, write_model
+from seqdg.estimator.model import ArrayModel, Model, read_description, read_model, write_model
 from seqdg.estimator.model_inputs import TableInput
-from seqdg.estimator.recipe import Recipe, draw_seed, make_recipe, read_parameters
+from seqdg.estimator.recipe import Recipe, adapt_recipe, draw_seed, make_recipe, read_parameters
 from seqdg.estimator.user_data import (
+    UserData,
     is_sparse,
     join_domains,
     make_user_data,
@@ -97,6 +97,12 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
         return self
 
+    def fit_prepared(self, user_data: UserData) -> None:
+        """Train on rows that are read already, with what is missing in a table left open."""
+        recipe = self.make_recipe()
+        user_data = user_data.scale(recipe.protocol.scaling)
+        self._set_model(fit_model(user_data, adapt_recipe(recipe, user_data.dataset)))
+
     @staticmethod
     def read_targets(y: Any) -> NDArray[Any]:
         """Return the targets of shape (row,), or raise a UsageError if a row has none."""
@@ -160,8 +166,8 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         self.notes_ = list(facts["notes"])
         self.n_features_in_ = model.input.width
         self.__dict__.pop("feature_names_in_", None)
-        if isinstance(model.input, TableInput) and model.input.preprocessing.named:
-            self.feature_names_in_ = np.array(model.input.preprocessing.names, dtype=object)
+        if isinstance(model.input, TableInput) and model.input.named:
+            self.feature_names_in_ = np.array(model.input.names, dtype=object)
 
     def _compute_outputs(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "model_")
@@ -177,11 +183,11 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read_input(self, X: Any) -> Any:
         """Find columns by name where there are names, else by position, with the warnings that scikit-learn gives."""
-        if not isinstance(self.model_.input, TableInput):
+        table = self.model_.input
+        if not isinstance(table, TableInput):
             return read_input(X)
-        preprocessing = self.model_.input.preprocessing
-        named = preprocessing.named
-        x = read_input(X, preprocessing.names if named else None)
+        named = table.named
+        x = read_input(X, table.names if named else None)
         if not isinstance(x, Frame):
             return x
         if not (named and x.named) and len(x.names) != self.n_features_in_:
@@ -365,7 +371,7 @@ class DomainClassifier(ClassifierMixin, DomainEstimator):  # type: ignore[misc]
         array of shape (row, class)
             In the order of `classes_`.
         """
-        return compute_softmax(self._compute_outputs(X))
+        return np.asarray(softmax(self._compute_outputs(X), axis=1))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the logits.

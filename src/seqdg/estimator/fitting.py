@@ -36,24 +36,6 @@ from seqdg.results import DONE, Evaluation, select_step
 from seqdg.training import find_number_loss, fit_temperature, gather_rows, list_evaluation_steps, list_versions
 
 
-class _BestWeights:
-    """Keep the weights of the evaluation that is best on validation rows, or of the last where there are none."""
-
-    def __init__(self, criterion: str, validates: bool, members: int) -> None:
-        self.criterion, self.validates, self.members = criterion, validates, members
-        self.history: list[Evaluation] = []
-        self.weights: Params = {}
-        self.step = 0
-
-    def __call__(self, step: int, deployed: Params, evaluations: list[Evaluation], losses: Tensor) -> None:
-        if not bool(torch.isfinite(losses).all()):
-            raise UsageError(f"Training diverged within {step} steps: the loss is not finite. Choose a smaller lr.")
-        self.history.append(evaluations[0])
-        best = select_step(self.history, self.criterion) if self.validates else None
-        if best is None or best[1] == len(self.history) - 1:
-            self.step, self.weights = step, deployed if self.members > 1 else tree.unstack(deployed)[0]
-
-
 def fit_model(user_data: UserData, recipe: Recipe) -> Model:
     """Train on all domains: a net, or whatever learner the recipe names."""
     if isinstance(recipe.algorithm, Algorithm):
@@ -104,10 +86,26 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
         stops = (*(s for s in stops if s < recipe.stop and needed), recipe.stop)
     stops = stops if validates else stops[-1:]
     trial = task.make_trial(recipe.name, {}, protocol, (), recipe.seed, algorithm=algorithm)
-    best = _BestWeights(recipe.criterion, validates and recipe.stop is None, protocol.members)
+    history: list[Evaluation] = []
+    weights: Params = {}
+
+    def find_kept() -> Evaluation:
+        """Find the evaluation that is best on validation rows, or the last where they do not choose."""
+        best = select_step(history, recipe.criterion) if validates and recipe.stop is None else None
+        return history[-1 if best is None else best[1]]
+
+    def keep_best(step: int, deployed: Params, evaluations: list[Evaluation], losses: Tensor) -> None:
+        nonlocal weights
+        if not bool(torch.isfinite(losses).all()):
+            raise UsageError(f"Training diverged within {step} steps: the loss is not finite. Choose a smaller lr.")
+        history.append(evaluations[0])
+        if find_kept() is evaluations[0]:
+            weights = deployed if protocol.members > 1 else tree.unstack(deployed)[0]
+
     with _set_threads(dataset.is_image):
-        STACK.train_one(trial, task, torch.device(recipe.device), stops, best)
-    facts = _collect_facts(dataset, recipe, best.step, next(e for e in best.history if e.step == best.step))
+        STACK.train_one(trial, task, torch.device(recipe.device), stops, keep_best)
+    facts = _collect_facts(dataset, recipe, find_kept().step, find_kept())
+    scale = find_target_scale(dataset, [dataset.domains])  # of numbers, which training brings to mean 0, deviation 1
     model = NetModel(
         input=user_data.input,
         module=copy.deepcopy(task.build_net(trial).module),
@@ -115,10 +113,10 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
         batchnorm=task.batchnorm,
         algorithm=algorithm,
         name=recipe.name,
-        params={name: p.cpu().contiguous() for name, p in best.weights.items()},  # in memory as they will be in a file
+        params={name: p.cpu().contiguous() for name, p in weights.items()},  # in memory as they will be in a file
         members=protocol.members,
         classes=user_data.classes,
-        target=_find_target(dataset),
+        target=(0.0, 1.0) if scale is None else (float(scale.mean), float(scale.deviation)),
         facts={
             **facts,
             **({"together": algorithm.together} if algorithm.together else {}),
@@ -163,10 +161,15 @@ def _collect_facts(dataset: Dataset, recipe: Recipe, step: int, chosen: Evaluati
         for i, name in enumerate(dataset.domains)
         if rows[name]
     }
-    domains = {}
+    domains: dict[str, dict[str, Any]] = {}
     for domain in dataset.domains:
-        labels = dataset.y[dataset.rows(domain)]
-        domains[domain] = {"rows": len(labels), **_describe_targets(labels, dataset)}
+        y = dataset.y[dataset.rows(domain)]
+        domains[domain] = {"rows": len(y)}
+        if dataset.is_regression:
+            domains[domain] |= {"mean": float(y.mean()), "deviation": float(y.std(correction=0))}
+        else:
+            counts = torch.bincount(y, minlength=len(dataset.classes)).tolist()
+            domains[domain]["classes"] = dict(zip(dataset.classes, counts, strict=True))
     return {
         "domains": domains,
         "step": step,
@@ -175,20 +178,6 @@ def _collect_facts(dataset: Dataset, recipe: Recipe, step: int, chosen: Evaluati
         "versions": list_versions(),
         "notes": list(dataset.notes),
     }
-
-
-def _find_target(dataset: Dataset) -> tuple[float, float]:
-    """Return the mean and deviation that training brought the numbers to 0 and 1 by; 0 and 1 where there are none."""
-    scale = find_target_scale(dataset, [dataset.domains])
-    return (0.0, 1.0) if scale is None else (float(scale.mean), float(scale.deviation))
-
-
-def _describe_targets(y: Tensor, dataset: Dataset) -> dict[str, Any]:
-    """Return the rows of each class, or where the numbers lie."""
-    if dataset.is_regression:
-        return {"mean": float(y.mean()), "deviation": float(y.std(correction=0))}
-    counts = torch.bincount(y, minlength=len(dataset.classes)).tolist()
-    return {"classes": dict(zip(dataset.classes, counts, strict=True))}
 
 
 @contextmanager
@@ -207,7 +196,7 @@ def make_task(user_data: UserData, recipe: Recipe, scaled: bool = True) -> tuple
     is_image = isinstance(user_data.input, ImageInput)
     spec = recipe.choose_spec(is_image)
     built = recipe.build_net(user_data.input.shape, user_data.dataset.outputs, recipe.seed)
-    numbers = len(user_data.input.preprocessing.numeric) if isinstance(user_data.input, TableInput) else None
+    numbers = len(user_data.input.numeric) if isinstance(user_data.input, TableInput) else None
     task = Task(
         name="the data",
         rows=RowsInMemory(user_data.dataset),

@@ -1,27 +1,58 @@
-"""A trained model: from the user's rows to logits. It holds a net, or what another learner has fitted."""
+"""A trained model: from the user's rows to logits; its directory, and its card.
+
+It holds a net, or what another learner has fitted. On disk it is a directory: `model.safetensors` (weights),
+`model.json` (all else), `card.md` (for people). Nothing in it is a pickle, and nothing in it is executed. model.json
+holds the hash of the weights and one of itself, so that a directory that was cut short or changed is noticed. If a
+learner trained no neural network, the weights are the arrays that it packs.
+"""
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import json
 import math
+import os
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from seqdg.base import Params, tree
-from seqdg.bench import Predict, as_outputs
-from seqdg.core import Algorithm, Sequential, Wrapper, list_layers
-from seqdg.estimator.model_inputs import TOGETHER, Input
-from seqdg.nets import Net, NetSpec
+from seqdg.base import Params, UsageError, replace_folder, tree, under_prefix, with_prefix
+from seqdg.bench import (
+    BYTES,
+    ArrayLearner,
+    FittedEstimator,
+    Packed,
+    Predict,
+    as_outputs,
+    find_learner,
+    list_learners,
+    pack_estimator,
+    unpack_estimator,
+)
+from seqdg.core import Algorithm, Sequential, Wrapper, list_algorithms, list_layers, list_wrappers, shorten
+from seqdg.core import build as build_algorithm
+from seqdg.estimator.model_inputs import TOGETHER, Input, rebuild_input
+from seqdg.estimator.recipe import read_settings
+from seqdg.nets import Net, NetSpec, build_net, weights
+from seqdg.results import CRITERIA, find_unit
 from seqdg.training import NumberLoss, count_filled, fill_cyclically, pool_outputs, shuffle_order
 
 ROWS = 4096  # that a learner of no net predicts at once
+FORMAT, SCHEMA = "seqdg-model", 4
+WEIGHTS, TEXT, CARD = "model.safetensors", "model.json", "card.md"
+MOST_CLASSES = 12  # that have a column on the card
+Text = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,37 +162,345 @@ class NetModel(Model):
         return net, tree.unstack(placed) if self.members > 1 else [placed]
 
 
-def compute_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return probabilities (row, class)."""
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities: NDArray[np.float64] = shifted / shifted.sum(axis=1, keepdims=True)
-    return probabilities
-
-
 def predicts_plainly(algorithm: Algorithm) -> bool:
     """Return whether its prediction is the net's own output, so that a model can predict without the algorithm."""
     delegating = {Algorithm.predict, Sequential.predict, Wrapper.predict}
     return all(type(layer).predict in delegating for layer in list_layers(algorithm))
 
 
-class ModelModule(nn.Module):
-    """A model's net and weights as one module, for export: from the net's inputs to logits, or to numbers."""
+def check_destination(path: Path, force: bool = True) -> None:
+    """Raise a UsageError if the path holds something other than a model, or cannot be written.
 
-    def __init__(self, model: NetModel) -> None:
-        super().__init__()
-        self.algorithm, self.names, self.members = model.algorithm, tuple(model.params), model.members
-        self.temperature = model.temperature
-        self.target = model.target if model.is_regression else None
-        self.net, members = replace(model, device="cpu").net
-        for k, params in enumerate(members):
-            for i, name in enumerate(self.names):
-                self.register_buffer(f"weight_{k}_{i}", params[name].clone())
+    force: a model that is there may be replaced.
+    """
+    above = next(p for p in path.absolute().parents if p.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        why = "is a file" if above.is_file() else "may not be written to"
+        raise UsageError(f"The model cannot be written to {path}: {above} {why}.")
+    if path.exists() and not (path / TEXT).is_file() and (path.is_file() or any(path.iterdir())):
+        raise UsageError(f"{path} is there already and holds no model: choose another name.")
+    if (path / TEXT).is_file() and not force:
+        raise UsageError(f"{path} holds a model already: add --force to replace it, or give another --out.")
 
-    def forward(self, x: Tensor) -> Tensor:
-        each = []
-        for k in range(self.members):
-            params = {name: getattr(self, f"weight_{k}_{i}") for i, name in enumerate(self.names)}
-            each.append(self.algorithm.predict(self.net, params, x))
-        outputs = each[0] if self.members == 1 else pool_outputs(torch.stack(each), self.members)[0]
-        outputs = outputs / self.temperature
-        return outputs if self.target is None else outputs * self.target[1] + self.target[0]
+
+def check_saving(names: Iterable[str]) -> None:
+    """Raise a UsageError if a model of one of these algorithms could not be saved, before anything is trained."""
+    for name in names:
+        find_learner(name).check_saving()
+
+
+def write_model(model: Model, path: Path) -> None:
+    """Write all of it or nothing. A model that is there is replaced; anything else that is there is left alone."""
+    check_destination(path)
+    tensors, about = _pack(model)
+    inputs = with_prefix(model.input.tensors, "input.")
+    content = save({name: t.clone().contiguous() for name, t in {**tensors, **inputs}.items()})
+    text = _describe(model, about, hashlib.sha256(content).hexdigest())
+    try:
+        with replace_folder(path) as folder:
+            (folder / WEIGHTS).write_bytes(content)
+            (folder / TEXT).write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            (folder / CARD).write_text(render_card(text), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"The model cannot be written to {path}: {error.strerror or error}.") from error
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """Read and check model.json."""
+    if not path.is_dir():
+        raise UsageError(f"There is no model directory {path}. Give the one that `seqdg fit --out` or `save` wrote.")
+    for name in (TEXT, WEIGHTS):
+        if not (path / name).is_file():
+            raise UsageError(f"{path} has no {name}: it is no model, or not all of it. Copy it again.")
+    try:
+        text = json.loads((path / TEXT).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path / TEXT} cannot be read ({error}): it was cut short or changed. Copy it again."
+        ) from None
+    if not isinstance(text, dict) or text.get("format") != FORMAT:
+        raise UsageError(f"{path / TEXT} does not describe a model of seqdg.")
+    if text.get("schema") != SCHEMA:
+        raise UsageError(
+            f"{path} was written by another version of seqdg (its format is {text.get('schema')}, and this version "
+            f"reads {SCHEMA}): use that version, or fit the model again."
+        )
+    if text.get("sha256") != _hash(text):
+        raise UsageError(
+            f"{path / TEXT} was changed after the model was saved: its hash does not match. Copy it again."
+        )
+    return text
+
+
+def read_model(path: Path, net: nn.Module | None = None, device: str = "cpu") -> Model:
+    """Read a model. net: the user's own module, where the model was trained with one."""
+    text = read_description(path)
+    tensors, digest = weights.read_weights(path / WEIGHTS)
+    if digest != text["weights_sha256"]:
+        raise UsageError(
+            f"{path / WEIGHTS} was changed after the model was saved: its hash does not match. Copy it again."
+        )
+    shared: dict[str, Any] = {
+        "input": rebuild_input(text["input"], under_prefix(tensors, "input.")),
+        "name": text["algorithm"],
+        "classes": np.array(text["classes"]["values"], dtype=object if text["classes"]["type"] == "O" else None),
+        "facts": text["facts"],
+        "device": device,
+    }
+    if "learner" in text:
+        return ArrayModel(predict=_unpack(text, under_prefix(tensors, "array.")), **shared)
+    spec = None if text["net"] is None else NetSpec(**text["net"])
+    if spec is not None:
+        bare = replace(spec, pretrained=False, weights=None)
+        module = build_net(bare, shared["input"].shape, len(shared["classes"]) or 1, torch.Generator()).module
+    elif net is not None:
+        module = copy.deepcopy(net)
+    else:
+        kind = "DomainClassifier" if text["classes"]["values"] else "DomainRegressor"
+        raise UsageError(
+            f"{path} was trained with a module of the user's own ({text['module']}), whose code is not in it: load it "
+            f"with {kind}.load(path, net=...)."
+        )
+    _restore_constants(module, under_prefix(tensors, "buffer."), under_prefix(tensors, "frozen."))
+    model = NetModel(
+        module=module,
+        spec=spec,
+        batchnorm=text["batchnorm"],
+        algorithm=_build_algorithm(text),
+        params=under_prefix(tensors, "param."),
+        members=text["members"],
+        temperature=text["temperature"],
+        target=tuple(text["target"]),
+        **shared,
+    )
+    if spec is None:
+        _check_net(model)
+    return model
+
+
+def _pack(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return what only this kind of model has: tensors by name, and what JSON holds."""
+    if isinstance(model, NetModel):
+        frozen = {name: p for name, p in model.module.named_parameters() if not p.requires_grad}
+        constants = {**with_prefix(dict(model.module.named_buffers()), "buffer."), **with_prefix(frozen, "frozen.")}
+        tensors = {**with_prefix(model.params, "param."), **{name: t.detach().cpu() for name, t in constants.items()}}
+        return tensors, {
+            "members": model.members,
+            "temperature": model.temperature,
+            "target": list(model.target),
+            "plain": predicts_plainly(model.algorithm),
+            "net": None if model.spec is None else {**asdict(model.spec), "weights": None},
+            "module": f"{type(model.module).__module__}.{type(model.module).__qualname__}",
+            "batchnorm": model.batchnorm,
+        }
+    assert isinstance(model, ArrayModel)
+    if isinstance(model.predict, FittedEstimator):
+        packed = pack_estimator(model.predict)
+    else:
+        packed = _find_array_learner(model.name).pack(model.predict)
+    arrays = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in packed.arrays.items()}
+    return with_prefix(arrays, "array."), {"learner": dict(packed.values)}
+
+
+def _unpack(text: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Predict:
+    """Let the learner rebuild its model from arrays. Code that a model names by a path is not executed."""
+    packed = Packed({n: t.numpy() for n, t in tensors.items()}, text["learner"])
+    if BYTES in tensors:
+        return unpack_estimator(packed)
+    name = shorten(text["algorithm"])
+    if name not in list_learners():
+        raise UsageError(f"The model was trained by '{name}', which is not registered: import it first.")
+    return _find_array_learner(name).unpack(packed)
+
+
+def _find_array_learner(name: str) -> ArrayLearner:
+    learner = find_learner(name)
+    assert isinstance(learner, ArrayLearner)
+    return learner
+
+
+def _describe(model: Model, about: Mapping[str, Any], digest: str) -> dict[str, Any]:
+    text: dict[str, Any] = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "algorithm": model.name,
+        **about,
+        "input": model.input.describe(),
+        "classes": {"type": model.classes.dtype.kind, "values": model.classes.tolist()},
+        "facts": model.facts,
+        "weights_sha256": digest,
+    }
+    text = json.loads(json.dumps(text))  # tuples are lists, as they will be when read
+    return {**text, "sha256": _hash(text)}
+
+
+def _hash(text: Mapping[str, Any]) -> str:
+    content = {key: value for key, value in text.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _restore_constants(module: nn.Module, buffers: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:
+    """Copy the constants of training into the module. Its other weights are not used: the model holds them."""
+    parameters = dict(module.named_parameters())
+    present = {**dict(module.named_buffers()), **{n: p for n, p in parameters.items() if n in frozen}}
+    saved = {**buffers, **frozen}
+    if {n: t.shape for n, t in present.items()} != {n: t.shape for n, t in saved.items()}:
+        raise UsageError("The net given is not the one that the model was trained with: its constants differ.")
+    for name, parameter in parameters.items():
+        parameter.requires_grad_(name not in frozen)
+    with torch.no_grad():
+        for name, constant in present.items():
+            constant.copy_(saved[name])
+
+
+def _check_net(model: NetModel) -> None:
+    """Check that the user's own net takes the weights that were saved."""
+    try:
+        net, members = model.net
+        with torch.no_grad():
+            x = torch.zeros(1, *model.input.shape, dtype=model.input.dtype, device=model.device)
+            model.algorithm.predict(net, members[0], x)
+    except Exception as error:  # whatever a foreign module may raise
+        why = str(error).strip().splitlines()
+        raise UsageError(
+            "The net given is not the one that the model was trained with: its weights do not fit "
+            f"({why[0] if why else type(error).__name__})."
+        ) from error
+
+
+def _build_algorithm(text: Mapping[str, Any]) -> Algorithm:
+    """Build the algorithm that predicts. Code that a model names by a path is not executed."""
+    if text["plain"]:
+        return Algorithm()
+    name = shorten(text["algorithm"])
+    base, *wrappers = name.split("+")
+    for part, known in ((base, list_algorithms()), *((w, list_wrappers()) for w in wrappers)):
+        if part not in known:
+            raise UsageError(f"The model was trained by '{part}', which is not registered: import it first.")
+    return build_algorithm(name, **read_settings(text["facts"]["parameters"]))
+
+
+def render_card(text: Text) -> str:
+    """Render the content of model.json as Markdown."""
+    facts = text["facts"]
+    parts = [
+        f"# A model trained by {text['algorithm']}",
+        _describe_purpose(text),
+        "## What it was trained on\n\n" + _describe_data(text),
+        "## How it was trained\n\n" + _describe_training(text),
+        "## How it was chosen, and what to expect\n\n" + _describe_expectation(facts),
+    ]
+    if facts["notes"]:
+        parts.append("## Notes\n\n" + "\n".join(f"- {note}" for note in facts["notes"]))
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    parts.append(f"## Made by\n\n{versions}; weights {text['weights_sha256'][:16]}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _describe_purpose(text: Text) -> str:
+    values, facts = [str(c) for c in text["classes"]["values"]], text["facts"]
+    names = ", ".join(values[:20]) + (f" and {len(values) - 20} more" if len(values) > 20 else "")
+    label = f"'{facts['label']}'" if facts.get("label") else "a number"
+    what = f"tells {len(values)} classes apart ({names})" if values else f"predicts {label}"
+    purpose = f"It {what} from {_describe_input(text['input'])}."
+    if not facts.get("together"):
+        return purpose
+    return (
+        f"{purpose} It is transductive: it predicts {facts['together']} rows of one domain at once, so give it the "
+        "rows of one domain together."
+    )
+
+
+def _describe_input(table: Text) -> str:
+    if table["kind"] == "image":
+        return f"images of {table['channels']} channels, resized to {table['size']} x {table['size']}"
+    if table["kind"] == "array":
+        return f"arrays of shape {table['shape']}"
+    words, dates = [name for name, _ in table["vocabulary"]], table.get("dates", {})
+    numbers = len(table["columns"]) - len(words) - len(dates)
+    return (
+        f"{numbers} columns of numbers" + (f", {len(dates)} of dates" if dates else "") + f" and {len(words)} of words"
+    )
+
+
+def _describe_data(text: Text) -> str:
+    domains = text["facts"]["domains"]
+    classes = [str(c) for c in text["classes"]["values"]]
+    counted = (classes if len(classes) <= MOST_CLASSES else []) if classes else ["mean", "deviation"]
+    rows = [["domain", "rows", *counted]]
+    for name, d in domains.items():
+        values = [str(d["classes"][c]) for c in counted] if classes else [f"{d[c]:.4g}" for c in counted]
+        rows.append([name, str(d["rows"]), *values])
+    lines = _draw_table(rows)
+    if text["facts"].get("data"):
+        lines = [f"From `{text['facts']['data']}`.", "", *lines]
+    if text["input"]["kind"] == "table" and text["input"]["named"]:
+        decided = text["facts"].get("columns", {})
+        names = [f"{name} ({decided[name]})" if name in decided else name for name in text["input"]["columns"]]
+        lines += ["", f"Columns: {', '.join(names)}."]
+    return "\n".join(lines)
+
+
+def _describe_training(text: Text) -> str:
+    facts = text["facts"]
+    p = facts["parameters"]
+    settings = ", ".join(f"{k} = {v}" for k, v in p["settings"].items()) or "no settings"
+    lines = [f"{text['algorithm']} ({settings}) {_describe_steps(text)}"]
+    if text.get("temperature", 1) != 1:
+        lines.append(
+            f"Probabilities are calibrated: logits are divided by the temperature {text['temperature']:.3f}, which "
+            "fits rows of the same domains that were not trained on."
+        )
+    if "loss" in p and "learner" not in text:
+        lines.append(f"The loss is {p['loss']}, of numbers brought to mean 0 and deviation 1.")
+    if p.get("class_weight"):
+        lines.append(f"Class weights: {p['class_weight']}.")
+    if facts["validation"]:
+        lines += [
+            "",
+            "On rows of the same domains that were not trained on:",
+            "",
+            *_draw_metrics(facts["validation"]),
+        ]
+    return "\n".join(lines)
+
+
+def _describe_steps(text: Text) -> str:
+    p = text["facts"]["parameters"]
+    if "learner" in text:
+        return f"fitted once, with no net; seed {p['random_state']}."
+    net = text["module"] if text["net"] is None else text["net"]["name"]
+    hidden = f" of hidden widths {p['hidden']}" if net == "mlp" else ""
+    members = text["members"]
+    what = f"an ensemble of {members} nets" if members > 1 else "a net"
+    return (
+        f"on {what} ({net}{hidden}): {p['steps']} steps of {p['batch']} rows per domain, optimizer {p['optimizer']}, "
+        f"learning rate {p['lr']}, seed {p['random_state']}; the weights are those after {text['facts']['step']} steps."
+    )
+
+
+def _describe_expectation(facts: Text) -> str:
+    estimate = facts.get("estimate")
+    if not estimate:
+        return "No estimate was made for a domain that it has never seen. `seqdg.compare` and `seqdg fit` make one."
+    said = [*filter(None, (estimate["sentence"], estimate["drivers"])), "", *estimate["how"], ""]
+    table = ["With each domain held out in turn:", "", *_draw_metrics(estimate["held_out"]), ""]
+    return "\n".join([*said, *table, *estimate["warnings"]]).rstrip()
+
+
+def _draw_metrics(by_domain: Mapping[str, Mapping[str, float | None]]) -> list[str]:
+    """Draw a table with a row per domain and a column per criterion."""
+    criteria = list(next(iter(by_domain.values())))
+    digits = {c: find_unit(c, [m[c] for m in by_domain.values()]).digits for c in criteria if CRITERIA[c].has_size}
+
+    def show(criterion: str, value: float | None) -> str:
+        return "-" if value is None or math.isnan(value) else f"{value:.{digits.get(criterion, 3)}f}"
+
+    rows = [[d, *(show(c, m[c]) for c in criteria)] for d, m in by_domain.items()]
+    return _draw_table([["domain", *(c.replace("_", " ") for c in criteria)], *rows])
+
+
+def _draw_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Draw a table of Markdown, the first row of which is its head."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return [lines[0], "| " + " | ".join(["---"] * len(rows[0])) + " |", *lines[1:]]

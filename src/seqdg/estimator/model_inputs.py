@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -32,70 +33,90 @@ from seqdg.data import (
 from seqdg.data import prepare as prepare_images
 from seqdg.nets import Normalization
 
-Matrix = NDArray[np.float64]  # (row, input)
-
-MOST_WORDS = 1000  # of one column; more is an identifier
+MOST_CATEGORIES = 1000  # of one column; more is an identifier
+TOGETHER = 2**23  # numbers that enter the net at once
 
 
 @dataclass(frozen=True)
-class Preprocessing:
+class TableInput:
+    """Rows of a table, in double precision, so that a row's prediction does not depend on the rows beside it."""
+
     names: tuple[str, ...]  # of all columns, as they were in training
     named: bool  # whether the user gave them
     numeric: tuple[str, ...]  # columns of numbers, and after them the parts of dates, such as `admitted.year`
-    vocabulary: Mapping[str, tuple[str, ...]]  # the words of each other column
+    vocabulary: Mapping[str, tuple[str, ...]]  # the categories of each other column
     scaling: Scaling  # of the columns of numbers
-    dates: Mapping[str, str] = field(default_factory=dict)  # columns of dates: the order of day and month in words
-    na: tuple[str, ...] = ()  # words and numbers that are gaps, besides the usual ones
+    dates: Mapping[str, str] = field(default_factory=dict)  # columns of dates: the order of day and month in text
+    na: tuple[str, ...] = ()  # text and numbers that mean missing, besides the usual ones
+
+    dtype = torch.float64
 
     @property
     def width(self) -> int:
-        """Number of inputs of the net."""
-        return len(self.numeric) + sum(len(known) for known in self.vocabulary.values())
+        """Number of columns of the table."""
+        return len(self.names)
 
-    def apply(self, frame: Frame) -> tuple[Matrix, list[str]]:
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one row as the net reads it."""
+        return (len(self.numeric) + sum(len(known) for known in self.vocabulary.values()),)
+
+    def read(self, x: Any) -> tuple[Tensor, list[str]]:
         """Return the net's inputs, and notes on what differs from the training data."""
-        raw, codes, notes = self.encode(frame)
-        return self._join(self.scaling.in_blocks(torch.from_numpy(raw)), codes), notes
+        return self._read(x if isinstance(x, Frame) else make_frame(x), self.scaling.in_blocks)
 
-    def apply_with_gaps(self, frame: Frame) -> tuple[Matrix, list[str]]:
+    def read_with_missing(self, frame: Frame) -> tuple[Tensor, list[str]]:
         """Return the same inputs, but with NaN where a number is missing, and without the limit."""
-        raw, codes, notes = self.encode(frame)
-        return self._join(self.scaling.without_limit(torch.from_numpy(raw)), codes), notes
+        return self._read(frame, self.scaling.without_limit)
 
-    def encode(self, frame: Frame) -> tuple[Matrix, NDArray[np.int64], list[str]]:
-        """Return raw numbers (row, column of numbers), the places of words in their vocabularies, -1 for a word that is
-        in none, and notes."""
+    def _read(self, frame: Frame, scale: Callable[[Tensor], Tensor]) -> tuple[Tensor, list[str]]:
+        """Put the scaled numbers and an input per category side by side."""
+        raw, codes, notes = self.encode(frame)
+        inputs = torch.zeros((len(codes), *self.shape), dtype=torch.float64)
+        k = len(self.numeric)
+        inputs[:, :k] = scale(torch.from_numpy(raw))
+        for indices, known in zip(codes.T, self.vocabulary.values(), strict=True):
+            seen = np.flatnonzero(indices >= 0)
+            inputs[seen, k + indices[seen]] = 1.0
+            k += len(known)
+        return inputs, notes
+
+    def encode(self, frame: Frame) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:
+        """Return raw numbers (row, column of numbers), the indices of categories in their vocabularies, -1 for one that
+        is in none, and notes."""
         columns = dict(zip(self._match_names(frame), frame.columns, strict=True))
-        for name in self.names:
-            if name not in columns:
-                raise make_missing_error(self.names, columns)
-        columns = {name: drop_missing(values, self.na) for name, values in columns.items() if name in self.names}
+        if any(name not in columns for name in self.names):
+            raise make_missing_error(self.names, columns)
+        columns = {name: drop_missing(columns[name], self.na) for name in self.names}
         raw, rows = np.empty((len(frame), len(self.numeric))), frame.row_numbers
         plain = len(self.numeric) - len(PARTS) * len(self.dates)
         for i, name in enumerate(self.numeric[:plain]):
             raw[:, i] = check_finite(name, expect_numbers(name, columns[name], rows), rows)
         for i, (name, order) in enumerate(self.dates.items()):
             start = plain + len(PARTS) * i
-            dates = expect_dates(name, columns[name], order, rows)
-            raw[:, start : start + len(PARTS)] = take_parts(dates)
+            raw[:, start : start + len(PARTS)] = take_parts(expect_dates(name, columns[name], order, rows))
         codes = np.empty((len(frame), len(self.vocabulary)), dtype=np.int64)
         notes = []
         for i, (name, known) in enumerate(self.vocabulary.items()):
-            codes[:, i], strange = _look_up(expect_words(columns[name], known), known)
-            if strange:
+            text = pd.Series(expect_words(columns[name], known), dtype=object)
+            codes[:, i] = pd.Index(known, dtype=object).get_indexer(text)
+            if strange := text[codes[:, i] < 0].dropna().unique().tolist():
                 notes.append(f"Column '{name}' has words that were not in the training data: {list_some(strange)}.")
         return raw, codes, notes
 
-    def _join(self, numbers: Tensor, codes: NDArray[np.int64]) -> Matrix:
-        """Put the scaled numbers and an input per word side by side."""
-        inputs = np.zeros((len(codes), self.width))
-        k = len(self.numeric)
-        inputs[:, :k] = numbers.numpy()
-        for places, known in zip(codes.T, self.vocabulary.values(), strict=True):
-            seen = np.flatnonzero(places >= 0)
-            inputs[seen, k + places[seen]] = 1.0
-            k += len(known)
-        return inputs
+    def prepare(self, x: Tensor) -> Tensor:
+        return x
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "table", "columns": list(self.names), "named": self.named, "numeric": list(self.numeric),
+            "vocabulary": [[name, list(known)] for name, known in self.vocabulary.items()],
+            **({"dates": dict(self.dates)} if self.dates else {}), **({"na": list(self.na)} if self.na else {}),
+        }  # fmt: skip
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: c for name, c in self.scaling._asdict().items() if c.dim() == 1 or c.shape[1]}
 
     def _match_names(self, frame: Frame) -> Sequence[str]:
         """Name the frame's columns: by name where both have names, else by position."""
@@ -108,7 +129,7 @@ class Preprocessing:
         return self.names
 
 
-def learn_preprocessing(frame: Frame, scaling: str = STANDARD) -> Preprocessing:
+def learn_table_input(frame: Frame, scaling: str = STANDARD) -> TableInput:
     """Learn the constants and vocabularies of these rows."""
     pairs = list(zip(frame.names, frame.columns, strict=True))
     numbers = [(name, values) for name, values in pairs if values.dtype.kind == "f"]
@@ -125,35 +146,26 @@ def learn_preprocessing(frame: Frame, scaling: str = STANDARD) -> Preprocessing:
     ]
     none = learn_scaling(torch.zeros(1, 0), scaling)
     orders = {t.name: t.order for t in frame.types or ()}
-    return Preprocessing(
+    return TableInput(
         names=frame.names,
         named=frame.named,
         numeric=tuple(name for name, _ in (*numbers, *parts)),
-        vocabulary={name: _list_words(name, values) for name, values in pairs if values.dtype == object},
+        vocabulary={name: _list_categories(name, values) for name, values in pairs if values.dtype == object},
         scaling=join_columns([none, *columns]),
         dates={name: orders.get(name, "") for name in dates},
         na=frame.na,
     )
 
 
-def _list_words(name: str, values: Column) -> tuple[str, ...]:
+def _list_categories(name: str, values: Column) -> tuple[str, ...]:
     known = sorted({v for v in values.tolist() if v is not None})
-    if len(known) > MOST_WORDS:
+    if len(known) > MOST_CATEGORIES:
         raise UsageError(
-            f"Column '{name}' has {len(known)} different words in {len(values)} rows, and at most {MOST_WORDS} are "
-            f"told apart: is it an identifier? Then leave it out, on the command line by --id {name}, which writes it "
-            "beside the predictions; or merge its rare words."
+            f"Column '{name}' has {len(known)} different words in {len(values)} rows, and at most {MOST_CATEGORIES} "
+            f"are told apart: is it an identifier? Then leave it out, on the command line by --id {name}, which writes "
+            "it beside the predictions; or merge its rare words."
         )
     return tuple(known)
-
-
-def _look_up(values: Column, known: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the place of every word, -1 where it is not known, and the words that are not known."""
-    index = {word: i for i, word in enumerate(known)}
-    words = values.tolist()
-    codes = np.array([index.get(word, -1) for word in words], dtype=np.int64)
-    strange = dict.fromkeys(words[i] for i in np.flatnonzero(codes < 0) if words[i] is not None)
-    return codes, list(strange)
 
 
 def check_finite(name: str, values: Column, row_numbers: NDArray[np.int64]) -> Column:
@@ -186,49 +198,6 @@ def make_missing_error(needed: Sequence[str], columns: Collection[str], owner: s
         + (f" Did you mean {near}?" if near else "")
         + (f" {owner} has: {list_some(columns, MOST_NAMES)}." if columns else "")
     )
-
-
-TOGETHER = 2**23  # numbers that enter the net at once
-
-
-@dataclass(frozen=True)
-class TableInput:
-    """Rows of a table, in double precision, so that a row's prediction does not depend on the rows beside it."""
-
-    preprocessing: Preprocessing
-
-    dtype = torch.float64
-
-    @property
-    def width(self) -> int:
-        """Number of columns of the table."""
-        return len(self.preprocessing.names)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one row as the net reads it."""
-        return (self.preprocessing.width,)
-
-    def read(self, x: Any) -> tuple[Tensor, list[str]]:
-        """Read all rows, and return notes on what differs from the training data."""
-        matrix, notes = self.preprocessing.apply(x if isinstance(x, Frame) else make_frame(x))
-        return torch.from_numpy(matrix), notes
-
-    def prepare(self, x: Tensor) -> Tensor:
-        return x
-
-    def describe(self) -> dict[str, Any]:
-        p = self.preprocessing
-        vocabulary = [[name, list(known)] for name, known in p.vocabulary.items()]
-        return {
-            "kind": "table", "columns": list(p.names), "named": p.named, "numeric": list(p.numeric),
-            "vocabulary": vocabulary,
-            **({"dates": dict(p.dates)} if p.dates else {}), **({"na": list(p.na)} if p.na else {}),
-        }  # fmt: skip
-
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        return {name: c for name, c in self.preprocessing.scaling._asdict().items() if c.dim() == 1 or c.shape[1]}
 
 
 @dataclass(frozen=True)
@@ -321,13 +290,11 @@ def rebuild_input(table: dict[str, Any], tensors: dict[str, Tensor]) -> Input:
         vocabulary = {name: tuple(known) for name, known in table["vocabulary"]}
         names, numeric = tuple(table["columns"]), tuple(table["numeric"])
         dates, na = table.get("dates", {}), tuple(table.get("na", ()))
-        return TableInput(Preprocessing(names, table["named"], numeric, vocabulary, scaling, dates, na))
+        return TableInput(names, table["named"], numeric, vocabulary, scaling, dates, na)
     if table["kind"] == "image":
         normalization = Normalization(*(tuple(table["normalization"][name]) for name in ("mean", "std")))
         return ImageInput(table["channels"], table["size"], normalization, table["stored"])
-    if table["kind"] == "array":
-        return ArrayInput(tuple(table["shape"]))
-    raise KeyError(table["kind"])
+    return ArrayInput(tuple(table["shape"]))
 
 
 def _to_tensor(x: Any) -> Tensor:

@@ -17,24 +17,52 @@ import json
 import logging
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from torch import Tensor, nn
 
 from seqdg.base import UsageError, list_some, private
 from seqdg.bench import FittedEstimator
 from seqdg.data import Frame, Scaling, find_missing_numbers, make_frame
-from seqdg.estimator.model import ArrayModel, Model, ModelModule, NetModel, compute_softmax
-from seqdg.estimator.model_inputs import ImageInput, Preprocessing, TableInput
+from seqdg.estimator.model import ArrayModel, Model, NetModel
+from seqdg.estimator.model_inputs import ImageInput, TableInput
+from seqdg.training import pool_outputs
 
 TOLERANCE = 1e-5
 MOST_NAMES = 8  # of columns that are printed; the metadata have all
 Feed = dict[str, NDArray[Any]]
+
+
+class _ModelGraph(nn.Module):
+    """A net with its weights: from the net's inputs to logits and probabilities, or to predicted numbers (row,)."""
+
+    def __init__(self, model: NetModel) -> None:
+        super().__init__()
+        self.algorithm, self.names, self.members = model.algorithm, tuple(model.params), model.members
+        self.temperature = model.temperature
+        self.target = model.target if model.is_regression else None
+        self.net, members = replace(model, device="cpu").net
+        for k, params in enumerate(members):
+            for i, name in enumerate(self.names):
+                self.register_buffer(f"weight_{k}_{i}", params[name].clone())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        each = []
+        for k in range(self.members):
+            params = {name: getattr(self, f"weight_{k}_{i}") for i, name in enumerate(self.names)}
+            each.append(self.algorithm.predict(self.net, params, x))
+        outputs = each[0] if self.members == 1 else pool_outputs(torch.stack(each), self.members)[0]
+        outputs = outputs / self.temperature
+        if self.target is None:
+            return outputs, torch.softmax(outputs, dim=1)
+        return ((outputs * self.target[1] + self.target[0]).squeeze(1),)
 
 
 class _TableGraph(nn.Module):
@@ -47,15 +75,15 @@ class _TableGraph(nn.Module):
     scores: Tensor
     measured: Tensor  # (column of numbers,) False for a date's parts, in which no number means missing
 
-    def __init__(self, model: NetModel | None, preprocessing: Preprocessing) -> None:
+    def __init__(self, model: NetModel | None, table: TableInput) -> None:
         super().__init__()
-        self.model = None if model is None else ModelModule(model)
-        for name, constants in preprocessing.scaling._asdict().items():
+        self.model = None if model is None else _ModelGraph(model)
+        for name, constants in table.scaling._asdict().items():
             self.register_buffer(name, constants)
-        measured = [n in preprocessing.names and n not in preprocessing.dates for n in preprocessing.numeric]
+        measured = [n in table.names and n not in table.dates for n in table.numeric]
         self.register_buffer("measured", torch.tensor(measured, dtype=torch.bool))
-        self.missing = find_missing_numbers(preprocessing.na)
-        self.sizes = [len(known) for known in preprocessing.vocabulary.values()]
+        self.missing = find_missing_numbers(table.na)
+        self.sizes = [len(known) for known in table.vocabulary.values()]
 
     def forward(self, numbers: Tensor | None, codes: Tensor | None) -> tuple[Tensor, ...]:
         parts = []
@@ -68,23 +96,16 @@ class _TableGraph(nn.Module):
             for j, size in enumerate(self.sizes):
                 parts.append((codes[:, j : j + 1] == torch.arange(size)).to(torch.float64))
         inputs = torch.cat(parts, dim=1)
-        if self.model is None:  # an estimator follows
-            return (inputs,)
-        return _name_outputs(self.model(inputs), self.model.target is not None)
+        return (inputs,) if self.model is None else tuple(self.model(inputs))  # None: an estimator follows
 
 
 class _ArrayGraph(nn.Module):
     def __init__(self, model: NetModel) -> None:
         super().__init__()
-        self.model, self.prepare = ModelModule(model), model.input.prepare
+        self.model, self.prepare = _ModelGraph(model), model.input.prepare
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return _name_outputs(self.model(self.prepare(x)), self.model.target is not None)
-
-
-def _name_outputs(outputs: Tensor, is_regression: bool) -> tuple[Tensor, ...]:
-    """Return logits and probabilities, or predicted numbers (row,)."""
-    return (outputs.squeeze(1),) if is_regression else (outputs, torch.softmax(outputs, dim=1))
+        return tuple(self.model(self.prepare(x)))
 
 
 def list_outputs(model: Model) -> list[str]:
@@ -111,7 +132,7 @@ def export_onnx(model: Model, path: Path) -> float:
     else:
         assert isinstance(model, NetModel)
         if isinstance(model.input, TableInput):
-            proto = _export_table(model, model.input.preprocessing, list_outputs(model))
+            proto = _export_table(model, model.input, list_outputs(model))
         else:
             example = _make_example(model, 3)
             proto = _trace(_ArrayGraph(model), (torch.from_numpy(example),), [_name_input(model)], list_outputs(model))
@@ -128,7 +149,7 @@ def describe_signature(model: Model) -> str:
     """Say in words what the graph reads."""
     if not isinstance(model.input, TableInput):
         return f"{_name_input(model)} (row, {', '.join(map(str, model.input.shape))})"
-    p = model.input.preprocessing
+    p = model.input
     parts = [f"numbers (row, {len(p.numeric)}): {list_some(p.numeric, MOST_NAMES)}"] if p.numeric else []
     parts += [f"words (row, {len(p.vocabulary)}): {list_some(p.vocabulary, MOST_NAMES)}"] if p.vocabulary else []
     cut = max(len(p.numeric), len(p.vocabulary)) > MOST_NAMES
@@ -139,11 +160,11 @@ def make_feed(model: Model, x: Any) -> Feed:
     """Make what a session of onnxruntime reads from the same rows as the model reads."""
     if not isinstance(model.input, TableInput):
         return {_name_input(model): model.input.read(x)[0].numpy()}
-    preprocessing = model.input.preprocessing
-    raw, codes, _ = preprocessing.encode(x if isinstance(x, Frame) else make_frame(x))
-    vocabularies = preprocessing.vocabulary.values()
+    table = model.input
+    raw, codes, _ = table.encode(x if isinstance(x, Frame) else make_frame(x))
+    vocabularies = table.vocabulary.values()
     columns = [np.array([*known, ""], dtype=object)[code] for known, code in zip(vocabularies, codes.T, strict=True)]
-    feed: Feed = {"numbers": raw} if preprocessing.numeric else {}
+    feed: Feed = {"numbers": raw} if table.numeric else {}
     return {**feed, "words": np.stack(columns, axis=1)} if columns else feed
 
 
@@ -151,11 +172,13 @@ def _export_estimator(model: ArrayModel) -> tuple[Any, float]:
     """Export a fitted estimator behind the preprocessing, in the first precision that agrees with it."""
     assert isinstance(model.input, TableInput)  # these learners read nothing else
     assert isinstance(model.predict, FittedEstimator)
-    preprocessing, reasons = model.input.preprocessing, []
-    front = _export_table(None, preprocessing, [MATRIX])
+    table, reasons = model.input, []
+    front = _export_table(None, table, [MATRIX])
     for precision in _list_precisions(model.predict.estimator):
         try:
-            proto = _attach_estimator(front, model.predict, preprocessing.width, precision)
+            proto = copy.deepcopy(front)  # its only output is MATRIX
+            scores = _append_estimator(proto, model.predict, table.shape[0], precision)
+            _append_outputs(proto, model.predict, scores)
             _add_metadata(proto, model)
             return proto, _measure_gap(proto.SerializeToString(), model)
         except Exception as error:  # of a converter, or of onnxruntime: the other precision may do
@@ -166,14 +189,14 @@ def _export_estimator(model: ArrayModel) -> tuple[Any, float]:
     )
 
 
-def _export_table(model: NetModel | None, preprocessing: Preprocessing, outputs: list[str]) -> Any:
-    k, m = len(preprocessing.numeric), len(preprocessing.vocabulary)
+def _export_table(model: NetModel | None, table: TableInput, outputs: list[str]) -> Any:
+    k, m = len(table.numeric), len(table.vocabulary)
     numbers = torch.zeros(3, k, dtype=torch.float64) if k else None
     codes = torch.zeros(3, m, dtype=torch.int64) if m else None
     names = [name for name, tensor in (("numbers", numbers), ("codes", codes)) if tensor is not None]
-    proto = _trace(_TableGraph(model, preprocessing), (numbers, codes), names, outputs)
+    proto = _trace(_TableGraph(model, table), (numbers, codes), names, outputs)
     if m:
-        _prepend_lookup(proto, preprocessing)
+        _prepend_lookup(proto, table)
     return proto
 
 
@@ -202,7 +225,7 @@ def _trace(graph: nn.Module, example: tuple[Tensor | None, ...], names: list[str
     return program.model_proto
 
 
-def _prepend_lookup(proto: Any, preprocessing: Preprocessing) -> None:
+def _prepend_lookup(proto: Any, table: TableInput) -> None:
     """Put a LabelEncoder per column in front of the graph, which turns categories into their indices."""
     from onnx import TensorProto, helper
 
@@ -210,7 +233,7 @@ def _prepend_lookup(proto: Any, preprocessing: Preprocessing) -> None:
     old = next(i for i in graph.input if i.name == "codes")
     rows = old.type.tensor_type.shape.dim[0].dim_param
     nodes, parts = [], []
-    for j, known in enumerate(preprocessing.vocabulary.values()):
+    for j, known in enumerate(table.vocabulary.values()):
         graph.initializer.append(helper.make_tensor(f"column_{j}", TensorProto.INT64, [1], [j]))
         nodes.append(helper.make_node("Gather", ["words", f"column_{j}"], [f"words_{j}"], axis=1))
         attributes: Mapping[str, Any] = {"default_int64": -1, "keys_strings": list(known) or ["\0"]}
@@ -246,7 +269,7 @@ def _measure_gap(content: bytes, model: Model) -> float:
     for rows in (1, 7, 64):  # another number of rows than it was traced with
         x = _make_example(model, rows)
         outputs, scale = model.compute_logits(x)[0], 1.0
-        expected = outputs[:, 0] if model.is_regression else compute_softmax(outputs)
+        expected = outputs[:, 0] if model.is_regression else softmax(outputs, axis=1)
         if model.is_regression and isinstance(model, NetModel):
             scale = max(model.target[1], 1e-3 * abs(model.target[0]))
         elif model.is_regression:
@@ -262,30 +285,30 @@ def _make_example(model: Model, rows: int) -> Any:
     """Draw rows like those of the training data, missing values and unknown categories among them."""
     draw = np.random.Generator(np.random.Philox(rows))
     if isinstance(model.input, TableInput):
-        return _make_example_table(model.input.preprocessing, rows, draw)
+        return _make_example_table(model.input, rows, draw)
     if isinstance(model.input, ImageInput):
         return draw.integers(0, 256, size=(rows, *model.input.shape), dtype=np.uint8)
     return draw.standard_normal((rows, *model.input.shape)).astype(np.float32)
 
 
-def _make_example_table(preprocessing: Preprocessing, rows: int, draw: np.random.Generator) -> Any:
+def _make_example_table(table: TableInput, rows: int, draw: np.random.Generator) -> Any:
     columns: dict[str, NDArray[Any]] = {}
-    for name in preprocessing.dates:
+    for name in table.dates:
         days = draw.integers(0, 20_000, rows).astype("M8[D]").astype("M8[us]")
         days[draw.random(rows) < 0.1] = np.datetime64("NaT")
         columns[name] = days
-    for i, name in enumerate(preprocessing.numeric):
-        mean, factor = preprocessing.scaling.mean.numpy()[i], preprocessing.scaling.factor.numpy()[i]
+    for i, name in enumerate(table.numeric):
+        mean, factor = table.scaling.mean.numpy()[i], table.scaling.factor.numpy()[i]
         with np.errstate(over="ignore"):
             values = mean + draw.standard_normal(rows) / (factor or 1.0)
         values = np.where(np.isfinite(values), values, 0.0)
         values[draw.random(rows) < 0.1] = np.nan
         columns[name] = values
-    for name, known in preprocessing.vocabulary.items():
+    for name, known in table.vocabulary.items():
         columns[name] = np.array([*known, None, "\1 never seen"], dtype=object)[
             draw.integers(len(known) + 2, size=rows)
         ]
-    return Frame(preprocessing.names, tuple(columns[name] for name in preprocessing.names), preprocessing.named)
+    return Frame(table.names, tuple(columns[name] for name in table.names), table.named)
 
 
 def _name_input(model: Model) -> str:
@@ -312,20 +335,13 @@ def _list_precisions(estimator: Any) -> tuple[str, ...]:
     return ("float", "double") if trees else ("double", "float")
 
 
-def _attach_estimator(front: Any, fitted: FittedEstimator, width: int, precision: str) -> Any:
-    """Return a model that goes on from MATRIX, the only output of the model in front, to the predictions."""
-    proto = copy.deepcopy(front)
-    _append_outputs(proto, fitted, _append_estimator(proto, fitted, width, precision))
-    return proto
-
-
 def _is_boosting(estimator: Any) -> bool:
     return isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor)
 
 
 def _append_estimator(proto: Any, fitted: FittedEstimator, width: int, precision: str) -> str:
     """Append the estimator, and return the name of its scores (row, class met) or (row, 1)."""
-    from onnx import TensorProto, helper
+    from onnx import TensorProto, compose, helper
 
     graph = proto.graph
     graph.node.append(helper.make_node("Cast", [MATRIX], ["single"], to=TensorProto.FLOAT))  # as rows of training were
@@ -337,21 +353,13 @@ def _append_estimator(proto: Any, fitted: FittedEstimator, width: int, precision
     if precision == "double":
         graph.node.append(helper.make_node("Cast", ["single"], ["widened"], to=TensorProto.DOUBLE))
         entering = "widened"
-    converted = _convert(fitted, width, precision, _find_opset(proto, ""))
-    names = {i.name: entering for i in converted.graph.input}
-    for part in converted.graph.initializer:
-        names[part.name] = f"sk.{part.name}"
-        part.name = names[part.name]
-        graph.initializer.append(part)
-    for node in converted.graph.node:
-        for field in (node.input, node.output):
-            for i, name in enumerate(field):
-                field[i] = names.setdefault(name, f"sk.{name}") if name else ""
-        node.name = f"sk.{node.name}"
-        graph.node.append(node)
+    converted = compose.add_prefix(_convert(fitted, width, precision, _find_opset(proto, "")), "sk.")
+    graph.node.append(helper.make_node("Identity", [entering], [converted.graph.input[0].name]))
+    graph.node.extend(converted.graph.node)
+    graph.initializer.extend(converted.graph.initializer)
     for opset in converted.opset_import:
         _use_opset(proto, opset.domain, opset.version)
-    return names[converted.graph.output[-1].name]
+    return str(converted.graph.output[-1].name)
 
 
 def _convert(fitted: FittedEstimator, width: int, precision: str, opset: int) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from torch import Tensor
 
 from seqdg.base import UsageError, count_things, list_some, unknown
@@ -37,7 +38,7 @@ from seqdg.data import (
     to_word,
     to_words,
 )
-from seqdg.estimator.model import Model, compute_softmax
+from seqdg.estimator.model import Model
 from seqdg.estimator.model_inputs import ImageInput, TableInput, make_missing_error
 from seqdg.training import compute_metrics
 
@@ -196,10 +197,9 @@ def _predict_table(
 ) -> Iterator[Columns]:
     if not isinstance(model.input, TableInput):
         raise UsageError(f"The model reads {model.input.describe()['kind']}s, and {table.path.name} is a table.")
-    preprocessing = replace(model.input.preprocessing, na=(*model.input.preprocessing.na, *na))
-    read, label = TableInput(preprocessing), model.facts.get("label")
+    read, label = replace(model.input, na=(*model.input.na, *na)), model.facts.get("label")
     kept = _choose_ids(model, table, ids, tally)
-    wanted = list(preprocessing.names if preprocessing.named else [n for n in table.names if n not in kept])
+    wanted = list(read.names if read.named else [n for n in table.names if n not in kept])
     if any(name not in table.names for name in wanted):
         others = [name for name in table.names if name in wanted or name not in (label, *kept)]
         raise make_missing_error(wanted, others, table.path.name)
@@ -207,7 +207,7 @@ def _predict_table(
         tally.weight = _choose_weight(model, table, tally)
     labels = [label] if label else []
     has_numbers = model.classes.dtype.kind in "iuf"  # an empty array, of floats, if the model predicts numbers
-    numeric = [*preprocessing.numeric, *(labels if has_numbers and not model.is_regression else []), tally.weight]
+    numeric = [*read.numeric, *(labels if has_numbers and not model.is_regression else []), tally.weight]
 
     def read_parts() -> Iterator[Part]:
         for frame in table.read_batches([*wanted, *labels, tally.weight], numeric, on_progress, kept):
@@ -217,7 +217,7 @@ def _predict_table(
             tally.note(*notes)
             tally.present.update({n: count_present(c) for n, c in zip(features.names, features.columns, strict=True)})
             weight = _read_weights(frame, tally.weight)
-            yield Part(rows, None if truth is None else drop_missing(truth, preprocessing.na), weight, frame.raw)
+            yield Part(rows, None if truth is None else drop_missing(truth, read.na), weight, frame.raw)
 
     for rows, truth, weight, names in _join_parts(read_parts()) if model.together else read_parts():
         columns = _make_columns(model, model.predict_rows(rows))
@@ -276,7 +276,7 @@ def _join_parts(parts: Iterable[Part]) -> Iterator[Part]:
 def _make_columns(model: Model, logits: NDArray[np.float64]) -> Columns:
     if model.is_regression:
         return {PREDICTION: logits[:, 0]}
-    p = compute_softmax(logits)
+    p = softmax(logits, axis=1)
     return {"label": model.choose_classes(logits), **{f"p_{c}": p[:, i] for i, c in enumerate(model.classes.tolist())}}
 
 

@@ -1,4 +1,9 @@
-"""The recipe of a training: the estimator's parameters, checked before any work starts, and as JSON holds them."""
+"""The recipe of a training: the estimator's parameters, checked before any work starts, and as JSON holds them.
+
+`hidden`, `steps`, `domains_per_step` and `members` may be left to the data: they become numbers once the rows are
+known, and a model's card has the numbers. `benchmarks/accuracy/defaults.py` measures what these rest on, and
+docs/choosing.md has its table.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from seqdg.base import UsageError, unknown
@@ -26,7 +32,7 @@ from seqdg.core import (
     with_settings,
 )
 from seqdg.core import build as build_algorithm
-from seqdg.data import STANDARD, find_augmentation
+from seqdg.data import STANDARD, Dataset, find_augmentation
 from seqdg.nets import (
     BACKBONES,
     POLICIES,
@@ -51,6 +57,12 @@ IMAGE_NET = "efficientnet-lite0"
 CENTERED = Normalization(
     (0.5,), (0.25,)
 )  # of images for an mlp, which learns slowly from inputs that are never negative
+WIDTHS = ((0, (32,)), (10_000, (128, 64)), (100_000, (256, 128)))  # widths from so many rows on
+WIDTHS_FOR_NUMBERS = ((0, (32,)), (2_000, (64, 32)), *WIDTHS[1:])  # likewise, where numbers are predicted
+FEWEST, MOST = 500, 5000  # steps
+PASSES = 3  # how often the steps meet every row
+NETS = 4  # that predict together where they are small, as a table's are; otherwise one does
+SOME = 8  # domains that a step meets, of more; of fewer it meets all
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,8 @@ class Recipe:
             raise unknown("BatchNorm policy", str(self.batchnorm), (AUTO, *POLICIES))
         if self.image_size is not None and (not isinstance(self.image_size, int) or self.image_size < 1):
             raise UsageError(f"image_size is {self.image_size}, but it must be a positive number of pixels.")
-        find_augmentation(self.augment)
+        if self.augment:
+            find_augmentation(self.augment)
 
     def _check_steps(self, algorithm: Algorithm) -> None:
         """Check that there are as many steps and evaluations as the algorithm needs."""
@@ -223,15 +236,56 @@ def make_recipe(parameters: Mapping[str, Any], seed: int, is_regression: bool = 
     )
 
 
+def adapt_recipe(recipe: Recipe, dataset: Dataset) -> Recipe:
+    """Return the recipe with numbers in place of what is left to the data."""
+    if not recipe.auto:
+        return recipe
+    rows, domains = len(dataset.y), len(dataset.domains)
+    hidden, net, protocol = recipe.hidden, recipe.net, recipe.protocol
+    if HIDDEN in recipe.auto:
+        hidden = choose_widths(rows, dataset.is_regression)
+        net = replace(net, hidden=hidden) if isinstance(net, NetSpec) and net.name == "mlp" else net
+    if DOMAINS_PER_STEP in recipe.auto:
+        protocol = replace(protocol, domains_per_step=SOME if domains > SOME else 0)
+        protocol = meet_all_where_needed(protocol, recipe.algorithm)
+    if MEMBERS in recipe.auto:
+        spec = recipe.choose_spec(dataset.is_image)
+        is_small = spec is not None and spec.name == "mlp" and not dataset.is_image
+        protocol = replace(protocol, members=NETS if is_small and isinstance(recipe.algorithm, Algorithm) else 1)
+    if STEPS in recipe.auto:
+        protocol = replace(protocol, steps=choose_steps(rows, domains, protocol, dataset.is_image))
+    return replace(recipe, hidden=hidden, net=net, protocol=protocol, auto=recipe.auto - {HIDDEN, STEPS, MEMBERS})
+
+
+def meet_all_where_needed(protocol: Protocol, algorithm: Settings) -> Protocol:
+    """Let every step meet all domains where the algorithm cannot do with some."""
+    if isinstance(algorithm, Algorithm) and algorithm.needs_all:
+        return replace(protocol, domains_per_step=0)
+    return protocol
+
+
+def choose_widths(rows: int, is_regression: bool = False) -> tuple[int, ...]:
+    """Choose the widths of the hidden layers: more rows can fit more weights, and numbers need more than classes."""
+    known = WIDTHS_FOR_NUMBERS if is_regression else WIDTHS
+    return next(widths for least, widths in reversed(known) if rows >= least)
+
+
+def choose_steps(rows: int, domains: int, protocol: Protocol, is_image: bool = False) -> int:
+    """Choose the number of steps: those that meet every row PASSES times, in hundreds, from FEWEST to MOST."""
+    if is_image:
+        return FEWEST
+    met = protocol.batch * protocol.count_domains(domains)
+    return min(MOST, max(FEWEST, round(PASSES * rows / met / 100) * 100))
+
+
 def _build_algorithm(algorithm: Any, settings: Any) -> tuple[str, Settings]:
     if not isinstance(settings, Mapping):
         raise UsageError(f"settings are names with values, such as {{'alpha': 0.1}}, not {settings!r}.")
     if isinstance(algorithm, str):
         return algorithm, find_learner(algorithm).build_settings(algorithm, **settings)
     if is_estimator(algorithm):
-        return name_estimator(algorithm), OwnEstimatorLearner(OwnEstimator(algorithm)).build_settings(
-            name_estimator(algorithm), **settings
-        )
+        name = name_estimator(algorithm)
+        return name, OwnEstimatorLearner(OwnEstimator(algorithm)).build_settings(name, **settings)
     if isinstance(algorithm, Algorithm):
         return _find_name(algorithm), with_settings(algorithm, settings)
     raise UsageError(
@@ -277,8 +331,6 @@ def _to_json(value: Any) -> Any:
 
 def draw_seed(random_state: Any) -> int:
     """Draw a seed from what scikit-learn takes for a random state; a whole number is the seed itself."""
-    from sklearn.utils import check_random_state
-
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool) and random_state >= 0:
         return int(random_state)
     try:

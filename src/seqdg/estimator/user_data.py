@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
@@ -34,7 +34,7 @@ from seqdg.data import (
     rank_word,
     to_word,
 )
-from seqdg.estimator.model_inputs import ArrayInput, ImageInput, Input, TableInput, learn_preprocessing
+from seqdg.estimator.model_inputs import ArrayInput, ImageInput, Input, TableInput, learn_table_input
 from seqdg.estimator.recipe import Recipe
 from seqdg.results import CRITERIA
 from seqdg.training import make_stream
@@ -48,6 +48,29 @@ class UserData:
     input: Input
     classes: NDArray[Any]  # as the user calls them; none where numbers are predicted
     columns: Mapping[str, str] = field(default_factory=dict)  # what was decided about each column of a table
+    frame: Frame | None = None  # the table itself
+
+    def scale(self, scaling: str) -> UserData:
+        """Return the same with the numbers of a table scaled, once for all trials, and no value missing."""
+        if self.frame is None:
+            return self
+        rows, read = _read_table(self.frame, scaling, gaps=False)
+        return replace(self, dataset=replace(self.dataset, x=rows), input=read)
+
+    def take(self, rows: NDArray[np.int64], recipe: Recipe) -> UserData:
+        """Return the same of these rows alone. Which of them are validated on is drawn anew."""
+        data = self.dataset
+        weight = None if data.weight is None else data.weight[rows]
+        y, domain = data.y[rows], data.domain[rows]
+        validation = draw_validation(
+            np.zeros(len(rows), np.int64) if recipe.is_regression else y.numpy(),
+            domain.numpy(),
+            recipe.validation,
+            recipe.seed,
+            None if weight is None else (weight > 0).numpy(),
+        )
+        part = replace(data, x=data.x[rows], y=y, domain=domain, weight=weight, validation=validation)
+        return replace(self, dataset=part, frame=None if self.frame is None else self.frame.take(rows))
 
 
 def read_input(x: Any, wanted: Collection[str] | None = None) -> Any:
@@ -58,10 +81,7 @@ def read_input(x: Any, wanted: Collection[str] | None = None) -> Any:
         if not all(x.shape):
             raise UsageError(f"The table has {x.shape[0]} rows and {x.shape[1]} columns: there is nothing to read.")
         return make_frame(x, wanted)
-    if isinstance(x, Tensor):
-        x = x.detach().cpu().numpy()
-    if is_sparse(x):
-        x = make_dense(x)
+    x = make_dense(x) if is_sparse(x) else _to_numpy(x)
     if not hasattr(x, "shape"):
         x = np.asarray(x)
     if len(x.shape) > 2:
@@ -73,16 +93,18 @@ def read_input(x: Any, wanted: Collection[str] | None = None) -> Any:
     return make_frame(array)
 
 
+def _to_numpy(x: Any) -> Any:
+    return x.detach().cpu().numpy() if isinstance(x, Tensor) else x
+
+
 def read_labels(y: Any) -> NDArray[Any]:
     """Return labels (row,), or raise a UsageError where a row has none or most rows have one of their own."""
     if y is None:
         raise UsageError("requires y to be passed, but the target y is None: give a label for every row.")
     if isinstance(y, str):
         raise UsageError(f"y is the word '{y}': give one label per row, such as table['{y}'].")
-    if isinstance(y, Tensor):
-        y = y.detach().cpu().numpy()
     try:
-        labels = np.asarray(column_or_1d(y, warn=True))
+        labels = np.asarray(column_or_1d(_to_numpy(y), warn=True))
         if labels.dtype.kind not in "iub":
             check_labels(labels.tolist())
         if labels.dtype.kind in "mM" or (labels.dtype == object and any(isinstance(v, date) for v in labels)):
@@ -104,10 +126,8 @@ def read_numbers(y: Any) -> NDArray[np.float64]:
     """Return numbers (row,), or raise a UsageError where a row has none."""
     if y is None:
         raise UsageError("requires y to be passed, but the target y is None: give a number for every row.")
-    if isinstance(y, Tensor):
-        y = y.detach().cpu().numpy()
     try:
-        numbers = np.asarray(column_or_1d(y, warn=True)).astype(np.float64)
+        numbers = np.asarray(column_or_1d(_to_numpy(y), warn=True)).astype(np.float64)
     except (ValueError, TypeError) as error:
         raise UsageError(f"y must hold a number for every row: {error}") from None
     wrong = np.flatnonzero(~np.isfinite(numbers))
@@ -138,29 +158,30 @@ def warn_of_order(x: Any, **others: Any) -> None:
 def make_user_data(
     x: Any, y: NDArray[Any], domains: Any, recipe: Recipe, gaps: bool = False, sample_weight: Any = None
 ) -> UserData:
-    """Make the data set of rows that `read_input` returns, and learn how to read others like them.
+    """Make the data set of a user's rows, and learn how to read others like them.
 
     y: (row,) labels, or numbers where the recipe is of these.
     domains: (row,) names or numbers, or None for a single domain.
     gaps: leave NaN where a table has no number, so that each trial can fill it from its own sources.
     sample_weight: (row,) how much each row counts; None: all the same.
     """
+    x = read_input(x)
     classes, codes = (np.empty(0), np.zeros(len(y), dtype=np.int64)) if recipe.is_regression else _encode(y, recipe)
     names, domain = read_domains(domains, len(y))
-    x = decide_types(x)
+    if not len(x) == len(codes) == len(domain):
+        raise UsageError(f"X, y and domains have {len(x)}, {len(codes)} and {len(domain)} rows: they must agree.")
+    weight = read_weights(sample_weight, names, domain)
+    validation = draw_validation(codes, domain, recipe.validation, recipe.seed, None if weight is None else weight > 0)
+    if isinstance(x, Frame) and x.types is None:
+        x = x.decide_types()
     rows, read = _read_rows(x, recipe, gaps)
-    if not len(rows) == len(codes) == len(domain):
-        raise UsageError(f"X, y and domains have {len(rows)}, {len(codes)} and {len(domain)} rows: they must agree.")
     labels = {name: codes[domain == i] for i, name in enumerate(names)}
     _, notes = check_class_coverage(labels, [str(c) for c in classes], held_out=())
     notes = [*note_spellings("class", map(str, classes)), *note_spellings("domain", names), *notes]
     if isinstance(read, TableInput):
         notes = [*note_missing_labels(y), *notes, *note_columns(x, domain)]
-    weight = read_weights(sample_weight, names, domain)
     if weight is not None:
         notes = [*notes, "Rows count by their weights, in training and in every score."]
-    weighs = None if weight is None else weight > 0
-    validation = draw_validation(codes, domain, recipe.validation, recipe.seed, weighs)
     dataset = Dataset(
         name="the data",
         domains=names,
@@ -173,16 +194,9 @@ def make_user_data(
         notes=tuple(notes),
         weight=None if weight is None else torch.from_numpy(weight),
     )
-    types = {t.name: t.describe() for t in x.types or ()} if isinstance(x, Frame) else {}
-    return UserData(dataset, read, classes, types)
-
-
-def decide_types(x: Any) -> Any:
-    """Return a table as a Frame whose columns are decided about; anything else as it is."""
-    if not (isinstance(x, Frame) or is_dataframe(x) or _count_dimensions(x) == 2):
-        return x
-    frame = x if isinstance(x, Frame) else make_frame(x)
-    return frame.decide_types() if frame.types is None else frame
+    frame = x if isinstance(x, Frame) else None
+    types = {} if frame is None else {t.name: t.describe() for t in frame.types or ()}
+    return UserData(dataset, read, classes, types, frame)
 
 
 def _encode(y: NDArray[Any], recipe: Recipe) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -198,18 +212,20 @@ def _encode(y: NDArray[Any], recipe: Recipe) -> tuple[NDArray[Any], NDArray[np.i
 
 
 def _read_rows(x: Any, recipe: Recipe, gaps: bool) -> tuple[Any, Input]:
-    read: Input
     if isinstance(x, Frame):
-        if not any(count_present(column) for column in x.columns):
-            raise UsageError("No column of the table holds any value: there is nothing to learn from.")
-        preprocessing = learn_preprocessing(x, STANDARD if gaps else recipe.protocol.scaling)
-        matrix = (preprocessing.apply_with_gaps if gaps else preprocessing.apply)(x)[0]
-        return torch.from_numpy(matrix.astype(np.float32)), TableInput(preprocessing)
+        return _read_table(x, recipe.protocol.scaling, gaps)
     shape = tuple(x.shape)
     if len(shape) == 4:
         return _read_images(x, shape, recipe)
     read = ArrayInput(shape[1:])
     return read.read(x)[0], read
+
+
+def _read_table(frame: Frame, scaling: str, gaps: bool) -> tuple[Tensor, TableInput]:
+    if not any(count_present(column) for column in frame.columns):
+        raise UsageError("No column of the table holds any value: there is nothing to learn from.")
+    read = learn_table_input(frame, STANDARD if gaps else scaling)
+    return (read.read_with_missing if gaps else read.read)(frame)[0].to(torch.float32), read
 
 
 def _read_images(x: Any, shape: tuple[int, ...], recipe: Recipe) -> tuple[Any, ImageInput]:
@@ -219,10 +235,6 @@ def _read_images(x: Any, shape: tuple[int, ...], recipe: Recipe) -> tuple[Any, I
     read = ImageInput(shape[1], size, normalization, stored=max(shape[2:]))
     is_map = isinstance(x, np.ndarray) and x.dtype == np.uint8
     return (x if is_map else read.read(x)[0]), read
-
-
-def _count_dimensions(x: Any) -> int:
-    return len(x.shape) if hasattr(x, "shape") else np.ndim(x)
 
 
 def join_domains(domains: Any, groups: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 import seqdg
 from seqdg.algorithms.vrex import VREx
 from seqdg.base import UsageError
-from seqdg.estimator.auto import adapt_recipe, choose_domains, choose_steps, choose_widths
+from seqdg.estimator.recipe import adapt_recipe, choose_steps, choose_widths
 from seqdg.estimator.user_data import make_user_data, read_input
 from seqdg.training import Protocol
 
@@ -37,7 +37,7 @@ def test_widths_and_steps_grow_with_the_rows():
 
 
 def test_a_step_meets_some_of_many_domains():
-    assert [choose_domains(n) for n in (2, 8, 9, 36)] == [0, 0, 8, 8]
+    assert [adapt(make_rows(n)).protocol.domains_per_step for n in (2, 8, 9, 36)] == [0, 0, 8, 8]
     assert adapt(make_rows(10)).protocol.domains_per_step == 8
     assert adapt(make_rows(10), domains_per_step=0).protocol.domains_per_step == 0
 

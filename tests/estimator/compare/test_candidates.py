@@ -17,8 +17,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import seqdg
 from seqdg import DomainClassifier, UsageError
-from seqdg.bench import InProcess, find_learner
-from seqdg.estimator.compare.candidates import NETS, choose_learners, list_usual, name_candidates
+from seqdg.bench import find_learner
+from seqdg.estimator.compare.comparing import NETS, choose_learners, list_usual, name_candidates
 from seqdg.estimator.compare.folds import Sweep
 from seqdg.estimator.user_data import make_user_data
 
@@ -84,9 +84,20 @@ def test_an_object_that_wins_is_fitted_saved_loaded_and_shown(tmp_path: Path):
     assert "# A model trained by DecisionTreeClassifier" in (tmp_path / "model" / "card.md").read_text()
 
 
+def test_what_cannot_be_saved_is_said_before_anything_trains(monkeypatch):
+    monkeypatch.setattr(Watcher, "seen", [])
+    words = r"Watcher is compared and may win, but cannot be saved: A model of Watcher holds .*Watcher"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match=words):
+            seqdg.compare(*make_rows(), [Watcher()], estimator=TEMPLATE, seeds=1, baseline=None)
+    assert not Watcher.seen
+
+
 def test_a_class_of_the_users_own_is_compared_but_not_saved(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(Watcher, "seen", [])
     found = compare(Watcher())
+    assert any(note.startswith("Watcher is compared and may win, but cannot be saved") for note in found.notes)
     assert set(found.scores()) == {"Watcher", "chosen"}
     with pytest.raises(UsageError, match=r"A model of Watcher holds .*Watcher, and only scikit-learn's own classes"):
         found.estimator.save(tmp_path / "model")
@@ -157,15 +168,6 @@ def test_what_is_no_candidate_is_refused_in_a_sentence():
         compare(LogisticRegression(), settings={"LogisticRegression": {"C": 3.0}})
 
 
-def test_the_old_name_of_candidates_still_works_and_warns():
-    with pytest.warns(FutureWarning, match="`algorithms` of compare is now `candidates`"):
-        found = seqdg.compare(
-            *make_rows(), algorithms=["knn"], estimator=TEMPLATE, seeds=1, rules=("source-val",), select="source-val",
-            baseline=None, refit=False,
-        )  # fmt: skip
-    assert list(found.algorithms) == ["knn"]
-
-
 def test_the_usual_candidates_are_of_both_kinds_for_rows_and_nets_for_images():
     x, y, domains = make_rows()
     recipe = TEMPLATE.make_recipe()
@@ -200,14 +202,10 @@ def test_the_leaderboard_has_a_row_for_each_candidate_the_best_first():
     assert first == board["candidate"][0], "the text is in this order too"
 
 
-def test_the_leaderboard_of_an_error_begins_with_the_smallest_and_needs_no_pandas(monkeypatch):
-    import sys
-
-    found = compare("knn", DecisionTreeClassifier(), criterion="log_loss", refit=False)
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    board = found.leaderboard()
-    assert [row["candidate"] for row in board] == ["knn", "DecisionTreeClassifier"]
-    assert board[0]["held_out"] < board[1]["held_out"]
+def test_the_leaderboard_of_an_error_begins_with_the_smallest():
+    board = compare("knn", DecisionTreeClassifier(), criterion="log_loss", refit=False).leaderboard()
+    assert list(board["candidate"]) == ["knn", "DecisionTreeClassifier"]
+    assert board["held_out"][0] < board["held_out"][1]
 
 
 @pytest.mark.slow
@@ -226,7 +224,7 @@ def test_a_usual_candidate_that_would_take_minutes_gives_way_unless_it_is_named(
     boosting = type(find_learner("hist-gradient-boosting"))
     monkeypatch.setattr(boosting, "most_work", 100)
     sweep = Sweep(
-        make_user_data(*make_rows(), TEMPLATE.make_recipe(), gaps=True), TEMPLATE.make_recipe(), range(1), InProcess(),
+        make_user_data(*make_rows(), TEMPLATE.make_recipe(), gaps=True), TEMPLATE.make_recipe(), range(1),
         within=False,
     )  # fmt: skip
     learners, notes = choose_learners(None, "agg", sweep)

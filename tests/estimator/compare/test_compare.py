@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 import seqdg
 from seqdg.base import UsageError
-from seqdg.bench import Fixed, InProcess, Proposal, plan_trials
+from seqdg.bench import Fixed, Proposal, plan_trials
 from seqdg.estimator import DomainClassifier
 from seqdg.estimator.compare.folds import Contender, Sweep
 from seqdg.estimator.user_data import make_user_data, read_input
@@ -178,7 +178,7 @@ def sweep_of(hospitals, seeds=1, **parameters):
     x, y, domains = hospitals
     recipe = quick(**parameters).make_recipe()
     user_data = make_user_data(read_input(x), y, domains, recipe, gaps=True)
-    return Sweep(user_data, recipe, range(seeds), InProcess(), within=True)
+    return Sweep(user_data, recipe, range(seeds), within=True)
 
 
 def test_an_almost_nested_choice_trains_no_pairs_and_scores_by_each_source_held_out_alone(hospitals):
@@ -189,9 +189,7 @@ def test_an_almost_nested_choice_trains_no_pairs_and_scores_by_each_source_held_
     assert "made anew for every held-out domain" in " ".join(nested.how) or "was given" in nested.how[0]
     assert "No pairs of the 4 domains are held out: that would be 6 more trainings of every candidate" in str(almost)
     sweep = sweep_of(hospitals)
-    assert sweep.count_trainings(10) == 10 * (1 + 4 + 6)
     sweep.nested = False
-    assert sweep.count_trainings(10) == 10 * (1 + 4)
     candidate = Contender("agg", seqdg.build("agg"), sweep.recipe.protocol.lr)
     targets = [(), *((d,) for d in sweep.domains)]
     sweep.run({"agg": Fixed([Proposal(candidate.algorithm, candidate.lr)])}, targets, "leave-one-out", "accuracy")
@@ -262,7 +260,7 @@ def test_a_trial_is_the_same_in_a_stack_and_alone(hospitals):
     together.run(search, [(), *((d,) for d in together.domains)], "source-val", "accuracy")
     candidate = Contender("agg", seqdg.build("agg"), lr)
     (trial,) = alone._make_trials(("west",), candidate)
-    alone.run_trials([trial])
+    alone._run_trials([trial])
     ours, theirs = together.sink.records[trial.key], alone.sink.records[trial.key]
     for one, other in zip(ours.history, theirs.history, strict=True):
         np.testing.assert_allclose(one.held_out["log_loss"], other.held_out["log_loss"], rtol=1e-4)

@@ -17,7 +17,7 @@ import seqdg
 from command import seqdg as command
 from seqdg.base import UsageError, count_things
 from seqdg.estimator.compare import remove_kept
-from seqdg.estimator.compare.kept_records import identify
+from seqdg.estimator.compare.folds import identify
 from seqdg.results import Store
 
 ROOT = Path(seqdg.__file__).parents[1]
@@ -127,7 +127,7 @@ def test_removing_what_was_kept_leaves_other_files(tmp_path):
 INTERRUPTED = """
 import os, signal
 from seqdg.cli import main
-from seqdg.estimator.compare.kept_records import KeptRecords
+from seqdg.estimator.compare.folds import KeptRecords
 
 def add(kept, *words):
     keep(kept, *words)

@@ -10,7 +10,7 @@ import pytest
 from seqdg.base import UsageError
 from seqdg.bench import find_learner
 from seqdg.estimator import DomainClassifier, DomainRegressor
-from seqdg.estimator.compare.rules import (
+from seqdg.estimator.compare.folds import (
     DEFAULT,
     RULES,
     STOPPED,
@@ -42,10 +42,10 @@ def test_one_standard_error_is_that_of_paired_differences():
     for _ in range(200):
         scores = (draw.normal(0, 3, (1, 4)) + draw.normal(0, 1, (5, 4)) + draw.normal(0, 1, (5, 1))).tolist()
         choice = choose(scores, leaning="-1se")
-        assert choice.place == choose_by_the_book(scores)
+        assert choice.index == choose_by_the_book(scores)
         plain = choose(scores, leaning="")
-        assert plain.place == plain.best == choice.best == int(np.argmax(np.mean(scores, axis=1)))
-        places.append(choice.place)
+        assert plain.index == plain.best == choice.best == int(np.argmax(np.mean(scores, axis=1)))
+        places.append(choice.index)
     assert len(set(places)) == 5
 
 
@@ -58,13 +58,13 @@ def test_a_small_gap_that_every_domain_shows_exceeds_its_error_though_domains_di
 
 def test_where_every_lead_may_be_chance_the_simplest_wins():
     choice = choose([[0.60, 0.65], [0.70, 0.57]], leaning="-1se")
-    assert (choice.place, choice.best, choice.exceeds_error) == (0, 1, False)
-    assert choose([[0.6], [0.9]], leaning="-1se").place == 0  # one domain tells nothing
-    assert choose([[0.6, 0.7], [0.6, 0.7]], leaning="").place == 0  # the simplest of those alike
+    assert (choice.index, choice.best, choice.exceeds_error) == (0, 1, False)
+    assert choose([[0.6], [0.9]], leaning="-1se").index == 0  # one domain tells nothing
+    assert choose([[0.6, 0.7], [0.6, 0.7]], leaning="").index == 0  # the simplest of those alike
 
 
 def test_what_diverged_is_not_chosen_and_a_domain_without_a_score_is_left_out():
-    assert choose([None, [0.5, 0.6]], leaning="-1se").place == 1
+    assert choose([None, [0.5, 0.6]], leaning="-1se").index == 1
     assert choose([None, None], leaning="-1se") is None
     assert choose([[math.nan, 0.5, 0.5], [0.9, 0.6, 0.7]], leaning="-1se").gap == pytest.approx(0.15)
     assert math.isnan(compare_scores([math.nan], [0.1])[0])
@@ -104,12 +104,12 @@ def test_the_command_line_names_the_algorithms_of_the_estimators():
 
 def test_near_is_within_an_error_and_a_point():
     behind = [[0.60, 0.80, 0.70], [0.63, 0.81, 0.67]]  # by 0.003, with an error of 0.018
-    assert choose(behind, leaning="-near").place == 0
+    assert choose(behind, leaning="-near").index == 0
     far = [[0.60, 0.80, 0.70], [0.75, 0.81, 0.68]]  # by 0.047, with an error of 0.053
-    assert choose(far, leaning="-1se").place == 0
-    assert choose(far, leaning="-near").place == 1
+    assert choose(far, leaning="-1se").index == 0
+    assert choose(far, leaning="-near").index == 1
     told = [[0.600, 0.800, 0.700], [0.605, 0.805, 0.705]]  # near, but told
-    assert choose(told, leaning="-near").place == 1
+    assert choose(told, leaning="-near").index == 1
     errors = [[-10.3, -5.0, -8.0], [-10.0, -5.1, -7.9]]  # by 0.1 of 7.7: 1.3 %
-    assert choose(errors, leaning="-near").place == 0
-    assert choose([[2 * v for v in errors[0]], errors[1]], leaning="-near").place == 1
+    assert choose(errors, leaning="-near").index == 0
+    assert choose([[2 * v for v in errors[0]], errors[1]], leaning="-near").index == 1

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 import seqdg
-from seqdg.estimator.inspect import importance
+from seqdg.estimator import importance
 from seqdg.estimator.user_data import count_effective, draw_validation
 
 SITES = ("a", "b", "c")

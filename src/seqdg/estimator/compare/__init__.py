@@ -5,16 +5,17 @@ from typing import TYPE_CHECKING
 from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
-    from seqdg.estimator.compare.candidates import ALL_USUAL, NETS
     from seqdg.estimator.compare.comparing import (
+        ALL_USUAL,
+        NETS,
         DoubtfulChoice,
         choose_estimator,
         compare,
         count_workers,
         fit_and_estimate,
+        parse_settings_texts,
     )
     from seqdg.estimator.compare.comparison import Comparison
-    from seqdg.estimator.compare.kept_records import remove_kept
-    from seqdg.estimator.compare.searches import parse_settings_texts
+    from seqdg.estimator.compare.folds import remove_kept
 
 __getattr__, __dir__ = open_front(__name__)

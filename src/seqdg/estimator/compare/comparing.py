@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,28 +14,34 @@ from sklearn.base import clone
 
 from seqdg.base import UsageError, count_cores, list_some, unknown
 from seqdg.bench import (
+    RATE,
     Executor,
     ExecutorChoice,
+    Fixed,
     InProcess,
     Learner,
+    Optuna,
+    OwnEstimator,
     OwnEstimatorLearner,
     OwnSettings,
     Progress,
+    Proposal,
     Search,
     Target,
     Workers,
     choose_executor,
+    draw_proposals,
+    find_learner,
+    is_estimator,
+    make_grid,
+    name_estimator,
     read_code,
+    split_settings,
 )
-from seqdg.core import Algorithm, Sequential, Settings, flatten_settings, list_layers
+from seqdg.core import Algorithm, Sequential, Settings, flatten_settings, list_layers, parse_settings, shorten
 from seqdg.data import Dataset, check_class_coverage
-from seqdg.estimator.auto import adapt_recipe
-from seqdg.estimator.compare.candidates import choose_learners
-from seqdg.estimator.compare.comparison import Comparison
-from seqdg.estimator.compare.folds import Contender, Sweep
-from seqdg.estimator.compare.held_out_scores import CHOSEN, Reason, Winner
-from seqdg.estimator.compare.kept_records import KeptRecords, identify_comparison
-from seqdg.estimator.compare.rules import (
+from seqdg.estimator.compare.comparison import CHOSEN, Comparison, Reason, Winner
+from seqdg.estimator.compare.folds import (
     DEFAULT,
     MOST_NESTED,
     ORACLE,
@@ -42,18 +49,26 @@ from seqdg.estimator.compare.rules import (
     RULES,
     SOURCE_VAL,
     Choice,
+    Contender,
+    KeptRecords,
+    Sweep,
     check_rules,
+    identify_comparison,
     looks_at_held_out,
 )
-from seqdg.estimator.compare.searches import SAMPLERS, make_searches
-from seqdg.estimator.compare.time_limit import Budget, note_left_out, run_within
+from seqdg.estimator.compare.time_limit import MOST_ROWS, Budget, draw_rows, note_left_out, run_within
 from seqdg.estimator.domain_estimator import DomainClassifier, DomainEstimator, DomainRegressor
-from seqdg.estimator.recipe import Recipe
-from seqdg.estimator.user_data import UserData, count_effective, join_domains, make_user_data, read_input, warn_of_order
+from seqdg.estimator.recipe import Recipe, adapt_recipe, to_plain
+from seqdg.estimator.user_data import UserData, count_effective, join_domains, make_user_data, warn_of_order
 from seqdg.results import AVERAGE, CRITERIA, WORST
 from seqdg.training import choose_device
 
 BASELINE = "agg"
+NETS = ("agg", "agg+ema", "coral+ema", "fo-s-mldg+ema", "ffo-s-mldg+ema")
+LINEAR, LINEAR_NUMBERS = "logistic", "ridge"
+POOLED = ("hist-gradient-boosting", "random-forest", "extra-trees", "svc", "knn")
+ALL_USUAL = (*NETS, LINEAR, LINEAR_NUMBERS, *POOLED)
+SAMPLERS = ("random", "optuna")
 
 
 class DoubtfulChoice(UserWarning):
@@ -76,7 +91,7 @@ def compare(
     rules: Sequence[str] = REPORTED,
     baseline: str | None = BASELINE,
     refit: bool = True,
-    workers: int = 0,
+    workers: int | None = 0,
     show: Callable[[Progress], None] = lambda progress: None,
     members: int | None = None,
     executor: str = "local",
@@ -84,7 +99,6 @@ def compare(
     runs: str | Path | None = None,
     say: Callable[[str], None] = lambda sentence: None,
     nested: bool | None = None,
-    algorithms: Sequence[Any] | None = None,
     sample_weight: Any = None,
     groups: Any = None,
     minutes: float | None = None,
@@ -93,8 +107,8 @@ def compare(
 
     candidates: names of algorithms, with or without wrappers (`fo-s-mldg+ema`), and of learners that train no net
         (`logistic`, `svc`); and estimators or pipelines of scikit-learn, which get the rows as a net does: numbers
-        scaled by the sources, an input for each word. None: the usual ones. One that these data cannot train is left
-        out with a note, unless no other was named.   algorithms: its old name.
+        scaled by the sources, an input for each category. None: the usual ones. One that these data cannot train is
+        left out with a note, unless no other was named.
     settings: by candidate, values or lists of alternatives (a grid); `lr` among them is its learning rate.
     estimator: how to train; its algorithm and settings are not used. None: a `DomainRegressor` where y holds numbers
         with fractions, else a `DomainClassifier`.
@@ -111,17 +125,17 @@ def compare(
     nested: hold out pairs of domains, so that a choice that is judged on a domain has seen nothing of it. None: up to 6
         domains. False: it is made by scores on the other domains, of trainings that knew that domain.
     baseline: compared even where `candidates` do not name it, and it may win. None: only those that are named.
-    workers: processes to train in; 0 is this one. A script that asks for more needs `if __name__ == "__main__":`.
+    workers: processes to train in; 0 is this one, None is one per core. A script that asks for more needs
+        `if __name__ == "__main__":`.
     members: how many nets predict together, in every trial; by default as many as the estimator says: 4 for a table.
     executor, address: `local`, or `ray` and where its cluster is; None starts Ray on this machine.
     runs: a directory that keeps what is trained. After an interruption the same call goes on from there, to the same
         result, bit for bit; other data or options start anew.   say: hears of that, in sentences.
     sample_weight: (row,) how much each row counts, in training and in every score, so also in what is chosen.
     groups: another name of domains.
-    minutes: about how long it may all take. Candidates are then tried in order of promise, what takes long after what
-        is shorter, on at most 20,000 rows, drawn from every domain in proportion; none is begun that cannot be
-        finished, and `notes` say what was left out. The winner is fitted on all rows. The first candidate, the linear
-        model of the usual ones, is always tried.
+    minutes: about how long it may all take. Candidates are then tried from the cheapest on, on at most 20,000 rows,
+        drawn from every domain in proportion; what is not done in time is cut, and `notes` say what was left out. The
+        winner is fitted on all rows. The first candidate, the linear model of the usual ones, always runs to its end.
     """
     budget = None if minutes is None else Budget(minutes)
     domains = join_domains(domains, groups)
@@ -134,48 +148,55 @@ def compare(
     recipe = template.set_params(algorithm=BASELINE, settings=None, criterion=criterion).make_recipe()
     if domains is None:
         raise UsageError("compare holds out every domain in turn: give domains, a name or number for each row.")
-    x, labels = read_input(X), template.read_targets(y)
-    rows, few = (x, labels, domains, sample_weight), list[str]()
-    if budget is not None:
-        rows, few = budget.take_some(*rows, recipe.seed)
-    user_data = make_user_data(*rows[:3], recipe, gaps=True, sample_weight=rows[3])
-    _check_data(user_data, recipe)
-    where, device = _choose_executor(executor, workers, address, recipe.device)
-    recipe = adapt_recipe(replace(recipe, device=device), user_data.dataset)
-    within = any(map(looks_at_held_out, (select, *rules)))
-    sweep = Sweep(user_data, recipe, range(recipe.seed, recipe.seed + seeds), where, within, show)
-    if algorithms is not None:
-        warnings.warn("`algorithms` of compare is now `candidates`.", FutureWarning, stacklevel=2)
-        candidates = algorithms if candidates is None else candidates
-    learners, notes = choose_learners(candidates, baseline, sweep)
+    whole = make_user_data(X, template.read_targets(y), domains, recipe, gaps=True, sample_weight=sample_weight)
+    _check_data(whole, recipe)
+    within, trials = any(map(looks_at_held_out, (select, *rules))), range(recipe.seed, recipe.seed + seeds)
+    sweep = Sweep(whole, adapt_recipe(recipe, whole.dataset), trials, within, show=show)
+    learners, notes = choose_learners(candidates, baseline, sweep, None if budget is None else MOST_ROWS)
     names = list(learners)
-    searches = make_searches(learners, settings or {}, search, sampler, recipe)
+    searches = make_searches(learners, settings or {}, search, sampler, sweep.recipe)
+    if refit:
+        notes += _warn_of_saving(learners)
+    if budget is not None and (rows := draw_rows(whole, MOST_ROWS, recipe.seed)) is not None:
+        part = whole.take(rows, recipe)
+        sweep = replace(sweep, user_data=part, recipe=adapt_recipe(recipe, part.dataset))
+        notes.insert(
+            0,
+            f"The comparison was made on {len(rows)} of {len(whole.dataset.y)} rows, drawn from every domain in "
+            f"proportion, to end in {minutes:g} min; the winner is fitted on all.",
+        )
+    sweep.executor, device = _choose_executor(executor, workers, address, recipe.device)
+    sweep.recipe = replace(sweep.recipe, device=device)
     sweep.nested = _decide_nesting(nested, searches, sweep, notes)
     reported = tuple(rule for rule in (*RULES, ORACLE) if rule in rules or rule == select)
-    targets: list[Target] = [(), *((d,) for d in user_data.dataset.domains)]
+    targets: list[Target] = [(), *((d,) for d in sweep.domains)]
     if runs is not None:
         choosing = select, criterion, tuple(rules), baseline, sweep.nested, minutes
         codes = [read_code(name, learner) for name, learner in learners.items()]
         how = [names, settings, search, sampler, seeds, *choosing, *filter(None, codes)]
-        sweep.sink = KeptRecords(Path(runs), identify_comparison(user_data, recipe, how), say)
+        sweep.sink = KeptRecords(Path(runs), identify_comparison(sweep.user_data, sweep.recipe, how), say)
     left_out: dict[str, str] = {}
     try:
         if budget is None:
             sweep.run(searches, targets, select, criterion)
         else:
-            left_out = run_within(budget, sweep, learners, searches, targets, select, criterion, len(labels), say)
-            notes += note_left_out(left_out)
-            learners = {name: learner for name, learner in learners.items() if name not in left_out}
-            searches = {name: searches[name] for name in learners}
-            baseline = None if baseline in left_out else baseline
+            count = len(whole.dataset.y)
+            left_out = run_within(budget, sweep, learners, searches, targets, select, criterion, count, say)
     finally:
         sweep.sink.close()
-    notes = [*user_data.dataset.notes, *few, *notes]
-    comparison = _make_comparison(sweep, learners, searches, reported, select, criterion, baseline, notes)
+    comparison = _make_comparison(
+        sweep,
+        {name: learner for name, learner in learners.items() if name not in left_out},
+        reported,
+        select,
+        criterion,
+        None if baseline in left_out else baseline,
+        [*whole.dataset.notes, *notes, *(note_left_out(left_out) if left_out else ())],
+    )
     comparison = replace(comparison, left_out=tuple(left_out))
     for sentence in comparison.warnings:
         warnings.warn(sentence, DoubtfulChoice, stacklevel=2)
-    return _refit_winner(comparison, learners, template, x, labels, domains, sample_weight) if refit else comparison
+    return _refit_winner(comparison, learners, template, whole) if refit else comparison
 
 
 def choose_estimator(y: Any) -> DomainEstimator:
@@ -224,12 +245,13 @@ def count_workers(device: str) -> int:
     return cores if cores > 1 else 0
 
 
-def _choose_executor(name: str, workers: int, address: str | None, device: str) -> tuple[Executor, str]:
+def _choose_executor(name: str, workers: int | None, address: str | None, device: str) -> tuple[Executor, str]:
     """Choose where to train, and on which kind of device there. workers: 0 is this process, or as many as Ray has."""
     choice = ExecutorChoice(name, workers, address=address)
     if name == "ray":
         return choose_executor(replace(choice, workers=workers or None), device)
-    return (Workers(workers) if workers else InProcess()), device
+    count = count_workers(device) if workers is None else workers
+    return (Workers(count) if count else InProcess()), device
 
 
 def _check(select: str, criterion: str, rules: Sequence[str], sampler: str, seeds: int) -> None:
@@ -292,7 +314,6 @@ def _decide_nesting(wanted: bool | None, searches: Mapping[str, Search], sweep: 
 def _make_comparison(
     sweep: Sweep,
     learners: Mapping[str, Learner],
-    searches: Mapping[str, Search],
     rules: Sequence[str],
     select: str,
     criterion: str,
@@ -304,11 +325,11 @@ def _make_comparison(
     choice, candidates = sweep.choose((), names, select, criterion)
     if choice is None:
         raise UsageError("Training diverged for every candidate. Choose a smaller lr.")
-    best = candidates[choice.place]
+    best = candidates[choice.index]
     data = sweep.user_data.dataset
     return Comparison(
         domains=sweep.domains,
-        algorithms={name: max(sum(c.name == name for c in sweep.tried[t]) for t in targets) for name in searches},
+        algorithms={name: max(sum(c.name == name for c in sweep.tried[t]) for t in targets) for name in names},
         criterion=criterion,
         select=select,
         seeds=len(sweep.seeds),
@@ -340,25 +361,31 @@ def _explain(choice: Choice, candidates: Sequence[Contender]) -> Reason:
     return Reason(best, simplest, choice.gap, choice.error, choice.domains, choice.exceeds_error)
 
 
+def _warn_of_saving(learners: Mapping[str, Learner]) -> list[str]:
+    """Warn before anything trains of candidates whose model could not be saved; return what was said."""
+    sentences = []
+    for name, learner in learners.items():
+        try:
+            learner.check_saving()
+        except UsageError as error:
+            sentences.append(f"{name} is compared and may win, but cannot be saved: {error}")
+            warnings.warn(sentences[-1], UserWarning, stacklevel=3)
+    return sentences
+
+
 def _refit_winner(
-    comparison: Comparison,
-    learners: Mapping[str, Learner],
-    template: DomainEstimator,
-    x: Any,
-    y: Any,
-    domains: Any,
-    sample_weight: Any,
+    comparison: Comparison, learners: Mapping[str, Learner], template: DomainEstimator, user_data: UserData
 ) -> Comparison:
     """Fit the winner on all domains, and put on its card what to expect of it."""
     winner = comparison.winner
-    learner, settings = learners[winner.algorithm], dict(winner.settings)
+    learner, estimator = learners[winner.algorithm], clone(template)
     if isinstance(learner, OwnEstimatorLearner):
-        estimator = clone(template).set_params(algorithm=clone(learner.unfitted.estimator), settings=None)
+        estimator.set_params(algorithm=clone(learner.unfitted.estimator), settings=None)
     else:
-        estimator = clone(template).set_params(algorithm=winner.algorithm, settings=settings, stop=winner.stop)
+        estimator.set_params(algorithm=winner.algorithm, settings=dict(winner.settings), stop=winner.stop)
     if winner.lr is not None:
         estimator.set_params(lr=winner.lr)
-    estimator.fit(x, y, domains=domains, sample_weight=sample_weight)
+    estimator.fit_prepared(user_data)
     estimator.add_facts(estimate=comparison.describe())
     return replace(comparison, estimator=estimator)
 
@@ -368,3 +395,146 @@ def _list_settings(algorithm: Settings) -> dict[str, Any]:
     layers = list_layers(algorithm) if isinstance(algorithm, Algorithm) else ()
     lost = {name for layer in layers if isinstance(layer, Sequential) for name in layer.base.alone}
     return {name: value for name, value in flatten_settings(algorithm).items() if name not in lost}
+
+
+def list_usual(dataset: Dataset) -> tuple[str, ...]:
+    """List the usual candidates: nets, and for rows of numbers what people take who train no net."""
+    if len(dataset.shape) != 1:
+        return NETS
+    return (*NETS, LINEAR_NUMBERS if dataset.is_regression else LINEAR, *POOLED)
+
+
+def choose_learners(
+    candidates: Sequence[Any] | None, baseline: str | None, sweep: Sweep, most_rows: int | None = None
+) -> tuple[dict[str, Learner], list[str]]:
+    """Return what trains each candidate, by its name, and notes on those that these data cannot train.
+
+    Where all that were named are such, the first one's reason is raised. most_rows: that are compared on; None: all.
+    """
+    if isinstance(candidates, str) or (candidates is not None and is_estimator(candidates)):
+        raise UsageError(f"candidates is {candidates!r}, but it must be a list, such as [{candidates!r}].")
+    named = name_candidates(list_usual(sweep.user_data.dataset) if candidates is None else candidates)
+    learners = {**({baseline: find_learner(baseline)} if baseline and candidates is not None else {}), **named}
+    if not learners:
+        raise UsageError("No candidate was named. `seqdg list algorithms` shows all.")
+    errors: dict[str, UsageError] = {}
+    for name, learner in learners.items():
+        contender = Contender(name, learner.build_settings(name), sweep.recipe.protocol.lr)
+        try:
+            nests = sweep.check(contender)
+        except UsageError as error:
+            errors[name] = error
+            continue
+        work = measure_work(sweep.user_data.dataset, most_rows)
+        if candidates is None and work > (learner.most_work or work):
+            errors[name] = UsageError("for so many rows, inputs and classes it would take minutes. Name it to have it.")
+        if candidates is None and sweep.within and not nests and len(sweep.domains) > 2:
+            errors[name] = UsageError(
+                f"pairs of the {len(sweep.domains)} domains are held out to judge the choice, and what is left is too "
+                "little for it. Name it to have it."
+            )
+    if all(name in errors for name in named or learners):
+        raise next(iter(errors.values()))
+    notes = [f"{name} was left out: {error}" for name, error in errors.items()]
+    if baseline in learners and baseline not in named and baseline not in errors:
+        notes.append(f"{baseline} was not named, but is compared too, as the baseline, and may win.")
+    return {name: learner for name, learner in learners.items() if name not in errors}, notes
+
+
+def measure_work(dataset: Dataset, most_rows: int | None = None) -> int:
+    """Multiply rows, inputs and outputs; two classes are one output, as a number is."""
+    classes, rows = len(dataset.classes), len(dataset.y)
+    return min(rows, most_rows or rows) * math.prod(dataset.shape) * (classes if classes > 2 else 1)
+
+
+def name_candidates(candidates: Sequence[Any]) -> dict[str, Learner]:
+    """Name every candidate: those that are names by themselves, objects by their class, numbered where it recurs."""
+    learners: dict[str, Learner] = {}
+    for candidate in candidates:
+        if isinstance(candidate, str):
+            learners[candidate] = find_learner(candidate)
+            continue
+        if isinstance(candidate, DomainEstimator) or not is_estimator(candidate):
+            raise UsageError(
+                f"A candidate is {_describe(candidate)}, but it must be a name, such as 'agg+ema' or 'logistic', or "
+                "an estimator or pipeline of scikit-learn. How nets are trained is said by `estimator`."
+            )
+        name = _make_unique(name_estimator(candidate), learners)
+        learners[name] = OwnEstimatorLearner(OwnEstimator(candidate))
+    return learners
+
+
+def _make_unique(name: str, taken: Mapping[str, Any]) -> str:
+    number = 2
+    unique = name
+    while unique in taken:
+        unique, number = f"{name}-{number}", number + 1
+    return unique
+
+
+def _describe(candidate: Any) -> str:
+    return f"the class {candidate.__name__}" if isinstance(candidate, type) else f"{candidate!r}"
+
+
+def make_searches(
+    learners: Mapping[str, Learner], settings: Mapping[str, Mapping[str, Any]], count: int, sampler: str, recipe: Recipe
+) -> dict[str, Search]:
+    """Make a search for every candidate: its settings as they are, a grid of them, or `count` that are drawn."""
+    for name in settings:
+        if name not in learners:
+            raise unknown("candidate to compare", name, learners)
+    searches: dict[str, Search] = {}
+    for name, learner in learners.items():
+        tried = _expand_settings(name, learner, settings.get(name, {}), recipe)
+        fixed = [*settings.get(name, {}), *([] if learner.takes_steps else [RATE])]
+        if len(tried) > 1 and count > 1:
+            raise UsageError(f"{name} has a grid of settings and a search for others: choose one of the two.")
+        if count > 1 and sampler == "optuna":
+            searches[name] = Optuna(tried[0], count, recipe.seed, fixed=fixed)
+        else:
+            searches[name] = Fixed(
+                tried if len(tried) > 1 else draw_proposals(tried[0], count, recipe.seed, fixed=fixed)
+            )
+    return searches
+
+
+def _expand_settings(name: str, learner: Learner, values: Mapping[str, Any], recipe: Recipe) -> list[Proposal]:
+    """List every combination of the values of an algorithm's settings and of its learning rate."""
+    if isinstance(learner, OwnEstimatorLearner):
+        return [Proposal(learner.build_settings(name, **values), recipe.protocol.lr)]
+    if RATE in values and not learner.takes_steps:
+        raise UsageError(f"{name} has no learning rate: leave {RATE} out.")
+    rate = values.get(RATE, recipe.protocol.lr)
+    rates = [to_plain(lr) for lr in (rate if isinstance(rate, list) else [rate])]
+    if not rates:
+        raise UsageError(f"The grid gives no value for {RATE}: give at least one.")
+    for lr in rates:
+        if isinstance(lr, bool) or not isinstance(lr, int | float):
+            raise UsageError(f"{RATE} of {name} is {lr!r}, but it must be a number.")
+        replace(recipe.protocol, lr=lr)  # raises where it cannot be one
+    settings = make_grid(learner.build_settings(name), {k: v for k, v in values.items() if k != RATE})
+    return [Proposal(algorithm, float(lr)) for algorithm in settings for lr in rates]
+
+
+def parse_settings_texts(texts: Sequence[str], candidates: Sequence[str] | None) -> dict[str, dict[str, Any]]:
+    """Parse texts such as `fo-s-mldg.alpha=0.1` into the settings that `compare` takes for the same algorithms."""
+    settings: dict[str, dict[str, Any]] = {}
+    if not texts:
+        return settings
+    full = {shorten(name): name for name in candidates or ALL_USUAL}  # with the file that an algorithm comes from
+    for short, values in split_settings(texts, candidates or ALL_USUAL).items():
+        if not values:  # of a candidate that may not be among those of these data
+            continue
+        name = full[short]
+        rest = {setting: text for setting, text in values.items() if setting != RATE}
+        built = parse_settings(find_learner(name).build_settings(name), rest, name)
+        parsed = {setting: flatten_settings(built)[setting] for setting in rest}
+        settings[name] = {**parsed, **({RATE: _parse_rate(name, values[RATE])} if RATE in values else {})}
+    return settings
+
+
+def _parse_rate(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{RATE} of {name} is '{text}', but it must be a number.") from None

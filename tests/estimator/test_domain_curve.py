@@ -16,7 +16,7 @@ import seqdg
 from command import seqdg as command
 from seqdg import Algorithm
 from seqdg.base import UsageError
-from seqdg.estimator.inspect.domain_curve import LearningCurve, Measured, choose_sizes, choose_subsets
+from seqdg.estimator.domain_curve import LearningCurve, Measured, choose_sizes, choose_subsets
 
 DOMAINS = ("a", "b", "c", "d")
 

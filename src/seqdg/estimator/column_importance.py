@@ -17,7 +17,7 @@ from sklearn.metrics import get_scorer
 
 from seqdg.base import UsageError, list_some, unknown
 from seqdg.data import Frame, is_dataframe
-from seqdg.estimator.inspect.spread import Spread, estimate_spread
+from seqdg.estimator.domain_curve import Spread, estimate_spread
 from seqdg.estimator.user_data import read_domains, read_weights
 from seqdg.report import Figure, align_columns, draw_rows, make_row, make_styles, shorten_names
 from seqdg.training import make_stream
@@ -57,32 +57,19 @@ class Importance:
         """Return a row per column, the most useful on unseen domains first: the mean drops with their 95 % intervals
         over domains, and the verdict."""
         rows = []
-        for i, name in enumerate(self.columns):
-            drops = self.drops[:, i]
-            seen, unseen, lost = (estimate_spread(v) for v in (drops[:, 0], drops[:, 1], drops[:, 0] - drops[:, 1]))
-            rows.append(
-                {
-                    "column": name,
-                    SEEN: seen.mean,
-                    UNSEEN: unseen.mean,
-                    f"{SEEN}_low": seen.low,
-                    f"{SEEN}_high": seen.high,
-                    f"{UNSEEN}_low": unseen.low,
-                    f"{UNSEEN}_high": unseen.high,
-                    "verdict": judge(seen, unseen, lost),
-                }
-            )
-        return pd.DataFrame(rows).sort_values(UNSEEN, ascending=False, kind="stable", ignore_index=True)
+        for name, seen, unseen in zip(self.columns, self.drops[..., 0].T, self.drops[..., 1].T, strict=True):
+            inside, outside, lost = map(estimate_spread, (seen, unseen, seen - unseen))
+            intervals = (inside.low, inside.high, outside.low, outside.high)
+            rows.append((name, inside.mean, outside.mean, *intervals, judge(inside, outside, lost)))
+        ends = [f"{kind}_{end}" for kind in (SEEN, UNSEEN) for end in ("low", "high")]
+        return pd.DataFrame(rows, columns=["column", SEEN, UNSEEN, *ends, "verdict"]).sort_values(
+            UNSEEN, ascending=False, kind="stable", ignore_index=True
+        )
 
     def by_domain(self) -> pd.DataFrame:
         """Return a row per held-out domain and column."""
-        return pd.DataFrame(
-            [
-                {"held_out": domain, "column": name, SEEN: float(drop[0]), UNSEEN: float(drop[1])}
-                for domain, drops in zip(self.domains, self.drops, strict=True)
-                for name, drop in zip(self.columns, drops, strict=True)
-            ]
-        )
+        names = pd.MultiIndex.from_product([self.domains, self.columns], names=["held_out", "column"])
+        return pd.DataFrame(self.drops.reshape(-1, 2), index=names, columns=[SEEN, UNSEEN]).reset_index()
 
     def figure(self) -> Figure:
         """Draw each column's drop where the model was trained and on unseen domains, with 95 % intervals."""
@@ -210,7 +197,13 @@ def importance(
     if len(every) < 2:
         raise UsageError(f"There is only the domain '{every[0]}': to hold it out, at least one other is needed.")
     weight = read_weights(sample_weight, every, domain)
-    score: Score = _score if scoring is None else get_scorer(scoring) if isinstance(scoring, str) else scoring
+    # A model that is given a matrix is fitted to one: a data frame has names, which it would miss later.
+    enter = (lambda table: table) if is_dataframe(X) or isinstance(X, Frame) else pd.DataFrame.to_numpy
+    scorer = get_scorer(scoring) if isinstance(scoring, str) else scoring
+
+    def score(model: Any, x: pd.DataFrame, y: Any, **weights: Any) -> float:
+        return float(model.score(enter(x), y, **weights) if scorer is None else scorer(model, enter(x), y, **weights))
+
     aside = _set_aside(domain, random_state)
     held_out = sorted(make_stream(random_state, "folds").permutation(len(every))[:MOST_FOLDS].tolist())
     drops, before = np.empty((len(held_out), len(indices), 2)), np.empty((len(held_out), 2))
@@ -220,12 +213,11 @@ def importance(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about categories that a fold has not seen
             fitted = clone(model)
-            known = (
-                {"domains": np.array(every)[domain[trained]]} if "domains" in signature(fitted.fit).parameters else {}
-            )
-            fitted.fit(_take(table, trained), labels[trained], **known, **_pick_weights(weight, trained))
+            takes_domains = "domains" in signature(fitted.fit).parameters
+            known = {"domains": np.array(every)[domain[trained]]} if takes_domains else {}
+            fitted.fit(enter(table.iloc[trained]), labels[trained], **known, **_pick_weights(weight, trained))
             for kind, rows in enumerate((np.flatnonzero((domain != d) & aside), np.flatnonzero(domain == d))):
-                part, truth, weights = _take(table, rows), labels[rows], _pick_weights(weight, rows)
+                part, truth, weights = table.iloc[rows], labels[rows], _pick_weights(weight, rows)
                 before[fold, kind] = score(fitted, part, truth, **weights)
                 shuffled = permutation_importance(
                     fitted,
@@ -253,7 +245,7 @@ class _ShuffledScore:
     """
 
     score: Score
-    table: Any
+    table: pd.DataFrame
     columns: list[int]  # of the table, one for each column of row numbers
     domain: Rows
 
@@ -263,28 +255,27 @@ class _ShuffledScore:
             if (shuffled != np.arange(len(shuffled))).any():
                 order = np.empty_like(shuffled)
                 order[np.argsort(self.domain, kind="stable")] = np.lexsort((shuffled, self.domain))
-                changed = _reorder_column(self.table, column, order)
+                changed = self.table.copy(deep=False)
+                changed.isetitem(column, self.table.iloc[:, column].array.take(order))
         return self.score(model, changed, y, **weights)
 
 
-def _score(model: Any, x: Any, y: Any, **weights: Any) -> float:
-    return float(model.score(x, y, **weights))
-
-
-def _read_table(x: Any) -> Any:
-    """Return a matrix, or a data frame of pandas."""
+def _read_table(x: Any) -> pd.DataFrame:
     if isinstance(x, Frame):  # text stays text, even if it looks like numbers
         pairs = zip(x.names, x.columns, strict=True)
         return pd.DataFrame({n: pd.Categorical(c) if c.dtype == object else c for n, c in pairs})
-    table = x if is_dataframe(x) else np.asarray(x)
-    if len(table.shape) != 2:
-        raise UsageError(f"Columns are shuffled, but the input has shape {list(table.shape)}: give a table.")
-    return table.to_pandas() if hasattr(table, "to_pandas") else table
+    if is_dataframe(x):
+        table: pd.DataFrame = x.to_pandas() if hasattr(x, "to_pandas") else x
+        return table
+    matrix = np.asarray(x)
+    if matrix.ndim != 2:
+        raise UsageError(f"Columns are shuffled, but the input has shape {list(matrix.shape)}: give a table.")
+    return pd.DataFrame(matrix, columns=[f"x{i}" for i in range(matrix.shape[1])])
 
 
-def _find_columns(table: Any, columns: Sequence[str] | None) -> dict[str, int]:
+def _find_columns(table: pd.DataFrame, columns: Sequence[str] | None) -> dict[str, int]:
     """Return the columns to shuffle, each with its position in the table."""
-    names = [str(n) for n in table.columns] if is_dataframe(table) else [f"x{i}" for i in range(table.shape[1])]
+    names = list(map(str, table.columns))
     for name in columns or ():
         if name not in names:
             raise unknown("column", str(name), names, owner="The table")
@@ -307,20 +298,6 @@ def _set_aside(domain: Rows, seed: int) -> NDArray[np.bool_]:
 def _pick_weights(weight: NDArray[np.float64] | None, rows: Rows) -> dict[str, Any]:
     """Return the weights of rows as `fit` and `score` take them; nothing if all rows count the same."""
     return {} if weight is None else {"sample_weight": weight[rows]}
-
-
-def _take(table: Any, rows: Rows) -> Any:
-    return table.iloc[rows] if is_dataframe(table) else table[rows]
-
-
-def _reorder_column(table: Any, column: int, order: Rows) -> Any:
-    if isinstance(table, np.ndarray):
-        changed = table.copy()
-        changed[:, column] = table[order, column]
-        return changed
-    changed = table.copy(deep=False)
-    changed.isetitem(column, table.iloc[:, column].array.take(order))
-    return changed
 
 
 def _format_drop(value: float) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import fmean
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
 from sklearn.base import clone
 
 from seqdg.base import UsageError, count_things
@@ -28,21 +31,55 @@ from seqdg.bench import (
     time_groups,
 )
 from seqdg.core import Algorithm, adapt_to_path, describe_settings, is_registered, shorten, split_chain
-from seqdg.estimator.auto import adapt_recipe
 from seqdg.estimator.compare import choose_estimator
 from seqdg.estimator.domain_estimator import DomainEstimator
 from seqdg.estimator.fitting import make_task
-from seqdg.estimator.inspect.spread import Spread, estimate_spread
-from seqdg.estimator.recipe import Recipe
-from seqdg.estimator.user_data import make_user_data, read_input, warn_of_order
-from seqdg.report import Figure, align_columns, draw_points, make_styles
-from seqdg.results import CRITERIA, DONE, Record, Unit, find_unit, select_step
+from seqdg.estimator.recipe import Recipe, adapt_recipe
+from seqdg.estimator.user_data import make_user_data, warn_of_order
+from seqdg.report import MISSING, Figure, align_columns, can_draw, draw_points, make_styles, write_figures
+from seqdg.results import CRITERIA, DONE, Record, Unit, find_unit, make_directory, select_step
 from seqdg.training import make_stream
 
 LAST = 3  # sizes that say how the curve goes on
 SUBSETS = 12  # of the domains, for each number of them
 MOST_SIZES = 8  # numbers of domains that are tried
+LEVEL = 0.95  # of intervals
 Subset = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over domains with its standard error and 95 % interval, which are None if there is one domain alone."""
+
+    mean: float
+    error: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def estimate_spread(values: Sequence[float] | NDArray[np.float64]) -> Spread:
+    """Estimate mean +- t(n - 1) * s / sqrt(n) from the values of n domains, those that are not finite left out."""
+    known = [float(v) for v in values if math.isfinite(v)]
+    if not known:
+        return Spread(math.nan)
+    mean = float(np.mean(known))
+    if len(known) < 2:
+        return Spread(mean)
+    error = float(np.std(known, ddof=1)) / math.sqrt(len(known))
+    reach = float(stats.t.ppf((1 + LEVEL) / 2, len(known) - 1)) * error
+    return Spread(mean, error, mean - reach, mean + reach)
+
+
+def write_analysis(folder: Path, frames: Mapping[str, Any], figure: Figure) -> list[Path]:
+    """Write each frame as NAME.csv and the figure as SVG, and return the paths."""
+    make_directory(folder, "--out")
+    paths = [folder / f"{name}.csv" for name in frames]
+    for path, frame in zip(paths, frames.values(), strict=True):
+        frame.to_csv(path, index=False)
+    if not can_draw():
+        print(f"There is no picture. {MISSING}", file=sys.stderr)
+        return paths
+    return [*paths, *write_figures([figure], folder, ["svg"])]
 
 
 @dataclass(frozen=True)
@@ -75,24 +112,18 @@ class LearningCurve:
     def frame(self) -> pd.DataFrame:
         """Return a row per number of domains: the mean over unseen domains with its standard error, the change from the
         row before, domain by domain, with its own, and how many trainings there were."""
-        rows: list[dict[str, Any]] = []
-        before: dict[str, float] = {}
-        for size in self.sizes:
-            now = self._average(size)
-            level = estimate_spread(list(now.values()))
-            change = estimate_spread([now[d] - before[d] for d in now if d in before])
-            rows.append(
-                {
-                    "domains": size,
-                    "mean": level.mean,
-                    "error": level.error,
-                    "change": change.mean,
-                    "change_error": change.error,
-                    "trainings": len({m.trained_on for m in self.measured if len(m.trained_on) == size}),
-                }
-            )
-            before = now
-        return pd.DataFrame(rows).astype({"error": float, "change_error": float})  # None is NaN
+        means = self._average()
+        levels, changes = ([estimate_spread(row) for row in t.to_numpy()] for t in (means, means.diff()))
+        return pd.DataFrame(
+            {
+                "domains": self.sizes,
+                "mean": [level.mean for level in levels],
+                "error": [level.error for level in levels],
+                "change": [change.mean for change in changes],
+                "change_error": [change.error for change in changes],
+                "trainings": self.by_training().groupby("domains")["trained_on"].nunique().tolist(),
+            }
+        ).astype({"error": float, "change_error": float})  # None is NaN
 
     def by_training(self) -> pd.DataFrame:
         """Return a row per training and unseen domain."""
@@ -109,17 +140,12 @@ class LearningCurve:
         that changes by -b / (N (N + 1)). The interval is over unseen domains; that the curve goes on like this is an
         assumption that no interval covers.
         """
-        sizes, count = self.sizes[-LAST:], len(self.domains)
-        if len(sizes) < 2:
+        count, last = len(self.domains), self._average()[-LAST:].dropna(axis=1)
+        if len(last) < 2 or last.empty:
             return None
-        levels = [self._average(size) for size in sizes]
         sign = 1.0 if CRITERIA[self.criterion].higher_is_better else -1.0
-        slopes = [
-            float(np.polyfit([1 / k for k in sizes], [level[domain] for level in levels], 1)[0])
-            for domain in self.domains
-            if all(domain in level for level in levels)
-        ]
-        return estimate_spread([-sign * b / (count * (count + 1)) for b in slopes]) if slopes else None
+        slopes = np.polyfit(1 / last.index.to_numpy(), last.to_numpy(), 1)[0]
+        return estimate_spread(-sign * slopes / (count * (count + 1)))
 
     @property
     def sentence(self) -> str:
@@ -175,13 +201,12 @@ class LearningCurve:
     def _unit(self) -> Unit:
         return find_unit(self.criterion, [m.value for m in self.measured])
 
-    def _average(self, size: int) -> dict[str, float]:
-        """Return the mean over trainings on so many domains, by unseen domain."""
-        values: dict[str, list[float]] = {}
-        for m in self.measured:
-            if len(m.trained_on) == size and math.isfinite(m.value):
-                values.setdefault(m.held_out, []).append(m.value)
-        return {domain: fmean(values[domain]) for domain in self.domains if domain in values}
+    def _average(self) -> pd.DataFrame:
+        """Return the mean over trainings, a row per number of domains trained on and a column per unseen domain."""
+        table = self.by_training()
+        finite = table[np.isfinite(table["value"])]
+        means = finite.pivot_table(values="value", index="domains", columns="held_out", aggfunc="mean")
+        return means.reindex(index=self.sizes, columns=list(self.domains))
 
 
 def learning_curve(
@@ -247,7 +272,7 @@ def learning_curve(
     if seeds < 1 or subsets < 1:
         raise UsageError(f"{seeds} seeds and {subsets} subsets were asked for, but at least 1 of each is needed.")
     targets = template.read_targets(y)
-    data = make_user_data(read_input(X), targets, domains, recipe, gaps=True, sample_weight=sample_weight)
+    data = make_user_data(X, targets, domains, recipe, gaps=True, sample_weight=sample_weight)
     names = data.dataset.domains
     if len(names) < 2:
         raise UsageError(f"There is only the domain '{names[0]}': to hold it out, at least one other is needed.")
