@@ -77,37 +77,23 @@ class Tally:
 
     def count(self, model: Model, truth: Column, predicted: NDArray[Any], weight: NDArray[np.float64]) -> None:
         """Compare predictions with the labels that the model knows, and count the labels that it does not know."""
-        known = (self._compare_numbers if model.is_regression else self._compare_classes)(
-            model, truth, predicted, weight
-        )
+        words, weighs = truth.tolist(), np.isfinite(weight)
+        if model.is_regression:
+            numbers = [None if word is None else read_number(word) for word in words]
+            self.unknown.update(word for word, n in zip(words, numbers, strict=True) if word is not None and n is None)
+            y = np.array(numbers, dtype=np.float64)
+            known = np.isfinite(y) & weighs
+            self.numbers.append((y[known], predicted[known], weight[known]))
+        else:
+            names = {to_word(c) for c in model.classes.tolist()}
+            labels = [None if word is None else _spell_like(word, model.classes) for word in words]
+            self.unknown.update(word for word in labels if word is not None and word not in names)
+            known = np.array([label in names for label in labels], dtype=bool) & weighs
+            right = np.array(labels, dtype=object)[known] == predicted.astype(str)[known]
+            self.right += float(weight[known][right].sum())
         self.labelled += int(known.sum())
         self.weighed += float(weight[known].sum())
-        self.unweighed += int((~np.isfinite(weight)).sum())
-
-    def _compare_classes(
-        self, model: Model, truth: Column, predicted: NDArray[Any], weight: NDArray[np.float64]
-    ) -> NDArray[np.bool_]:
-        names = {to_word(c) for c in model.classes.tolist()}
-        words = [None if word is None else _spell_like(word, model.classes) for word in truth.tolist()]
-        self.unknown.update(word for word in words if word is not None and word not in names)
-        known: NDArray[np.bool_] = np.array([word in names for word in words], dtype=bool) & np.isfinite(weight)
-        right = np.array(words, dtype=object)[known] == predicted.astype(str)[known]
-        self.right += float(weight[known][right].sum())
-        return known
-
-    def _compare_numbers(
-        self, model: Model, truth: Column, predicted: NDArray[Any], weight: NDArray[np.float64]
-    ) -> NDArray[np.bool_]:
-        numbers = np.full(len(truth), np.nan)
-        for i, word in enumerate(truth.tolist()):
-            number = np.nan if word is None else read_number(word)
-            if number is None:
-                self.unknown[word] += 1
-            else:
-                numbers[i] = number
-        known: NDArray[np.bool_] = np.isfinite(numbers) & np.isfinite(weight)
-        self.numbers.append((numbers[known], predicted[known], weight[known]))
-        return known
+        self.unweighed += int((~weighs).sum())
 
     def measure(self) -> dict[str, float]:
         """Return rmse, mae, r2 and pearson over the rows that came with a number."""
