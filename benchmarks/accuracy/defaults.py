@@ -188,7 +188,7 @@ def run_set(name: str, options: argparse.Namespace, path: Path) -> None:
     count = len(set(np.asarray(domains).astype(str)))
     first = template(device=options.device, **BASE).make_recipe()
     user_data = make_user_data(read_input(x), template.read_targets(y), domains, first, gaps=True)
-    task, net = make_task(user_data, first, scaled=False)
+    task, net, _ = make_task(user_data, first, scaled=False)
     for variant, changes in variants.items():
         if "domains_per_step" in changes and count <= MANY:
             continue

@@ -102,7 +102,7 @@ def predict_alone(x, y, domains, held, seed):
     estimator = seqdg.DomainClassifier("agg", **{**QUICK, "evaluations": 1})
     recipe = make_recipe(estimator.get_params(deep=False), 0)
     user_data = make_user_data(read_input(x), y, domains, recipe, gaps=True)
-    task, _ = make_task(user_data, recipe, scaled=False)
+    task, *_ = make_task(user_data, recipe, scaled=False)
     held_out = (str(domains[held][0]),)
     trial = task.make_trial("agg", {}, recipe.protocol, held_out, seed)
     stack = build_stack(Group((trial,)), task, torch.device("cpu"), sets_precision=False)

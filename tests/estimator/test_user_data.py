@@ -38,7 +38,7 @@ def test_validation_never_takes_the_last_row_of_a_class_but_one_of_a_domain_that
 
 def make_inputs(user_data, recipe, held_out):
     """The inputs of a stack of trials, each with one domain held out."""
-    task, _ = make_task(user_data, recipe, scaled=False)
+    task, *_ = make_task(user_data, recipe, scaled=False)
     trials = [task.make_trial("agg", {}, recipe.protocol, (name,), seed=0) for name in held_out]
     return task.make_inputs(trials, task.build_net(trials[0]), torch.device("cpu"))
 

@@ -277,7 +277,7 @@ def learning_curve(
     if len(names) < 2:
         raise UsageError(f"There is only the domain '{names[0]}': to hold it out, at least one other is needed.")
     recipe = adapt_recipe(recipe, data.dataset)
-    task, net = make_task(data, recipe, scaled=False)
+    task, net, _ = make_task(data, recipe, scaled=False)
     settings = describe_settings(adapt_to_path(recipe.algorithm, len(names), len(names) - 1))
     notes, planned, sizes = list[str](), [], []
     for size in choose_sizes(len(names)):

@@ -47,7 +47,7 @@ def fit_model(user_data: UserData, recipe: Recipe) -> Model:
 
 def _fit_arrays(user_data: UserData, recipe: Recipe) -> ArrayModel:
     """Fit a learner that trains no net to the rows that are not left out for validation."""
-    task, net = make_task(user_data, recipe)
+    task, net, _ = make_task(user_data, recipe)
     estimator = recipe.algorithm.estimator if isinstance(recipe.algorithm, OwnSettings) else None
     settings = describe_settings(recipe.algorithm)
     trial = task.make_trial(recipe.name, settings, recipe.protocol, (), recipe.seed, estimator=estimator)
@@ -71,7 +71,7 @@ def _fit_arrays(user_data: UserData, recipe: Recipe) -> ArrayModel:
 def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetModel:
     """Train a net; keep the weights of the step that the recipe asks for, or that validates best."""
     dataset = user_data.dataset
-    task, net = make_task(user_data, recipe)
+    task, net, module = make_task(user_data, recipe)
     check_weights(algorithm, recipe.name, task)
     algorithm.check(net, recipe.protocol.count_domains(len(dataset.domains)))
     validates = any(_count_validation(dataset).values())
@@ -108,7 +108,7 @@ def _fit_net(user_data: UserData, recipe: Recipe, algorithm: Algorithm) -> NetMo
     scale = find_target_scale(dataset, [dataset.domains])  # of numbers, which training brings to mean 0, deviation 1
     model = NetModel(
         input=user_data.input,
-        module=copy.deepcopy(task.build_net(trial).module),
+        module=copy.deepcopy(module),
         spec=recipe.choose_spec(dataset.is_image),
         batchnorm=task.batchnorm,
         algorithm=algorithm,
@@ -191,8 +191,11 @@ def _set_threads(many: bool) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def make_task(user_data: UserData, recipe: Recipe, scaled: bool = True) -> tuple[Task, Net]:
-    """Make the task and its net. scaled: whether the numbers of a table are scaled already, once for all trials."""
+def make_task(user_data: UserData, recipe: Recipe, scaled: bool = True) -> tuple[Task, Net, nn.Module]:
+    """Make the task, its net, and the module of this.
+
+    scaled: whether the numbers of a table are scaled already, once for all trials.
+    """
     is_image = isinstance(user_data.input, ImageInput)
     spec = recipe.choose_spec(is_image)
     built = recipe.build_net(user_data.input.shape, user_data.dataset.outputs, recipe.seed)
@@ -213,7 +216,7 @@ def make_task(user_data: UserData, recipe: Recipe, scaled: bool = True) -> tuple
     number_loss = find_number_loss(recipe.protocol.loss) if recipe.is_regression else None
     net = Net(built.module, task.batchnorm, number_loss or cross_entropy)
     _check_net(net, user_data)
-    return task, net
+    return task, net, built.module
 
 
 def _check_net(net: Net, user_data: UserData) -> None:

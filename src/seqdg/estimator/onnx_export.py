@@ -18,6 +18,7 @@ import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -173,8 +174,9 @@ def _export_estimator(model: ArrayModel) -> tuple[Any, float]:
     assert isinstance(model.input, TableInput)  # these learners read nothing else
     assert isinstance(model.predict, FittedEstimator)
     table, reasons = model.input, []
-    front = _export_table(None, table, [MATRIX])
-    for precision in _list_precisions(model.predict.estimator):
+    front, estimator = _export_table(None, table, [MATRIX]), model.predict.estimator
+    is_of_trees = hasattr(estimator, "estimators_") or _is_boosting(estimator)
+    for precision in ("float", "double") if is_of_trees else ("double", "float"):
         try:
             proto = copy.deepcopy(front)  # its only output is MATRIX
             scores = _append_estimator(proto, model.predict, table.shape[0], precision)
@@ -316,23 +318,12 @@ def _name_input(model: Model) -> str:
 
 
 def _require_onnx() -> None:
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-        import skl2onnx  # noqa: F401
-    except ImportError:
-        raise UsageError("Writing and checking ONNX files needs more packages: pip install 'seqdg[onnx]'.") from None
+    if any(find_spec(name) is None for name in ("onnx", "onnxruntime", "onnxscript", "skl2onnx")):
+        raise UsageError("Writing and checking ONNX files needs more packages: pip install 'seqdg[onnx]'.")
 
 
 MATRIX = "inputs_of_the_estimator"  # (row, input) double, what the graph in front gives
 ML = ("ai.onnx.ml", 3)
-
-
-def _list_precisions(estimator: Any) -> tuple[str, ...]:
-    """List the precisions in which it may be converted, the better first."""
-    trees = hasattr(estimator, "estimators_") or _is_boosting(estimator)
-    return ("float", "double") if trees else ("double", "float")
 
 
 def _is_boosting(estimator: Any) -> bool:
@@ -353,12 +344,13 @@ def _append_estimator(proto: Any, fitted: FittedEstimator, width: int, precision
     if precision == "double":
         graph.node.append(helper.make_node("Cast", ["single"], ["widened"], to=TensorProto.DOUBLE))
         entering = "widened"
-    converted = compose.add_prefix(_convert(fitted, width, precision, _find_opset(proto, "")), "sk.")
+    opset = max((o.version for o in proto.opset_import if not o.domain), default=1)
+    converted = compose.add_prefix(_convert(fitted, width, precision, opset), "sk.")
     graph.node.append(helper.make_node("Identity", [entering], [converted.graph.input[0].name]))
     graph.node.extend(converted.graph.node)
     graph.initializer.extend(converted.graph.initializer)
-    for opset in converted.opset_import:
-        _use_opset(proto, opset.domain, opset.version)
+    for imported in converted.opset_import:
+        _use_opset(proto, imported.domain, imported.version)
     return str(converted.graph.output[-1].name)
 
 
@@ -458,10 +450,6 @@ def _append_outputs(proto: Any, fitted: FittedEstimator, scores: str) -> None:
     add("Softmax", "logits", output="probabilities", axis=1)
     for name in ("logits", "probabilities"):
         graph.output.append(helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["row", fitted.classes]))
-
-
-def _find_opset(proto: Any, domain: str) -> int:
-    return max((o.version for o in proto.opset_import if o.domain == domain), default=1)
 
 
 def _use_opset(proto: Any, domain: str, version: int) -> None:

@@ -48,7 +48,6 @@ from seqdg.estimator.compare.folds import (
     REPORTED,
     RULES,
     SOURCE_VAL,
-    Choice,
     Contender,
     KeptRecords,
     Sweep,
@@ -344,7 +343,14 @@ def _make_comparison(
         baseline=baseline,
         notes=tuple(notes),
         rows=_count_rows(data),
-        reason=_explain(choice, candidates),
+        reason=Reason(
+            best=candidates[choice.best].name,
+            simplest=candidates[choice.simplest].name,
+            gap=choice.gap,
+            error=choice.error,
+            domains=choice.domains,
+            exceeds_error=choice.exceeds_error,
+        ),
         nested=sweep.nested,
     )
 
@@ -354,11 +360,6 @@ def _count_rows(data: Dataset) -> dict[str, int]:
     if data.weight is None:
         return {d: len(data.rows(d)) for d in data.domains}
     return {d: count_effective(data.weight[data.rows(d)].numpy()) for d in data.domains}
-
-
-def _explain(choice: Choice, candidates: Sequence[Contender]) -> Reason:
-    best, simplest = candidates[choice.best].name, candidates[choice.simplest].name
-    return Reason(best, simplest, choice.gap, choice.error, choice.domains, choice.exceeds_error)
 
 
 def _warn_of_saving(learners: Mapping[str, Learner]) -> list[str]:

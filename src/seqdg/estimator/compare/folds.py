@@ -199,7 +199,7 @@ class Sweep:
         self._asked: dict[str, set[str]] = {}  # keys of the trials that were asked for, by name of the candidate
         self._trials: dict[tuple[Target, Contender], list[Trial]] = {}
         self._scores: dict[tuple[Target, Contender, str, str], list[float] | None] = {}
-        self.task, self.net = make_task(self.user_data, self.recipe, scaled=False)
+        self.task, self.net, _ = make_task(self.user_data, self.recipe, scaled=False)
         self.sink = MemorySink()
 
     @property
