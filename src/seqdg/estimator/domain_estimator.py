@@ -19,7 +19,7 @@ from seqdg.bench import FittedEstimator, list_learners
 from seqdg.core import Algorithm
 from seqdg.data import Frame, count_present
 from seqdg.estimator.fitting import fit_model
-from seqdg.estimator.model import ArrayModel, Model, read_description, read_model, write_model
+from seqdg.estimator.model import ArrayModel, Model, read_model, write_model
 from seqdg.estimator.model_inputs import TableInput
 from seqdg.estimator.recipe import Recipe, adapt_recipe, draw_seed, make_recipe, read_parameters
 from seqdg.estimator.user_data import (
@@ -141,6 +141,11 @@ class DomainEstimator(BaseEstimator):  # type: ignore[misc]
         if model.is_regression != cls.is_regressor:
             what, right = ("numbers", "DomainRegressor") if model.is_regression else ("classes", "DomainClassifier")
             raise UsageError(f"The model in {path} predicts {what}: load it with {right}.load.")
+        return cls._restore(model, net, device)
+
+    @classmethod
+    def _restore(cls: type[Kind], model: Model, net: nn.Module | None, device: str) -> Kind:
+        """Return the estimator that a model comes from."""
         parameters = {**read_parameters(model.facts["parameters"]), "net": net, "device": device}
         fitted = model.predict if isinstance(model, ArrayModel) else None
         if isinstance(fitted, FittedEstimator) and model.name not in list_learners():  # it was the user's own object
@@ -482,8 +487,8 @@ schedule, warmup, validation, evaluations, stop, members, image_size, augment, d
 
 def load_estimator(path: Path, device: str = "auto") -> DomainClassifier | DomainRegressor:
     """Read a saved model as the estimator that it was: a classifier or a regressor."""
-    kind = DomainClassifier if read_description(path)["classes"]["values"] else DomainRegressor
-    return kind.load(path, device=device)
+    model = read_model(path, device=choose_device(device))
+    return (DomainRegressor if model.is_regression else DomainClassifier)._restore(model, None, device)
 
 
 def _check_for_values(frame: Frame) -> None:
