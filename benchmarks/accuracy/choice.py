@@ -409,8 +409,8 @@ class Outcomes:
         scores = [self.score(c, domain, base, nested) for c in self.candidates]
         choice = choose([s for s, _ in scores], leaning)
         assert choice is not None
-        chosen = self.candidates[choice.place]
-        return chosen, self.reach(chosen, (domain,), domain, scores[choice.place][1])
+        chosen = self.candidates[choice.index]
+        return chosen, self.reach(chosen, (domain,), domain, scores[choice.index][1])
 
     def to_points(self, value: float) -> float:
         """Return percent; of an RMSE, 100 R^2 against the variance of all rows of the set: a patient's own is small."""
