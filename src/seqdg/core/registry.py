@@ -63,17 +63,17 @@ def register(name: str, sequential: str | None = None) -> Callable[[Kind], Kind]
     >>> seqdg.build("my-agg+ema").base
     MyAGG()
     """
-    _check_name(name)
 
     def add(kind: Kind) -> Kind:
-        _check_dataclass(kind)
+        if issubclass(kind, Wrapper) and kind.acts_on not in ACTED_ON:
+            raise UsageError(f"{kind.__name__} has acts_on = '{kind.acts_on}'. Choose one of: {', '.join(ACTED_ON)}.")
+        _claim(name, kind)
         if issubclass(kind, Wrapper):
-            _add_wrapper(name, kind)
-            return kind
-        _add(name, kind, kind)
+            _wrappers[name] = kind
+        else:
+            _factories[name] = kind
         if issubclass(kind, Chainable) and kind.extend is not Chainable.extend and not kind.symmetric:
-            base: type[Chainable] = kind
-            _add(sequential or f"s-{name}", kind, lambda: Sequential(base()))
+            register_chain(sequential or f"s-{name}")(kind)
         return kind
 
     return add
@@ -81,39 +81,21 @@ def register(name: str, sequential: str | None = None) -> Callable[[Kind], Kind]
 
 def register_chain(name: str) -> Callable[[type[Chain]], type[Chain]]:
     """Name `Sequential` of a base that is nothing by itself."""
-    _check_name(name)
 
     def add(kind: type[Chain]) -> type[Chain]:
-        _check_dataclass(kind)
-        _add(name, kind, lambda: Sequential(kind()))
+        _claim(name, kind)
+        _factories[name] = lambda: Sequential(kind())
         return kind
 
     return add
 
 
-def _check_name(name: str) -> None:
+def _claim(name: str, kind: type) -> None:
+    """Note the class that a name stands for, or refuse the name."""
     if not NAME.fullmatch(name):
         raise UsageError(f"'{name}' is no name of an algorithm: letters, digits, '-', '_' and '.' make one.")
-
-
-def _check_dataclass(kind: type) -> None:
     if "__dataclass_fields__" not in vars(kind):
         raise UsageError(f"{kind.__name__} is no dataclass: write @dataclass(frozen=True) below @register.")
-
-
-def _add(name: str, kind: type, factory: Callable[[], Algorithm]) -> None:
-    _claim(name, kind)
-    _factories[name] = factory
-
-
-def _add_wrapper(name: str, kind: type[Wrapper]) -> None:
-    if kind.acts_on not in ACTED_ON:
-        raise UsageError(f"{kind.__name__} has acts_on = '{kind.acts_on}'. Choose one of: {', '.join(ACTED_ON)}.")
-    _claim(name, kind)
-    _wrappers[name] = kind
-
-
-def _claim(name: str, kind: type) -> None:
     origin = f"{kind.__module__}.{kind.__qualname__}"
     if _origins.get(name, origin) != origin:
         raise UsageError(f"Two algorithms are named '{name}': {_origins[name]} and {origin}. Rename one.")

@@ -6,18 +6,18 @@ import warnings
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, cast
 
-import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
 from seqdg.base import Episode, Params, UsageError
 from seqdg.core.algorithm import Algorithm, Chainable
-from seqdg.core.settings import Number, Settings
+from seqdg.core.settings import Settings
+from seqdg.core.wrapper import Around
 from seqdg.nets import Net
 
 
 @dataclass(frozen=True)
-class Sequential(Algorithm):
+class Sequential(Around):
     """Sequential learning for domain generalization (Li, Yang, Song, Hospedales 2020), of any chainable base.
 
     The loss over a path p through the source domains adds, at every step, the base's loss on the next domain given
@@ -57,8 +57,7 @@ class Sequential(Algorithm):
             )
         if type(self.base).extend is Chainable.extend:
             raise UsageError(f"{type(self.base).__name__} cannot be chained: it has no `extend` method of its own.")
-        for name in ("optimizer", "needs_all", "hard_labels", "needs_classes", "needs_points", "together"):
-            object.__setattr__(self, name, getattr(self.base, name))
+        super().__post_init__()
 
     def check(self, net: Net, sources: int) -> None:
         super().check(net, sources)
@@ -69,9 +68,6 @@ class Sequential(Algorithm):
                     "leave it out."
                 )
         self.base.check_path(net, sources)
-
-    def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
-        return self.base.init(net, params, sources, generator)
 
     def memory(self, net: Net, params: Params, sources: int) -> Params:
         return self.base.memory(net, params, sources) if self.base.follow is not None else {}
@@ -109,17 +105,8 @@ class Sequential(Algorithm):
     def evaluated(self, memory: Params, losses: Tensor) -> Params:
         return self.base.evaluated(memory, losses)
 
-    def pace(self, name: str) -> Number:
-        return self.base.pace(name)
-
     def deploy(self, params: Params, memory: Params) -> Params:
         return self.base.deploy(params, memory)
-
-    def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
-        return self.base.statistics(net, deployed, x)
-
-    def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
-        return self.base.predict(net, deployed, x)
 
 
 def list_alone(algorithm: Settings) -> set[str]:

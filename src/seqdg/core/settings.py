@@ -6,9 +6,9 @@ Some have a value per position of the path, such as the paper's alpha_i and beta
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -158,11 +158,22 @@ def _check_range(name: str, rules: dict[str, Any], value: float) -> None:
 
 def flatten_settings(algorithm: Settings) -> dict[str, Any]:
     """Return every setting by name, those of a wrapped base included."""
-    settings: dict[str, Any] = {}
+    return {f.name: value for f, value in _list_fields(algorithm)}
+
+
+def collect_rules(algorithm: Settings) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Return the default of every setting and what it allows, by name."""
+    return {f.name: (f.default, dict(f.metadata)) for f, _ in _list_fields(algorithm)}
+
+
+def _list_fields(algorithm: Settings) -> Iterator[tuple[Field[Any], Any]]:
+    """List the field and the value of every setting, those of a wrapped base included."""
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
-        settings.update(flatten_settings(value) if isinstance(value, Settings) else {f.name: value})
-    return settings
+        if isinstance(value, Settings):
+            yield from _list_fields(value)
+        else:
+            yield f, value
 
 
 def with_settings(algorithm: Kind, settings: Mapping[str, Any]) -> Kind:
@@ -183,15 +194,6 @@ def _replace_settings(algorithm: Kind, settings: Mapping[str, Any]) -> Kind:
         elif f.name in settings:
             changes[f.name] = settings[f.name]
     return replace(algorithm, **changes)
-
-
-def collect_rules(algorithm: Settings) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Return the default of every setting and what it allows, by name."""
-    rules: dict[str, tuple[Any, dict[str, Any]]] = {}
-    for f in fields(algorithm):
-        value = getattr(algorithm, f.name)
-        rules.update(collect_rules(value) if isinstance(value, Settings) else {f.name: (f.default, dict(f.metadata))})
-    return rules
 
 
 def format_settings(algorithm: Settings) -> dict[str, str]:
@@ -264,42 +266,29 @@ def collect_numbers(algorithm: Settings) -> dict[str, Number]:
     numbers: dict[str, Number] = {}
     for f in fields(algorithm):
         value = getattr(algorithm, f.name)
-        if isinstance(value, Settings):
-            numbers.update({f"{f.name}.{path}": v for path, v in collect_numbers(value).items()})
-        elif f.metadata.get("static"):
-            continue
-        elif isinstance(value, float | Tensor):
-            numbers[f.name] = value
-        elif isinstance(value, tuple):
-            for i, v in enumerate(value):
-                inner = collect_numbers(v) if isinstance(v, Settings) else None
-                numbers.update(
-                    {f"{f.name}.{i}": v} if inner is None else {f"{f.name}.{i}.{p}": n for p, n in inner.items()}
-                )
+        parts = {f"{f.name}.{i}": v for i, v in enumerate(value)} if isinstance(value, tuple) else {f.name: value}
+        for path, part in parts.items():
+            if isinstance(part, Settings):
+                numbers |= {f"{path}.{rest}": v for rest, v in collect_numbers(part).items()}
+            elif not f.metadata.get("static") and isinstance(value, float | Tensor | tuple):
+                numbers[path] = part
     return numbers
 
 
 def with_numbers(algorithm: Kind, values: Mapping[str, Number]) -> Kind:
     """Return the same algorithm with these numbers, by the paths of `collect_numbers`."""
-    changes: dict[str, Any] = {}
-    for f in fields(algorithm):
-        value = getattr(algorithm, f.name)
-        if isinstance(value, Settings):
-            changes[f.name] = with_numbers(value, _select_under(values, f.name))
-        elif isinstance(value, tuple) and value and isinstance(value[0], Settings):
-            changes[f.name] = tuple(
-                with_numbers(v, _select_under(values, f"{f.name}.{i}")) for i, v in enumerate(value)
-            )
-        elif f.name in values:
-            changes[f.name] = values[f.name]
-        elif isinstance(value, tuple) and _select_under(values, f.name):
-            changes[f.name] = tuple(values.get(f"{f.name}.{i}", v) for i, v in enumerate(value))
-    return replace(algorithm, **changes) if changes else algorithm
+    if not values:
+        return algorithm
+    return replace(algorithm, **{f.name: _put(values, f.name, getattr(algorithm, f.name)) for f in fields(algorithm)})
 
 
-def _select_under(values: Mapping[str, Number], name: str) -> dict[str, Number]:
-    """Return the numbers whose path begins with the name, and remove it from their paths."""
-    return {path[len(name) + 1 :]: v for path, v in values.items() if path.startswith(f"{name}.")}
+def _put(values: Mapping[str, Number], path: str, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_put(values, f"{path}.{i}", v) for i, v in enumerate(value))
+    if isinstance(value, Settings):
+        prefix = f"{path}."
+        return with_numbers(value, {p.removeprefix(prefix): v for p, v in values.items() if p.startswith(prefix)})
+    return values.get(path, value)
 
 
 def adapt_to_path(algorithm: Kind, length: int, new: int) -> Kind:

@@ -18,7 +18,34 @@ BASE, OWN = "base.", "own."  # prefixes in a wrapper's memory
 
 
 @dataclass(frozen=True)
-class Wrapper(Algorithm):
+class Around(Algorithm):
+    """An algorithm with another one inside, to which it leaves all but the step and the memory."""
+
+    base: Algorithm
+    inherited: ClassVar[tuple[str, ...]] = (
+        "optimizer", "needs_all", "hard_labels", "needs_classes", "needs_points", "together",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.inherited:
+            object.__setattr__(self, name, getattr(self.base, name))
+
+    def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
+        return self.base.init(net, params, sources, generator)
+
+    def pace(self, name: str) -> Number:
+        return self.base.pace(name)
+
+    def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
+        return self.base.statistics(net, deployed, x)
+
+    def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
+        return self.base.predict(net, deployed, x)
+
+
+@dataclass(frozen=True)
+class Wrapper(Around):
     """An algorithm around another one: it delegates everything, and a subclass changes what it is about.
 
     A subclass overrides `step` for another direction, `deploy` for other weights. Where its direction is the gradient
@@ -45,28 +72,11 @@ class Wrapper(Algorithm):
     Half(base=AGG())
     """
 
-    base: Algorithm
     acts_on: ClassVar[str] = "direction"  # one of ACTED_ON, which is their order in a chain of names
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in (
-            "optimizer",
-            "needs",
-            "needs_all",
-            "sums",
-            "hard_labels",
-            "needs_classes",
-            "needs_points",
-            "together",
-        ):
-            object.__setattr__(self, name, getattr(self.base, name))
+    inherited: ClassVar[tuple[str, ...]] = (*Around.inherited, "needs", "sums")
 
     def check(self, net: Net, sources: int) -> None:
         self.base.check(net, sources)
-
-    def init(self, net: Net, params: Params, sources: int, generator: torch.Generator) -> Params:
-        return self.base.init(net, params, sources, generator)
 
     def memory(self, net: Net, params: Params, sources: int) -> Params:
         return tree.with_prefix(self.base.memory(net, params, sources), BASE)
@@ -92,17 +102,8 @@ class Wrapper(Algorithm):
     def evaluated(self, memory: Params, losses: Tensor) -> Params:
         return {**memory, **tree.with_prefix(self.base.evaluated(tree.under_prefix(memory, BASE), losses), BASE)}
 
-    def pace(self, name: str) -> Number:
-        return self.base.pace(name)
-
     def deploy(self, params: Params, memory: Params) -> Params:
         return self.base.deploy(params, tree.under_prefix(memory, BASE))
-
-    def statistics(self, net: Net, deployed: Params, x: Tensor) -> Params:
-        return self.base.statistics(net, deployed, x)
-
-    def predict(self, net: Net, deployed: Params, x: Tensor) -> Tensor:
-        return self.base.predict(net, deployed, x)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,6 +67,15 @@ class Job:
     views: tuple[View | None, ...] = (View(),)
 
 
+class Outcome(NamedTuple):
+    """What has a record: a trial of the stack, deployed in one way."""
+
+    trial: int
+    number: int  # of the view
+    view: View
+    split: Split
+
+
 @dataclass
 class State:
     """Everything that training carries from one step to the next; tensors have a first axis of trials."""
@@ -98,16 +107,18 @@ class Stack:
         self.algorithm, self.protocol = jobs[0].algorithm, jobs[0].protocol
         self.alone = len(jobs) == 1
         self.optimizer = OPTIMIZERS[choose_optimizer(self.algorithm, self.protocol)]
-        seeds, rows = [job.seed for job in jobs], [job.split.train for job in jobs]
-        domains = self.protocol.count_domains(len(rows[0]))
-        p = self.protocol
+        seeds, rows, p = [job.seed for job in jobs], [job.split.train for job in jobs], self.protocol
+        domains = p.count_domains(len(rows[0]))
         self.upcoming = Upcoming(sampler or Sampler(seeds, rows, p.batch, domains, inputs.device, p.path))
         # What all trials have the same stays a plain number: arithmetic with it needs less than with a tensor.
         self.numbers = self._stack_numbers([collect_numbers(job.algorithm) for job in jobs])
         self.rates = self._stack_rates()
         self.outcomes = [
-            (i, v) for i, job in enumerate(jobs[::members]) for v, view in enumerate(job.views) if view is not None
-        ]  # which trial, and which view of it
+            Outcome(i, number, view, job.split)
+            for i, job in enumerate(jobs[::members])
+            for number, view in enumerate(job.views)
+            if view is not None
+        ]
         self.bounds = end_stages(self.algorithm, self.protocol.steps)
         self.captures = capture and inputs.device.type == "cuda" and inputs.is_resident
         self.compiles = compiles and not self.alone  # one large net has kernels of its own
@@ -143,7 +154,7 @@ class Stack:
 
         view: one of a `SharedTraining`; by default the first of which there is a record.
         """
-        chosen = self.outcomes[0][1] if view is None else view
+        chosen = self.outcomes[0].number if view is None else view
 
         def deploy_one(algorithm: Algorithm, params: Params, memory: Params) -> Params:
             if isinstance(algorithm, SharedTraining):
@@ -163,13 +174,10 @@ class Stack:
     @cached_property
     def hears_evaluations(self) -> bool:
         """Whether an evaluation changes what the algorithm remembers."""
-        job = self.jobs[0]
-        memory = job.algorithm.memory(
-            self.net, {n: p.to(self.inputs.device) for n, p in job.params.items()}, len(job.split.train)
-        )
-        after = job.algorithm.evaluated(
-            memory, torch.zeros(len(job.split.train), dtype=self.inputs.dtype, device=self.inputs.device)
-        )
+        job, device = self.jobs[0], self.inputs.device
+        sources, params = len(job.split.train), {name: p.to(device) for name, p in job.params.items()}
+        memory = job.algorithm.memory(self.net, params, sources)
+        after = job.algorithm.evaluated(memory, torch.zeros(sources, dtype=self.inputs.dtype, device=device))
         return any(after[name] is not value for name, value in memory.items())
 
     def hear_evaluation(self, state: State, losses: Tensor) -> State:
@@ -191,7 +199,7 @@ class Stack:
         with self._use_device(), use_serving_precision(self.protocol.precision), torch.no_grad():
             for chunk in torch.split(rows.to(self.inputs.device), together, dim=1):
                 x, y = self.inputs.serve(chunk)
-                outputs = self._apply(lambda algorithm, params, x: algorithm.predict(self.net, params, x), deployed, x)
+                outputs = self._apply(lambda algorithm, *both: algorithm.predict(self.net, *both), deployed, x)
                 logits.append(self.inputs.restore(outputs))
                 labels.append(y)
         return torch.cat(logits, 1), torch.cat(labels, 1)
@@ -325,13 +333,9 @@ class Stack:
         count = max(1, min(most, *(len(rows) for job in self.jobs for rows in job.split.train)) // batch)
         sampler = self.upcoming.sampler
         rows = sampler.draw(0, count * sampler.round).rows  # (step, trial, source, batch)
-
-        def compute_one(algorithm: Algorithm, params: Params, x: Tensor) -> Params:
-            return algorithm.statistics(self.net, params, x)
-
-        parts = rows.transpose(1, 2).flatten(0, 1)  # (step x source, trial, batch)
+        parts = (self.inputs.serve(part)[0] for part in rows.transpose(1, 2).flatten(0, 1))  # (step x source, trial)
         return self.net.pool_statistics(
-            [self._apply(compute_one, deployed, self.inputs.serve(part)[0]) for part in parts]
+            [self._apply(lambda algorithm, *both: algorithm.statistics(self.net, *both), deployed, x) for x in parts]
         )
 
     def _count_rows_together(self, trials: int) -> int:

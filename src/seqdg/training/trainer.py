@@ -36,7 +36,7 @@ from seqdg.results import (
 from seqdg.training.device import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
 from seqdg.training.evaluation import DomainPredictions, evaluate_stack, is_finite, list_losses, predict_domains
 from seqdg.training.protocol import list_evaluation_steps
-from seqdg.training.stack import DRAWN_AHEAD, Stack, State, View
+from seqdg.training.stack import DRAWN_AHEAD, Outcome, Stack, State, View
 
 MOMENT = 0.5  # seconds that training goes on between looks at the clock
 FOLDER = "checkpoints"
@@ -111,7 +111,7 @@ class _Run:
 
     def finish(self) -> list[Record]:
         deployed: dict[int, Params] = {}  # by view
-        views = sorted({view for _, view in self.stack.outcomes})
+        views = sorted({outcome.number for outcome in self.stack.outcomes})
         try:
             while not self._has_ended():
                 self._train(self.steps[len(self.now.evaluations[0])])
@@ -125,10 +125,8 @@ class _Run:
         curves = losses.reshape(len(losses), -1, self.stack.members).mean(2).T.cpu()  # (trial, step)
         self.now.seconds = time.perf_counter() - self.began
         weights, hashes = self._hash_weights(deployed)
-        return [
-            self._make_record(k, curves[i], weights.get((i, view), {}), hashes[k])
-            for k, (i, view) in enumerate(self.stack.outcomes)
-        ]
+        each = zip(self.stack.outcomes, self.now.evaluations, weights, hashes, strict=True)
+        return [self._make_record(o, curves[o.trial], history, w, digest) for o, history, w, digest in each]
 
     def _has_ended(self) -> bool:
         """Say whether the final evaluation is done."""
@@ -143,16 +141,16 @@ class _Run:
         is_sound = torch.isfinite(torch.cat(state.losses)).all(0)
         return not bool(is_sound.reshape(-1, self.stack.members).all(1).any())
 
-    def _hash_weights(self, deployed: Mapping[int, Params]) -> tuple[dict[tuple[int, int], Params], list[str]]:
-        """Return the deployed weights by trial and view, in the host's memory, and their hashes, where they are kept:
-        of a large stack both take as long as many steps."""
+    def _hash_weights(self, deployed: Mapping[int, Params]) -> tuple[list[Params], list[str]]:
+        """Return the deployed weights of every record, in the host's memory, and their hashes, where they are kept: of
+        a large stack both take as long as many steps."""
         outcomes = self.stack.outcomes
         if not self.saving.digests and not self.saving.weights:
-            return {}, [""] * len(outcomes)
+            return [{} for _ in outcomes], [""] * len(outcomes)
         by_view = {view: split_trials(self.stack, copy_to_host(params)) for view, params in deployed.items()}
-        weights = {(i, view): by_view[view][i] for i, view in outcomes}
+        weights = [by_view[o.number][o.trial] for o in outcomes]
         with ThreadPoolExecutor(1 if self.device.type == "cpu" else None) as threads:
-            return weights, list(threads.map(hash_weights, (weights[place] for place in outcomes)))
+            return weights, list(threads.map(hash_weights, weights))
 
     def _evaluate(self, views: Sequence[int]) -> dict[int, Params]:
         """Evaluate the state and let the algorithm hear of it, at once: an interruption leaves both or neither."""
@@ -166,7 +164,7 @@ class _Run:
         by_view = {v: evaluate_stack(self.stack, state, params, criteria=wanted) for v, params in deployed.items()}
         rows = self.stack.evaluated_rows[0].numel() * len(by_view) / self.stack.members
         self.serving = 1000 * (time.perf_counter() - before) / max(1, rows)
-        new = [by_view[view][i] for i, view in self.stack.outcomes]
+        new = [by_view[o.number][o.trial] for o in self.stack.outcomes]
         evaluations = [[*old, e] for old, e in zip(self.now.evaluations, new, strict=True)]
         self._keep_step(state, deployed, evaluations)
         self.now = Snapshot(state, evaluations, self.now.seconds)
@@ -182,12 +180,12 @@ class _Run:
         def predict(view: int) -> list[DomainPredictions]:
             return predict_domains(self.stack, deployed[view])[len(split.validation) :][: len(split.test)]
 
-        def take(view: int, i: int) -> Params:
-            return copy_to_host(split_trials(self.stack, deployed[view])[i])
+        def take(outcome: Outcome) -> Params:
+            return copy_to_host(split_trials(self.stack, deployed[outcome.number])[outcome.trial])
 
-        for k, (i, view) in enumerate(self.stack.outcomes):
-            get = partial(take, view, i), partial(predict, view)
-            save_step(self.saving, self._find_view(k), evaluations[k], is_last, *get, i)
+        for outcome, history in zip(self.stack.outcomes, evaluations, strict=True):
+            get = partial(take, outcome), partial(predict, outcome.number)
+            save_step(self.saving, outcome.view, history, is_last, *get, outcome.trial)
 
     def _train(self, stop: int) -> None:
         while self.now.state.step < stop:
@@ -233,28 +231,19 @@ class _Run:
         if not self.saving.checkpoint or self.saving.files is None:
             return
         self.now.seconds = time.perf_counter() - self.began
-        data = encode_snapshot(self.now, self._keys, self._origin)
+        data = encode_snapshot(self.now, [outcome.view.key for outcome in self.stack.outcomes], self._origin)
         try:
             self.saving.files.write(name_checkpoint(self.name), data)
         except OSError as error:  # The numbers do not depend on it, so training goes on.
             print(f"seqdg: no checkpoint could be written ({error}).", file=sys.stderr)
         self.written = time.perf_counter()
 
-    @property
-    def _keys(self) -> list[str]:
-        return [self._find_view(k).key for k in range(len(self.stack.outcomes))]
-
-    def _find_view(self, k: int) -> View:
-        i, view = self.stack.outcomes[k]
-        wanted = self.stack.jobs[i * self.stack.members].views[view]
-        assert wanted is not None
-        return wanted
-
-    def _make_record(self, k: int, curve: Tensor, weights: Params, digest: str) -> Record:
-        view, size, members = self._find_view(k), len(self.stack.jobs), self.stack.members
-        job = self.stack.jobs[self.stack.outcomes[k][0] * members]
-        curve, history = cut_after_divergence(curve, self.now.evaluations[k])
-        stayed_finite = bool(torch.isfinite(curve).all()) and is_finite(history[-1], job.split)
+    def _make_record(
+        self, outcome: Outcome, curve: Tensor, history: list[Evaluation], weights: Params, digest: str
+    ) -> Record:
+        view, size = outcome.view, len(self.stack.jobs)
+        curve, history = cut_after_divergence(curve, history)
+        stayed_finite = bool(torch.isfinite(curve).all()) and is_finite(history[-1], outcome.split)
         save_weights(self.saving, view, weights, self.now.state.step)
         return Record(
             key=view.key,
@@ -262,7 +251,7 @@ class _Run:
             status=DONE if stayed_finite else DIVERGED,
             history=history,
             losses=thin(curve.double().tolist(), LOSS_POINTS),
-            seconds=self.now.seconds * members / size,
+            seconds=self.now.seconds * self.stack.members / size,
             peak_memory=measure_peak_memory(self.device),
             stacked=size,
             device=name_device(self.device),
