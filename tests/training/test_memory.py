@@ -212,9 +212,9 @@ def test_a_captured_step_remembers_as_an_eager_one(dataset, name, trials):
         state = stack.start()
         for stop in range(2, stack.bounds[-1] + 1, 2):
             state = stack.advance(state, stop)
-            if stack.hears_evaluations:
+            if stack.uses_evaluations:
                 losses = 1.0 + 0.02 * torch.full((trials, 3), float((stop // 2 - 4) ** 2))
-                state = stack.hear_evaluation(state, losses)
+                state = stack.note_evaluation(state, losses)
         assert stack.captures == capture, "the graph was recorded"
         states.append((state, stack.deploy(state)))
     (captured, served), (eager, want) = states

@@ -59,7 +59,7 @@ class Predictions:
 
     @cached_property
     def group_accuracy(self) -> Tensor:
-        """(trial, group) the accuracy on each group that has rows, ascending; infinite in the places of the others."""
+        """(trial, group) the accuracy on each group that has rows, ascending; infinite for the others."""
         if self.groups is None:
             raise ValueError("These rows have no groups.")
         number, groups = self.groups
@@ -177,12 +177,12 @@ def log_loss(p: Predictions) -> Tensor:
 def calibration_error(p: Predictions) -> Tensor:
     """Expected calibration error over 15 equal bins (Guo et al. 2017)."""
     confidence = p.most_probable[0].exp()
-    place = (confidence * BINS).long().clamp(0, BINS - 1)
+    index = (confidence * BINS).long().clamp(0, BINS - 1)
     excess = confidence * p.weight - p.correct
     # In whole numbers, whose sums are the same in any order: a GPU adds in another order every time.
     whole = (excess * 2**40).round().long()
-    gap = whole.new_zeros(len(whole), BINS).scatter_add(1, place, whole).abs().sum(1).double() / 2**40
-    return (gap / p.weight.sum(1)).masked_fill(excess.isnan().any(1), float("nan"))
+    error = whole.new_zeros(len(whole), BINS).scatter_add(1, index, whole).abs().sum(1).double() / 2**40
+    return (error / p.weight.sum(1)).masked_fill(excess.isnan().any(1), float("nan"))
 
 
 @metric
@@ -219,9 +219,9 @@ def worst_class(p: Predictions) -> Tensor:
 @metric
 def top5(p: Predictions) -> Tensor:
     """Share of rows for which fewer than five classes are more probable than the true one."""
-    own = p.log_p.gather(-1, p.y.unsqueeze(-1))
-    known = own.squeeze(-1) == own.squeeze(-1)  # a score that is not a number is wrong
-    return (((p.log_p > own).sum(-1) < TOP) & known).double().mul(p.weight).sum(1) / p.weight.sum(1)
+    truth = p.log_p.gather(-1, p.y.unsqueeze(-1))
+    known = truth.squeeze(-1) == truth.squeeze(-1)  # a score that is not a number is wrong
+    return (((p.log_p > truth).sum(-1) < TOP) & known).double().mul(p.weight).sum(1) / p.weight.sum(1)
 
 
 @metric
@@ -235,10 +235,10 @@ def group_p10(p: Predictions) -> Tensor:
     """The 10th percentile of the accuracies of the groups that occur, linear between two of them."""
     accuracy = p.group_accuracy
     last = (accuracy.isfinite().sum(1, keepdim=True) - 1).clamp(min=0)
-    place = QUANTILE * last
-    low = place.floor().long()
+    rank = QUANTILE * last
+    low = rank.floor().long()
     below, above = accuracy.gather(1, low), accuracy.gather(1, torch.minimum(low + 1, last))
-    return _set_unknown((below + (place - low) * (above - below)).squeeze(1))
+    return _set_unknown((below + (rank - low) * (above - below)).squeeze(1))
 
 
 @metric

@@ -6,7 +6,8 @@ to all trials of a stack at once, where they lie, and passes over memory as few 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -47,11 +48,12 @@ class Optimizer(NamedTuple):
         """Write the new weights and slots of all trials over the old ones; all tensors have a first axis of trials."""
         if not direction:
             return
-        weights = {name: params[name] for name in direction}
-        held = {slot: {name: values[name] for name in direction} for slot, values in slots.items()}
+        weights, held = _select(params, direction), {slot: _select(v, direction) for slot, v in slots.items()}
         if rates.vary and not can_run_kernels(next(iter(weights.values()))):
             new, after = vmap(self.update)(weights, direction, held, rates)
-            _write({"": weights, **held}, {"": new, **after})
+            for old, values in ((weights, new), *((held[slot], after[slot]) for slot in held)):
+                for name, value in old.items():
+                    value.copy_(values[name])
         else:
             steps = {name: _lay_out_as(weights[name], d) for name, d in direction.items()}
             self.fused(weights, steps, held, rates)
@@ -59,7 +61,7 @@ class Optimizer(NamedTuple):
 
 def _update_sgd(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
     """w - lr * d, and nothing else: with FFO-S-MLDG's direction this is Algorithm 2 of the paper to the letter."""
-    return {**params, **tree.add({name: params[name] for name in direction}, direction, -rates.lr)}, slots
+    return {**params, **tree.add(_select(params, direction), direction, -rates.lr)}, slots
 
 
 def _fuse_sgd(params: Params, direction: Params, slots: Slots, rates: Rates) -> None:
@@ -73,22 +75,22 @@ def _fuse_sgd(params: Params, direction: Params, slots: Slots, rates: Rates) -> 
 
 def _update_momentum(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
     """The paper's M-SGD: v = momentum * v + (d + weight_decay * w), w - lr * v."""
-    moved, old = ({name: values[name] for name in direction} for values in (params, slots["velocity"]))
+    moved, old = _select(params, direction), _select(slots["velocity"], direction)
     velocity = tree.add(tree.add(direction, moved, rates.weight_decay), old, rates.momentum)
     return {**params, **tree.add(moved, velocity, -rates.lr)}, {"velocity": {**slots["velocity"], **velocity}}
 
 
 def _fuse_momentum(params: Params, direction: Params, slots: Slots, rates: Rates) -> None:
     velocity = slots["velocity"]
-    own: Any = rates
+    plain: Any = rates
     if rates.vary:
         from seqdg.kernels import step_with_momentum
 
         for name, w in params.items():
-            step_with_momentum(w, velocity[name], direction[name], *own)
+            step_with_momentum(w, velocity[name], direction[name], *plain)
         return
     velocities = list(velocity.values()) if rates.momentum else []
-    private.step_sgd(list(params.values()), list(direction.values()), velocities, *own)
+    private.step_sgd(list(params.values()), list(direction.values()), velocities, *plain)
 
 
 def _update_adam(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
@@ -111,29 +113,25 @@ def _update_adam(params: Params, direction: Params, slots: Slots, rates: Rates) 
 
 def _update_adam_l2(params: Params, direction: Params, slots: Slots, rates: Rates) -> tuple[Params, Slots]:
     """Adam whose weight decay is part of the direction (L2 regularization), as in torch.optim.Adam and DomainBed."""
-    decayed = tree.add(direction, {name: params[name] for name in direction}, rates.weight_decay)
+    decayed = tree.add(direction, _select(params, direction), rates.weight_decay)
     return _update_adam(params, decayed, slots, rates._replace(weight_decay=0.0))
 
 
 def _fuse_adam(params: Params, direction: Params, slots: Slots, rates: Rates, coupled: bool = False) -> None:
     first, second, count = slots["first"], slots["second"], slots["count"]
     private.add_to_each_in_place(list(count.values()), 1.0)
-    own: Any = rates
+    plain: Any = rates
     if rates.vary:
         from seqdg.kernels import step_with_adam
 
         for name, w in params.items():
-            step_with_adam(coupled, w, first[name], second[name], direction[name], count[name], *own)
+            step_with_adam(coupled, w, first[name], second[name], direction[name], count[name], *plain)
         return
     private.step_adam(
         list(params.values()), list(direction.values()), list(first.values()), list(second.values()),
         [c.select(0, 0) for c in count.values()],  # all trials of a stack have taken as many steps
         lr=rates.lr, beta1=rates.momentum, beta2=0.999, weight_decay=rates.weight_decay, eps=1e-8, coupled=coupled,
     )  # fmt: skip
-
-
-def _fuse_adam_l2(params: Params, direction: Params, slots: Slots, rates: Rates) -> None:
-    _fuse_adam(params, direction, slots, rates, coupled=True)
 
 
 def _lay_out_as(w: Tensor, d: Tensor) -> Tensor:
@@ -143,28 +141,22 @@ def _lay_out_as(w: Tensor, d: Tensor) -> Tensor:
     return torch.empty_like(w).copy_(d)
 
 
-def _write(old: Slots, new: Slots) -> None:
-    """Write new values over old ones."""
-    for slot, values in old.items():
-        for name, value in values.items():
-            value.copy_(new[slot][name])
+def _select(values: Params, names: Iterable[str]) -> Params:
+    return {name: values[name] for name in names}
 
 
 def _make_zeros(params: Params) -> Params:
     return {name: torch.zeros_like(w) for name, w in params.items()}
 
 
-def _make_counts(params: Params) -> Params:
-    return {name: w.new_zeros((), dtype=torch.float32) for name, w in params.items()}
-
-
 def _init_adam(params: Params) -> Slots:
-    return {"first": _make_zeros(params), "second": _make_zeros(params), "count": _make_counts(params)}
+    counts = {name: w.new_zeros((), dtype=torch.float32) for name, w in params.items()}
+    return {"first": _make_zeros(params), "second": _make_zeros(params), "count": counts}
 
 
 OPTIMIZERS = {
     "sgd": Optimizer(lambda params: {}, _update_sgd, _fuse_sgd),
     "momentum": Optimizer(lambda params: {"velocity": _make_zeros(params)}, _update_momentum, _fuse_momentum),
     "adam": Optimizer(_init_adam, _update_adam, _fuse_adam),
-    "adam-l2": Optimizer(_init_adam, _update_adam_l2, _fuse_adam_l2),
+    "adam-l2": Optimizer(_init_adam, _update_adam_l2, partial(_fuse_adam, coupled=True)),
 }

@@ -20,7 +20,7 @@ from seqdg.base import noise, shuffle
 AHEAD = 64, 256  # steps drawn at once: at least, and at most where that many are one block
 BLOCK = {"cpu": 2**16, "cuda": 2**22}  # row numbers computed at once; those of a CPU stay in its cache
 STEPS, CHOICES, ROWS = range(3)  # what random numbers are for
-_Places = tuple[tuple[int, int], ...]  # where the rows of every source begin, and how many there are
+_Ranges = tuple[tuple[int, int], ...]  # where the rows of every source begin, and how many there are
 
 
 def make_stream(seed: int, *purpose: str | int) -> np.random.Generator:
@@ -69,16 +69,16 @@ class Sampler:
         self.is_fixed = path == "fixed"
         self.domains = domains or self.sources
         self.round = self.sources // self.domains
-        table, places = _concatenate(rows)
-        which: dict[tuple[int, _Places], int] = {}  # trials that differ in settings alone see the same
-        self._which = torch.tensor([which.setdefault(pair, len(which)) for pair in zip(seeds, places, strict=True)])
+        table, ranges = _concatenate(rows)
+        which: dict[tuple[int, _Ranges], int] = {}  # trials that differ in settings alone see the same
+        self._which = torch.tensor([which.setdefault(pair, len(which)) for pair in zip(seeds, ranges, strict=True)])
         roots = {seed: int(make_stream(seed, "episodes").integers(2**62)) for seed in dict.fromkeys(seeds)}
         root = torch.tensor([[roots[seed]] for seed, _ in which])  # (trial, 1)
-        first, length = torch.tensor([place for _, place in which]).unbind(-1)  # (trial, source)
+        first, length = torch.tensor([ranges for _, ranges in which]).unbind(-1)  # (trial, source)
         self._epochs = 2 + (batch - 2) // int(length.min())  # a minibatch meets at most so many
         source_key = noise.fold(noise.fold(root, ROWS), torch.arange(self.sources))
-        places_of_sources = (t.to(torch.int32) for t in (first, length, _take_root(length)))
-        self._of_source = [t.flatten().to(device) for t in (*places_of_sources, source_key)]
+        ranges_of_sources = (t.to(torch.int32) for t in (first, length, _take_root(length)))
+        self._of_source = [t.flatten().to(device) for t in (*ranges_of_sources, source_key)]
         self._first_source = (torch.arange(len(which)) * self.sources).unsqueeze(1).to(device)
         self._step_key, self._choice_key = (noise.fold(root, purpose).to(device) for purpose in (STEPS, CHOICES))
         self._table, self._which = table.to(device), self._which.to(device)
@@ -107,10 +107,10 @@ class Sampler:
     def _choose_domains(self, step: Tensor, order: Tensor) -> Tensor:
         """Return the sources (step, trial, domain) that are met, in this order."""
         number = step.div(self.round, rounding_mode="floor")
-        place = order + (step - number * self.round) * self.domains
+        index = order + (step - number * self.round) * self.domains
         n = torch.tensor(self.sources, dtype=torch.int32, device=self.device)
-        key = noise.fold(self._choice_key, number).expand(place.shape)
-        return shuffle(place.to(torch.int32), n, _take_root(n), key).long()
+        key = noise.fold(self._choice_key, number).expand(index.shape)
+        return shuffle(index.to(torch.int32), n, _take_root(n), key).long()
 
     def _draw_rows(self, step: Tensor, domain: Tensor) -> Tensor:
         """Return rows (step, trial, domain, batch) of domains (step, trial, domain)."""
@@ -118,10 +118,10 @@ class Sampler:
         first, n, width, key = (t.index_select(0, source).reshape(*domain.shape, 1) for t in self._of_source)
         before = (step.div(self.round, rounding_mode="floor") * self.batch).unsqueeze(-1)  # rows drawn in rounds before
         epoch = before.div(n, rounding_mode="floor")
-        place = (before - epoch * n).to(torch.int32) + torch.arange(self.batch, dtype=torch.int32, device=self.device)
-        begun = place.div(n, rounding_mode="floor")  # epochs, in this minibatch
+        index = (before - epoch * n).to(torch.int32) + torch.arange(self.batch, dtype=torch.int32, device=self.device)
+        begun = index.div(n, rounding_mode="floor")  # epochs, in this minibatch
         keys = noise.fold(key, epoch + torch.arange(self._epochs, device=self.device))
-        number = shuffle(place.sub_(begun * n), n, width, keys.gather(-1, begun.long()))
+        number = shuffle(index.sub_(begun * n), n, width, keys.gather(-1, begun.long()))
         return self._table.index_select(0, number.add_(first).flatten()).reshape(number.shape).long()
 
 
@@ -149,22 +149,22 @@ class Upcoming:
             self._start, self._drawn = first, Draws(*(torch.cat(pair) for pair in zip(kept, new, strict=True)))
 
 
-def _concatenate(rows: Sequence[Sequence[Tensor]]) -> tuple[Tensor, list[_Places]]:
+def _concatenate(rows: Sequence[Sequence[Tensor]]) -> tuple[Tensor, list[_Ranges]]:
     """Return all row numbers one after the other, and where those of each source of each trial are: sources with the
     same rows share them."""
     begins: dict[bytes, int] = {}
-    parts, places, end = [torch.empty(0, dtype=torch.int32)], [], 0
+    parts, ranges, end = [torch.empty(0, dtype=torch.int32)], [], 0
     for sources in rows:
-        place = []
+        of_trial = []
         for numbers in sources:
             name = numbers.numpy().tobytes()
             if name not in begins:
                 begins[name] = end
                 parts.append(numbers.to(torch.int32))
                 end += len(numbers)
-            place.append((begins[name], len(numbers)))
-        places.append(tuple(place))
-    return torch.cat(parts), places
+            of_trial.append((begins[name], len(numbers)))
+        ranges.append(tuple(of_trial))
+    return torch.cat(parts), ranges
 
 
 def _take_root(n: Tensor) -> Tensor:

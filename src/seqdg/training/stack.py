@@ -63,7 +63,7 @@ class Job:
     seed: int
     params: Params  # all that is trained, at the start
     # The first view deploys the weights as they are. A `SharedTraining` has one more for each of its averages. None: a
-    # view that nobody asked for. An average alone is a `SharedTraining` too: algorithms hear losses of plain weights.
+    # view that nobody asked for. An average alone is a `SharedTraining` too: algorithms note losses of plain weights.
     views: tuple[View | None, ...] = (View(),)
 
 
@@ -172,7 +172,7 @@ class Stack:
             return {**deployed, **self._compute_statistics(deployed)}
 
     @cached_property
-    def hears_evaluations(self) -> bool:
+    def uses_evaluations(self) -> bool:
         """Whether an evaluation changes what the algorithm remembers."""
         job, device = self.jobs[0], self.inputs.device
         sources, params = len(job.split.train), {name: p.to(device) for name, p in job.params.items()}
@@ -180,8 +180,8 @@ class Stack:
         after = job.algorithm.evaluated(memory, torch.zeros(sources, dtype=self.inputs.dtype, device=device))
         return any(after[name] is not value for name, value in memory.items())
 
-    def hear_evaluation(self, state: State, losses: Tensor) -> State:
-        """Return the state after the algorithm has heard losses (trial, source) of weights that are not averaged."""
+    def note_evaluation(self, state: State, losses: Tensor) -> State:
+        """Return the state after the algorithm has noted losses (trial, source) of weights that are not averaged."""
         with self._use_device(), torch.no_grad():
             losses = losses.to(self.inputs.device, self.inputs.dtype)
             memory = self._apply(lambda algorithm, *both: algorithm.evaluated(*both), state.memory, losses)
@@ -382,13 +382,13 @@ def stack_weights(trials: Sequence[Params], device: torch.device) -> Params:
 def stack_shared(values: Sequence[Tensor], device: torch.device) -> Tensor:
     """Stack tensors on the device; one that several trials share, or that repeats itself, is copied there once."""
     shared = {id(v): v for v in values}
-    place = {key: i for i, key in enumerate(shared)}
+    index = {key: i for i, key in enumerate(shared)}
     repeated = [axis for axis in range(values[0].dim()) if all(v.stride(axis) == 0 for v in shared.values())]
     once = torch.stack([_drop_repeats(v, repeated) for v in shared.values()]).to(device)
     once = once.expand(-1, *values[0].shape)
     if len(once) == len(values):
         return once.contiguous()
-    return once.index_select(0, torch.tensor([place[id(v)] for v in values], device=device))
+    return once.index_select(0, torch.tensor([index[id(v)] for v in values], device=device))
 
 
 def _drop_repeats(value: Tensor, repeated: Sequence[int]) -> Tensor:

@@ -136,7 +136,7 @@ class StepWriter:
 
     def _watch(self, direct: Callable[..., Any]) -> Callable[..., Any]:
         """Return the same function, which raises an error where the algorithm changes weights or memory in place,
-        or returns another kind of memory than it was given."""
+        or returns another kind of memory than it gets."""
         kind = type(self.algorithm).__name__
 
         def watched(params: Params, memory: Params, *others: Any) -> Any:

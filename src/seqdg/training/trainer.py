@@ -22,17 +22,7 @@ from torch import Tensor
 
 from seqdg.base import Files, Params, tree
 from seqdg.core import hash_own_code, list_layers
-from seqdg.results import (
-    DIVERGED,
-    DONE,
-    LOSS_POINTS,
-    LOSSES,
-    Evaluation,
-    Record,
-    choose_usual,
-    select_step,
-    thin,
-)
+from seqdg.results import DIVERGED, DONE, LOSS_POINTS, LOSSES, Evaluation, Record, choose_usual, select_step, thin
 from seqdg.training.device import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
 from seqdg.training.evaluation import DomainPredictions, evaluate_stack, is_finite, list_losses, predict_domains
 from seqdg.training.protocol import list_evaluation_steps
@@ -153,11 +143,11 @@ class _Run:
             return weights, list(threads.map(hash_weights, weights))
 
     def _evaluate(self, views: Sequence[int]) -> dict[int, Params]:
-        """Evaluate the state and let the algorithm hear of it, at once: an interruption leaves both or neither."""
+        """Evaluate the state and let the algorithm note it, at once: an interruption leaves both or neither."""
         state = self.now.state
-        if self.stack.hears_evaluations:
+        if self.stack.uses_evaluations:
             plain = evaluate_stack(self.stack, state, self.stack.deploy(state, 0), pooled=False, criteria=LOSSES)
-            state = self.stack.hear_evaluation(state, torch.tensor([list_losses(e) for e in plain]))
+            state = self.stack.note_evaluation(state, torch.tensor([list_losses(e) for e in plain]))
         deployed = {view: self.stack.deploy(state, view) for view in views}
         before = time.perf_counter()
         wanted = self.saving.criteria
@@ -206,8 +196,8 @@ class _Run:
     def _origin(self) -> dict[str, str]:
         where = {"device": name_device(self.device), "commit": find_commit()}
         code = hash_own_code(type(layer) for layer in list_layers(self.stack.algorithm))
-        own = {"own_code": code} if code else {}
-        return {**where, **list_versions(), **self._compiler, **self.saving.checkpoint_facts, **own}
+        user_code = {"own_code": code} if code else {}
+        return {**where, **list_versions(), **self._compiler, **self.saving.checkpoint_facts, **user_code}
 
     @cached_property
     def _compiler(self) -> dict[str, str]:
@@ -383,7 +373,7 @@ def save_step(
 ) -> None:
     """Save the weights and predictions of the latest evaluation if source validation chooses it.
 
-    i: the trial's place in the predictions.   is_last: no evaluation follows, so its predictions are saved anyway.
+    i: the trial's row in the predictions.   is_last: no evaluation follows, so its predictions are saved anyway.
     """
     if saving.files is None or not (saving.chosen or saving.predictions):
         return
