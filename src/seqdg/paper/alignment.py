@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from seqdg import report
 from seqdg.base import Params, join_names
 from seqdg.nets import Net
 from seqdg.paper.study import (
@@ -21,21 +22,8 @@ from seqdg.paper.study import (
     analyze_each,
     deploy_trainable,
     is_one_net,
-    mean_and_spread,
+    make_curves,
     trace,
-)
-from seqdg.report import (
-    AnalysisKind,
-    Figure,
-    Looks,
-    Payload,
-    Section,
-    Table,
-    draw_lines,
-    format_mean,
-    make_section,
-    pick_styles,
-    register_analysis,
 )
 from seqdg.training import Stack
 
@@ -58,10 +46,7 @@ def _trace_curves(study: Study, name: str, stack: Stack) -> Numbers:
     if not is_one_net(stack, stack.deploy(stack.start())):
         raise Refused(f"{name} deploys several nets, so there is no one gradient of a domain.")
     steps, measures, _ = trace(study, name, stack, lambda state: _measure_stack(stack, deploy_trainable(stack, state)))
-    curves: Numbers = {"at": steps}
-    for what, values in zip(("inner", "cosine", "loss"), zip(*measures, strict=True), strict=True):
-        curves[what], curves[f"{what}_spread"] = mean_and_spread(torch.stack(values, 1))
-    return curves
+    return make_curves(steps, measures, ("inner", "cosine", "loss"))
 
 
 def _measure_stack(stack: Stack, weights: Params) -> tuple[Tensor, Tensor, Tensor]:
@@ -94,15 +79,15 @@ def _compute_loss(net: Net, weights: Params, x: Tensor, y: Tensor) -> Tensor:
     return net.criterion(net(weights, x), y)
 
 
-def show(payload: Payload, looks: Looks) -> Section:
+def show(payload: report.Payload, looks: report.Looks) -> report.Section:
     """Show inner products and cosines of gradients between source domains."""
     numbers = payload["numbers"]
     curves = numbers["curves"]
     if not curves:
-        return make_section(payload, "alignment", TITLE, [], [])
-    looks = pick_styles(looks, curves)
+        return report.make_section(payload, "alignment", TITLE, [], [])
+    looks = report.pick_styles(looks, curves)
     panels = [
-        draw_lines({n: (c[across], c[key]) for n, c in curves.items()}, label, key_label, looks, heading)
+        report.draw_lines({n: (c[across], c[key]) for n, c in curves.items()}, label, key_label, looks, heading)
         for across, key, label, key_label, heading in (
             ("at", "cosine", "step", "cosine", "Cosine"),
             ("loss", "cosine", "loss on the sources", "cosine", "Cosine at equal loss"),
@@ -113,17 +98,20 @@ def show(payload: Payload, looks: Looks) -> Section:
     for name, c in curves.items():
         spread = c["cosine_spread"][-1] if c["cosine_spread"] else None
         rows.append(
-            (name, [f"{fmean(c['cosine']):.3f}", format_mean(c["cosine"][-1], spread, 3), f"{c['inner'][-1]:.3g}"])
+            (
+                name,
+                [f"{fmean(c['cosine']):.3f}", report.format_mean(c["cosine"][-1], spread, 3), f"{c['inner'][-1]:.3g}"],
+            )
         )
     head = ["algorithm", "cosine, mean over training", "cosine at the end", "inner product at the end"]
-    table = Table("Gradients of different source domains", head, rows)
+    table = report.Table("Gradients of different source domains", head, rows)
     caption = (
         f"Mean over {len(numbers['pairs'])} pairs of sources, gradients of the plain loss on the same training rows at "
         "the deployed weights. Gradients shrink and part as less is left to learn, so the second panel compares at "
         "equal loss; training goes from right to left there."
     )
-    figure = Figure("alignment", TITLE, panels, caption, looks, has_legend=True)
-    return make_section(payload, "alignment", TITLE, [figure], [table], _state_findings(curves))
+    figure = report.Figure("alignment", TITLE, panels, caption, looks, has_legend=True)
+    return report.make_section(payload, "alignment", TITLE, [figure], [table], _state_findings(curves))
 
 
 def _state_findings(curves: Mapping[str, Any]) -> list[str]:
@@ -135,6 +123,6 @@ def _state_findings(curves: Mapping[str, Any]) -> list[str]:
             f"in this order (cosine {mean[order[0]]:.2f} to {mean[order[-1]]:.2f})."]  # fmt: skip
 
 
-register_analysis(AnalysisKind(
+report.register_analysis(report.AnalysisKind(
     "alignment", compute, show, ("agg", "fo-mldg", "fo-s-mldg", "ffo-s-mldg"), trials=2, order=50, headline=(1, 0)
 ))  # fmt: skip

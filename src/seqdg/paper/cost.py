@@ -15,23 +15,9 @@ from torch import Tensor
 from torch.func import grad
 from torch.utils.flop_counter import FlopCounterMode
 
+from seqdg import report
 from seqdg.base import Minibatch, private
 from seqdg.paper.study import Numbers, Study
-from seqdg.report import (
-    AnalysisKind,
-    Figure,
-    Looks,
-    Payload,
-    Section,
-    Table,
-    describe_study,
-    draw_rows,
-    find_column,
-    load_minutes,
-    make_row,
-    pick_styles,
-    register_analysis,
-)
 from seqdg.training import Stack, State
 
 ALGORITHMS = (
@@ -197,45 +183,45 @@ def _list_storages(values: Any) -> list[torch.UntypedStorage]:
 BASE = "agg"
 
 
-def show(payload: Payload, looks: Looks) -> Section:
+def show(payload: report.Payload, looks: report.Looks) -> report.Section:
     """Show the cost table, with the paper's ratios beside it."""
     numbers = payload["numbers"]
     costs = numbers["costs"]
-    base, looks = costs.get(BASE), pick_styles(looks, costs)
+    base, looks = costs.get(BASE), report.pick_styles(looks, costs)
     parts = (("seconds", "time of a step"), ("gradients", "gradient evaluations"), ("memory", "peak memory"))
     panels = []
     for key, heading in parts:
         unit = base[key] if base else 1.0
         values = {name: c[key] / unit for name, c in costs.items()}
-        rows = [make_row(name, value, note=f"{value:.2f}" if base else "") for name, value in values.items()]
+        rows = [report.make_row(name, value, note=f"{value:.2f}" if base else "") for name, value in values.items()]
         label = f"times {BASE}'s" if base else {"seconds": "seconds", "memory": "bytes"}.get(key, "per step")
         known = [value for value in values.values() if value]
         wide = bool(known) and max(known) / min(known) > 5
-        panels.append(draw_rows(rows, label, looks, heading.capitalize(), log=wide))
+        panels.append(report.draw_rows(rows, label, looks, heading.capitalize(), log=wide))
     head = ["algorithm", "ms per step", "× agg", "gradients", "MiB at peak", "× agg", "paper: minutes", "× AGG"]
-    table = Table("Cost of a training step", head, [_format_row(name, costs) for name in costs])
+    table = report.Table("Cost of a training step", head, [_format_row(name, costs) for name in costs])
     caption = (
         "Gradient evaluations: arithmetic of a step in units of one domain's minibatch gradient. Peak memory: weights, "
         "optimizer and all that a step makes, without the data."
     )
-    figure = Figure("step-cost", "Cost of a step", panels, caption, looks)
+    figure = report.Figure("step-cost", "Cost of a step", panels, caption, looks)
     text = [_describe_machine(payload), *payload["numbers"]["refused"].values(),
             "The paper's minutes are for 3,000 steps of ResNet-18 on PACS on a TITAN X (Pascal), another net, machine "
             "and implementation, with Undo-Bias on the last layer alone: set beside ours, not compared."]  # fmt: skip
-    return Section("step-cost", "Cost of a step", text, (), [figure], [table], findings=_state_findings(costs))
+    return report.Section("step-cost", "Cost of a step", text, (), [figure], [table], findings=_state_findings(costs))
 
 
 def _describe_machine(payload: Mapping[str, Any]) -> str:
     numbers = payload["numbers"]
     together = f"{numbers['stacked']} trials in a stack" if numbers["stacked"] > 1 else "one trial"
-    held_out = describe_study(payload).split(". ")[0]
+    held_out = report.describe_study(payload).split(". ")[0]
     return f"{held_out}. {together.capitalize()}, {numbers['sources']} sources, {numbers['device']}."
 
 
 def _format_row(name: str, costs: Mapping[str, Any]) -> tuple[str, list[str]]:
     c, base = costs[name], costs.get(BASE)
-    column = find_column(name)
-    minutes = load_minutes().get(column) if column else None
+    column = report.find_column(name)
+    minutes = report.load_minutes().get(column) if column else None
     return name, [
         f"{1000 * c['seconds']:.2f}",
         f"{c['seconds'] / base['seconds']:.2f}" if base else "-",
@@ -243,7 +229,7 @@ def _format_row(name: str, costs: Mapping[str, Any]) -> tuple[str, list[str]]:
         f"{c['memory'] / 2**20:.1f}",
         f"{c['memory'] / base['memory']:.2f}" if base else "-",
         f"{minutes:.2f}" if minutes else "-",
-        f"{minutes / load_minutes()['AGG']:.2f}" if minutes else "-",
+        f"{minutes / report.load_minutes()['AGG']:.2f}" if minutes else "-",
     ]
 
 
@@ -259,6 +245,6 @@ def _state_findings(costs: Mapping[str, Any]) -> list[str]:
     ]
 
 
-register_analysis(AnalysisKind(
+report.register_analysis(report.AnalysisKind(
     "cost", compute, show, ALGORITHMS, trials=1, steps=100, order=70
 ))  # fmt: skip

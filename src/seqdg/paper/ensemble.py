@@ -5,18 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from seqdg import report
 from seqdg.base import UsageError
-from seqdg.report import (
-    AnalysisKind,
-    Looks,
-    Payload,
-    Section,
-    Sheet,
-    Table,
-    draw_domains,
-    make_section,
-    register_analysis,
-)
 from seqdg.results import AVERAGE, Cell, select_outcomes, summarize
 
 if TYPE_CHECKING:  # only to compute, not to show
@@ -50,20 +40,17 @@ def compute(study: Study) -> Numbers:
     }
 
 
-def show(payload: Payload, looks: Looks) -> Section:
-    sheet = Sheet([Cell(**cell) for cell in payload["numbers"]["cells"]])
-    figure = replace(draw_domains(sheet, looks), name="ensemble", title="Against the naive ensemble")
-    rows = []
-    for name in sheet.columns:
-        values = [("*" if sheet.place(r, name) == 0 else "") + sheet.value(r, name) for r in sheet.rows]
-        rows.append((name, values))
-    table = Table(sheet.footnote, ["algorithm", *sheet.rows], rows)
-    return make_section(
+def show(payload: report.Payload, looks: report.Looks) -> report.Section:
+    sheet = report.Sheet([Cell(**cell) for cell in payload["numbers"]["cells"]])
+    figure = replace(report.draw_domains(sheet, looks), name="ensemble", title="Against the naive ensemble")
+    rows = [(name, [sheet.mark(r, name) for r in sheet.rows]) for name in sheet.columns]
+    table = report.Table(sheet.footnote, ["algorithm", *sheet.rows], rows)
+    return report.make_section(
         payload, "ensemble", figure.title, [figure], [table], _state_findings(sheet), text=sheet.remarks
     )
 
 
-def _state_findings(sheet: Sheet) -> list[str]:
+def _state_findings(sheet: report.Sheet) -> list[str]:
     base = sheet.cell(AVERAGE, "ensemble")
     if base is None or base.mean is None:
         return []
@@ -76,6 +63,6 @@ def _state_findings(sheet: Sheet) -> list[str]:
     return sentences
 
 
-register_analysis(AnalysisKind(
+report.register_analysis(report.AnalysisKind(
     "ensemble", compute, show, ("ensemble", "undo-bias", "s-undo-bias"), trials=1, steps=200, everywhere=True, order=60
 ))  # fmt: skip

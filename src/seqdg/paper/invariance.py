@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn.functional import cross_entropy, linear
 
+from seqdg import report
 from seqdg.base import Episode, Params, UsageError, join_names
 from seqdg.core import Algorithm
 from seqdg.nets import Net
@@ -29,22 +31,6 @@ from seqdg.paper.study import (
     mean_and_spread,
     require,
     trace,
-)
-from seqdg.report import (
-    AnalysisKind,
-    Figure,
-    Looks,
-    Payload,
-    Section,
-    Style,
-    Table,
-    draw_lines,
-    draw_rows,
-    format_mean,
-    make_row,
-    make_section,
-    pick_styles,
-    register_analysis,
 )
 from seqdg.training import Job, Stack, make_generator, make_stream
 
@@ -76,12 +62,6 @@ class DomainClassifier(Algorithm):
     def gradient(self, net: Net, params: Params, episode: Episode) -> tuple[Params, Tensor]:
         direction, value = grad_and_value(lambda weights: self.loss(net, weights, episode))(params)
         return {name: d for name, d in direction.items() if name not in net.head_names}, value
-
-
-def compute_domain_losses(net: Net, params: Params, classifier: Params, x: Tensor, domain: Tensor) -> Tensor:
-    """Return (domain,) the mean loss of telling each domain by the features of its inputs (domain, row, *input)."""
-
-    return vmap(lambda rows, truth: _tell_domain(net.features(params, rows), classifier, truth))(x, domain)
 
 
 def _tell_domain(z: Tensor, classifier: Params, truth: Tensor) -> Tensor:
@@ -161,12 +141,8 @@ def _measure_on_training_rows(stack: Stack, weights: Params, classifier: Params)
     for k in range(len(stack.jobs[0].split.train)):
         rows = torch.stack([_draw_rows(job, k, batch if stack.net.on_batch else 1) for job in stack.jobs])
         z = embed(stack, weights, rows, batch if stack.net.on_batch else None)
-
-        def compute_loss(features: Tensor, layer: Params, truth: int = k) -> Tensor:
-            labels = torch.full((len(features),), truth, device=features.device)
-            return cross_entropy(linear(features, layer[WEIGHT], layer[BIAS]), labels)
-
-        losses.append(stack.map_over_trials(compute_loss)(z, {name: classifier[name] for name in (WEIGHT, BIAS)}))
+        tell = partial(_tell_domain, truth=torch.tensor(k, device=z.device))
+        losses.append(stack.map_over_trials(tell)(z, {name: classifier[name] for name in (WEIGHT, BIAS)}))
     return torch.stack(losses).mean(0)
 
 
@@ -223,23 +199,23 @@ def _fit_and_judge(train: Sequence[Features], test: Sequence[Features], strength
 ALONE = "domain classifier alone"
 
 
-def show(payload: Payload, looks: Looks) -> Section:
+def show(payload: report.Payload, looks: report.Looks) -> report.Section:
     """Show the domain loss over both phases."""
     numbers = payload["numbers"]
     second, probe, chance = numbers["second"], numbers["probe"], numbers["chance"]
     first, turn = numbers["first"], numbers["first"]["at"][-1]
     curves = {ALONE: (first["at"], first["mean"])}
     curves |= {name: ([turn + s for s in curve["at"]], curve["mean"]) for name, curve in second.items()}
-    looks = {ALONE: Style("muted"), **pick_styles(looks, second)}
+    looks = {ALONE: report.Style("muted"), **report.pick_styles(looks, second)}
     marked = (turn, "class training"), (chance, "chance, ln N")
-    panels = [draw_lines(curves, "step", "domain loss", looks, "Classifier of the first phase", *marked)]
+    panels = [report.draw_lines(curves, "step", "domain loss", looks, "Classifier of the first phase", *marked)]
     if probe:
-        rows = [make_row(name, p["mean"], *_compute_ends(p)) for name, p in probe.items()]
-        panels.append(draw_rows(rows, "domain loss", looks, "Classifier fitted anew at the end"))
-    table = Table(
+        rows = [report.make_row(name, p["mean"], *_compute_ends(p)) for name, p in probe.items()]
+        panels.append(report.draw_rows(rows, "domain loss", looks, "Classifier fitted anew at the end"))
+    table = report.Table(
         "Domain loss at the end; higher is more invariant",
         ["algorithm", "classifier kept", "classifier fitted anew"],
-        [(name, [f"{second[name]['mean'][-1]:.3f}", format_mean(probe[name]["mean"], probe[name]["spread"], 3)])
+        [(name, [f"{second[name]['mean'][-1]:.3f}", report.format_mean(probe[name]["mean"], probe[name]["spread"], 3)])
          for name in second],
     )  # fmt: skip
     caption = (
@@ -251,9 +227,9 @@ def show(payload: Payload, looks: Looks) -> Section:
     )
     title, about = "Domain invariance", f"Before, {turn} of the domain classifier."
     if not second:
-        return make_section(payload, "invariance", title, [], [], about=about)
-    figure = Figure("invariance", title, panels, caption, looks, has_legend=True)
-    return make_section(payload, "invariance", title, [figure], [table], _state_findings(numbers), about)
+        return report.make_section(payload, "invariance", title, [], [], about=about)
+    figure = report.Figure("invariance", title, panels, caption, looks, has_legend=True)
+    return report.make_section(payload, "invariance", title, [figure], [table], _state_findings(numbers), about)
 
 
 def _describe_bars(probe: Mapping[str, Any]) -> str:
@@ -282,7 +258,7 @@ def _state_findings(numbers: Mapping[str, Any]) -> list[str]:
     ]
 
 
-register_analysis(AnalysisKind(
+report.register_analysis(report.AnalysisKind(
     "invariance", compute, show, ("agg", "fo-mldg", "fo-s-mldg"), trials=2, order=10, headline=(2, -1),
     has_first_phase=True,
 ))  # fmt: skip

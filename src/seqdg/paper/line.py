@@ -11,23 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqdg import report
 from seqdg.base import Params, tree
 from seqdg.bench import Trial
 from seqdg.core import Averaging
-from seqdg.paper.study import Numbers, Refused, Study, analyze_each, is_one_net, mean_and_spread, walk
-from seqdg.report import (
-    AnalysisKind,
-    Figure,
-    Looks,
-    Payload,
-    Section,
-    Table,
-    draw_lines,
-    format_mean,
-    make_section,
-    pick_styles,
-    register_analysis,
-)
+from seqdg.paper.study import Numbers, Refused, Study, analyze_each, is_one_net, make_curves, walk
 from seqdg.training import Stack
 
 MOST = 256  # rows of each source, and of the held-out domain four times as many
@@ -90,10 +78,7 @@ def trace_line(stack: Stack, start: Params, end: Params, places: Sequence[float]
         weights = {**end, **tree.mix({n: start[n] for n in mixed}, {n: end[n] for n in mixed}, t)}
         inside, _ = _measure(stack, weights, torch.stack(rows))
         measured.append((inside, *_measure(stack, weights, torch.stack(outside))))
-    numbers: Numbers = {"at": list(places)}
-    for what, values in zip(("source", "held_out", "accuracy"), zip(*measured, strict=True), strict=True):
-        numbers[what], numbers[f"{what}_spread"] = mean_and_spread(torch.stack(values, 1))
-    return numbers
+    return make_curves(places, measured, ("source", "held_out", "accuracy"))
 
 
 def _choose_rows(stack: Stack, domains: Sequence[Tensor], most: int) -> Tensor:
@@ -119,16 +104,16 @@ def find_rise(curve: Mapping[str, Any]) -> tuple[float, float]:
     return last, average
 
 
-def show(payload: Payload, looks: Looks) -> Section:
+def show(payload: report.Payload, looks: report.Looks) -> report.Section:
     """Show the loss along lines between weights."""
     numbers = payload["numbers"]
     curves = numbers["curves"]
-    title, looks = "Along the line to the average", pick_styles(looks, curves)
+    title, looks = "Along the line to the average", report.pick_styles(looks, curves)
     if not curves:
-        return make_section(payload, "line", title, [], [])
+        return report.make_section(payload, "line", title, [], [])
     across = "0: last weights, 1: their average"
     panels = [
-        draw_lines({n: (c["at"], c[key]) for n, c in curves.items()}, across, words, looks, heading)
+        report.draw_lines({n: (c["at"], c[key]) for n, c in curves.items()}, across, words, looks, heading)
         for key, words, heading in (
             ("source", "loss", "Loss on the sources"),
             ("held_out", "loss", "Loss on the held-out domain"),
@@ -139,21 +124,21 @@ def show(payload: Payload, looks: Looks) -> Section:
     for name, c in curves.items():
         last, average = c["at"].index(0.0), c["at"].index(1.0)
         spread = c["accuracy_spread"] or [None] * len(c["at"])
-        reached = [format_mean(c["accuracy"][i], spread[i], 1) for i in (last, average)]
+        reached = [report.format_mean(c["accuracy"][i], spread[i], 1) for i in (last, average)]
         rows.append((name, [*reached, *(f"{rise:+.3g}" for rise in find_rise(c)), f"{c['distance']:.3g}"]))
     head = ["algorithm", "accuracy, last", "average", "rise around the last", "around the average", "distance"]
-    tables = [Table("Last weights and their average", head, rows)]
+    tables = [report.Table("Last weights and their average", head, rows)]
     if numbers["between"]:
         first = next(iter(curves))
         barriers = [(name, [f"{_find_barrier(c):+.3g}"]) for name, c in numbers["between"].items()]
         over = f"From the average of {first}: barrier of the loss on the sources"
-        tables.append(Table(over, ["to", "barrier"], barriers))
+        tables.append(report.Table(over, ["to", "barrier"], barriers))
     caption = (
         "Rise: how far the loss on the sources rises half the distance to either side, a mean of both. Barrier: how "
         "far it rises above the straight line between two averages of the same seed; 0 where they lie in one valley."
     )
-    figure = Figure("line", title, panels, caption, looks, has_legend=True)
-    return make_section(payload, "line", title, [figure], tables, _state_findings(curves))
+    figure = report.Figure("line", title, panels, caption, looks, has_legend=True)
+    return report.make_section(payload, "line", title, [figure], tables, _state_findings(curves))
 
 
 def _find_barrier(curve: Mapping[str, Any]) -> float:
@@ -171,4 +156,6 @@ def _state_findings(curves: Mapping[str, Any]) -> list[str]:
             f"{len(curves)} algorithms."]  # fmt: skip
 
 
-register_analysis(AnalysisKind("line", compute, show, ("agg", "coral", "fo-s-mldg", "ffo-s-mldg"), trials=2, order=55))
+report.register_analysis(
+    report.AnalysisKind("line", compute, show, ("agg", "coral", "fo-s-mldg", "ffo-s-mldg"), trials=2, order=55)
+)

@@ -10,25 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqdg import report
 from seqdg.algorithms._look_ahead import LookAhead
 from seqdg.algorithms.agg import AGG
 from seqdg.base import Episode, Params
 from seqdg.core import Algorithm, Sequential, strip_wrappers, with_numbers
 from seqdg.nets import Net
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, make_curve, require, trace
-from seqdg.report import (
-    AnalysisKind,
-    Figure,
-    Looks,
-    Payload,
-    Section,
-    Table,
-    draw_lines,
-    make_section,
-    make_styles,
-    pick_styles,
-    register_analysis,
-)
 from seqdg.training import Draws, Sampler, Stack
 
 EPISODES = 16  # on which a loss is taken each time
@@ -147,7 +135,7 @@ def compute_loss_at(algorithm: Algorithm, net: Net, params: Params, episode: Epi
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 
-def show(payload: Payload, looks: Looks) -> Section:
+def show(payload: report.Payload, looks: report.Looks) -> report.Section:
     """Show the loss on the domain of interest by its place in the path."""
     numbers = payload["numbers"]
     interest, by_place, last = numbers["interest"], numbers["by_place"], numbers["with_it_last"]
@@ -157,15 +145,15 @@ def show(payload: Payload, looks: Looks) -> Section:
         drawn = dict(zip(labels, curves, strict=True))
         caption = f"Loss that {name} takes on {interest}, at the weights that the domains before it lead to."
         title = f"{name} by place of {interest}"
-        figures.append(_draw_figure(f"ranks-{name}", title, drawn, caption, make_styles(labels)))
+        figures.append(_draw_figure(f"ranks-{name}", title, drawn, caption, report.make_styles(labels)))
         tables.append(_make_table(f"{name}: loss on {interest} by its place", drawn))
     if last:
         caption = f"{interest} last in the path, or the meta-test domain; agg knows no order."
         title = f"With {interest} last"
-        figures.append(_draw_figure("ranks-last", title, last, caption, pick_styles(looks, last)))
+        figures.append(_draw_figure("ranks-last", title, last, caption, report.pick_styles(looks, last)))
         tables.append(_make_table(f"Loss on {interest} with it last", last))
     about, findings = f"Domain of interest: {interest}.", _state_findings(numbers)
-    return make_section(payload, "ranks", "Practice: place in the path", figures, tables, findings, about)
+    return report.make_section(payload, "ranks", "Practice: place in the path", figures, tables, findings, about)
 
 
 def _name_place(i: int, count: int) -> str:
@@ -173,9 +161,9 @@ def _name_place(i: int, count: int) -> str:
     return f"{name}, last" if i == count - 1 else name
 
 
-def _make_table(caption: str, curves: Mapping[str, Any]) -> Table:
+def _make_table(caption: str, curves: Mapping[str, Any]) -> report.Table:
     rows = [(name, [f"{_average_later(c):.3f}", f"{c['mean'][-1]:.3f}"]) for name, c in curves.items()]
-    return Table(caption, ("", "mean, second half", "at the end"), rows)
+    return report.Table(caption, ("", "mean, second half", "at the end"), rows)
 
 
 def _average_later(curve: Mapping[str, Any]) -> float:
@@ -183,13 +171,13 @@ def _average_later(curve: Mapping[str, Any]) -> float:
     return fmean(curve["mean"][len(curve["mean"]) // 2 :])
 
 
-def _draw_figure(name: str, title: str, curves: Mapping[str, Any], caption: str, looks: Looks) -> Figure:
+def _draw_figure(name: str, title: str, curves: Mapping[str, Any], caption: str, looks: report.Looks) -> report.Figure:
     (first, base), *others = curves.items()
-    panels = [draw_lines({n: (c["at"], c["mean"]) for n, c in curves.items()}, "step", "loss", looks, "Loss")]
+    panels = [report.draw_lines({n: (c["at"], c["mean"]) for n, c in curves.items()}, "step", "loss", looks, "Loss")]
     if others:
         relative = {n: (c["at"], [a - b for a, b in zip(c["mean"], base["mean"], strict=True)]) for n, c in others}
-        panels.append(draw_lines(relative, "step", "difference", looks, f"Minus {first}", level=(0.0, "")))
-    return Figure(name, title, panels, caption, looks, has_legend=True)
+        panels.append(report.draw_lines(relative, "step", "difference", looks, f"Minus {first}", level=(0.0, "")))
+    return report.Figure(name, title, panels, caption, looks, has_legend=True)
 
 
 def _state_findings(numbers: Mapping[str, Any]) -> list[str]:
@@ -209,6 +197,6 @@ def _state_findings(numbers: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-register_analysis(AnalysisKind(
+report.register_analysis(report.AnalysisKind(
     "ranks", compute, show, ("agg", "fo-mldg", "fo-s-mldg"), trials=2, steps=200, order=40
 ))  # fmt: skip

@@ -8,22 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqdg import report
 from seqdg.algorithms import _branches as branches
 from seqdg.base import Params
 from seqdg.paper.study import Numbers, Refused, Study, analyze_each, make_curve, trace
-from seqdg.report import (
-    AnalysisKind,
-    Figure,
-    Looks,
-    Payload,
-    Section,
-    Table,
-    draw_lines,
-    format_mean,
-    make_section,
-    pick_styles,
-    register_analysis,
-)
 from seqdg.training import Stack
 
 
@@ -63,31 +51,31 @@ DIGITS = 6
 TITLE = "Similarity of domain-specific weights"
 
 
-def show(payload: Payload, looks: Looks) -> Section:
+def show(payload: report.Payload, looks: report.Looks) -> report.Section:
     """Show the cosine between domain-specific weights, a panel per layer."""
     curves = payload["numbers"]["curves"]
     if not curves:
-        return make_section(payload, "similarity", TITLE, [], [])
-    looks = pick_styles(looks, curves)
+        return report.make_section(payload, "similarity", TITLE, [], [])
+    looks = report.pick_styles(looks, curves)
     layers = list(dict.fromkeys(layer for c in curves.values() for layer in c["layers"]))
     panels, rows = [], []
     for layer in layers:
         drawn = {n: (c["at"], c["layers"][layer]["mean"]) for n, c in curves.items() if layer in c["layers"]}
-        panels.append(draw_lines(drawn, "step", "cosine", looks, layer))
+        panels.append(report.draw_lines(drawn, "step", "cosine", looks, layer))
     for name, c in curves.items():
         ends = [c["layers"].get(layer) for layer in layers]
         rows.append((name, [_format_last(end) if end else "-" for end in ends]))
-    table = Table("Mean cosine between the sources' weights at the end, and its lowest over the training",
+    table = report.Table("Mean cosine between the sources' weights at the end, and its lowest over the training",
                   ["algorithm", *layers], rows)  # fmt: skip
     caption = (
         "Mean cosine over all pairs of source domains between their own copies of a layer's weights; 1 is the same."
     )
-    figure = Figure("similarity", TITLE, panels, caption, looks, has_legend=True)
-    return make_section(payload, "similarity", TITLE, [figure], [table], _state_findings(curves))
+    figure = report.Figure("similarity", TITLE, panels, caption, looks, has_legend=True)
+    return report.make_section(payload, "similarity", TITLE, [figure], [table], _state_findings(curves))
 
 
 def _format_last(curve: Mapping[str, Any]) -> str:
-    end = format_mean(curve["mean"][-1], curve["spread"][-1] if curve["spread"] else None, DIGITS)
+    end = report.format_mean(curve["mean"][-1], curve["spread"][-1] if curve["spread"] else None, DIGITS)
     return f"{end}, lowest {min(curve['mean']):.{DIGITS}f}"
 
 
@@ -103,6 +91,6 @@ def _state_findings(curves: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-register_analysis(AnalysisKind(
+report.register_analysis(report.AnalysisKind(
     "similarity", compute, show, ("undo-bias", "s-undo-bias"), trials=1, steps=200, order=30, headline=(4, 0)
 ))  # fmt: skip

@@ -153,6 +153,14 @@ def make_curve(at: Sequence[float], values: Sequence[Tensor]) -> Numbers:
     return {"at": list(at), "mean": mean, "spread": spread}
 
 
+def make_curves(at: Sequence[float], measured: Sequence[Sequence[Tensor]], names: Sequence[str]) -> Numbers:
+    """Return what was measured (trial,) at each of the positions: mean and standard error by name."""
+    curves: Numbers = {"at": list(at)}
+    for name, values in zip(names, zip(*measured, strict=True), strict=True):
+        curves[name], curves[f"{name}_spread"] = mean_and_spread(torch.stack(values, 1))
+    return curves
+
+
 def deploy_trainable(stack: Stack, state: State) -> Params:
     """Return (trial, ...) the deployed weights of one net that a loss has gradients of: no statistics of BatchNorm."""
     deployed = stack.deploy(state)

@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.report import (
-    AnalysisKind,
-    Figure,
-    Looks,
-    Payload,
-    Section,
-    Table,
-    draw_cloud,
-    make_section,
-    make_styles,
-    register_analysis,
-)
+from seqdg import report
 
 if TYPE_CHECKING:  # only to compute, not to show
     from seqdg.paper.study import Numbers, Study
@@ -84,24 +73,26 @@ def measure_separability(features: NDArray[np.float64], labels: NDArray[np.int64
     return float(silhouette_score(features, labels))
 
 
-def show(payload: Payload, looks: Looks) -> Section:
+def show(payload: report.Payload, looks: report.Looks) -> report.Section:
     """Show the embeddings of the held-out domain, a panel per algorithm."""
     numbers = payload["numbers"]
     classes = [numbers["classes"][k] for k in numbers["labels"]]
-    looks = make_styles([c for c in numbers["classes"] if c in set(classes)])
+    looks = report.make_styles([c for c in numbers["classes"] if c in set(classes)])
     panels = []
     for name, panel in numbers["panels"].items():
         below = f"silhouette {_format_score(panel['score'])}"
-        panels.append(draw_cloud(panel["points"], classes, looks, name, below))
+        panels.append(report.draw_cloud(panel["points"], classes, looks, name, below))
     scores = [(name, [_format_score(panel["score"])]) for name, panel in numbers["panels"].items()]
-    table = Table("Mean silhouette of the classes", ["", "silhouette"], scores)
+    table = report.Table("Mean silhouette of the classes", ["", "silhouette"], scores)
     caption = (
         f"t-SNE of the held-out rows with the same settings for all (perplexity {numbers['perplexity']:g}); color and "
         "shape are the class. The silhouette is of the features, not of their picture: 1 apart, 0 mixed."
     )
     title = "Embeddings of the held-out domain"
-    figure = Figure("tsne", title, panels, caption, looks, has_legend=True, small=True)
-    section = make_section(payload, "tsne", "What it learned: embeddings", [figure], [], _state_findings(numbers))
+    figure = report.Figure("tsne", title, panels, caption, looks, has_legend=True, small=True)
+    section = report.make_section(
+        payload, "tsne", "What it learned: embeddings", [figure], [], _state_findings(numbers)
+    )
     return replace(section, aside=[table])
 
 
@@ -118,7 +109,7 @@ def _state_findings(numbers: Mapping[str, Any]) -> list[str]:
     return [f"Classes are best separated by {best} (silhouette {scores[best]:.2f}{raw})."]
 
 
-register_analysis(AnalysisKind(
+report.register_analysis(report.AnalysisKind(
     "tsne", compute, show, ("ensemble", "undo-bias", "s-undo-bias", "agg", "fo-mldg", "ffo-s-mldg", "fo-s-mldg"),
     trials=1, steps=200, order=20, headline=(3, 0),
 ))  # fmt: skip

@@ -200,7 +200,7 @@ def _show_choices(
 def _show_results(sheet: Sheet, selections: Selections, looks: Looks) -> Section:
     rows = []
     for name in sheet.columns:
-        values = [("*" if sheet.place(r, name) == 0 else "") + sheet.value(r, name) for r in sheet.rows]
+        values = [sheet.mark(r, name) for r in sheet.rows]
         rows.append((name, [*values, str(max(c.trials for c in sheet.cells if c.algorithm == name))]))
     tips = _list_trials(sheet, selections.select(sheet.select, sheet.criterion))
     table = Table(sheet.footnote, ["algorithm", *sheet.rows, "trials"], rows, tips)
@@ -227,9 +227,7 @@ def _show_criteria(selections: Selections, select: str) -> Table:
             continue
         unit = CRITERIA[criterion]
         sheet = Sheet(summarize(chosen, unit.factor, unit.higher_is_better), select, criterion)
-        columns[unit.title] = {
-            n: ("*" if sheet.place(AVERAGE, n) == 0 else "") + sheet.value(AVERAGE, n) for n in sheet.columns
-        }
+        columns[unit.title] = {n: sheet.mark(AVERAGE, n) for n in sheet.columns}
     names = dict.fromkeys(name for column in columns.values() for name in column)
     rows = [(name, [column.get(name, "-") for column in columns.values()]) for name in names]
     return Table("Average over the held-out domains by other criteria, each selected by itself",

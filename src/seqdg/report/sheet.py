@@ -115,6 +115,10 @@ class Sheet:
         """Format a cell as in `57.5 ± 0.5`."""
         return format_cell(self.cell(row, column), self.unit.digits, plus_minus)
 
+    def mark(self, row: str, column: str) -> str:
+        """Format a cell, with a star in front of the best of its row."""
+        return ("*" if self.place(row, column) == 0 else "") + self.value(row, column)
+
     def published(self, row: str, column: str) -> str:
         """Return the published number as it is printed."""
         value = self.paper.values.get((row, column)) if self.paper else None
