@@ -99,67 +99,67 @@ def run(
 
     Parameters
     ----------
-    benchmark
+    benchmark : str
         A name from `seqdg list benchmarks`, or your own .toml file.
-    algorithms
+    algorithms : sequence of str, optional
         Names from `seqdg list algorithms`, your own as "file.py:name". None: those of the benchmark.
-    held_out
+    held_out : sequence of str, optional
         Domains to hold out, one at a time. None: every domain.
-    trials
+    trials : int, optional
         Seeds of each algorithm and held-out domain. None: as many as the benchmark says.
-    steps
+    steps : int, optional
         Training steps. None: as many as the benchmark says.
-    seed
+    seed : int
         The seed of the first trial; the others follow.
-    settings
+    settings : mapping of str to mapping or sequence of str
         Settings by algorithm, such as {"fo-s-mldg": {"alpha": (0.05, 0.6), "lr": 0.1}}, or as text, such as
         ["fo-s-mldg.alpha=0.05,0.6"].
-    search
+    search : int
         Candidates of each algorithm. The first has its settings as they are; of the others, settings and learning rate
         are drawn.
-    reuse
+    reuse : bool
         Search on the first seed alone, and use what `select` chooses there, for each held-out domain, on the others.
-    settings_from
+    settings_from : str or Path, optional
         A file with [algorithms.NAME] tables, as `seqdg table --settings-out` writes. It comes before the benchmark's.
-    select
+    select : str
         How the settings and the step that count are chosen. "leave-one-out" also runs the trials that it needs.
-    precision
+    precision : str, optional
         "float32", "tf32", "bf16" or "float64". None: the benchmark's.
-    data
+    data : str or Path, optional
         Root folder of the data.
-    out
+    out : str or Path, optional
         The run directory. None: runs/BENCHMARK.
-    device
+    device : str
         "auto", "cpu", "cuda" or a device such as "cuda:1".
-    executor
+    executor : str
         "local" or "ray".
-    workers
+    workers : int, optional
         Worker processes; 0: this process; None: one for each core or GPU. A script that asks for more than this process
         needs `if __name__ == "__main__":`.
-    gpus_per_worker
+    gpus_per_worker : float, optional
         Share of a GPU for each worker; 0.25 puts four on one.
-    address
+    address : str, optional
         Address of a running Ray cluster, or "auto". None: start Ray on this machine.
-    compile
+    compile : str
         Whether steps are compiled: "auto", "on" or "off".
-    checkpoint
+    checkpoint : float
         Seconds between checkpoints of trials that take longer; 0: none.
-    save_weights
+    save_weights : bool or str
         True or "last" keeps the deployed weights of every trial; "chosen" also those of the step that source validation
         chose.
-    save_predictions
+    save_predictions : bool
         Keep what every trial predicts of its held-out rows.
-    weights
+    weights : str or Path, optional
         Weight file that the net starts from.
-    allow_partial
+    allow_partial : bool
         Continue if the data differ from the published counts, and note it in the records.
-    domainbed
+    domainbed : str or Path, optional
         A checkout of DomainBed, whose classes run as "domainbed:CORAL". None: where SEQDG_DOMAINBED says.
-    log
+    log : sequence of str
         Tools that the curves and the table are written to as well: "tensorboard", "mlflow", "wandb".
-    progress
+    progress : bool
         Show on the console how far the run is.
-    command
+    command : str, optional
         What the report says made the run. None: the command that asks for the same trials.
 
     Returns

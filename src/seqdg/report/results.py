@@ -39,11 +39,28 @@ if TYPE_CHECKING:
 class Results:
     """The results of a run, finished or not.
 
-        results = seqdg.Results.open("runs/rotated-mnist")
-        print(results.table(baseline="agg"))
-        results.frame()
-
     A run that goes on is read anew by every call. Only `oracle` and `oracle-split` look at the held-out domain.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory. `Results.open` is the usual way to a run.
+    source : RecordSource
+        What reads its records.
+    trials : sequence of str, optional
+        Keys of the trials to show, in order. None: all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import seqdg
+    >>> out = tempfile.mkdtemp()
+    >>> _ = seqdg.run("rotated-mnist", ["agg"], held_out=["0"], trials=2, steps=5, out=out, progress=False)
+    >>> results = seqdg.Results.open(out)
+    >>> results.describe_progress()
+    '2 done'
+    >>> list(results.frame(select="source-val")["seed"])
+    [0, 1]
     """
 
     def __init__(self, path: Path, source: RecordSource, trials: Sequence[str] | None = None) -> None:
@@ -53,7 +70,20 @@ class Results:
 
     @classmethod
     def open(cls, directory: str | Path, *others: str | Path) -> Results:
-        """Open a run directory, or one that `seqdg pack` wrote; several stand side by side in one table."""
+        """Open a run directory, or one that `seqdg pack` wrote; several stand side by side in one table.
+
+        Parameters
+        ----------
+        directory : str or Path
+            The run directory.
+        others : str or Path
+            More of them.
+
+        Returns
+        -------
+        Results
+            Their results.
+        """
         return cls(Path(directory), open_runs([Path(directory), *map(Path, others)]))
 
     @property
@@ -62,7 +92,18 @@ class Results:
         return self._source.benchmark
 
     def records(self, criterion: str | None = None) -> list[Record]:
-        """Return the record of every trial, as planned; with a criterion, at least what a table of it needs."""
+        """Return the record of every trial, in the order in which they were planned.
+
+        Parameters
+        ----------
+        criterion : str, optional
+            Read at least what a table of this criterion needs, in less time. None: read all.
+
+        Returns
+        -------
+        list of Record
+            The records.
+        """
         records = self._source.records(criterion)
         if self._trials is None:
             return records
@@ -70,11 +111,28 @@ class Results:
         return sorted((r for r in records if r.key in place), key=lambda r: place[r.key])
 
     def only(self, trials: Sequence[str]) -> Results:
-        """Return the results of the trials with these keys, in this order."""
+        """Return the results of some trials.
+
+        Parameters
+        ----------
+        trials : sequence of str
+            Keys of the trials, in order.
+
+        Returns
+        -------
+        Results
+            The results of these alone.
+        """
         return Results(self.path, self._source, trials)
 
     def failures(self) -> list[Record]:
-        """Return the records of trials that failed; `seqdg status DIR --errors` shows where."""
+        """Return the records of trials that failed; `seqdg status DIR --errors` shows where.
+
+        Returns
+        -------
+        list of Record
+            The records.
+        """
         if not self.count_statuses()[FAILED]:
             return []  # most runs: nothing needs to be read
         return [record for record in self.records() if record.status == FAILED]
@@ -87,8 +145,18 @@ class Results:
         them. Trials with two domains held out, which serve selection alone, name the other in `also_held_out`, as do
         those of a fixed split with several.
 
-        select: a rule such as "source-val". Then there is one row for each algorithm, held-out domain and seed, with
-        the settings and the step that the rule selects by the criterion.
+        Parameters
+        ----------
+        select : str, optional
+            A rule such as "source-val". Then there is one row for each algorithm, held-out domain and seed, with the
+            settings and the step that the rule selects by the criterion.
+        criterion : str, optional
+            What the rule selects by. None: accuracy, or the RMSE of numbers.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The rows.
         """
         import pandas  # when a frame is asked for
 
@@ -119,13 +187,26 @@ class Results:
     ) -> ResultTable:
         """Return the table of means and standard errors over trials.
 
-        criterion: what is shown; None: accuracy, or the RMSE of numbers.
-        select: how the step and the settings are chosen: source-val, last, leave-one-out, domain-val,
-            oracle or oracle-split.
-        baseline: the algorithm that the others are tested against.
-        against: whose published numbers are set beside these: "paper", or on PACS "domainbed".
-        format: of the printed table, one of `seqdg.report.table.FORMATS`: text, markdown, latex, ...
-        spread: what ± means: "stderr" divides the squares by n - 1 trials, "stderr-ddof0" by n, as DomainBed's tables.
+        Parameters
+        ----------
+        select : str
+            How the step and the settings are chosen: "source-val", "last", "leave-one-out", "domain-val", "oracle" or
+            "oracle-split".
+        criterion : str, optional
+            What is shown. None: accuracy, or the RMSE of numbers.
+        baseline : str, optional
+            The algorithm that the others are tested against.
+        format : str
+            Of the printed table: "text", "markdown", "latex", "csv" or "json".
+        against : str, optional
+            Whose published numbers are set beside these: "paper", or on PACS "domainbed".
+        spread : str
+            What ± means: "stderr" divides the squares by n - 1 trials, "stderr-ddof0" by n, as DomainBed's tables do.
+
+        Returns
+        -------
+        ResultTable
+            A table that prints itself, also in a notebook.
         """
         criterion = self._choose(criterion)
         with pause_garbage_collection():  # the records are needed to the end
@@ -138,7 +219,20 @@ class Results:
     ) -> PairedTests:
         """Test every other algorithm against the baseline, paired over seed and held-out domain.
 
-        Without a name the baseline is `agg` where it ran, else the first algorithm.
+        Parameters
+        ----------
+        baseline : str, optional
+            The algorithm to test against. None: `agg` where it ran, else the first.
+        select : str
+            How the step and the settings are chosen: "source-val", "last", "leave-one-out", "domain-val", "oracle" or
+            "oracle-split".
+        criterion : str, optional
+            What is shown. None: accuracy, or the RMSE of numbers.
+
+        Returns
+        -------
+        PairedTests
+            The tests, as a table that prints itself.
         """
         criterion = self._choose(criterion)
         outcomes = select_outcomes(self.records(criterion), select, criterion)
@@ -158,9 +252,23 @@ class Results:
     ) -> Path:
         """Write the report, one HTML page that needs no network, and return its path.
 
-        out: a file, or a directory for report.html. Without it the page lies beside the records.
-        select, criterion, baseline: what the page shows at first; others can be chosen on it.
-        version: of a page that is written again and again, see `watch_run`.
+        Parameters
+        ----------
+        out : str or Path, optional
+            A file, or a directory for report.html. None: beside the records.
+        select : str
+            The rule that the page shows at first; others can be chosen on it.
+        criterion : str, optional
+            The criterion that it shows at first.
+        baseline : str, optional
+            The algorithm that the others are tested against at first.
+        version : str
+            Of a page that is written again and again, see `watch_run`.
+
+        Returns
+        -------
+        Path
+            Where the page is.
         """
         path = Path(out) if out is not None else self.path.parent if self.path.is_file() else self.path
         if path.suffix != ".html" or path.is_dir():
@@ -184,19 +292,48 @@ class Results:
         baseline: str | None = None,
         every_choice: bool = False,
     ) -> Page:
-        """Return the contents of the report: its sections, tables and figures; with those of every other choice."""
+        """Return the contents of the report: its sections, tables and figures.
+
+        Parameters
+        ----------
+        select : str
+            The rule that the page shows at first.
+        criterion : str, optional
+            The criterion that it shows at first.
+        baseline : str, optional
+            The algorithm that the others are tested against at first.
+        every_choice : bool
+            Whether the contents of every other choice come along.
+
+        Returns
+        -------
+        Page
+            The contents.
+        """
         from seqdg.report.page import build_page
 
         contents = read_contents(self._source, self.path if (self.path / STORE).is_file() else None)
         return build_page(contents, select, self._choose(criterion), baseline, every_choice)
 
     def describe_progress(self) -> str:
-        """Say how far the run is: `12 done, 1 failed`."""
+        """Say how far the run is.
+
+        Returns
+        -------
+        str
+            Such as `12 done, 1 failed`.
+        """
         statuses = self.count_statuses()
         return ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())) or "no trial yet"
 
     def count_statuses(self) -> Counter[str]:
-        """Count the trials that have a record by their status: done, diverged, failed."""
+        """Count the trials that have a record by their status.
+
+        Returns
+        -------
+        Counter
+            The number of trials that are done, diverged or failed.
+        """
         return Counter(self._list_statuses())
 
     def _choose(self, criterion: str | None) -> str:
