@@ -520,7 +520,7 @@ def judge_intervals(s: Outcomes, level: float, known: int | None, factor: float 
                 groups = [every[i] for i in np.linspace(0, len(every) - 1, 3).astype(int)]
             for group in groups:
                 scores = [s.reach(candidate, (o, d), o) for o in group]
-                low, high = find_limits(list(zip(scores, (s.rows[o] for o in group), strict=True)), scale, level)
+                low, high = find_limits(tuple(zip(scores, (s.rows[o] for o in group), strict=True)), scale, level)
                 value = s.reach(candidate, (d,), d)
                 unit = 100.0 if s.criterion != "rmse" else 100 / fmean(scores)
                 cases.append((low <= value <= high, unit * (high - low)))

@@ -13,11 +13,11 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqdg.base import Folder, UsageError, unknown
 from seqdg.results.criteria import CRITERIA, USUAL
@@ -44,6 +44,7 @@ from seqdg.results.versions import find_versions
 
 if TYPE_CHECKING:  # pyarrow and numpy are imported where they are used: a run directory is read without them
     import pyarrow
+    from pyarrow import parquet
 
 TRIALS, EVALUATIONS = "trials.parquet", "evaluations.parquet"
 FORMAT, VERSION = "seqdg records", 2
@@ -54,8 +55,7 @@ _LAST = ("losses", "digest")
 _COLUMNS = (*(name for name in TRIAL if name not in _LAST), "group", "latest", *_LAST)
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """A record, its group in the plan, and whether the latest run asked for it."""
 
     record: Record
@@ -84,7 +84,7 @@ def pack(
         raise UsageError("These trials were described by different versions of seqdg: pack those of one together.")
     points = 0 if exact else max(len(e.record.losses) for e in entries)
     kept = None if criteria is None else {*USUAL, *criteria}
-    entries = [replace(e, record=_prepare(e.record, exact, kept)) for e in entries]
+    entries = [e._replace(record=_prepare(e.record, exact, kept)) for e in entries]
     evaluations, facts["criteria"] = _make_evaluations([e.record for e in entries], facts[DOMAINS])
     facts["evaluations"] = hashlib.sha256(evaluations).hexdigest()
     _write(directory / EVALUATIONS, evaluations)
@@ -205,9 +205,9 @@ def _make_evaluations(records: Sequence[Record], domains: Sequence[str] | None) 
         for row in list_rows(shape):
             named = known[row.part]
             domain = named[row.position] if len(named) == row.size else None  # a mean over several has none
-            place = (record.key, row.step, row.part, domain)
+            where = (record.key, row.step, row.part, domain)
             values = (numbers[row.numbers[name]] if name in row.numbers else None for name in criteria)
-            for column, value in zip(columns.values(), (*place, *values), strict=True):
+            for column, value in zip(columns.values(), (*where, *values), strict=True):
                 column.append(value)
     table = arrow.table({name: arrow.array(columns[name], kind) for name, kind in types.items()})
     return _make_parquet(table), criteria
@@ -243,7 +243,7 @@ def _write(file: Path, data: bytes) -> None:
         Folder(file.parent).write(file.name, data)
         file.chmod(0o644)
     except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}. Give --out another place.") from None
+        raise UsageError(f"{file} cannot be written: {error.strerror}. Give --out another directory.") from None
 
 
 class Archive(RecordSource):
@@ -258,9 +258,10 @@ class Archive(RecordSource):
 
         self._directory = directory
         trials, evaluations = directory / TRIALS, directory / EVALUATIONS
-        text, seal = _read_facts(trials)
+        file = _open(trials, _read_bytes(trials))
+        text, seal = _read_facts(trials, file)
         self.facts: dict[str, Any] = json.loads(text)
-        table = _read_table(trials, _read_bytes(trials), _COLUMNS)
+        table = _read_table(trials, file, _COLUMNS)
         self._trials: list[dict[str, Any]] = table.set_column(
             table.column_names.index("finished"), "finished", table["finished"].cast(arrow.int64())
         ).to_pylist()
@@ -314,7 +315,8 @@ class Archive(RecordSource):
         import numpy as np
 
         names = [name for name in self.facts["criteria"] if criterion in (None, name)]
-        table = _read_table(self._directory / EVALUATIONS, self._evaluations, ["key", "step", "part", *names])
+        path = self._directory / EVALUATIONS
+        table = _read_table(path, _open(path, self._evaluations), ["key", "step", "part", *names])
         if not table.num_rows:
             return {}
         key, part = (table[name].combine_chunks().dictionary_encode() for name in ("key", "part"))
@@ -343,15 +345,26 @@ class Archive(RecordSource):
         return numbers
 
 
-def _read_facts(path: Path) -> tuple[str, str]:
-    """Return the facts of a run, JSON in the metadata of the file, and the hash that they should have."""
+def _open(path: Path, data: bytes) -> parquet.ParquetFile:
+    """Open a file that checks the sums of its pages."""
+    import pyarrow as arrow
     from pyarrow import parquet
 
-    if _read_bytes(path)[:4] != b"PAR1":
+    if data[:4] != b"PAR1":
         raise UsageError(f"{path} is no Parquet file. `seqdg pack` makes one.")
     with _explaining(path):
-        metadata = parquet.read_metadata(path).metadata or {}
-        text, seal = (metadata.get(name.encode(), b"").decode() for name in (FORMAT, SEAL))
+        return parquet.ParquetFile(arrow.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
+
+
+def _read_table(path: Path, file: parquet.ParquetFile, names: Sequence[str]) -> pyarrow.Table:
+    with _explaining(path):
+        return file.read(columns=list(names), use_threads=False)
+
+
+def _read_facts(path: Path, file: parquet.ParquetFile) -> tuple[str, str]:
+    """Return the facts of a run, JSON in the metadata of the file, and the hash that they should have."""
+    metadata = file.metadata.metadata or {}
+    text, seal = (metadata.get(name.encode(), b"").decode(errors="replace") for name in (FORMAT, SEAL))
     if not text or not seal:
         raise UsageError(f"{path} is no file of `seqdg pack`: the facts of a run are not in its metadata.")
     with _explaining(path):
@@ -362,16 +375,6 @@ def _read_facts(path: Path) -> tuple[str, str]:
             "Use the version that wrote it."
         )
     return text, seal
-
-
-def _read_table(path: Path, data: bytes, names: Sequence[str]) -> pyarrow.Table:
-    """Read these columns of a file, and check the sums of the pages that they are in."""
-    import pyarrow as arrow
-    from pyarrow import parquet
-
-    with _explaining(path):
-        file = parquet.ParquetFile(arrow.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
-        return file.read(columns=list(names), use_threads=False)
 
 
 def _read_bytes(path: Path) -> bytes:

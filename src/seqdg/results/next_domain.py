@@ -35,11 +35,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median, stdev
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # numpy and scipy are imported where they are used: that takes longer than printing a table
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
 
 LEVEL = 0.9
 DEGREES = 4.0  # of freedom of the prior of tau: a spread of several times the scale stays possible
@@ -123,16 +123,16 @@ class NextDomain:
         scale, n = get_scale(self.criterion), len(self.known)
         center = sum(scale.move(*domain) for domain in self.known) / n
         reach = math.sqrt(scale.noise(center, _count_typical(self.known)) * (1 + 1 / n))
-        reach *= _find_normal_quantile((1 + self.level) / 2)
+        reach *= float(ndtri((1 + self.level) / 2))
         return abs(scale.back(center + reach) - scale.back(center - reach))
 
     @property
     def narrower(self) -> float:
         """The width that the interval is expected to have with one more domain of typical size: the mean over what its
         score may be, at quantiles of its distribution."""
-        ahead = _predict_quantiles(self.known, get_scale(self.criterion), [(i + 0.5) / AHEAD for i in range(AHEAD)])
-        domain = _count_typical(self.known)
-        limits = [_predict_limits((*self.known, (score, domain)), self.criterion, self.level) for score in ahead]
+        scale, domain = get_scale(self.criterion), _count_typical(self.known)
+        ahead = _predict_quantiles(self.known, scale, [(i + 0.5) / AHEAD for i in range(AHEAD)])
+        limits = [find_limits((*self.known, (score, domain)), scale, self.level) for score in ahead]
         return sum(high - low for low, high in limits) / AHEAD
 
 
@@ -149,7 +149,7 @@ def predict_next_domain(
     rows: of each domain. The next is taken to have as many as the median one.
     """
     known = tuple(zip(map(float, scores), map(int, rows), strict=True))
-    return NextDomain(*_predict_limits(known, criterion, level), level, criterion, known)
+    return NextDomain(*find_limits(known, get_scale(criterion), level), level, criterion, known)
 
 
 def _count_typical(known: Sequence[tuple[float, int]]) -> int:
@@ -158,11 +158,7 @@ def _count_typical(known: Sequence[tuple[float, int]]) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _predict_limits(known: Known, criterion: str, level: float) -> tuple[float, float]:
-    return find_limits(known, get_scale(criterion), level)
-
-
-def find_limits(known: Sequence[tuple[float, int]], scale: Scale, level: float) -> tuple[float, float]:
+def find_limits(known: Known, scale: Scale, level: float) -> tuple[float, float]:
     """Return the limits between which the next domain lies, from scores and rows of known ones."""
     limits = _predict_quantiles(known, scale, ((1 - level) / 2, (1 + level) / 2))
     return min(limits), max(limits)
@@ -180,9 +176,6 @@ def find_quantiles(
     y: Sequence[float], noise: Sequence[float], ahead: float, prior: float, probabilities: Sequence[float]
 ) -> list[float]:
     """Return quantiles of y_*. noise: the variances s_i^2.   ahead: s_*^2.   prior: the scale A."""
-    from scipy.optimize import brentq
-    from scipy.special import ndtr
-
     weight, mean, deviation = _average_over_spread(y, noise, ahead, prior)
 
     def exceed(at: float, probability: float) -> float:
@@ -197,8 +190,6 @@ def _average_over_spread(
     y: Sequence[float], noise: Sequence[float], ahead: float, prior: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return for a grid of spreads tau their posterior weight, and mean and deviation of y_* given each."""
-    import numpy as np
-
     values, variances = np.asarray(y, np.float64), np.asarray(noise, np.float64)
     least = 1e-4 * min(prior, math.sqrt(max(float(variances.min()), 1e-12)))
     most = 1e3 * max(prior, float(np.ptp(values)))
@@ -217,9 +208,3 @@ def _average_over_spread(
     )
     weight = np.exp(log_posterior - log_posterior.max())
     return weight / weight.sum(), mean, np.sqrt(1 / total + tau**2 + ahead)
-
-
-def _find_normal_quantile(probability: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri(probability))

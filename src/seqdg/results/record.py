@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
-from array import array
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -176,20 +175,13 @@ def make_digest(record: Record, shape: str, numbers: bytes) -> str:
     return hashlib.sha256(b"\n".join([text.encode(), shape.encode(), numbers, pack_numbers(record.losses)])).hexdigest()
 
 
-def pack_numbers(numbers: Iterable[float]) -> bytes:
+def pack_numbers(numbers: Sequence[float]) -> bytes:
     """Return doubles with the lowest byte first."""
-    return _swap_bytes(array("d", numbers)).tobytes()
+    return struct.pack(f"<{len(numbers)}d", *numbers)
 
 
 def unpack_numbers(data: bytes) -> list[float]:
-    return _swap_bytes(array("d", data)).tolist()
-
-
-def _swap_bytes(numbers: array[float]) -> array[float]:
-    """Turn between the order of bytes in a file and that of this machine, where they differ."""
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
+    return list(struct.unpack(f"<{len(data) // 8}d", data))
 
 
 def pack_history(history: Iterable[Evaluation]) -> tuple[str, bytes]:

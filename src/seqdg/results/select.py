@@ -61,7 +61,7 @@ def select_outcomes(records: Sequence[Record], rule: str = "source-val", criteri
 def count_candidates(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
     """Return by algorithm the least and the most settings and rates tried for a held-out domain and seed."""
     tried: dict[str, dict[tuple[str, int], int]] = {}
-    for r in (r for r in _keep_tabled(records) if not r.members):  # a soup has no settings of its own
+    for r in (r for r in _keep_tabled(records) if not r.members):  # a soup has no settings
         counts = tried.setdefault(r.algorithm, {})
         counts[r.held_out[0], r.seed] = counts.get((r.held_out[0], r.seed), 0) + 1
     return {name: (min(counts.values()), max(counts.values())) for name, counts in tried.items()}
@@ -146,13 +146,8 @@ def has_validation(record: Record) -> bool:
 def _select_outcomes(tried: list[Record], rule: str, criterion: str, inner: InnerTrials) -> list[Outcome]:
     best: tuple[float, Record, int] | None = None
     for record in tried:
-        if record.status == DIVERGED:
-            continue
-        last = len(record.history) - 1
-        within = inner.find(record) if rule == "leave-one-out" and not record.members else []
-        for i in [last] if rule in ("last", "oracle-split") else range(last + 1):
-            value = score(_evaluate(record, i, rule, criterion, within), criterion)
-            if math.isfinite(value) and (best is None or value > best[0]):
+        for value, i in _score_steps(record, rule, criterion, inner) if record.status != DIVERGED else ():
+            if best is None or value > best[0]:
                 best = (value, record, i)
     if best is None:
         first = tried[0]
@@ -168,6 +163,16 @@ def _select_outcomes(tried: list[Record], rule: str, criterion: str, inner: Inne
     ]
 
 
+def _score_steps(record: Record, rule: str, criterion: str, inner: InnerTrials) -> list[tuple[float, int]]:
+    """Return the score of each evaluation that the rule may choose and that has one, and its index."""
+    # what is mixed of trials has none with two domains held out
+    within = inner.find(record) if rule == "leave-one-out" and not record.members else []
+    last = len(record.history) - 1
+    steps = [last] if rule in ("last", "oracle-split") else range(last + 1)
+    scores = [(score(_evaluate(record, i, rule, criterion, within), criterion), i) for i in steps]
+    return [(value, i) for value, i in scores if math.isfinite(value)]
+
+
 def _evaluate(record: Record, i: int, rule: str, criterion: str, within: Sequence[tuple[Record, int]]) -> float:
     """Return the value by which the rule compares evaluations of one algorithm, held-out domain and seed."""
     if rule == "oracle":
@@ -176,7 +181,7 @@ def _evaluate(record: Record, i: int, rule: str, criterion: str, within: Sequenc
         return average_finite(record.history[i].held_out_fifth[criterion])
     if rule == "domain-val":
         return record.history[i].together[criterion][1]
-    if rule == "leave-one-out" and not record.members:  # what is mixed of trials has none with two domains held out
+    if within:
         if any(pair.status == DIVERGED for pair, _ in within):
             return math.nan
         return average_finite([p.history[min(i, len(p.history) - 1)].held_out[criterion][other] for p, other in within])
@@ -191,11 +196,7 @@ def name_candidate(record: Record) -> str:
 
 def score_candidate(record: Record, inner: InnerTrials, rule: str, criterion: str) -> float:
     """Return how good a trial is by the rule, at its best step: more is better."""
-    within = inner.find(record) if rule == "leave-one-out" else []
-    last = len(record.history) - 1
-    steps = [last] if rule in ("last", "oracle-split") else range(last + 1)
-    scores = [score(_evaluate(record, i, rule, criterion, within), criterion) for i in steps]
-    return max((s for s in scores if math.isfinite(s)), default=math.nan)
+    return max((value for value, _ in _score_steps(record, rule, criterion, inner)), default=math.nan)
 
 
 def find_reuse(records: Sequence[Record], outcomes: Sequence[Outcome]) -> str:
@@ -205,7 +206,7 @@ def find_reuse(records: Sequence[Record], outcomes: Sequence[Outcome]) -> str:
     for r in (r for r in _keep_tabled(records) if not r.members):
         by_seed = counts.setdefault((r.algorithm, r.held_out[0]), {})
         by_seed[r.seed] = by_seed.get(r.seed, 0) + 1
-    searched = {place: c for place, c in counts.items() if max(c.values()) > 1}
+    searched = {cell: c for cell, c in counts.items() if max(c.values()) > 1}
     if not searched or any(len(c) < 2 or {n for s, n in c.items() if s != min(c)} != {1} for c in searched.values()):
         return ""
     taken: dict[tuple[str, str], set[str]] = {}
@@ -228,7 +229,7 @@ class InnerTrials:
                     self.partners.setdefault(domain, set()).add(r.held_out[1 - i])
 
     def find(self, record: Record) -> list[tuple[Record, int]]:
-        """Return for each source s the trial without s and the held-out domain, and the place of s in it.
+        """Return for each source s the trial without s and the held-out domain, and the index of s in it.
 
         A candidate's score is the mean over s of the value on s. It is not chosen if one of these trials diverged.
         """
@@ -254,16 +255,16 @@ def average_finite(values: Sequence[float]) -> float:
 
 
 def find_best(values: Sequence[float], criterion: str) -> tuple[float, int] | None:
-    """Find the best finite value: its score (more is better) and its place, the first of those alike."""
+    """Find the best finite value: its score (more is better) and its index, the first of those alike."""
     known = [(score(v, criterion), -i) for i, v in enumerate(values) if math.isfinite(v)]
     if not known:
         return None
-    best, place = max(known)
-    return best, -place
+    best, index = max(known)
+    return best, -index
 
 
 def select_step(history: Sequence[Evaluation], criterion: str) -> tuple[float, int] | None:
-    """Select the evaluation that is best on source validation: its score and its place."""
+    """Select the evaluation that is best on source validation: its score and its index."""
     return find_best([average_finite(e.source[criterion]) for e in history], criterion)
 
 

@@ -25,16 +25,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
 
 from seqdg.base import unknown
 from seqdg.results.select import Outcome
 from seqdg.results.summary import is_known
 
-if TYPE_CHECKING:  # numpy and scipy are imported where they are used: that takes longer than printing a table
-    import numpy as np
-    from numpy.typing import NDArray
-
+# numpy and scipy are imported where they are used: that takes longer than printing a table
 LEVEL = 0.05
 EXACT = 16  # up to this many pairs, test all 2^n sign patterns
 DRAWS = 100_000  # beyond, test this many random ones
@@ -88,9 +84,9 @@ def compare_with_each(
     if lacking := [name for name in baselines if name not in names]:
         raise unknown("algorithm", lacking[0], names, owner="This run")
     values = {name: {(o.held_out, o.seed): o.value for o in outcomes if o.algorithm == name} for name in names}
-    places = list(dict.fromkeys((o.held_out, o.seed) for o in outcomes))
+    cells = list(dict.fromkeys((o.held_out, o.seed) for o in outcomes))
     pairs = [(name, baseline) for baseline in baselines for name in names if name != baseline]
-    compared = [_compare_with(name, baseline, values, places, factor, higher) for name, baseline in pairs]
+    compared = [_compare_with(name, baseline, values, cells, factor, higher) for name, baseline in pairs]
     chances = iter(sign_flip_tests([differences for _, differences in compared if differences]))
     tested = [replace(x, p=next(chances)) if differences else x for x, differences in compared]
     return {baseline: _correct([x for x in tested if x.baseline == baseline]) for baseline in baselines}
@@ -100,37 +96,37 @@ def _compare_with(
     name: str,
     baseline: str,
     values: Mapping[str, Mapping[tuple[str, int], float | None]],
-    places: Sequence[tuple[str, int]],
+    cells: Sequence[tuple[str, int]],
     factor: float,
     higher: bool,
 ) -> tuple[PairedDifference, list[float]]:
     """Return the comparison, not tested yet, and the differences to test."""
-    both = {place: (values[name].get(place), values[baseline].get(place)) for place in places}
-    gaps = {place: factor * (a - b) for place, (a, b) in both.items() if is_known(a) and is_known(b)}
-    differences, by_domain = list(gaps.values()), _average_by_domain(gaps)
+    both = {cell: (values[name].get(cell), values[baseline].get(cell)) for cell in cells}
+    by_cell = {cell: factor * (a - b) for cell, (a, b) in both.items() if is_known(a) and is_known(b)}
+    differences, by_domain = list(by_cell.values()), _average_by_domain(by_cell)
     low, high = estimate_interval(differences)
     compared = PairedDifference(
         algorithm=name,
         baseline=baseline,
         pairs=len(differences),
         left_out=len(both) - len(differences),
-        diverged=sum(values[name].get(place, 0.0) is None for place in places),
+        diverged=sum(values[name].get(cell, 0.0) is None for cell in cells),
         difference=fmean(differences) if differences else None,
         low=low,
         high=high,
         p=None,
         p_holm=None,
         higher=higher,
-        better_on=sum((gap > 0) if higher else (gap < 0) for gap in by_domain),
+        better_on=sum((x > 0) if higher else (x < 0) for x in by_domain),
         domains=len(by_domain),
     )
     return compared, differences
 
 
-def _average_by_domain(gaps: Mapping[tuple[str, int], float]) -> list[float]:
+def _average_by_domain(differences: Mapping[tuple[str, int], float]) -> list[float]:
     """Return the mean difference on each held-out domain."""
-    names = dict.fromkeys(domain for domain, _ in gaps)
-    return [fmean(gap for (domain, _), gap in gaps.items() if domain == name) for name in names]
+    names = dict.fromkeys(domain for domain, _ in differences)
+    return [fmean(x for (domain, _), x in differences.items() if domain == name) for name in names]
 
 
 def _correct(differences: list[PairedDifference]) -> list[PairedDifference]:
@@ -168,31 +164,23 @@ def sign_flip_tests(samples: Sequence[Sequence[float]], seed: int = 0) -> list[f
     """Return p of each sample by `sign_flip_test`; those of the same size share their random signs."""
     import numpy as np
 
-    found: dict[int, float] = {}
+    chances: dict[int, float] = {}
     for size in dict.fromkeys(map(len, samples)):
-        places = [i for i, sample in enumerate(samples) if len(sample) == size]
-        d = np.array([samples[i] for i in places], dtype=np.float64).T  # (pair, sample)
+        indices = [i for i, sample in enumerate(samples) if len(sample) == size]
+        d = np.array([samples[i] for i in indices], dtype=np.float64).T  # (pair, sample)
         least = np.abs(d.sum(0)) - 1e-9 * np.abs(d).sum(0)  # rounding must not break ties
         if size <= EXACT:
-            chances = [float((np.abs(_sum_all_signs(x)) >= bound).mean()) for x, bound in zip(d.T, least, strict=True)]
+            signs = 1.0 - 2.0 * (np.arange(2**size)[:, None] >> np.arange(size) & 1)
+            shares = (np.abs(signs @ d) >= least).mean(0)
         else:
             generator = np.random.Generator(np.random.Philox(seed))
-            hits = np.zeros(len(places))
+            hits = np.ones(len(indices))  # the observed one
             for _ in range(10):
                 signs = generator.integers(0, 2, size=(DRAWS // 10, size)) * 2.0 - 1.0
                 hits += (np.abs(signs @ d) >= least).sum(0)
-            chances = [float(h + 1) / (DRAWS + 1) for h in hits]
-        found.update(zip(places, chances, strict=True))
-    return [found[i] for i in range(len(samples))]
-
-
-def _sum_all_signs(d: NDArray[np.float64]) -> NDArray[np.float64]:
-    import numpy as np
-
-    sums = np.zeros(1)
-    for value in d:
-        sums = np.concatenate([sums + value, sums - value])
-    return sums
+            shares = hits / (DRAWS + 1)
+        chances.update(zip(indices, shares.tolist(), strict=True))
+    return [chances[i] for i in range(len(samples))]
 
 
 def correct_by_holm(p_values: Sequence[float]) -> list[float]:
@@ -213,8 +201,8 @@ def describe_difference(x: PairedDifference, unit: str = "points", digits: int =
     about += [format_p(x.p_holm)] if x.p_holm is not None else []
     left_out = f" {x.left_out} more left out: missing, diverged or undefined." if x.left_out else ""
     over = f"over {x.pairs} pair{'s' if x.pairs != 1 else ''}"
-    gap = f"{x.difference:+.{digits}f}{' ' if unit else ''}{unit}"
-    return f"{x.algorithm}: {gap} {over} ({', '.join(about)}), {describe_wins(x)}: {x.verdict}.{left_out}"
+    difference = f"{x.difference:+.{digits}f}{' ' if unit else ''}{unit}"
+    return f"{x.algorithm}: {difference} {over} ({', '.join(about)}), {describe_wins(x)}: {x.verdict}.{left_out}"
 
 
 def describe_wins(x: PairedDifference) -> str:

@@ -163,8 +163,8 @@ class Store(RecordSource):
                 count = 0
                 for row in _read_rows(damaged, table, most):
                     if table != "trials" or _is_whole(row):
-                        places = ", ".join("?" * len(row))
-                        self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", tuple(row))
+                        values = ", ".join("?" * len(row))
+                        self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({values})", tuple(row))
                         count += 1
             self.set_meta("schema", str(SCHEMA))
         return count
@@ -264,8 +264,8 @@ class Store(RecordSource):
         """Add these records in one transaction, and note that their group no longer runs."""
         rows = [_make_row(record) for record in records]
         with self._transaction():
-            places = ", ".join(f":{name}" for name in _COLUMNS)
-            self._db.executemany(f"INSERT OR REPLACE INTO trials VALUES ({places})", rows)
+            values = ", ".join(f":{name}" for name in _COLUMNS)
+            self._db.executemany(f"INSERT OR REPLACE INTO trials VALUES ({values})", rows)
             self._db.execute("DELETE FROM running WHERE in_group = ?", (group,))
         # Then the one file is complete, should someone copy it alone while the run goes on.
         self._query("PRAGMA wal_checkpoint(PASSIVE)")
@@ -283,8 +283,8 @@ class Store(RecordSource):
                 "SELECT trials.rowid FROM trials LEFT JOIN planned USING (key) "
                 "ORDER BY planned.rowid IS NULL, planned.rowid, finished, trials.rowid"
             )
-            place = {row[0]: i for i, row in enumerate(order)}  # so that SQLite need not sort whole records
-            rows = sorted(self._query(f"SELECT rowid, {columns} FROM trials"), key=lambda row: place[row[0]])
+            position = {row[0]: i for i, row in enumerate(order)}  # so that SQLite need not sort whole records
+            rows = sorted(self._query(f"SELECT rowid, {columns} FROM trials"), key=lambda row: position[row[0]])
             return [
                 _read_record(row, unpack_history(row["shape"], row["evaluations"], criterion), read) for row in rows
             ]

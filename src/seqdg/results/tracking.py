@@ -82,8 +82,8 @@ def list_points(record: Record) -> list[Point]:
     for e in record.history:
         values += [(e.step, f"source/{name}", average_finite(v)) for name, v in e.source.items()]
         for i, domain in enumerate(record.held_out):
-            place = "held_out" if len(record.held_out) == 1 else f"held_out/{_make_safe(domain)}"
-            values += [(e.step, f"{place}/{name}", v[i]) for name, v in e.held_out.items()]
+            part = "held_out" if len(record.held_out) == 1 else f"held_out/{_make_safe(domain)}"
+            values += [(e.step, f"{part}/{name}", v[i]) for name, v in e.held_out.items()]
     values.sort(key=itemgetter(0))
     start = _find_start(record)
     return [Point(step, start + record.seconds * step / last, name, value) for step, name, value in values]
