@@ -113,6 +113,19 @@ def test_a_real_sheet_of_excel_gives_the_same_data_set(tmp_path):
     assert load_dataset(spec("t.xlsx"), tmp_path).fingerprint == want
 
 
+def test_cells_of_excel_are_read_as_those_of_a_csv(tmp_path):
+    pytest.importorskip("openpyxl", reason="openpyxl is not installed")
+    day = pd.to_datetime(["2020-01-31 00:00", None, "2021-05-06 13:30"])
+    table = pd.DataFrame({"n": [0.1, None, 2.5e-7], "day": day, "code": ["007", "x", None], "i": [1, 2, 3]})
+    table.to_excel(tmp_path / "t.xlsx", index=False)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    excel, text = (open_table(tmp_path / f"t.{kind}").read().decide_types(is_text=True) for kind in ("xlsx", "csv"))
+    assert excel.types == text.types
+    assert [t.kind for t in excel.types or ()] == ["numbers", "dates", "words", "numbers"]
+    for one, other in zip(excel.columns, text.columns, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "options", "sentence"),
     [
