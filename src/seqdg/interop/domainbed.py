@@ -226,7 +226,7 @@ class _Bridge(nn.Module):
         self.memory: Params = self.algorithm.memory(self.net, params, num_domains)
         self.slots: dict[str, Params] = {}
         self.update_count, self.stage = 0, -1  # the last stage entered
-        self._device = torch.device("cpu")
+        self._device: torch.device | None = None  # of all that training carries, once it is known
         self._seen: list[Tensor] = []  # the last minibatches, where BatchNorm is recalibrated
         self._deployed: Params | None = None
 
@@ -243,7 +243,7 @@ class _Bridge(nn.Module):
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         for name in STATE:
             setattr(self, name, copy.deepcopy(state[name]))
-        self._deployed = None
+        self._device = self._deployed = None
 
     def update(self, minibatches: Sequence[tuple[Tensor, Tensor]], unlabeled: Any = None) -> dict[str, float]:
         """Take one step along a random path through the domains."""

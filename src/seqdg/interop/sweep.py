@@ -61,6 +61,7 @@ ENVIRONMENTS = {  # the names of the test environments, in their order
     **dict.fromkeys(SPAWRIOUS, ("Test", "SC_group_1", "SC_group_2")),
 }
 PROTOCOL = {"lr": "lr", "weight_decay": "weight_decay", "batch_size": "batch"}  # of hparams, and their names here
+NEEDED = ("args", "hparams", "step", "algorithm", "dataset", "test_envs", "trial_seed")  # of a line and its args
 MEANS = {"source": ("train_out", "tr_out"), "rest": ("test_in", "te_in"), "fifth": ("test_out", "te_out")}  # of forks
 
 Line = Mapping[str, Any]
@@ -212,17 +213,15 @@ def _read_lines(path: Path) -> tuple[list[Line], bool]:
 
 
 def _check_line(line: Any, path: Path, i: int) -> None:
-    lacking = [name for name in ("args", "hparams", "step") if not isinstance(line, dict) or name not in line]
-    lacking = lacking or [
-        name
-        for name in ("algorithm", "dataset", "test_envs", "trial_seed")
-        if not isinstance(line["args"], dict) or name not in line["args"]
-    ]
-    if lacking:
-        raise UsageError(
-            f"{path} is no results file of DomainBed or a fork: its line {i + 1} has no '{lacking[0]}'. Give a folder "
-            "that holds none but theirs."
-        )
+    fields = line if isinstance(line, dict) else {}
+    args = fields.get("args")
+    known = {*fields, *(args if isinstance(args, dict) else ())}
+    for name in NEEDED:
+        if name not in known:
+            raise UsageError(
+                f"{path} is no results file of DomainBed or a fork: its line {i + 1} has no '{name}'. Give a folder "
+                "that holds none but theirs."
+            )
 
 
 def _split_trainings(lines: Sequence[Line]) -> dict[tuple[int, ...], list[Line]]:
