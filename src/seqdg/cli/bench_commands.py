@@ -18,35 +18,8 @@ from seqdg.cli import options
 from seqdg.cli.terminal import explain_interruption, quote_command, say
 
 
-def bench(
-    benchmark: options.BenchmarkName = "rotated-mnist",
-    algorithms: options.Algorithms = None,
-    held_out: options.HeldOut = None,
-    trials: options.Trials = None,
-    steps: options.Steps = None,
-    seed: options.Seed = 0,
-    settings: options.Settings = None,
-    search: options.Search = 1,
-    reuse: options.Reuse = False,
-    settings_from: options.SettingsFrom = None,
-    precision: options.Precision = None,
-    out: options.Out = None,
-    data: options.Data = None,
-    device: options.Device = "auto",
-    executor: options.Executor = "local",
-    workers: options.Workers = None,
-    gpus_per_worker: options.GpusPerWorker = None,
-    address: options.Address = None,
-    compile: options.Compile = "auto",
-    checkpoint: options.Checkpoint = 60.0,
-    save_weights: options.SaveWeights = None,
-    save_predictions: options.SavePredictions = False,
-    select: options.Select = "source-val",
-    weights: options.Weights = None,
-    allow_partial: options.AllowPartial = False,
-    domainbed: options.DomainBed = None,
-    log: options.Log = None,
-) -> None:
+@options.takes
+def bench(benchmark: options.BenchmarkName = "rotated-mnist", *, asked: options.RunOptions) -> None:
     """Compare algorithms: run the trials that are missing, and print the table.
 
     Each trial trains on all domains but one and is tested on that one. Interrupt it whenever you like: the same command
@@ -54,18 +27,11 @@ def bench(
 
         seqdg bench --algorithms agg,fo-s-mldg --trials 3
     """
-    asked = {name: value for name, value in locals().items() if name in benchmarks.Request.__dataclass_fields__}
-    asked |= {
-        "algorithms": options.split_names(algorithms),
-        "held_out": options.split_names(held_out),
-        "settings": settings or (),
-        "log": [name for text in log or () for name in options.split_words(text)],
-    }
-    with explain_interruption(out or benchmarks.default_directory(benchmark)):
-        run = benchmarks.run_benchmark(benchmark, benchmarks.Request(**asked), quote_command())
+    with explain_interruption(asked.out or benchmarks.default_directory(benchmark)):
+        run = benchmarks.run_benchmark(benchmark, asked.make_request(), quote_command())
     statuses = run.count_statuses()
     if any(status != results.FAILED for status in statuses):
-        typer.echo(run.table(select))
+        typer.echo(run.table(asked.select))
     if statuses[results.FAILED]:
         say(f"seqdg: {benchmarks.describe_failures(run)}")
         raise typer.Exit(1)
@@ -215,6 +181,7 @@ def format_status(now: results.Status) -> str:
     return "\n".join(lines)
 
 
+@options.takes
 def rerun(
     directory: options.Results,
     trials: Annotated[
@@ -223,8 +190,6 @@ def rerun(
     ] = None,
     sample: Annotated[int, typer.Option(metavar="N", help="How many trials to draw, if none are named.")] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
-    data: options.Data = None,
-    device: options.Device = "auto",
     alone: Annotated[
         bool,
         typer.Option("--alone", help="Train each trial by itself, even where its stack would give the same bits."),
@@ -238,14 +203,13 @@ def rerun(
     list_them: Annotated[
         bool, typer.Option("--list", help="List the trials with their keys, and train nothing.")
     ] = False,
-    benchmark: options.BenchmarkFile = None,
     algorithms: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Your own algorithms in the run, as module:name or file.py:name."),
     ] = None,
-    weights: options.Weights = None,
-    allow_partial: options.AllowPartial = False,
     domainbed: options.DomainBed = None,
+    *,
+    again: options.SessionOptions,
 ) -> None:
     """Train recorded trials again from their descriptions alone, and check that the accuracy is the same.
 
@@ -259,7 +223,7 @@ def rerun(
     """
     base.set_checkout(base.DOMAINBED, domainbed)
     run = results.open_run(directory)
-    records, groups, name = run.records(), run.groups(), benchmark or run.benchmark
+    records, groups = run.records(), run.groups()
     if list_them:
         for r in records:
             typer.echo(f"{r.key}  {r.algorithm}  {','.join(r.held_out)}  seed {r.seed}  {r.status}")
@@ -276,8 +240,7 @@ def rerun(
         )
     run.close()
     domains = tuple({d: None for r in wanted for d in r.held_out})
-    task = benchmarks.load_benchmark(name).with_weights(weights).make_task(data, allow_partial, domains)
-    session = benchmarks.Session(task, training.choose_device(device))
+    session = again.make_session(run.benchmark, training.Saving(), domains)
     repeats = []
     for repeat in benchmarks.rerun(records, wanted, session, groups, alone, within, names):
         repeats.append(repeat)
@@ -331,6 +294,7 @@ def _format_accuracy(value: float | None) -> str:
     return "diverged" if value is None else f"{value:.2f}"
 
 
+@options.takes
 def soup(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Run directory, made with --save-weights.")],
     kind: Annotated[
@@ -352,11 +316,8 @@ def soup(
         str | None,
         typer.Option(metavar=options.CRITERION_NAMES, help="By what source validation ranks candidates."),
     ] = None,
-    data: options.Data = None,
-    device: options.Device = "auto",
-    benchmark: options.BenchmarkFile = None,
-    weights: options.Weights = None,
-    allow_partial: options.AllowPartial = False,
+    *,
+    again: options.SessionOptions,
 ) -> None:
     """Mix models that a run has trained into one, as more columns of its table: soups of weights, and ensembles.
 
@@ -370,15 +331,8 @@ def soup(
         seqdg soup runs/soup --kind greedy
         seqdg table runs/soup --baseline agg
     """
-
-    def make_session(name: str, saving: training.Saving, held_out: Sequence[str]) -> benchmarks.Session:
-        chosen = benchmarks.load_benchmark(benchmark or name).with_weights(weights)
-        return benchmarks.Session(
-            chosen.make_task(data, allow_partial, held_out), training.choose_device(device), saving
-        )
-
     names = options.split_names(algorithms)
-    benchmarks.mix_run(directory, make_session, kind, names, members, criterion, quote_command(), say)
+    benchmarks.mix_run(directory, again.make_session, kind, names, members, criterion, quote_command(), say)
     mixed = report.Results.open(directory)
     typer.echo(mixed.table(criterion=criterion))
     mixed.close()

@@ -13,17 +13,16 @@ import typer
 from seqdg import base, bench, estimator, training
 from seqdg import data as datasets
 from seqdg.cli import options
-from seqdg.cli.options import TableOptions
 from seqdg.cli.terminal import Announcement, explain_interruption, note_task, say
 from seqdg.estimator import compare as comparing
 
 SELECT = "both-near"
 
 
-@options.takes_table
+@options.takes
 def fit(
     data: options.DataFile,
-    table: TableOptions,
+    table: options.TableOptions,
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Directory to save the model in.")],
     choose: Annotated[bool, typer.Option("--choose", help="Compare candidates and use the best.")] = False,
     algorithm: Annotated[
@@ -364,7 +363,7 @@ def export(
     typer.echo(f"Checked against onnxruntime: {what} agree to {difference:.0e}{unit}.")
 
 
-@options.takes_table
+@options.takes
 def learning_curve(
     data: options.DataFile,
     table: options.TableOptions,

@@ -131,7 +131,7 @@ def _format_dataset(entry: Entry) -> str:
     return "\n".join(lines)
 
 
-@options.takes_table
+@options.takes
 def check(
     name: Annotated[
         str,
@@ -141,9 +141,10 @@ def check(
             "an algorithm from `seqdg list algorithms`, or your own, as module:name or file.py:name.",
         ),
     ],
-    table: options.TableOptions,
     data: options.Data = None,
     allow_partial: options.AllowPartial = False,
+    *,
+    table: options.TableOptions,
 ) -> None:
     """Check a table: show what each column holds as `seqdg fit` reads it, with --label and --domain also the counts.
 

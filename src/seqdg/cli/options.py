@@ -7,15 +7,15 @@ import inspect
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from seqdg import bench
+from seqdg import bench, training
 from seqdg import data as datasets
 from seqdg.results import CRITERIA
 
@@ -324,19 +324,78 @@ class TableOptions:
             return datasets.read_rows(path, **arguments, progress=progress)
 
 
-def takes_table(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of `TableOptions` as options, in place of its parameter `table`."""
+@dataclass(frozen=True)
+class RunOptions:
+    """What `seqdg bench` asks of a benchmark: the fields of `bench.Request`, whose lists are still text."""
+
+    algorithms: Algorithms = None
+    held_out: HeldOut = None
+    trials: Trials = None
+    steps: Steps = None
+    seed: Seed = 0
+    settings: Settings = None
+    search: Search = 1
+    reuse: Reuse = False
+    settings_from: SettingsFrom = None
+    precision: Precision = None
+    out: Out = None
+    data: Data = None
+    device: Device = "auto"
+    executor: Executor = "local"
+    workers: Workers = None
+    gpus_per_worker: GpusPerWorker = None
+    address: Address = None
+    compile: Compile = "auto"
+    checkpoint: Checkpoint = 60.0
+    save_weights: SaveWeights = None
+    save_predictions: SavePredictions = False
+    select: Select = "source-val"
+    weights: Weights = None
+    allow_partial: AllowPartial = False
+    domainbed: DomainBed = None
+    log: Log = None
+
+    def make_request(self) -> bench.Request:
+        lists = {"algorithms": split_names(self.algorithms), "held_out": split_names(self.held_out)}
+        tools = [name for text in self.log or () for name in split_words(text)]
+        return bench.Request(**{**vars(self), **lists, "settings": self.settings or (), "log": tools})
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What trains recorded trials again, or evaluates their weights: their task, and a device."""
+
+    data: Data = None
+    device: Device = "auto"
+    benchmark: BenchmarkFile = None
+    weights: Weights = None
+    allow_partial: AllowPartial = False
+
+    def make_session(self, name: str, saving: training.Saving, held_out: Sequence[str]) -> bench.Session:
+        """Make a session on the benchmark of this name, or on the user's own file."""
+        benchmark = bench.load_benchmark(self.benchmark or name).with_weights(self.weights)
+        task = benchmark.make_task(self.data, self.allow_partial, held_out)
+        return bench.Session(task, training.choose_device(self.device), saving)
+
+
+def takes(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the fields of each dataclass among its parameters as options, in place of that parameter."""
     hints = inspect.get_annotations(command, eval_str=True)  # get_type_hints hides some from typer, in Python 3.10
-    hints |= get_type_hints(TableOptions, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
-        shared = inspect.signature(TableOptions).parameters.values()
-        parameters += shared if parameter.name == "table" else [parameter]
+        kind = groups.get(parameter.name)
+        if kind is None:
+            parameters.append(parameter)
+        else:
+            hints |= get_type_hints(kind, include_extras=True)
+            parameters += inspect.signature(kind).parameters.values()
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        table = TableOptions(**{field.name: values.pop(field.name) for field in fields(TableOptions)})
-        command(**values, table=table)
+        for name, kind in groups.items():
+            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+        command(**values)
 
     run.__annotations__ = {parameter.name: hints[parameter.name] for parameter in parameters}
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what typer reads
