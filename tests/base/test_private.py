@@ -40,7 +40,6 @@ NEEDED = {
         "_fused_sgd_": "take a step of SGD in one pass",
         "_is_zerotensor": "tell tensors without memory",
     },
-    "sklearn.utils": {"_safe_indexing": "take rows of whatever scikit-learn takes"},
     "torch.nn.modules.batchnorm": {"_BatchNorm": "find BatchNorm layers"},
     "torch.nn.modules.conv": {"_ConvNd": "find convolutions"},
     "torch.nn.modules.dropout": {"_DropoutNd": "find dropout layers"},

@@ -209,10 +209,3 @@ def list_boosted_trees(estimator: Any) -> list[list[Any]]:
 def get_boosting_start(estimator: Any) -> Any:
     """Return what a HistGradientBoosting estimator predicts before its first tree, for the same purpose."""
     return estimator._baseline_prediction
-
-
-def take_rows(values: Any, rows: Any) -> Any:
-    """Return rows of an array, a list, a frame or a sparse matrix, of whatever scikit-learn takes."""
-    from sklearn.utils import _safe_indexing
-
-    return _safe_indexing(values, rows)
