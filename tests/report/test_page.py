@@ -211,7 +211,7 @@ def test_the_same_run_gives_the_same_page(run):
 
 
 def test_without_vl_convert_the_page_has_its_tables_and_says_what_is_missing(run, monkeypatch):
-    monkeypatch.setattr("seqdg.report.page.can_draw", lambda: False)
+    monkeypatch.setattr("seqdg.report.charts.can_draw", lambda: False)
     html = render_page(build_page(RunContents("vlcs", run(TWO))))
     assert "pip install &#39;seqdg[figures]&#39;" in html
     assert html.count("<table") > 3

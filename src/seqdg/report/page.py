@@ -14,26 +14,10 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from seqdg import results
 from seqdg.base import UsageError, join_names
+from seqdg.report import charts
 from seqdg.report.analyses import Section, Table, list_analyzed_algorithms, show_analyses, summarize_learning
-from seqdg.report.charts import (
-    DARK,
-    LIGHT,
-    MISSING,
-    PAGE_FONT,
-    Figure,
-    Looks,
-    Panel,
-    average_seconds,
-    can_draw,
-    compile_for_page,
-    draw_cost,
-    draw_curves,
-    draw_differences,
-    draw_domains,
-    load_vega,
-    make_styles,
-)
 from seqdg.report.published import find_table, set_beside
 from seqdg.report.run_contents import (
     RunContents,
@@ -44,22 +28,6 @@ from seqdg.report.run_contents import (
     list_settings,
 )
 from seqdg.report.sheet import DIFFERENCES, PAIRING, Sheet, build_sheet, choose_baseline, list_differences
-from seqdg.results import (
-    AVERAGE,
-    CRITERIA,
-    RULES,
-    WORST,
-    Cell,
-    Outcome,
-    PairedDifference,
-    compare_with_each,
-    describe_wins,
-    find_reuse,
-    format_p,
-    name_row,
-    select_outcomes,
-    summarize,
-)
 
 DATA_MARK = "@@data@@"  # replaced by what the script reads, when all of it is known
 MOST_BASELINES = 20  # algorithms that can be chosen as the baseline on the page
@@ -88,12 +56,12 @@ class Page:
     answers: Sequence[tuple[str, str]] = ()
     warnings: Sequence[str] = ()
     sections: Sequence[Section] = field(default=())
-    names: Looks = field(default_factory=dict)
+    names: charts.Looks = field(default_factory=dict)
     chosen: tuple[str, str, str] = ("", "", "")
     choices: Mapping[tuple[str, str, str], Parts] = field(default_factory=dict)
 
     @property
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[charts.Figure]:
         return [f for s in self.sections for f in s.figures]
 
 
@@ -109,14 +77,14 @@ def build_page(
     every_choice: also what it shows for other rules, criteria and baselines, to be chosen on the page.
     """
     selections = Selections(run)
-    chosen = select_outcomes(run.records, select, criterion)
+    chosen = results.select_outcomes(run.records, select, criterion)
     lacking = describe_missing(run) if run.records or run.commands else []
     title = f"{run.benchmark}: domain generalization compared"
     if not chosen:
         lead = "No trial has finished yet, so there is nothing to compare."
         return Page(title, lead, (), lacking, [*show_analyses(run.analyses), _show_commands(run)])
     names = list(dict.fromkeys(o.algorithm for o in chosen))
-    looks = make_styles([*names, *list_analyzed_algorithms(run.analyses)])
+    looks = charts.make_styles([*names, *list_analyzed_algorithms(run.analyses)])
     warnings = [*lacking, *(f"Diverged: {text}." for text in describe_diverged(run))]
     looked_into = show_analyses(run.analyses, looks)
     learned = ("What did it learn?", summarize_learning(looked_into, run))
@@ -139,34 +107,34 @@ class Selections:
 
     def __init__(self, run: RunContents) -> None:
         self.run = run
-        self._known: dict[tuple[str, str], list[Outcome]] = {}
+        self._known: dict[tuple[str, str], list[results.Outcome]] = {}
         self._sheet: Sheet | None = None
 
-    def select(self, rule: str, criterion: str) -> list[Outcome]:
+    def select(self, rule: str, criterion: str) -> list[results.Outcome]:
         """Return the outcomes; none where the run lacks what the rule or criterion needs."""
         if (rule, criterion) not in self._known:
             try:
-                self._known[rule, criterion] = select_outcomes(self.run.records, rule, criterion)
+                self._known[rule, criterion] = results.select_outcomes(self.run.records, rule, criterion)
             except UsageError:  # only runs with two classes have AUROC
                 self._known[rule, criterion] = []
         return self._known[rule, criterion]
 
     def list_criteria(self) -> list[str]:
         known = {name for record in self.run.records for e in record.history[-1:] for name in e.held_out}
-        return [name for name in CRITERIA if name in known]
+        return [name for name in results.CRITERIA if name in known]
 
     def list_possible(self) -> list[tuple[str, str]]:
-        return [(rule, name) for rule in RULES for name in self.list_criteria() if self.select(rule, name)]
+        return [(rule, name) for rule in results.RULES for name in self.list_criteria() if self.select(rule, name)]
 
     def build_sheet(self, rule: str, criterion: str) -> Sheet:
         """Return the table, without tests; what it says of the run itself is found once."""
-        run, chosen, unit = self.run, self.select(rule, criterion), CRITERIA[criterion]
+        run, chosen, unit = self.run, self.select(rule, criterion), results.CRITERIA[criterion]
         if self._sheet is None:
             self._sheet = build_sheet(run.records, rule, criterion, outcomes=chosen)
-        cells = summarize(chosen, unit.factor, unit.higher_is_better)
+        cells = results.summarize(chosen, unit.factor, unit.higher_is_better)
         beside = criterion == "accuracy" and find_table(run.benchmark, run.records)
         return replace(
-            self._sheet, cells=cells, select=rule, criterion=criterion, reused=find_reuse(run.records, chosen),
+            self._sheet, cells=cells, select=rule, criterion=criterion, reused=results.find_reuse(run.records, chosen),
             paper=set_beside("paper", cells, run.records, run.benchmark, rule) if beside else None,
         )  # fmt: skip
 
@@ -176,15 +144,15 @@ def _show_choices(
     select: str,
     criterion: str,
     baselines: Sequence[str],
-    looks: Looks,
+    looks: charts.Looks,
     learned: tuple[str, str],
 ) -> dict[tuple[str, str, str], Parts]:
     """Show what a rule and a criterion select, compared with each of the baselines."""
     chosen, sheet = selections.select(select, criterion), selections.build_sheet(select, criterion)
-    several, unit = len(sheet.columns) > 1, CRITERIA[criterion]
-    tests = compare_with_each(chosen, baselines, unit.factor, unit.higher_is_better) if several else {}
-    results = _show_results(sheet, selections, looks)
-    curves, cost = draw_curves(sheet, chosen, looks), draw_cost(sheet, chosen, looks)
+    several, unit = len(sheet.columns) > 1, results.CRITERIA[criterion]
+    tests = results.compare_with_each(chosen, baselines, unit.factor, unit.higher_is_better) if several else {}
+    shown = _show_results(sheet, selections, looks)
+    curves, cost = charts.draw_curves(sheet, chosen, looks), charts.draw_cost(sheet, chosen, looks)
     training = [Section("training", "Training", figures=[curves])] if curves else []
     costs = [Section("cost", "Cost", figures=[cost])] if cost else []
     paper = _show_paper(sheet)
@@ -192,29 +160,29 @@ def _show_choices(
     for baseline in baselines:
         compared = replace(sheet, paired=tests.get(baseline, ()))
         answers = [*answer_questions(compared, chosen), learned]
-        sections = [results, *_show_differences(compared, looks), *training, *costs, *paper]
+        sections = [shown, *_show_differences(compared, looks), *training, *costs, *paper]
         parts[select, criterion, baseline] = Parts(sheet.footnote, answers, sections)
     return parts
 
 
-def _show_results(sheet: Sheet, selections: Selections, looks: Looks) -> Section:
+def _show_results(sheet: Sheet, selections: Selections, looks: charts.Looks) -> Section:
     rows = []
     for name in sheet.columns:
         values = [sheet.mark(r, name) for r in sheet.rows]
         rows.append((name, [*values, str(max(c.trials for c in sheet.cells if c.algorithm == name))]))
     tips = _list_trials(sheet, selections.select(sheet.select, sheet.criterion))
     table = Table(sheet.footnote, ["algorithm", *sheet.rows, "trials"], rows, tips)
-    return Section("results", "Results", sheet.remarks, (), [draw_domains(sheet, looks)], [table],
+    return Section("results", "Results", sheet.remarks, (), [charts.draw_domains(sheet, looks)], [table],
                    [_show_criteria(selections, sheet.select)])  # fmt: skip
 
 
-def _list_trials(sheet: Sheet, chosen: Sequence[Outcome]) -> dict[tuple[str, int], str]:
+def _list_trials(sheet: Sheet, chosen: Sequence[results.Outcome]) -> dict[tuple[str, int], str]:
     """Return by algorithm and column the value of every seed that the mean is of."""
     trials: dict[tuple[str, int], list[str]] = {}
     places = {row: i for i, row in enumerate(sheet.rows)}
     for o in chosen:
         value = "diverged" if o.value is None else f"{sheet.unit.factor * o.value:.{sheet.unit.digits}f}"
-        trials.setdefault((o.algorithm, places[name_row(o.held_out)]), []).append(f"{o.seed}: {value}")
+        trials.setdefault((o.algorithm, places[results.name_row(o.held_out)]), []).append(f"{o.seed}: {value}")
     return {where: f"By seed  {',  '.join(values)}" for where, values in trials.items()}
 
 
@@ -225,17 +193,17 @@ def _show_criteria(selections: Selections, select: str) -> Table:
         chosen = selections.select(select, criterion)
         if not chosen:
             continue
-        unit = CRITERIA[criterion]
-        sheet = Sheet(summarize(chosen, unit.factor, unit.higher_is_better), select, criterion)
-        columns[unit.title] = {n: sheet.mark(AVERAGE, n) for n in sheet.columns}
+        unit = results.CRITERIA[criterion]
+        sheet = Sheet(results.summarize(chosen, unit.factor, unit.higher_is_better), select, criterion)
+        columns[unit.title] = {n: sheet.mark(results.AVERAGE, n) for n in sheet.columns}
     names = dict.fromkeys(name for column in columns.values() for name in column)
     rows = [(name, [column.get(name, "-") for column in columns.values()]) for name in names]
     return Table("Average over the held-out domains by other criteria, each selected by itself",
                  ["algorithm", *columns], rows)  # fmt: skip
 
 
-def _show_differences(sheet: Sheet, looks: Looks) -> list[Section]:
-    figure = draw_differences(sheet, looks)
+def _show_differences(sheet: Sheet, looks: charts.Looks) -> list[Section]:
+    figure = charts.draw_differences(sheet, looks)
     if figure is None:
         return []
     rows = [(head, cells) for head, *cells in list_differences(sheet.paired, sheet.unit.digits)]
@@ -271,10 +239,10 @@ def _show_commands(run: RunContents) -> Section:
 # Answers -------------------------------------------------------------------------------------------------------------
 
 
-def answer_questions(sheet: Sheet, chosen: Sequence[Outcome]) -> list[tuple[str, str]]:
+def answer_questions(sheet: Sheet, chosen: Sequence[results.Outcome]) -> list[tuple[str, str]]:
     """Return questions and answers."""
     answers = []
-    best = _find_best(sheet, AVERAGE)
+    best = _find_best(sheet, results.AVERAGE)
     if best is None:
         return [("Which algorithm?", "No algorithm has a result on every held-out domain yet.")]
     answers.append(("Which algorithm?", _answer_which(sheet, best)))
@@ -285,26 +253,27 @@ def answer_questions(sheet: Sheet, chosen: Sequence[Outcome]) -> list[tuple[str,
     return answers
 
 
-def _find_best(sheet: Sheet, row: str) -> Cell | None:
+def _find_best(sheet: Sheet, row: str) -> results.Cell | None:
     known = [c for c in sheet.cells if c.held_out == row and c.mean is not None]
     return min(known, key=lambda c: sheet.place(row, c.algorithm) or 0) if known else None
 
 
-def _answer_which(sheet: Sheet, best: Cell) -> str:
-    alike = [n for n in sheet.columns if sheet.place(AVERAGE, n) == 0]
+def _answer_which(sheet: Sheet, best: results.Cell) -> str:
+    alike = [n for n in sheet.columns if sheet.place(results.AVERAGE, n) == 0]
     word = "highest" if sheet.higher else "lowest"
     verb = "are" if len(alike) > 1 else "is"
-    text = f"{join_names(alike)} {verb} {word} on average over the held-out domains: {sheet.value(AVERAGE, alike[0])}"
-    if len(alike) == 1 and (second := [n for n in sheet.columns if sheet.place(AVERAGE, n) == 1]):
-        text += f", before {join_names(second)} with {sheet.value(AVERAGE, second[0])}"
-    if worst := _find_best(sheet, WORST):
+    value = sheet.value(results.AVERAGE, alike[0])
+    text = f"{join_names(alike)} {verb} {word} on average over the held-out domains: {value}"
+    if len(alike) == 1 and (second := [n for n in sheet.columns if sheet.place(results.AVERAGE, n) == 1]):
+        text += f", before {join_names(second)} with {sheet.value(results.AVERAGE, second[0])}"
+    if worst := _find_best(sheet, results.WORST):
         too = ", too" if worst.algorithm in alike else ""
         text += f". On its worst held-out domain {worst.algorithm} does best{too}: "
-        text += sheet.value(WORST, worst.algorithm)
+        text += sheet.value(results.WORST, worst.algorithm)
     return text + "."
 
 
-def _answer_real(sheet: Sheet, best: Cell) -> str:
+def _answer_real(sheet: Sheet, best: results.Cell) -> str:
     baseline = sheet.paired[0].baseline
     test = next((x for x in sheet.paired if x.algorithm == best.algorithm), None)
     word = "higher" if sheet.higher else "lower"
@@ -322,7 +291,7 @@ def _answer_real(sheet: Sheet, best: Cell) -> str:
     return " ".join(text)
 
 
-def _describe_test(x: PairedDifference, sheet: Sheet) -> str:
+def _describe_test(x: results.PairedDifference, sheet: Sheet) -> str:
     if x.difference is None:
         return f"There is no pair of trials to compare {x.algorithm} with {x.baseline}."
     digits, unit = sheet.unit.digits, f" {sheet.unit.points}" if sheet.unit.points else ""
@@ -330,23 +299,22 @@ def _describe_test(x: PairedDifference, sheet: Sheet) -> str:
     ends = f", 95 % confidence interval {x.low:+.{digits}f} to {x.high:+.{digits}f}" if x.low is not None else ""
     p = _describe_chance(x, len(sheet.paired))
     if x.distinguishable:
-        return (
-            f"Yes, on these data and domains: {x.algorithm} is {gap} over {x.pairs} pairs{ends}{p}; {describe_wins(x)}."
-        )
+        wins = results.describe_wins(x)
+        return f"Yes, on these data and domains: {x.algorithm} is {gap} over {x.pairs} pairs{ends}{p}; {wins}."
     return f"That cannot be said: {x.algorithm} is {x.verdict} ({gap} over {x.pairs} pairs{ends}{p})."
 
 
-def _describe_chance(x: PairedDifference, tests: int) -> str:
+def _describe_chance(x: results.PairedDifference, tests: int) -> str:
     if x.p is None or x.p_holm is None:
         return ""
-    if tests == 1 or format_p(x.p) == format_p(x.p_holm):
-        return f", {format_p(x.p_holm)}"
-    return f", {format_p(x.p)}, after Holm's correction for {tests} comparisons {format_p(x.p_holm)}"
+    if tests == 1 or results.format_p(x.p) == results.format_p(x.p_holm):
+        return f", {results.format_p(x.p_holm)}"
+    return f", {results.format_p(x.p)}, after Holm's correction for {tests} comparisons {results.format_p(x.p_holm)}"
 
 
-def _answer_cost(sheet: Sheet, chosen: Sequence[Outcome], best: Cell) -> str | None:
+def _answer_cost(sheet: Sheet, chosen: Sequence[results.Outcome], best: results.Cell) -> str | None:
     baseline = sheet.paired[0].baseline
-    seconds, base = average_seconds(chosen, best.algorithm), average_seconds(chosen, baseline)
+    seconds, base = charts.average_seconds(chosen, best.algorithm), charts.average_seconds(chosen, baseline)
     if not seconds or not base:
         return None
     if best.algorithm == baseline:
@@ -364,11 +332,11 @@ class Charts:
         self.charts: dict[int, tuple[int, dict[str, Any]]] = {}
         self.panels: dict[str, int] = {}
 
-    def add(self, panel: Panel) -> int:
+    def add(self, panel: charts.Panel) -> int:
         """Return the number of the panel, by which the script finds it."""
         kind = id(panel.chart)  # which charts.py keeps
         if kind not in self.charts:
-            self.charts[kind] = len(self.charts), compile_for_page(panel)
+            self.charts[kind] = len(self.charts), charts.compile_for_page(panel)
         columns = {name: [row[name] for row in panel.rows] for name in panel.rows[0]} if panel.rows else {}
         drawn = json.dumps({"chart": self.charts[kind][0], "columns": columns})
         return self.panels.setdefault(drawn, len(self.panels))
@@ -404,10 +372,10 @@ def render_page(content: Page, version: str = "") -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["code"] = _mark_code
-    can_show, charts, fragments = can_draw(), Charts(), Fragments()
+    can_show, drawn, fragments = charts.can_draw(), Charts(), Fragments()
     shared = {
-        "missing": "" if can_show else MISSING,
-        "chart": charts.add,
+        "missing": "" if can_show else charts.MISSING,
+        "chart": drawn.add,
         "names": content.names,
     }
     parts = environment.get_template("parts.html.jinja").make_module(shared)
@@ -417,17 +385,17 @@ def render_page(content: Page, version: str = "") -> str:
         report=content,
         changing=CHANGING,
         rules=list(dict.fromkeys(rule for rule, _, _ in content.choices)),
-        criteria={name: CRITERIA[name].title for _, name, _ in content.choices},
+        criteria={name: results.CRITERIA[name].title for _, name, _ in content.choices},
         baselines=list(dict.fromkeys(name for _, _, name in content.choices)),
-        light=Markup(_list_variables(LIGHT)),
-        dark=Markup(_list_variables(DARK)),
-        font=Markup(PAGE_FONT),
-        vega=Markup(load_vega()) if can_show and content.figures else "",
+        light=Markup(_list_variables(charts.LIGHT)),
+        dark=Markup(_list_variables(charts.DARK)),
+        font=Markup(charts.PAGE_FONT),
+        vega=Markup(charts.load_vega()) if can_show and content.figures else "",
         script=Markup((folder / "page.js").read_text(encoding="utf-8")),
         data=DATA_MARK,
     )
     known = {
-        **charts.list_parts(), "fragments": list(fragments.pieces), "choices": choices, "version": version,
+        **drawn.list_parts(), "fragments": list(fragments.pieces), "choices": choices, "version": version,
         "first": dict(zip(("select", "criterion", "baseline"), content.chosen, strict=True)),
     }  # fmt: skip
     return html.replace(DATA_MARK, pack(known))

@@ -312,8 +312,9 @@ class Results:
         """
         from seqdg.report.page import build_page
 
+        criterion = self._choose(criterion)
         contents = read_contents(self._source, self.path if (self.path / STORE).is_file() else None)
-        return build_page(contents, select, self._choose(criterion), baseline, every_choice)
+        return build_page(contents, select, criterion, baseline, every_choice)
 
     def describe_progress(self) -> str:
         """Say how far the run is.

@@ -7,30 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from seqdg import results
 from seqdg.base import UsageError, join_names
 from seqdg.report.published import PublishedColumns, set_beside
-from seqdg.results import (
-    CRITERIA,
-    FAILED,
-    SUMMARIES,
-    TOGETHER,
-    Cell,
-    Outcome,
-    PairedDifference,
-    Record,
-    Unit,
-    compare_pairs,
-    count_candidates,
-    describe_difference,
-    describe_imports,
-    describe_versions,
-    find_mixtures,
-    find_reuse,
-    find_unit,
-    format_cell,
-    select_outcomes,
-    summarize,
-)
 
 PAIRING = (
     "Differences are paired over seed and held-out domain; p by sign-flip permutation, Holm-corrected; the intervals "
@@ -51,11 +30,11 @@ DIFFERENCES = ("algorithm", "difference", "95 % interval", "p (Holm)", "pairs", 
 class Sheet:
     """Everything that a table shows, whatever its format."""
 
-    cells: Sequence[Cell]
+    cells: Sequence[results.Cell]
     select: str = "source-val"
     criterion: str = "accuracy"
     paper: PublishedColumns | None = None
-    paired: Sequence[PairedDifference] = ()
+    paired: Sequence[results.PairedDifference] = ()
     candidates: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tried, by algorithm: least and most
     mixed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # in what else they differ, and the values
     failed: Mapping[str, int] = field(default_factory=dict)  # trials, by algorithm
@@ -69,17 +48,17 @@ class Sheet:
     @property
     def higher(self) -> bool:
         """True where the larger number is the better one."""
-        return CRITERIA[self.criterion].higher_is_better
+        return results.CRITERIA[self.criterion].higher_is_better
 
     @cached_property
-    def unit(self) -> Unit:
-        return find_unit(self.criterion, [cell.mean for cell in self.cells])
+    def unit(self) -> results.Unit:
+        return results.find_unit(self.criterion, [cell.mean for cell in self.cells])
 
     @cached_property
     def rows(self) -> list[str]:
         """The held-out domains, then average, worst and (of a fixed split) all their rows together."""
         names = list(dict.fromkeys(c.held_out for c in self.cells))
-        return [r for r in names if r not in SUMMARIES] + [r for r in SUMMARIES if r in names]
+        return [r for r in names if r not in results.SUMMARIES] + [r for r in results.SUMMARIES if r in names]
 
     @cached_property
     def columns(self) -> list[str]:
@@ -87,10 +66,10 @@ class Sheet:
         return list(dict.fromkeys(c.algorithm for c in self.cells))
 
     @cached_property
-    def by_pair(self) -> dict[tuple[str, str], Cell]:
+    def by_pair(self) -> dict[tuple[str, str], results.Cell]:
         return {(c.held_out, c.algorithm): c for c in self.cells}
 
-    def cell(self, row: str, column: str) -> Cell | None:
+    def cell(self, row: str, column: str) -> results.Cell | None:
         return self.by_pair.get((row, column))
 
     @cached_property
@@ -113,7 +92,7 @@ class Sheet:
 
     def value(self, row: str, column: str, plus_minus: str = "±") -> str:
         """Format a cell as in `57.5 ± 0.5`."""
-        return format_cell(self.cell(row, column), self.unit.digits, plus_minus)
+        return results.format_cell(self.cell(row, column), self.unit.digits, plus_minus)
 
     def mark(self, row: str, column: str) -> str:
         """Format a cell, with a star in front of the best of its row."""
@@ -138,7 +117,7 @@ class Sheet:
 
     @property
     def footnote(self) -> str:
-        counts = sorted({c.trials for c in self.cells if c.held_out not in SUMMARIES and c.trials})
+        counts = sorted({c.trials for c in self.cells if c.held_out not in results.SUMMARIES and c.trials})
         if not counts or counts[-1] <= 1:
             spread = "one trial each, so there are no error bars"
         else:
@@ -163,9 +142,9 @@ class Sheet:
         ]
         if any(self.value(r, c) == "-" for r in self.rows for c in self.columns):
             remarks.append("- not run, not defined, or no seed with every domain.")
-        if TOGETHER in self.rows:
+        if results.TOGETHER in self.rows:
             remarks.append("together: over the rows of all held-out domains at once.")
-        lost = sum(c.diverged for c in self.cells if c.held_out not in SUMMARIES)
+        lost = sum(c.diverged for c in self.cells if c.held_out not in results.SUMMARIES)
         if lost:
             remarks.append(f"{lost} trial{'s' if lost > 1 else ''} diverged and count in no mean.")
         remarks += [_describe_transduction(self.transductive, self.columns)] if self.transductive else []
@@ -179,7 +158,7 @@ class Sheet:
     @property
     def notes(self) -> list[str]:
         """The sentences below the table."""
-        tests = [describe_difference(x, self.unit.points, self.unit.digits) for x in self.paired]
+        tests = [results.describe_difference(x, self.unit.points, self.unit.digits) for x in self.paired]
         failed = [
             f"{count} trial{'s' if count > 1 else ''} of {name} failed: `seqdg status DIR --errors`."
             for name, count in self.failed.items()
@@ -194,13 +173,13 @@ class Sheet:
 
 
 def build_sheet(
-    records: Sequence[Record],
+    records: Sequence[results.Record],
     select: str = "source-val",
     criterion: str = "accuracy",
     baseline: str | None = None,
     against: str | None = None,
     benchmark: str = "",
-    outcomes: Sequence[Outcome] | None = None,
+    outcomes: Sequence[results.Outcome] | None = None,
     spread: str = "stderr",
 ) -> Sheet:
     """Build the table of some records.
@@ -209,22 +188,30 @@ def build_sheet(
         set beside these, one of `published.PUBLISHED`.
     outcomes: what this rule and criterion select, where that is known already.   spread: what ± means.
     """
-    chosen = select_outcomes(records, select, criterion) if outcomes is None else outcomes
+    chosen = results.select_outcomes(records, select, criterion) if outcomes is None else outcomes
     if not chosen:
         raise UsageError("The run holds no finished trial yet, so there is no table to print.")
     if against and criterion != "accuracy":
         raise UsageError(f"Accuracy alone is published there, so there is no {criterion} to set beside ours.")
-    unit = CRITERIA[criterion]
-    cells = summarize(chosen, unit.factor, unit.higher_is_better, spread)
-    tests = compare_pairs(chosen, baseline, unit.factor, unit.higher_is_better) if baseline else []
+    unit = results.CRITERIA[criterion]
+    cells = results.summarize(chosen, unit.factor, unit.higher_is_better, spread)
+    tests = results.compare_pairs(chosen, baseline, unit.factor, unit.higher_is_better) if baseline else []
     paper = set_beside(against, cells, records, benchmark, select) if against else None
-    tried, mixed = count_candidates(records), find_mixtures(records)
-    old = describe_versions(records)
-    batched = list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("together")))
-    soups = list(dict.fromkeys(o.algorithm for o in chosen if o.record.members))
-    failed, foreign, reused = _count_failed(records), describe_imports(records), find_reuse(records, chosen)
     return Sheet(
-        cells, select, criterion, paper, tests, tried, mixed, failed, old, batched, soups, foreign, reused, spread
+        cells,
+        select,
+        criterion,
+        paper,
+        tests,
+        candidates=results.count_candidates(records),
+        mixed=results.find_mixtures(records),
+        failed=Counter(r.algorithm for r in records if r.status == results.FAILED),
+        versions=results.describe_versions(records),
+        transductive=list(dict.fromkeys(o.algorithm for o in chosen if o.record.description.get("together"))),
+        soups=list(dict.fromkeys(o.algorithm for o in chosen if o.record.members)),
+        imports=results.describe_imports(records),
+        reused=results.find_reuse(records, chosen),
+        spread=spread,
     )
 
 
@@ -233,7 +220,7 @@ def choose_baseline(algorithms: Sequence[str]) -> str:
     return "agg" if "agg" in algorithms else algorithms[0]
 
 
-def list_differences(tests: Sequence[PairedDifference], digits: int) -> list[list[str]]:
+def list_differences(tests: Sequence[results.PairedDifference], digits: int) -> list[list[str]]:
     """Return a row for each test, as `DIFFERENCES` names the columns."""
     rows = []
     for x in tests:
@@ -242,10 +229,6 @@ def list_differences(tests: Sequence[PairedDifference], digits: int) -> list[lis
         p = "-" if x.p_holm is None else "<0.001" if x.p_holm < 0.001 else f"{x.p_holm:.3f}"
         rows.append([x.algorithm, gap, ends, p, str(x.pairs), f"{x.better_on} of {x.domains}", x.verdict])
     return rows
-
-
-def _count_failed(records: Sequence[Record]) -> dict[str, int]:
-    return dict(Counter(r.algorithm for r in records if r.status == FAILED))
 
 
 def _describe_transduction(names: Sequence[str], columns: Sequence[str]) -> str:
