@@ -69,6 +69,7 @@ def test_rows_without_a_number_are_predicted_and_left_out_of_the_error(model, tm
     assert len(pd.read_csv(tmp_path / "p.csv")) == 30
 
 
+@pytest.mark.slow
 def test_a_model_of_numbers_is_exported(model, tmp_path):
     pytest.importorskip("onnxruntime", reason="ONNX files are checked by onnxruntime.")
     done = seqdg("export", model[0], "--onnx", tmp_path / "m.onnx")

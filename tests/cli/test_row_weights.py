@@ -30,6 +30,7 @@ def table(tmp_path):
     return tmp_path / "t.csv"
 
 
+@pytest.mark.slow
 def test_every_command_of_tables_reads_them_as_fit_does_and_follows_the_heavy_rows(seqdg, table, tmp_path):
     more = ("--id", "number", "--types", "z=words", "--na", "unread", "--weight", "trust")
     done = seqdg("fit", table, *ROLES, *more, *QUICK, "--out", tmp_path / "m")
