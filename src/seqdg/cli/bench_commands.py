@@ -223,7 +223,7 @@ def rerun(
     """
     base.set_checkout(base.DOMAINBED, domainbed)
     run = results.open_run(directory)
-    records, groups = run.records(), run.groups()
+    records, groups, name = run.records(), run.groups(), run.benchmark
     if list_them:
         for r in records:
             typer.echo(f"{r.key}  {r.algorithm}  {','.join(r.held_out)}  seed {r.seed}  {r.status}")
@@ -240,7 +240,7 @@ def rerun(
         )
     run.close()
     domains = tuple({d: None for r in wanted for d in r.held_out})
-    session = again.make_session(run.benchmark, training.Saving(), domains)
+    session = again.make_session(name, training.Saving(), domains)
     repeats = []
     for repeat in benchmarks.rerun(records, wanted, session, groups, alone, within, names):
         repeats.append(repeat)
