@@ -75,6 +75,7 @@ def test_it_holds_no_address_and_the_order_of_names_does_not_count():
     assert " at 0x" not in describe_estimator(Holder([Thing(1), np.mean, lambda x: x]))
 
 
+@pytest.mark.slow
 def test_it_is_the_same_in_another_process():
     code = (
         "from sklearn.ensemble import RandomForestClassifier\n"

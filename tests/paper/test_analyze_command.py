@@ -8,6 +8,7 @@ from command import seqdg
 from seqdg.results import Store
 
 
+@pytest.mark.slow
 def test_numbers_are_printed_and_kept_and_the_report_shows_them(tmp_path):
     folder, figures = str(tmp_path / "run"), str(tmp_path / "figures")
     words = ("--algorithms", "agg,fo-s-mldg", "--steps", "4", "--trials", "1", "--out", folder)

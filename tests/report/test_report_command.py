@@ -80,6 +80,7 @@ def test_no_analysis_is_proposed_for_a_packed_run_which_could_not_keep_it(direct
     assert answers["What did it learn?"] == "No analysis has been run."
 
 
+@pytest.mark.slow
 def test_figures_are_written_as_files_where_asked_for(directory, tmp_path):
     pytest.importorskip("altair", reason="Figures need altair.")
     done = seqdg("report", str(directory), "--figures", str(tmp_path / "figures"))

@@ -447,6 +447,7 @@ def test_a_prepared_table_is_the_same_data_set(tmp_path, shared_data):
         RowsOnDisk("wisdm", benchmark.data, tmp_path).load()
 
 
+@pytest.mark.slow
 def test_a_group_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     """Training ends in a checkpoint when it is interrupted. The group goes on from there, to the same accuracies."""
     file = tmp_path / "study.toml"
@@ -477,6 +478,7 @@ def test_a_group_that_was_cut_short_goes_on_from_its_checkpoint(tmp_path, monkey
     assert {r.key: r.history for r in read(runs, part.name)} == {r.key: r.history for r in read(whole, part.name)}
 
 
+@pytest.mark.slow
 def test_trainings_that_do_not_stack_run_seed_by_seed(tmp_path, monkeypatch):
     """A part that is cut short has whole seeds of all its algorithms, not all seeds of the first."""
     monkeypatch.setattr("seqdg.bench.planning.count_together", lambda *args: 1)
