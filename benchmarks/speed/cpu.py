@@ -21,7 +21,7 @@ import torch
 from seqdg.base import prepare_process
 from seqdg.bench import STACK, Request, Task, build_stack, load_benchmark
 from seqdg.bench.planning import count_together
-from seqdg.bench.trial import Group, group_trials
+from seqdg.bench.task import Group, group_trials
 
 
 def parse_options() -> argparse.Namespace:

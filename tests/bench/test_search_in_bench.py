@@ -11,7 +11,7 @@ import seqdg
 from seqdg.base import UsageError
 from seqdg.bench import STACK, Request, load_benchmark
 from seqdg.bench.planning import count_together
-from seqdg.bench.trial import group_trials
+from seqdg.bench.task import group_trials
 from seqdg.data import rotated_mnist
 
 BOTH = ["agg", "fo-s-mldg"]

@@ -6,7 +6,7 @@ import pytest
 
 from seqdg.base import UsageError
 from seqdg.bench import STACK, Request, RowsInMemory, load_benchmark, split_settings
-from seqdg.bench.trial import Trial, group_trials
+from seqdg.bench.task import Trial, group_trials
 from seqdg.core import build, describe_settings, restore_settings
 from seqdg.data.rotated_mnist import load
 from seqdg.nets import NetSpec

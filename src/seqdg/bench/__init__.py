@@ -72,7 +72,6 @@ if TYPE_CHECKING:
         write_settings,
     )
     from seqdg.bench.soup import mix_run
-    from seqdg.bench.task import RowsInMemory, RowsOnDisk, Task, find_target_scale, weigh_rows
-    from seqdg.bench.trial import Group, Trial
+    from seqdg.bench.task import Group, RowsInMemory, RowsOnDisk, Task, Trial, find_target_scale, weigh_rows
 
 __getattr__, __dir__ = open_front(__name__)

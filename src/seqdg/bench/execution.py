@@ -34,8 +34,7 @@ from seqdg.base import (
 )
 from seqdg.bench.learners.stack_learner import find_learner_of
 from seqdg.bench.planning import Plan, count_work
-from seqdg.bench.task import Task
-from seqdg.bench.trial import Group
+from seqdg.bench.task import Group, Task
 from seqdg.results import FAILED, Record, RunningGroup, RunProgress, estimate_seconds_left, format_duration
 from seqdg.training import FOLDER, Saving, list_versions, name_checkpoint, name_device, read_header
 

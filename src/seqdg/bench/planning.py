@@ -10,8 +10,7 @@ import torch
 from seqdg.base import UsageError, unknown
 from seqdg.bench.learners.contract import Candidate
 from seqdg.bench.learners.stack_learner import find_learner_of
-from seqdg.bench.task import Task
-from seqdg.bench.trial import Group, Trial, group_trials
+from seqdg.bench.task import Group, Task, Trial, group_trials
 from seqdg.data import Dataset
 from seqdg.nets import Net
 from seqdg.training import list_sources, split_rows

@@ -14,7 +14,7 @@ from seqdg.base import UsageError
 from seqdg.bench.execution import InProcess, Session
 from seqdg.bench.learners.stack_learner import list_learners
 from seqdg.bench.running import read_codes, refuse_changed
-from seqdg.bench.trial import Group, Trial, join_trainings
+from seqdg.bench.task import Group, Trial, join_trainings
 from seqdg.core import list_algorithms, list_wrappers, split_chain
 from seqdg.data import Dataset
 from seqdg.nets import FOREIGN as FOREIGN_NETS

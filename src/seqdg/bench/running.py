@@ -31,7 +31,7 @@ from seqdg.bench.learners.contract import Learner
 from seqdg.bench.learners.stack_learner import find_learner
 from seqdg.bench.planning import Plan, choose_compiled, plan_further, time_groups
 from seqdg.bench.search import list_reused
-from seqdg.bench.trial import Trial
+from seqdg.bench.task import Trial
 from seqdg.core import FOREIGN, hash_own_code, list_origins, shorten
 from seqdg.report import Results
 from seqdg.results import (

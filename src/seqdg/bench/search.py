@@ -21,7 +21,7 @@ import numpy as np
 
 from seqdg.base import UsageError, replace_file, restore_fields
 from seqdg.bench.learners.contract import TRAINING
-from seqdg.bench.trial import Trial
+from seqdg.bench.task import Trial
 from seqdg.core import (
     Range,
     Settings,

@@ -23,7 +23,7 @@ from seqdg.base import Folder, Params, UsageError, list_some, unknown
 from seqdg.bench.execution import Session
 from seqdg.bench.learners.stack_learner import STACK, build_stack, find_learner
 from seqdg.bench.reruns import describe_foreign, rebuild_trial, refuse_changed_code
-from seqdg.bench.trial import Group, collect_by
+from seqdg.bench.task import Group, collect_by
 from seqdg.core import shorten
 from seqdg.results import (
     CRITERIA,

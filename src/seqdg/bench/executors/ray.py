@@ -25,8 +25,7 @@ import torch
 from seqdg.base import UsageError, count_cores
 from seqdg.bench.execution import FinishedGroups, Session, Tell, record_failure, train_group
 from seqdg.bench.executors.workers import ATTEMPTS, PATIENCE, Warned, describe_warning
-from seqdg.bench.task import RowsInMemory
-from seqdg.bench.trial import Group
+from seqdg.bench.task import Group, RowsInMemory
 from seqdg.data import Dataset
 from seqdg.results import Record
 from seqdg.training import name_checkpoint

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 
 if TYPE_CHECKING:
     from seqdg.bench.execution import FinishedGroups, Session, Tell
-    from seqdg.bench.trial import Group
+    from seqdg.bench.task import Group
     from seqdg.results import Record
 
 ATTEMPTS = 3  # at a group whose workers die

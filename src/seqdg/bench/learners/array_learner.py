@@ -17,8 +17,7 @@ from torch import Tensor
 from seqdg.base import UsageError, count_things
 from seqdg.bench.learners.contract import Candidate, Draft, Learner, OnStep, apply_draft, make_candidate
 from seqdg.bench.search import RATE, Proposal, draw_proposals
-from seqdg.bench.task import Task
-from seqdg.bench.trial import Group, Trial, collect_by
+from seqdg.bench.task import Group, Task, Trial, collect_by
 from seqdg.core import Settings, flatten_settings, parse_settings, setting, shorten, split_chain, with_settings
 from seqdg.data import STANDARD, Dataset
 from seqdg.nets import Net

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 from seqdg.base import UsageError, unknown
-from seqdg.bench.task import Task
-from seqdg.bench.trial import Group, Trial
+from seqdg.bench.task import Group, Task, Trial
 from seqdg.core import (
     Settings,
     describe_settings,

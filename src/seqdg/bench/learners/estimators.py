@@ -43,8 +43,7 @@ from threadpoolctl import threadpool_limits
 from seqdg.base import UsageError
 from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Packed, Predict, choose_rows, spread
 from seqdg.bench.learners.contract import register_learner
-from seqdg.bench.task import Task
-from seqdg.bench.trial import Trial
+from seqdg.bench.task import Task, Trial
 from seqdg.core import Range, Settings
 from seqdg.nets import Net
 

@@ -25,8 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from seqdg.base import UsageError
 from seqdg.bench.learners.array_learner import ArrayLearner, Arrays, Predict, choose_rows, spread
 from seqdg.bench.learners.contract import register_learner
-from seqdg.bench.task import Task
-from seqdg.bench.trial import Trial
+from seqdg.bench.task import Task, Trial
 from seqdg.core import Range
 from seqdg.nets import Net
 

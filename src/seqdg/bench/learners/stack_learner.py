@@ -24,8 +24,7 @@ from seqdg.bench.learners.contract import (
     make_candidate,
 )
 from seqdg.bench.search import Proposal, draw_proposals
-from seqdg.bench.task import Task
-from seqdg.bench.trial import Group, Trial
+from seqdg.bench.task import Group, Task, Trial
 from seqdg.core import (
     Algorithm,
     Averaging,
