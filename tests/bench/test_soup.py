@@ -18,7 +18,7 @@ from digits import TASK
 from seqdg.base import UsageError
 from seqdg.bench import Session, load_benchmark
 from seqdg.bench.soup import is_finite, list_mixtures, mean_weights, mix_run
-from seqdg.results import Evaluation, Store, make_key
+from seqdg.results import FILE, Evaluation, Store, make_key
 from seqdg.training import split_rows
 
 
@@ -62,6 +62,16 @@ def run_by_hand(weights, x):
 
 def list_candidates(run, algorithm, seed):
     return [r for r in read_records(run).values() if (r.algorithm, r.seed) == (algorithm, seed) and not r.members]
+
+
+@pytest.mark.filterwarnings("always:.*damaged:UserWarning")
+def test_a_damaged_store_is_set_aside_before_anything_is_mixed(run):
+    data = bytearray((run / FILE).read_bytes())
+    data[-4096:] = b"\xff" * 4096
+    (run / FILE).write_bytes(data)
+    added = mix(run, "ensemble", algorithms=["agg+sma"])
+    assert (run / f"{FILE}.damaged-1").is_file()
+    assert {r.key for r in added} <= read_records(run).keys()
 
 
 def test_a_uniform_soup_is_the_mean_of_the_weights_and_its_accuracy_is_the_nets(run):

@@ -11,6 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -294,37 +295,41 @@ def mix_run(
     algorithms: None: all.   size: seeds of an ensemble; 0: all.   criterion: None: accuracy, or the RMSE of numbers.
     command: what the user typed, for the report.
     """
-    store = Store.open(directory)
-    try:
-        with lock_directory(directory):
-            names = {shorten(name): name for name in algorithms or ()}
-            records = _list_trained(store.records(), names, say)
-            mixtures = list_mixtures(records, kind, list(names) or None, size, criterion)
-            done = store.finished()
-            missing = [m for m in mixtures if m.key not in done]
-            say(f"{len(mixtures)} to mix, {len(mixtures) - len(missing)} of them done.")
-            for sentence in dict.fromkeys(s for m in mixtures for s in m.cautions):
-                say(f"note: {sentence}")
-            new: list[Record] = []
-            if missing:
-                refuse_changed_code(
-                    store,
-                    directory,
-                    [names.get(m.members[0].algorithm, m.members[0].algorithm) for m in missing],
-                    "their weights need the code that trained them. Go back to it, or train the new code into another "
-                    "directory.",
-                )
-                held_out = tuple(dict.fromkeys(d for m in missing for d in m.members[0].held_out))
-                files = Folder(directory.resolve())
-                mixer = Mixer(make_session(store.benchmark, Saving(files), held_out), files, names)
-                for mixture in missing:
-                    new.append(mixer.mix(mixture))
-                    store.add(new[-1:])  # at once: what an interruption or an error leaves is not made again
-            if command:
-                add_command(store, command, [m.description for m in mixtures])
-            return new
-    finally:
-        store.close()
+    with closing(Store.open(directory)) as read:
+        benchmark = read.benchmark
+    if not benchmark:
+        raise UsageError(
+            f"{directory} does not say of which benchmark it is any more. The `seqdg bench` command that made it sets "
+            "the damaged file aside: run it first."
+        )
+    # A damaged store can only be read, so it is set aside before anything is computed.
+    with lock_directory(directory), closing(Store.create(directory, benchmark)) as store:
+        names = {shorten(name): name for name in algorithms or ()}
+        records = _list_trained(store.records(), names, say)
+        mixtures = list_mixtures(records, kind, list(names) or None, size, criterion)
+        done = store.finished()
+        missing = [m for m in mixtures if m.key not in done]
+        say(f"{len(mixtures)} to mix, {len(mixtures) - len(missing)} of them done.")
+        for sentence in dict.fromkeys(s for m in mixtures for s in m.cautions):
+            say(f"note: {sentence}")
+        new: list[Record] = []
+        if missing:
+            refuse_changed_code(
+                store,
+                directory,
+                [names.get(m.members[0].algorithm, m.members[0].algorithm) for m in missing],
+                "their weights need the code that trained them. Go back to it, or train the new code into another "
+                "directory.",
+            )
+            held_out = tuple(dict.fromkeys(d for m in missing for d in m.members[0].held_out))
+            files = Folder(directory.resolve())
+            mixer = Mixer(make_session(benchmark, Saving(files), held_out), files, names)
+            for mixture in missing:
+                new.append(mixer.mix(mixture))
+                store.add(new[-1:])  # at once: what an interruption or an error leaves is not made again
+        if command:
+            add_command(store, command, [m.description for m in mixtures])
+        return new
 
 
 def _list_trained(records: Sequence[Record], names: Mapping[str, str], say: Callable[[str], None]) -> list[Record]:
