@@ -9,13 +9,13 @@ import pytest
 from command import seqdg
 from seqdg.base import UsageError
 from seqdg.results import DONE, Evaluation, Record, Store, make_key, pack
-from seqdg.results.versions import RELEASES, VERSION, describe_versions
+from seqdg.results.versions import VERSION, describe_versions
 
 
-def make_record(algorithm: str = "agg", net: str = "mlp", version: int = VERSION, seed: int = 0) -> Record:
+def make_record(algorithm: str = "agg", version: int = VERSION, seed: int = 0) -> Record:
     about = {
         "version": version, "data": "f" * 64, "algorithm": algorithm, "settings": {}, "held_out": ["0"], "seed": seed,
-        "net": {"name": net}, "protocol": {"steps": 10, "precision": "float32"}, "size": 0, "augment": "",
+        "net": {"name": "mlp"}, "protocol": {"steps": 10, "precision": "float32"}, "size": 0, "augment": "",
     }  # fmt: skip
     values = {"accuracy": [0.5]}
     return Record(make_key(about), about, DONE, [Evaluation(10, values, values)])
@@ -29,38 +29,28 @@ def old_run(tmp_path):
     return tmp_path / "old"
 
 
-def test_every_older_version_says_what_wrote_it():
-    assert set(RELEASES) == set(range(1, VERSION))
-
-
 def test_of_today_s_records_nothing_is_said():
     assert describe_versions([make_record()]) == []
 
 
-def test_of_older_records_it_is_said_which_of_their_methods_changed():
+def test_of_older_records_it_is_said_that_another_version_made_them():
     (said,) = describe_versions([make_record("agg", version=1), make_record("metareg", version=1)])
-    draws = "a seed draws other paths and minibatches, so that every method gives other numbers"
-    made = f"These trials were made by seqdg 0.1 (description 1; today's is {VERSION})"
-    assert said == f"{made}: since then {draws}, and metareg changed."
-    (said,) = describe_versions([make_record("agg", "efficientnet-lite0", 1)])
-    assert said.endswith("numbers, and efficientnet-lite0 is trained with its dropout.")
-    (said,) = describe_versions([make_record("agg", version=1)])
-    assert said == f"{made}: since then {draws}."
+    made = f"These trials were made by another version of seqdg (description 1; today's is {VERSION})"
+    assert said == f"{made}, whose methods give other numbers."
 
 
 def test_a_mixture_of_versions_is_never_silent():
     said = describe_versions([make_record(version=1), make_record()])
-    assert said[0].startswith("Some of these trials were made by seqdg 0.1")
+    assert said[0].startswith("Some of these trials were made by another version of seqdg")
     assert said[1].startswith("This run mixes trials of different versions")
 
 
 def test_an_older_run_opens_and_its_table_says_so(old_run):
     done = seqdg("table", old_run)
     assert done.returncode == 0
-    assert "made by seqdg 0.1" in done.stdout
-    assert "metareg changed" in done.stdout
+    assert "made by another version of seqdg" in done.stdout
     assert seqdg("report", old_run).returncode == 0
-    assert "made by seqdg 0.1" in (old_run / "report.html").read_text()
+    assert "made by another version of seqdg" in (old_run / "report.html").read_text()
     assert seqdg("status", old_run).returncode == 0
 
 
@@ -68,7 +58,7 @@ def test_an_older_run_is_not_continued(old_run):
     before = sorted(Store.open(old_run).statuses())
     done = seqdg("bench", "--algorithms", "agg", "--held-out", 0, "--trials", 1, "--steps", 2, "--out", old_run)
     assert done.returncode == 2
-    assert "holds trials of seqdg 0.1" in done.stderr
+    assert "holds trials of another version of seqdg" in done.stderr
     assert "Give --out another directory" in done.stderr
     assert sorted(Store.open(old_run).statuses()) == before
 

@@ -30,7 +30,6 @@ from seqdg.results import (
     has_validation,
     is_imported,
     name_commit,
-    name_release,
     read_version,
     select_outcomes,
 )
@@ -141,7 +140,7 @@ def check_versions(records: Sequence[Record]) -> None:
     old = [r for r in records if read_version(r) != VERSION]
     if not old:
         return
-    makers = " and ".join(f"{name_release(v)} (description {v}; today's is {VERSION})" for v in find_versions(old))
+    versions = " and ".join(map(str, find_versions(old)))
     commits = Counter(map(name_commit, old))
     if len(old) == 1:
         what, how = f"Trial {old[0].key} was", f"{name_commit(old[0])} reproduces it"
@@ -149,7 +148,10 @@ def check_versions(records: Sequence[Record]) -> None:
         what, how = f"{len(old)} trials were", f"{name_commit(old[0])} reproduces them"
     else:
         what, how = f"{len(old)} trials were", ", ".join(f"{c} reproduces {n} of them" for c, n in commits.items())
-    raise UsageError(f"{what} made by {makers}, and methods have changed since: {how}. Run `seqdg rerun` there.")
+    raise UsageError(
+        f"{what} made by another version of seqdg (description {versions}; today's is {VERSION}), and methods have "
+        f"changed since: {how}. Run `seqdg rerun` there."
+    )
 
 
 def describe_foreign(algorithm: str) -> str:

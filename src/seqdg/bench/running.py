@@ -50,7 +50,6 @@ from seqdg.results import (
     lock_directory,
     make_directory,
     make_table,
-    name_release,
     open_trackers,
 )
 from seqdg.training import CHOSEN, Saving, name_device
@@ -356,7 +355,7 @@ def check_versions(store: Store, directory: Path) -> None:
     old = [version for version in store.versions() if version != VERSION]
     if old:
         raise UsageError(
-            f"{directory} holds trials of {name_release(old[0])} (description {old[0]}; today's is {VERSION}), whose "
+            f"{directory} holds trials of another version of seqdg (description {old[0]}; today's is {VERSION}), and "
             "methods have changed since: they and new ones do not belong in one table. Give --out another directory. "
             f"`seqdg table {directory}` shows what is there."
         )

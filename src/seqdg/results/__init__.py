@@ -103,7 +103,6 @@ if TYPE_CHECKING:
         describe_versions,
         find_versions,
         name_commit,
-        name_release,
         read_version,
     )
 
