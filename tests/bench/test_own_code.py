@@ -206,10 +206,10 @@ def test_a_file_imports_what_lies_beside_it_in_worker_processes_and_when_a_run_g
     def train(number: int, *more: object) -> Done:
         folder = tmp_path / str(number)  # where the file will be
         folder.mkdir()
-        (folder / "own_helper.py").write_text("TWO = 2.0\n")
+        (folder / "helper_for_workers.py").write_text("TWO = 2.0\n")
         for known in (sys.modules, _later.files):
-            monkeypatch.delitem(known, "own_helper", raising=False)
-        text = MINE.replace("TWO = 2.0", "from own_helper import TWO") + OTHER
+            monkeypatch.delitem(known, "helper_for_workers", raising=False)
+        text = MINE.replace("TWO = 2.0", "from helper_for_workers import TWO") + OTHER
         return bench(text, "FILE:doubled,FILE:other", "--workers", 2, *more)
 
     for number, more, counts in ((0, (), "0 of them done; 2 to run"), (1, ("--trials", 2), "2 of them done; 2 to run")):

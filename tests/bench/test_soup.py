@@ -69,7 +69,8 @@ def test_a_damaged_store_is_set_aside_before_anything_is_mixed(run):
     data = bytearray((run / FILE).read_bytes())
     data[-4096:] = b"\xff" * 4096
     (run / FILE).write_bytes(data)
-    added = mix(run, "ensemble", algorithms=["agg+sma"])
+    with pytest.warns(UserWarning, match="damaged"):
+        added = mix(run, "ensemble", algorithms=["agg+sma"])
     assert (run / f"{FILE}.damaged-1").is_file()
     assert {r.key for r in added} <= read_records(run).keys()
 
