@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -279,6 +280,8 @@ def _describe_rules(repeats: Sequence[benchmarks.Repeat]) -> list[str]:
             f"{len(exact)} trained in the stack of the record, on the same kind of device ({new.device}) and torch "
             f"({new.versions['torch']}): accuracy must be the same at every evaluation."
         )
+        if not all(c.agrees for c in exact):
+            rules.append("Where only rounding may differ, such as between CPUs of two makes, compare with --alone.")
     if near:
         old, new = near[0].recorded, near[0].again
         here = "the same kind of device" if near[0].alike else f"{new.device}, torch {new.versions['torch']}"
@@ -287,6 +290,9 @@ def _describe_rules(repeats: Sequence[benchmarks.Repeat]) -> list[str]:
             f"{len(near)} trained alone on {here} (the record: {there}), where arithmetic is rounded otherwise: "
             f"accuracy must be within {max(c.allowed for c in near):.1f} points at the chosen and at the last step."
         )
+        instructions = None if near[0].alike else re.fullmatch(r"cpu \(.+, (\w+)\)", old.device)
+        if instructions and new.device.startswith("cpu"):
+            rules.append(f"With ATEN_CPU_CAPABILITY={instructions[1]} many a CPU repeats the stack to the bit.")
     return rules
 
 

@@ -56,10 +56,13 @@ def use_serving_precision(precision: str) -> Iterator[None]:
 
 
 def name_device(device: torch.device) -> str:
-    """Return the name of a device for records."""
+    """Return the name of a device for records: on devices of one name, the same stack gives the same bits.
+
+    CPUs of one architecture round differently by the instructions that torch uses (AVX2, AVX-512, ...).
+    """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device) if torch.cuda.is_available() else "cuda"
-    return f"cpu ({platform.machine()})"
+    return f"cpu ({platform.machine()}, {torch.backends.cpu.get_cpu_capability().lower()})"
 
 
 @cache
