@@ -11,6 +11,7 @@ from seqdg import base
 from seqdg.cli.bench_commands import bench, rerun, soup, status, study
 from seqdg.cli.fit_commands import export, fit, importance, learning_curve, predict, show
 from seqdg.cli.list_commands import check, list_names
+from seqdg.cli.options import takes
 from seqdg.cli.results_commands import analyze, import_domainbed, pack, predictions, report, table
 from seqdg.cli.terminal import print_warnings_as_notes
 
@@ -30,7 +31,7 @@ for command in (
     bench, study, table, report, status, pack, rerun, soup, predictions, analyze, import_domainbed, list_names,
     check, fit, predict, export, show, importance, learning_curve,
 ):  # in the order of the help  # fmt: skip
-    app.command("list" if command is list_names else None)(command)
+    app.command("list" if command is list_names else None)(takes(command))
 
 
 def _show_version(wanted: bool) -> None:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -19,8 +18,7 @@ from seqdg.cli import options
 from seqdg.cli.terminal import explain_interruption, quote_command, say
 
 
-@options.takes
-def bench(benchmark: options.BenchmarkName = "rotated-mnist", *, asked: options.RunOptions) -> None:
+def bench(benchmark: str = "rotated-mnist", /, *, asked: options.RunOptions) -> None:
     """Compare algorithms: run the trials that are missing, and print the table.
 
     Each trial trains on all domains but one and is tested on that one. Interrupt it whenever you like: the same command
@@ -39,59 +37,23 @@ def bench(benchmark: options.BenchmarkName = "rotated-mnist", *, asked: options.
 
 
 def study(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The study's file, such as benchmarks/study.toml.")],
-    out: Annotated[
-        Path, typer.Option(help="Where the run directories of its parts are, one for each: DIR/SET/KIND.")
-    ] = Path("runs/study"),
-    data: options.Data = None,
-    device: options.Device = "auto",
-    parts: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Parts to run, by name; a set stands for all its parts, and * works."),
-    ] = None,
-    minutes: Annotated[
-        float,
-        typer.Option(
-            metavar="N",
-            help="Stop after this many minutes, between groups or, with workers, within one. Default: no limit.",
-        ),
-    ] = math.inf,
-    workers: options.Workers = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and what is done.")] = False,
-    answers: Annotated[bool, typer.Option("--answers", help="Print the answers to the hypotheses.")] = False,
-    publish: Annotated[
-        bool,
-        typer.Option("--publish", help="Pack the run directories of the parts into the folder that the file names."),
-    ] = False,
-    restore: Annotated[
-        bool, typer.Option("--restore", help="Copy the published records into the run directories, and train nothing.")
-    ] = False,
-    from_nothing: Annotated[
-        bool,
-        typer.Option(
-            "--from-nothing",
-            help="Ignore the published records: only what is in --out counts as done, and only that is answered from. "
-            "If --out is empty, everything is trained again.",
-        ),
-    ] = False,
-    prepare: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write the tables and features of its parts below DIR, for --data DIR."),
-    ] = None,
-    format: Annotated[
-        str, typer.Option("--format", metavar="text|markdown|json", help="Format of the answers.")
-    ] = "text",
-    figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="With --answers: draw them, as SVG, PDF and PNG files in DIR.")
-    ] = None,
-    select: Annotated[
-        str | None,
-        typer.Option(
-            metavar="source-val|last|oracle|oracle-split",
-            help="With --answers: how the step that counts is chosen, as by `seqdg table`. Settings stay those that "
-            "source validation chose.  [default: source-val]",
-        ),
-    ] = None,
+    file: Path,
+    /,
+    out: Path = Path("runs/study"),
+    data: Path | None = None,
+    device: str = "auto",
+    parts: str | None = None,
+    minutes: float = math.inf,
+    workers: int | None = None,
+    dry_run: bool = False,
+    answers: bool = False,
+    publish: bool = False,
+    restore: bool = False,
+    from_nothing: bool = False,
+    prepare: Path | None = None,
+    format: str = "text",
+    figures: Path | None = None,
+    select: str | None = None,
 ) -> None:
     """Run a study, part by part, or print its answers.
 
@@ -99,6 +61,37 @@ def study(
     the file names count as done.
 
         seqdg study benchmarks/study.toml --data DIR --minutes 9
+
+    Parameters
+    ----------
+    file : FILE
+        The study's file, such as benchmarks/study.toml.
+    out
+        Where the run directories of its parts are, one for each: DIR/SET/KIND.
+    parts : A,B
+        Parts to run, by name; a set stands for all its parts, and * works.
+    minutes : N
+        Stop after this many minutes, between groups or, with workers, within one. Default: no limit.
+    dry_run
+        Show what would run, and what is done.
+    answers
+        Print the answers to the hypotheses.
+    publish
+        Pack the run directories of the parts into the folder that the file names.
+    restore
+        Copy the published records into the run directories, and train nothing.
+    from_nothing
+        Ignore the published records: only what is in --out counts as done, and only that is answered from. If --out
+        is empty, everything is trained again.
+    prepare : DIR
+        Write the tables and features of its parts below DIR, for --data DIR.
+    format : text|markdown|json
+        Format of the answers.
+    figures : DIR
+        With --answers: draw them, as SVG, PDF and PNG files in DIR.
+    select : source-val|last|oracle|oracle-split
+        With --answers: how the step that counts is chosen, as by `seqdg table`. Settings stay those that source
+        validation chose.  [default: source-val]
     """
     read = studies.load_study(file)
     if from_nothing:
@@ -148,11 +141,18 @@ def _run_study(study: studies.Study, parts: Sequence[studies.Part], where: studi
 
 
 def status(
-    directory: options.Results,
-    errors: Annotated[bool, typer.Option("--errors", help="Also print the traceback of every failed trial.")] = False,
-    as_json: options.AsJson = False,
+    directory: Path,
+    /,
+    errors: bool = False,
+    as_json: bool = False,
 ) -> None:
-    """Show the state of a run: trials done, running, failed, diverged and left, and the time that is left."""
+    """Show the state of a run: trials done, running, failed, diverged and left, and the time that is left.
+
+    Parameters
+    ----------
+    errors
+        Also print the traceback of every failed trial.
+    """
     now = results.read_status(directory)
     typer.echo(json.dumps(asdict(now), indent=2) if as_json else format_status(now))
     if errors:
@@ -182,33 +182,17 @@ def format_status(now: results.Status) -> str:
     return "\n".join(lines)
 
 
-@options.takes
 def rerun(
-    directory: options.Results,
-    trials: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TRIAL...]", help="Keys of trials, or their first letters. Default: a random sample."),
-    ] = None,
-    sample: Annotated[int, typer.Option(metavar="N", help="How many trials to draw, if none are named.")] = 3,
-    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
-    alone: Annotated[
-        bool,
-        typer.Option("--alone", help="Train each trial by itself, even where its stack would give the same bits."),
-    ] = False,
-    within: Annotated[
-        float,
-        typer.Option(
-            metavar="POINTS", help="Allowed difference in accuracy where the numbers cannot be exactly the same."
-        ),
-    ] = 1.0,
-    list_them: Annotated[
-        bool, typer.Option("--list", help="List the trials with their keys, and train nothing.")
-    ] = False,
-    algorithms: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Your own algorithms in the run, as module:name or file.py:name."),
-    ] = None,
-    domainbed: options.DomainBed = None,
+    directory: Path,
+    trials: list[str] | None = None,
+    /,
+    sample: int = 3,
+    seed: int = 0,
+    alone: bool = False,
+    within: float = 1.0,
+    list_them: bool = False,
+    algorithms: str | None = None,
+    domainbed: Path | None = None,
     *,
     again: options.SessionOptions,
 ) -> None:
@@ -221,6 +205,23 @@ def rerun(
     it. Trials of your own algorithm are refused where its code has changed since.
 
         seqdg rerun docs/results/pacs-features --sample 5 --data ~/data
+
+    Parameters
+    ----------
+    trials : [TRIAL...]
+        Keys of trials, or their first letters. Default: a random sample.
+    sample : N
+        How many trials to draw, if none are named.
+    seed
+        Seed of the sample.
+    alone
+        Train each trial by itself, even where its stack would give the same bits.
+    within : POINTS
+        Allowed difference in accuracy where the numbers cannot be exactly the same.
+    list_them : --list
+        List the trials with their keys, and train nothing.
+    algorithms : A,B
+        Your own algorithms in the run, as module:name or file.py:name.
     """
     base.set_checkout(base.DOMAINBED, domainbed)
     run = results.open_run(directory)
@@ -300,28 +301,13 @@ def _format_accuracy(value: float | None) -> str:
     return "diverged" if value is None else f"{value:.2f}"
 
 
-@options.takes
 def soup(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Run directory, made with --save-weights.")],
-    kind: Annotated[
-        str,
-        typer.Option(
-            metavar="uniform|greedy|ensemble",
-            help="uniform: the mean of the weights of all candidates of a held-out domain and seed. greedy: of those "
-            "that do not lower source validation, tried from the best down. ensemble: the mean of the probabilities of "
-            "the seeds' models, the best candidate of each.",
-        ),
-    ] = "uniform",
-    algorithms: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Of which algorithms; your own as file.py:name. Default: all.")
-    ] = None,
-    members: Annotated[
-        int, typer.Option(metavar="N", help="Seeds of one ensemble, in their order; 0: all seeds in one.")
-    ] = 0,
-    criterion: Annotated[
-        str | None,
-        typer.Option(metavar=options.CRITERION_NAMES, help="By what source validation ranks candidates."),
-    ] = None,
+    directory: Path,
+    /,
+    kind: str = "uniform",
+    algorithms: str | None = None,
+    members: int = 0,
+    criterion: str | None = None,
     *,
     again: options.SessionOptions,
 ) -> None:
@@ -336,6 +322,21 @@ def soup(
         seqdg bench --algorithms agg --search 8 --trials 3 --save-weights --out runs/soup
         seqdg soup runs/soup --kind greedy
         seqdg table runs/soup --baseline agg
+
+    Parameters
+    ----------
+    directory : DIR
+        Run directory, made with --save-weights.
+    kind : uniform|greedy|ensemble
+        uniform: the mean of the weights of all candidates of a held-out domain and seed. greedy: of those that do
+        not lower source validation, tried from the best down. ensemble: the mean of the probabilities of the seeds'
+        models, the best candidate of each.
+    algorithms : A,B
+        Of which algorithms; your own as file.py:name. Default: all.
+    members : N
+        Seeds of one ensemble, in their order; 0: all seeds in one.
+    criterion : CRITERIA
+        By what source validation ranks candidates.
     """
     names = options.split_names(algorithms)
     benchmarks.mix_run(directory, again.make_session, kind, names, members, criterion, quote_command(), say)

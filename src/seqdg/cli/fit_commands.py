@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -19,110 +19,43 @@ from seqdg.estimator import compare as comparing
 SELECT = "both-near"
 
 
-@options.takes
 def fit(
-    data: options.DataFile,
+    file: Path,
+    /,
     table: options.TableOptions,
-    out: Annotated[Path, typer.Option(metavar="MODEL", help="Directory to save the model in.")],
-    choose: Annotated[bool, typer.Option("--choose", help="Compare candidates and use the best.")] = False,
-    algorithm: Annotated[
-        str | None, typer.Option(help=f"The algorithm to train, without --choose.  {options.USUAL_ALGORITHM}")
-    ] = None,
-    candidates: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B",
-            help="What --choose compares beside agg: algorithms (fo-s-mldg+ema) and learners (logistic, svc). "
-            "`seqdg list algorithms` shows all.  [default: eleven of both kinds]",
-        ),
-    ] = None,
-    settings: options.Settings = None,
-    search: options.Search = 1,
-    sampler: Annotated[str, typer.Option(metavar="random|optuna", help="How --search draws candidates.")] = "random",
-    select: Annotated[
-        str,
-        typer.Option(
-            metavar="source-val|leave-one-out|leave-one-out-stopped|both[-1se|-near]",
-            help="The rule that --choose follows: validation rows of the sources, sources held out in turn (-stopped: "
-            "they choose the number of steps too), or the mean of both; with -1se, the simplest candidate within one "
-            "standard error of the best; with -near, within a point of it too.",
-        ),
-    ] = SELECT,
-    nested: Annotated[
-        bool | None,
-        typer.Option(
-            help="Hold out pairs of domains, so that --choose is judged on domains that it has not seen.  [default: up "
-            "to 6 domains]"
-        ),
-    ] = None,
-    loss: Annotated[
-        str, typer.Option(metavar="squared|absolute|huber", help="The loss, where a number is predicted.")
-    ] = "squared",
-    criterion: Annotated[
-        str | None,
-        typer.Option(
-            metavar=options.CRITERION_NAMES,
-            help="The metric by which steps, settings and the algorithm are chosen. "
-            "[default: accuracy; of numbers, rmse]",
-        ),
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="Trials of every candidate and held-out domain.")] = 3,
-    steps: Annotated[
-        str,
-        typer.Option(metavar="N|auto", help="Training steps. auto: as many as meet all rows three times, 500 to 5000."),
-    ] = "auto",
-    domains_per_step: Annotated[
-        str, typer.Option(metavar="N|auto", help="Domains that a step meets; 0 is all. auto: 8, of more.")
-    ] = "auto",
-    lr: options.LearningRate = 0.003,
-    schedule: Annotated[
-        str, typer.Option(metavar="constant|cosine|steps", help="What becomes of the learning rate.")
-    ] = "constant",
-    warmup: Annotated[float, typer.Option(help="Share of the steps over which the rate first rises.")] = 0.0,
-    scaling: Annotated[
-        str, typer.Option(metavar="quantile|standard", help="How numbers of a table are scaled for a neural network.")
-    ] = "quantile",
-    members: Annotated[
-        str,
-        typer.Option(
-            metavar="N|auto",
-            help="Networks trained from other seeds, whose probabilities are averaged. auto: 4 for a table.",
-        ),
-    ] = "auto",
-    calibrate: Annotated[
-        bool, typer.Option(help="Fit how sure the model is to rows of the same domains that were not trained on.")
-    ] = True,
-    class_weight: Annotated[
-        str | None, typer.Option(metavar="balanced", help="Weight classes so that all count the same.")
-    ] = None,
-    net: Annotated[str | None, typer.Option(help="The network: mlp, resnet18, efficientnet-lite0, ...")] = None,
-    hidden: Annotated[str, typer.Option(metavar="W,W|auto", help="Widths of the hidden layers of an mlp.")] = "auto",
-    image_size: Annotated[int | None, typer.Option(help="Side of the images that enter the network.")] = None,
-    estimate: Annotated[
-        bool, typer.Option(help="Hold out every domain in turn to estimate accuracy on a new one.")
-    ] = True,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes that --choose trains in. Default: one per core.")
-    ] = None,
-    executor: options.Executor = "local",
-    address: options.Address = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            help="About how long --choose may take. It tries the cheapest candidates first, on at most 20,000 "
-            "rows, says what it left out, and fits the winner on all rows."
-        ),
-    ] = None,
-    runs: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Keep what is trained for the comparison in DIR. Default: in MODEL.partial, until the model is saved.",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same model.")] = 0,
-    device: options.Device = "auto",
-    force: options.Force = False,
+    out: Path,
+    choose: bool = False,
+    algorithm: str | None = None,
+    candidates: str | None = None,
+    settings: list[str] | None = None,
+    search: int = 1,
+    sampler: str = "random",
+    select: str = SELECT,
+    nested: bool | None = None,
+    loss: str = "squared",
+    criterion: str | None = None,
+    seeds: int = 3,
+    steps: str = "auto",
+    domains_per_step: str = "auto",
+    lr: float = 0.003,
+    schedule: str = "constant",
+    warmup: float = 0.0,
+    scaling: str = "quantile",
+    members: str = "auto",
+    calibrate: bool = True,
+    class_weight: str | None = None,
+    net: str | None = None,
+    hidden: str = "auto",
+    image_size: int | None = None,
+    estimate: bool = True,
+    workers: int | None = None,
+    executor: str = "local",
+    address: str | None = None,
+    minutes: float | None = None,
+    runs: Path | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    force: bool = False,
 ) -> None:
     """Train a model on your own domains, and estimate how well it will do on a new one.
 
@@ -130,10 +63,70 @@ def fit(
 
     The model is a directory: `seqdg predict`, `seqdg export` and `seqdg show` read it. Interrupt it whenever you like:
     the same command goes on where it stopped, to the same model.
+
+    Parameters
+    ----------
+    out : MODEL
+        Directory to save the model in.
+    choose
+        Compare candidates and use the best.
+    algorithm
+        The algorithm to train, without --choose.  [default: fo-s-mldg+ema; of numbers agg+ema]
+    candidates : A,B
+        What --choose compares beside agg: algorithms (fo-s-mldg+ema) and learners (logistic, svc). `seqdg list
+        algorithms` shows all.  [default: eleven of both kinds]
+    sampler : random|optuna
+        How --search draws candidates.
+    select : source-val|leave-one-out|leave-one-out-stopped|both[-1se|-near]
+        The rule that --choose follows: validation rows of the sources, sources held out in turn (-stopped: they
+        choose the number of steps too), or the mean of both; with -1se, the simplest candidate within one standard
+        error of the best; with -near, within a point of it too.
+    nested
+        Hold out pairs of domains, so that --choose is judged on domains that it has not seen.  [default: up to 6
+        domains]
+    loss : squared|absolute|huber
+        The loss, where a number is predicted.
+    criterion : CRITERIA
+        The metric by which steps, settings and the algorithm are chosen. [default: accuracy; of numbers, rmse]
+    seeds
+        Trials of every candidate and held-out domain.
+    steps : N|auto
+        Training steps. auto: as many as meet all rows three times, 500 to 5000.
+    domains_per_step : N|auto
+        Domains that a step meets; 0 is all. auto: 8, of more.
+    schedule : constant|cosine|steps
+        What becomes of the learning rate.
+    warmup
+        Share of the steps over which the rate first rises.
+    scaling : quantile|standard
+        How numbers of a table are scaled for a neural network.
+    members : N|auto
+        Networks trained from other seeds, whose probabilities are averaged. auto: 4 for a table.
+    calibrate
+        Fit how sure the model is to rows of the same domains that were not trained on.
+    class_weight : balanced
+        Weight classes so that all count the same.
+    net
+        The network: mlp, resnet18, efficientnet-lite0, ...
+    hidden : W,W|auto
+        Widths of the hidden layers of an mlp.
+    image_size
+        Side of the images that enter the network.
+    estimate
+        Hold out every domain in turn to estimate accuracy on a new one.
+    workers
+        Processes that --choose trains in. Default: one per core.
+    minutes
+        About how long --choose may take. It tries the cheapest candidates first, on at most 20,000 rows, says what
+        it left out, and fits the winner on all rows.
+    runs : DIR
+        Keep what is trained for the comparison in DIR. Default: in MODEL.partial, until the model is saved.
+    seed
+        Random seed. The same seed gives the same model.
     """
     _check_choice(choose, algorithm, candidates, search, select, minutes)
     estimator.check_destination(out, force)
-    rows, names = table.read(data), options.split_names(candidates)
+    rows, names = table.read(file), options.split_names(candidates)
     announcement = Announcement(rows, minutes)
     note_task(rows, table.task, str(table.label))
     template = _make_template(
@@ -166,7 +159,7 @@ def fit(
         arguments = table.parse()
         columns = {"id": arguments["ids"], "types": arguments["types"], "weight": table.weight}
         model.add_facts(
-            data="standard input" if str(data) == "-" else data.name, label=table.label, domain=table.domain,
+            data="standard input" if str(file) == "-" else file.name, label=table.label, domain=table.domain,
             **{name: value for name, value in columns.items() if value},
         )  # fmt: skip
         model.save(out)
@@ -277,25 +270,15 @@ def _parse_widths(text: str) -> tuple[int, ...] | str:
 
 
 def predict(
-    model: options.Model,
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA",
-            help="A table (.csv, .tsv, .parquet, .xlsx, ...), - for standard input, or a folder or .zip of images.",
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="Where to write predictions: .csv or .parquet; - for standard output."),
-    ],
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda", help="Where to predict. auto uses a GPU if there is one.")
-    ] = "auto",
-    identifier: options.Identifier = None,
-    na: options.MissingValues = None,
-    encoding: options.Encoding = "",
-    force: options.Force = False,
+    model: Path,
+    data: Path,
+    /,
+    out: Path,
+    device: str = "auto",
+    id: str | None = None,
+    na: str | None = None,
+    encoding: str = "",
+    force: bool = False,
 ) -> None:
     """Predict every row of a table, or every image of a folder: a label and the probability of every class, or
     a number.
@@ -307,9 +290,18 @@ def predict(
     Rows are read, predicted and written some at a time, so a table may be larger than memory. If it has the column of
     labels, the accuracy is printed, and what was expected of it when the model was fitted; of numbers, RMSE and R².
     Of pictures, the folder that each lies in is its label, where the model knows a class of that name.
+
+    Parameters
+    ----------
+    data : DATA
+        A table (.csv, .tsv, .parquet, .xlsx, ...), - for standard input, or a folder or .zip of images.
+    out : FILE
+        Where to write predictions: .csv or .parquet; - for standard output.
+    device : auto|cpu|cuda
+        Where to predict. auto uses a GPU if there is one.
     """
     loaded = estimator.read_model(model, device=training.choose_device(device))
-    ids, missing_values = options.split_names(identifier), options.split_words(na)
+    ids, missing_values = options.split_names(id), options.split_words(na)
     with bench.count_files("predicting") as progress, options.open_data(data) as path:
         tally = estimator.predict_file(
             loaded, path, out, progress, force=force, ids=ids, na=missing_values, encoding=encoding
@@ -337,7 +329,7 @@ def predict(
         say(f"{tally.rows} predictions are in {out}.")
 
 
-def show(model: options.Model, as_json: options.AsJson = False) -> None:
+def show(model: Path, /, as_json: bool = False) -> None:
     """Show a model's card: what it was trained on, how it was chosen, what to expect, and which versions made it."""
     description = estimator.read_description(model)
     if description.get("net") is not None or "learner" in description:
@@ -347,12 +339,18 @@ def show(model: options.Model, as_json: options.AsJson = False) -> None:
 
 
 def export(
-    model: options.Model,
-    onnx: Annotated[Path, typer.Option("--onnx", "--out", metavar="FILE", help="The ONNX file to write.")],
+    model: Path,
+    /,
+    onnx: Path,
 ) -> None:
     """Write a model and its preprocessing as one ONNX file, and check it with onnxruntime.
 
     seqdg export model --onnx model.onnx
+
+    Parameters
+    ----------
+    onnx : --onnx --out FILE
+        The ONNX file to write.
     """
     loaded = estimator.read_model(model)
     difference = max(estimator.export_onnx(loaded, onnx), 1e-16)
@@ -363,33 +361,47 @@ def export(
     typer.echo(f"Checked against onnxruntime: {what} agree to {difference:.0e}{unit}.")
 
 
-@options.takes
 def learning_curve(
-    data: options.DataFile,
+    file: Path,
+    /,
     table: options.TableOptions,
-    algorithm: Annotated[str | None, typer.Option(help=f"The algorithm to train.  {options.USUAL_ALGORITHM}")] = None,
-    criterion: Annotated[
-        str | None, typer.Option(metavar=options.CRITERION_NAMES, help="The metric on unseen domains.")
-    ] = None,
-    steps: Annotated[int, typer.Option(help="Training steps.")] = 500,
-    lr: options.LearningRate = 0.003,
-    seeds: Annotated[int, typer.Option(help="Trainings of every choice of domains.")] = 1,
-    subsets: Annotated[int, typer.Option(help="Choices of every number of domains, at most.")] = 12,
-    workers: Annotated[int | None, typer.Option(help="Processes to train in. Default: one per core.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Where to write learning-curve.csv, by_training.csv and a picture."),
-    ] = None,
-    seed: options.RandomSeed = 0,
-    device: options.Device = "auto",
+    algorithm: str | None = None,
+    criterion: str | None = None,
+    steps: int = 500,
+    lr: float = 0.003,
+    seeds: int = 1,
+    subsets: int = 12,
+    workers: int | None = None,
+    out: Path | None = None,
+    seed: int = 0,
+    device: str = "auto",
 ) -> None:
     """Would one more domain help? Train on 1, 2, ... of your domains, and test on those left out.
 
         seqdg learning-curve patients.csv --label ill --domain hospital
 
     The last sentence says what one more domain than you have would be worth, if the curve goes on as it went.
+
+    Parameters
+    ----------
+    algorithm
+        The algorithm to train.  [default: fo-s-mldg+ema; of numbers agg+ema]
+    criterion : CRITERIA
+        The metric on unseen domains.
+    seed
+        Random seed. The same seed gives the same numbers.
+    steps
+        Training steps.
+    seeds
+        Trainings of every choice of domains.
+    subsets
+        Choices of every number of domains, at most.
+    workers
+        Processes to train in. Default: one per core.
+    out : DIR
+        Where to write learning-curve.csv, by_training.csv and a picture.
     """
-    rows = table.read(data)
+    rows = table.read(file)
     note_task(rows, table.task, str(table.label))
     Announcement(rows).say()
     if rows.domains is None:
@@ -409,29 +421,20 @@ def learning_curve(
 
 
 def importance(
-    model: options.Model,
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="The table that the model was fitted on, or one like it.")
-    ],
-    columns: Annotated[str | None, typer.Option(metavar="A,B", help="The columns to shuffle. Default: all.")] = None,
-    repeats: Annotated[int, typer.Option(help="Shuffles of every column.")] = 5,
-    scoring: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="A score of scikit-learn, such as balanced_accuracy. Default: accuracy or R²."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Where to write importance.csv, by_domain.csv and importance.svg."),
-    ] = None,
-    types: options.Types = None,
-    na: options.MissingValues = None,
-    drop_unlabeled: options.DropUnlabeled = False,
-    weight: options.Weight = None,
-    encoding: options.Encoding = "",
-    seed: options.RandomSeed = 0,
-    device: options.Device = "auto",
+    model: Path,
+    data: Path,
+    /,
+    columns: str | None = None,
+    repeats: int = 5,
+    scoring: str | None = None,
+    out: Path | None = None,
+    types: str | None = None,
+    na: str | None = None,
+    drop_unlabeled: bool = False,
+    weight: str | None = None,
+    encoding: str = "",
+    seed: int = 0,
+    device: str = "auto",
 ) -> None:
     """Say which columns help on domains that the model has not seen, and which only where it was trained.
 
@@ -440,6 +443,21 @@ def importance(
     The model is fitted anew with each domain held out in turn. Each column is then shuffled within its domain: how much
     the score drops on the held-out domain, and on rows of the others that were set aside, is what the column is worth.
     The table is read as in `seqdg fit`, whose --label, --domain, --types, --na and --weight the model remembers.
+
+    Parameters
+    ----------
+    data : DATA
+        The table that the model was fitted on, or one like it.
+    seed
+        Random seed. The same seed gives the same numbers.
+    columns : A,B
+        The columns to shuffle. Default: all.
+    repeats
+        Shuffles of every column.
+    scoring : NAME
+        A score of scikit-learn, such as balanced_accuracy. Default: accuracy or R².
+    out : DIR
+        Where to write importance.csv, by_domain.csv and importance.svg.
     """
     fitted = estimator.load_estimator(model, device)
     facts = fitted.model_.facts

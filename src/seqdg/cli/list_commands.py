@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -19,16 +19,18 @@ Entry = dict[str, Any]
 
 
 def list_names(
-    kind: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[algorithms|wrappers|benchmarks|datasets]", help="What to list. Default: how many there are."
-        ),
-    ] = None,
-    as_json: options.AsJson = False,
-    domainbed: options.DomainBed = None,
+    kind: str | None = None,
+    /,
+    as_json: bool = False,
+    domainbed: Path | None = None,
 ) -> None:
-    """List the algorithms, the wrappers around them (`agg+ema`), the benchmarks or the data sets to choose from."""
+    """List the algorithms, the wrappers around them (`agg+ema`), the benchmarks or the data sets to choose from.
+
+    Parameters
+    ----------
+    kind : [algorithms|wrappers|benchmarks|datasets]
+        What to list. Default: how many there are.
+    """
     base.set_checkout(base.DOMAINBED, domainbed)
     kinds: dict[str, Callable[[], list[Entry]]] = {
         "algorithms": _list_algorithms,
@@ -131,18 +133,11 @@ def _format_dataset(entry: Entry) -> str:
     return "\n".join(lines)
 
 
-@options.takes
 def check(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="A table, such as a .csv file; a benchmark from `seqdg list benchmarks`, or your own .toml file; or "
-            "an algorithm from `seqdg list algorithms`, or your own, as module:name or file.py:name.",
-        ),
-    ],
-    data: options.Data = None,
-    allow_partial: options.AllowPartial = False,
+    name: str,
+    /,
+    data: Path | None = None,
+    allow_partial: bool = False,
     *,
     table: options.TableOptions,
 ) -> None:
@@ -159,6 +154,12 @@ def check(
         seqdg check ./pull.py:pull
 
         seqdg check fo-s-mldg+./mine.py:mine
+
+    Parameters
+    ----------
+    name : NAME
+        A table, such as a .csv file; a benchmark from `seqdg list benchmarks`, or your own .toml file; or an algorithm
+        from `seqdg list algorithms`, or your own, as module:name or file.py:name.
     """
     if datasets.is_table(Path(name)):
         arguments = table.parse()

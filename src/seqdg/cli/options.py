@@ -1,9 +1,87 @@
-"""Arguments and options that commands share, and the lists in their values."""
+"""Options that several commands share, and how the options of a command are made of its signature and docstring.
+
+Parameters
+----------
+file : DATA
+    A table (.csv, .tsv, .parquet, .xlsx, ...), - for one from standard input, or a folder or .zip of images
+    <domain>/<class>/<image>.
+benchmark : [BENCHMARK]
+    A name from `seqdg list benchmarks`, or your own .toml file.
+directory : DIR
+    A run directory, as given to `seqdg bench --out`; or a run packed by `seqdg pack`.
+directories : DIR...
+    A run directory, as given to `seqdg bench --out`, or a run packed by `seqdg pack`; several are set side by side.
+model : MODEL
+    A model directory, as given to `seqdg fit --out`.
+algorithms : A,B
+    Names from `seqdg list algorithms`, alone or with wrappers after a plus, as in fo-s-mldg+mixup+ema; your own as
+    module:name or file.py:name. Default: those of the benchmark, or of the analysis.
+steps
+    Training steps. Default: the benchmark's.
+seed
+    The first trial's seed; the others follow.
+settings : --set ALGORITHM.SETTING=VALUE
+    A setting of an algorithm or of its training, for example fo-s-mldg.alpha=0.05,0.6, agg.lr=0.1 or
+    agg.schedule=cosine. It holds for chains such as agg+ema too, unless one is named: agg+ema.decay=0.9. May be
+    repeated.
+search : N
+    Candidates per algorithm. The first keeps its settings as they are. The others draw settings from their ranges
+    and the learning rate from a tenth to twice its value (log-uniform; lr_search in a benchmark's file sets another
+    range). Settings given with --set are not searched.
+out
+    Run directory. Trials that it already holds are not run again. Default: runs/BENCHMARK.
+data
+    Root folder of the data; the benchmark's file names the folders and files in it.
+lr
+    Learning rate.
+device : auto|cpu|cuda
+    Where to train. auto uses a GPU if there is one; cuda:1 is the second of several.
+select : source-val|last|leave-one-out|domain-val|oracle|oracle-split
+    How the settings and the step that count are chosen. source-val: by validation rows of the sources. last: by the
+    same rows, at the last step. leave-one-out: by training without each source and testing on it. domain-val: by
+    the validation domains of a fixed split. Only the last two look at the held-out domain: oracle at all of it, an
+    upper bound; oracle-split at a fifth of its rows, and it reports the others, as DomainBed's test-domain
+    validation does.
+weights
+    Weight file that the network starts from: .safetensors, or .pth as published by torchvision.
+allow_partial
+    Continue if the data differ from the published counts, and note it in the record.
+domainbed : DIR
+    A checkout of DomainBed, for algorithms such as domainbed:CORAL. Default: the environment variable
+    SEQDG_DOMAINBED, or else an importable domainbed.
+executor : local|ray
+    Where workers run: on this machine, or on a Ray cluster.
+workers
+    Worker processes; 0 trains in this process. Default: one per core, or one per GPU.
+address
+    Address of a running Ray cluster, or `auto` to find it. Default: start Ray on this machine.
+figures : FOLDER
+    Folder to write the figures to as well, as SVG, PDF and PNG.
+id : A,B
+    Columns that name a row: no features, and `seqdg predict` writes them beside its predictions.
+types : A=TYPE,B=TYPE
+    What columns hold, where it is not as it seems: number, words, date, date:dmy, date:mdy or ignore.
+na : A,B
+    Words and numbers that stand for a missing value besides NA, ?, - and the like: -999.
+drop_unlabeled
+    Leave out the rows of a table that have no label.
+weight : COLUMN
+    The column that says how much each row counts, in training and in every score. It is no feature.
+encoding : NAME
+    Encoding of a text table, such as cp1252. Default: guessed from the file.
+as_json : --json
+    Print JSON, for programs.
+force
+    Replace what lies at --out already.
+criterion : CRITERIA
+    Which metric to show.  [default: accuracy; where numbers are predicted, rmse]
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
 import shutil
 import sys
 import tempfile
@@ -11,260 +89,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import typer
 
 from seqdg import bench, training
 from seqdg import data as datasets
 from seqdg.results import CRITERIA
-
-DataFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DATA",
-        help="A table (.csv, .tsv, .parquet, .xlsx, ...), - for one from standard input, or a folder or .zip of images "
-        "<domain>/<class>/<image>.",
-    ),
-]
-BenchmarkName = Annotated[
-    str, typer.Argument(metavar="[BENCHMARK]", help="A name from `seqdg list benchmarks`, or your own .toml file.")
-]
-RunDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, as given to `seqdg bench --out`.")]
-Results = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR", help="A run directory, as given to `seqdg bench --out`; or a run packed by `seqdg pack`."
-    ),
-]
-SeveralResults = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="DIR...",
-        help="A run directory, as given to `seqdg bench --out`, or a run packed by `seqdg pack`; several are set side "
-        "by side.",
-    ),
-]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model directory, as given to `seqdg fit --out`.")]
-Algorithms = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B",
-        help="Names from `seqdg list algorithms`, alone or with wrappers after a plus, as in fo-s-mldg+mixup+ema; your "
-        "own as module:name or file.py:name. Default: those of the benchmark, or of the analysis.",
-    ),
-]
-HeldOut = Annotated[
-    str | None, typer.Option(metavar="D,E", help="Domains to hold out, one at a time. Default: every domain.")
-]
-Trials = Annotated[int | None, typer.Option(help="Seeds per algorithm and held-out domain. Default: the benchmark's.")]
-Steps = Annotated[int | None, typer.Option(help="Training steps. Default: the benchmark's.")]
-Precision = Annotated[
-    str | None,
-    typer.Option(
-        metavar="float32|tf32|bf16|float64",
-        help="Precision of training. tf32 and bf16 are faster on a GPU; float64 gives the same numbers everywhere. "
-        "Default: the benchmark's.",
-    ),
-]
-Compile = Annotated[
-    str,
-    typer.Option(
-        metavar="auto|on|off",
-        help="Compile each stack's step with torch's compiler: it takes some ten seconds and then trains up to a third "
-        "faster on a GPU. auto: where the training is long enough for that.",
-    ),
-]
-Seed = Annotated[int, typer.Option(help="The first trial's seed; the others follow.")]
-RandomSeed = Annotated[int, typer.Option(help="Random seed. The same seed gives the same numbers.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="ALGORITHM.SETTING=VALUE",
-        help="A setting of an algorithm or of its training, for example fo-s-mldg.alpha=0.05,0.6, agg.lr=0.1 or "
-        "agg.schedule=cosine. It holds for chains such as agg+ema too, unless one is named: agg+ema.decay=0.9. May be "
-        "repeated.",
-    ),
-]
-Search = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        help="Candidates per algorithm. The first keeps its settings as they are. The others draw settings from their "
-        "ranges and the learning rate from a tenth to twice its value (log-uniform; lr_search in a benchmark's file "
-        "sets another range). Settings given with --set are not searched.",
-    ),
-]
-Reuse = Annotated[
-    bool,
-    typer.Option(
-        "--reuse",
-        help="Search on the first seed alone; the others use the settings that --select chooses there for each "
-        "held-out domain.",
-    ),
-]
-SettingsFrom = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Settings that `seqdg table --settings-out` wrote; they come before the benchmark's."
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(help="Run directory. Trials that it already holds are not run again. Default: runs/BENCHMARK."),
-]
-Data = Annotated[
-    Path | None, typer.Option(help="Root folder of the data; the benchmark's file names the folders and files in it.")
-]
-USUAL = "fo-s-mldg+ema", "agg+ema"  # what the estimators of classes and of numbers train; help imports neither
-USUAL_ALGORITHM = f"[default: {USUAL[0]}; of numbers {USUAL[1]}]"
-LearningRate = Annotated[float, typer.Option(help="Learning rate.")]
-Device = Annotated[
-    str,
-    typer.Option(
-        metavar="auto|cpu|cuda",
-        help="Where to train. auto uses a GPU if there is one; cuda:1 is the second of several.",
-    ),
-]
-Select = Annotated[
-    str,
-    typer.Option(
-        metavar="source-val|last|leave-one-out|domain-val|oracle|oracle-split",
-        help="How the settings and the step that count are chosen. source-val: by validation rows of the sources. "
-        "last: by the same rows, at the last step. leave-one-out: by training without each source and testing on it. "
-        "domain-val: by the validation domains of a fixed split. Only the last two look at the held-out domain: oracle "
-        "at all of it, an upper bound; oracle-split at a fifth of its rows, and it reports the others, as DomainBed's "
-        "test-domain validation does.",
-    ),
-]
-Weights = Annotated[
-    Path | None,
-    typer.Option(help="Weight file that the network starts from: .safetensors, or .pth as published by torchvision."),
-]
-AllowPartial = Annotated[
-    bool,
-    typer.Option(
-        "--allow-partial", help="Continue if the data differ from the published counts, and note it in the record."
-    ),
-]
-DomainBed = Annotated[
-    Path | None,
-    typer.Option(
-        "--domainbed",
-        metavar="DIR",
-        help="A checkout of DomainBed, for algorithms such as domainbed:CORAL. Default: the environment variable "
-        "SEQDG_DOMAINBED, or else an importable domainbed.",
-    ),
-]
-Executor = Annotated[
-    str,
-    typer.Option("--executor", metavar="local|ray", help="Where workers run: on this machine, or on a Ray cluster."),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Worker processes; 0 trains in this process. Default: one per core, or one per GPU."),
-]
-GpusPerWorker = Annotated[
-    float | None,
-    typer.Option(metavar="PART", help="Share of a GPU for each worker; 0.25 puts four on one. Default: 1."),
-]
-Address = Annotated[
-    str | None,
-    typer.Option(help="Address of a running Ray cluster, or `auto` to find it. Default: start Ray on this machine."),
-]
-Checkpoint = Annotated[
-    float,
-    typer.Option(metavar="SECONDS", help="Seconds between checkpoints of trials that take longer; 0 writes none."),
-]
-SaveWeights = Annotated[
-    str | None,
-    typer.Option(
-        "--save-weights",
-        metavar="[last|chosen]",
-        help="Keep every trial's deployed weights after the last step, in DIR/weights/TRIAL.safetensors; with chosen, "
-        "also those of the step that source validation chose, in DIR/weights/TRIAL.chosen.safetensors.",
-    ),
-]
-SavePredictions = Annotated[
-    bool,
-    typer.Option(
-        "--save-predictions",
-        help="Keep what every trial predicts for every held-out row; `seqdg predictions` writes it as one table.",
-    ),
-]
-Log = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--log",
-        metavar="tensorboard|mlflow|wandb",
-        help="Also write the curves of every trial and the table to this tool, below DIR. May be repeated, or several "
-        "with commas.",
-    ),
-]
-Figures = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Folder to write the figures to as well, as SVG, PDF and PNG.")
-]
-Format = Annotated[str, typer.Option("--format", metavar="text|markdown|latex|csv|json", help="Format of the table.")]
-Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels, for a table.")]
-Domain = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of domains, for a table.")]
-Ignore = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to leave out.")]
-Identifier = Annotated[
-    str | None,
-    typer.Option(
-        "--id",
-        metavar="A,B",
-        help="Columns that name a row: no features, and `seqdg predict` writes them beside its predictions.",
-    ),
-]
-Types = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A=TYPE,B=TYPE",
-        help="What columns hold, where it is not as it seems: number, words, date, date:dmy, date:mdy or ignore.",
-    ),
-]
-MissingValues = Annotated[
-    str | None,
-    typer.Option(
-        "--na",
-        metavar="A,B",
-        help="Words and numbers that stand for a missing value besides NA, ?, - and the like: -999.",
-    ),
-]
-DropUnlabeled = Annotated[
-    bool, typer.Option("--drop-unlabeled", help="Leave out the rows of a table that have no label.")
-]
-Weight = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="The column that says how much each row counts, in training and in every score. It is no feature.",
-    ),
-]
-Encoding = Annotated[
-    str, typer.Option(metavar="NAME", help="Encoding of a text table, such as cp1252. Default: guessed from the file.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-BenchmarkFile = Annotated[
-    str | None, typer.Option("--benchmark", metavar="FILE", help="The benchmark's file, if it is your own.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace what lies at --out already.")]
-Task = Annotated[
-    str | None,
-    typer.Option(
-        metavar="class|number",
-        help="What the column of labels holds: classes, or numbers to predict. Default: decided by the column, where "
-        "it is clear.",
-    ),
-]
-CRITERION_NAMES = "|".join(CRITERIA)
-Criterion = Annotated[
-    str | None,
-    typer.Option(
-        metavar=CRITERION_NAMES, help="Which metric to show.  [default: accuracy; where numbers are predicted, rmse]"
-    ),
-]
 
 
 def split_names(text: str | None) -> list[str] | None:
@@ -292,18 +123,31 @@ def open_data(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How the user's own rows are read. What the options list is still text."""
+    """How the user's own rows are read. What the options list is still text.
 
-    label: Label = None
-    domain: Domain = None
-    ignore: Ignore = None
-    id: Identifier = None
-    types: Types = None
-    na: MissingValues = None
-    drop_unlabeled: DropUnlabeled = False
-    weight: Weight = None
-    encoding: Encoding = ""
-    task: Task = None
+    Parameters
+    ----------
+    label : COLUMN
+        The column of labels, for a table.
+    domain : COLUMN
+        The column of domains, for a table.
+    ignore : A,B
+        Columns to leave out.
+    task : class|number
+        What the column of labels holds: classes, or numbers to predict. Default: decided by the column, where it is
+        clear.
+    """
+
+    label: str | None = None
+    domain: str | None = None
+    ignore: str | None = None
+    id: str | None = None
+    types: str | None = None
+    na: str | None = None
+    drop_unlabeled: bool = False
+    weight: str | None = None
+    encoding: str = ""
+    task: str | None = None
 
     def list_changed(self) -> list[str]:
         """List the options that the user gave."""
@@ -326,34 +170,65 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What `seqdg bench` asks of a benchmark: the fields of `bench.Request`, whose lists are still text."""
+    """What `seqdg bench` asks of a benchmark: the fields of `bench.Request`, whose lists are still text.
 
-    algorithms: Algorithms = None
-    held_out: HeldOut = None
-    trials: Trials = None
-    steps: Steps = None
-    seed: Seed = 0
-    settings: Settings = None
-    search: Search = 1
-    reuse: Reuse = False
-    settings_from: SettingsFrom = None
-    precision: Precision = None
-    out: Out = None
-    data: Data = None
-    device: Device = "auto"
-    executor: Executor = "local"
-    workers: Workers = None
-    gpus_per_worker: GpusPerWorker = None
-    address: Address = None
-    compile: Compile = "auto"
-    checkpoint: Checkpoint = 60.0
-    save_weights: SaveWeights = None
-    save_predictions: SavePredictions = False
-    select: Select = "source-val"
-    weights: Weights = None
-    allow_partial: AllowPartial = False
-    domainbed: DomainBed = None
-    log: Log = None
+    Parameters
+    ----------
+    held_out : D,E
+        Domains to hold out, one at a time. Default: every domain.
+    trials
+        Seeds per algorithm and held-out domain. Default: the benchmark's.
+    reuse
+        Search on the first seed alone; the others use the settings that --select chooses there for each held-out
+        domain.
+    settings_from : FILE
+        Settings that `seqdg table --settings-out` wrote; they come before the benchmark's.
+    precision : float32|tf32|bf16|float64
+        Precision of training. tf32 and bf16 are faster on a GPU; float64 gives the same numbers everywhere.
+        Default: the benchmark's.
+    gpus_per_worker : PART
+        Share of a GPU for each worker; 0.25 puts four on one. Default: 1.
+    compile : auto|on|off
+        Compile each stack's step with torch's compiler: it takes some ten seconds and then trains up to a third
+        faster on a GPU. auto: where the training is long enough for that.
+    checkpoint : SECONDS
+        Seconds between checkpoints of trials that take longer; 0 writes none.
+    save_weights : [last|chosen]
+        Keep every trial's deployed weights after the last step, in DIR/weights/TRIAL.safetensors; with chosen, also
+        those of the step that source validation chose, in DIR/weights/TRIAL.chosen.safetensors.
+    save_predictions
+        Keep what every trial predicts for every held-out row; `seqdg predictions` writes it as one table.
+    log : tensorboard|mlflow|wandb
+        Also write the curves of every trial and the table to this tool, below DIR. May be repeated, or several with
+        commas.
+    """
+
+    algorithms: str | None = None
+    held_out: str | None = None
+    trials: int | None = None
+    steps: int | None = None
+    seed: int = 0
+    settings: list[str] | None = None
+    search: int = 1
+    reuse: bool = False
+    settings_from: Path | None = None
+    precision: str | None = None
+    out: Path | None = None
+    data: Path | None = None
+    device: str = "auto"
+    executor: str = "local"
+    workers: int | None = None
+    gpus_per_worker: float | None = None
+    address: str | None = None
+    compile: str = "auto"
+    checkpoint: float = 60.0
+    save_weights: str | None = None
+    save_predictions: bool = False
+    select: str = "source-val"
+    weights: Path | None = None
+    allow_partial: bool = False
+    domainbed: Path | None = None
+    log: list[str] | None = None
 
     def make_request(self) -> bench.Request:
         lists = {"algorithms": split_names(self.algorithms), "held_out": split_names(self.held_out)}
@@ -363,13 +238,19 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """What trains recorded trials again, or evaluates their weights: their task, and a device."""
+    """What trains recorded trials again, or evaluates their weights: their task, and a device.
 
-    data: Data = None
-    device: Device = "auto"
-    benchmark: BenchmarkFile = None
-    weights: Weights = None
-    allow_partial: AllowPartial = False
+    Parameters
+    ----------
+    benchmark : FILE
+        The benchmark's file, if it is your own.
+    """
+
+    data: Path | None = None
+    device: str = "auto"
+    benchmark: str | None = None
+    weights: Path | None = None
+    allow_partial: bool = False
 
     def make_session(self, name: str, saving: training.Saving, held_out: Sequence[str]) -> bench.Session:
         """Make a session on the benchmark of this name, or on the user's own file."""
@@ -379,26 +260,62 @@ class SessionOptions:
 
 
 def takes(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of each dataclass among its parameters as options, in place of that parameter."""
+    """Make of a function what typer reads: parameters before a `/` are arguments, the others options.
+
+    Where a parameter is a dataclass, its fields are options. Each is explained under `Parameters` in the docstring of
+    the command or of the dataclass or, where commands share it, of this module: its name, the option if that is called
+    otherwise, the metavar, and the help.
+    """
+    text, explained = read_parameters(command)
     hints = inspect.get_annotations(command, eval_str=True)  # get_type_hints hides some from typer, in Python 3.10
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command).parameters.values():
-        kind = groups.get(parameter.name)
-        if kind is None:
-            parameters.append(parameter)
+    arguments, described = inspect.signature(command).parameters.values(), list[inspect.Parameter]()
+    for argument in arguments:
+        if argument.name in groups:
+            kind = groups[argument.name]
+            parameters, types = list(inspect.signature(kind).parameters.values()), get_type_hints(kind)
+            texts = _SHARED | read_parameters(kind)[1]
         else:
-            hints |= get_type_hints(kind, include_extras=True)
-            parameters += inspect.signature(kind).parameters.values()
+            parameters, types, texts = [argument], hints, _SHARED | explained
+        described += [_describe(p.replace(annotation=types[p.name]), *texts[p.name]) for p in parameters]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
         for name, kind in groups.items():
             values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
-        command(**values)
+        positional = [values.pop(p.name) for p in arguments if p.kind is p.POSITIONAL_ONLY]
+        command(*positional, **values)
 
-    run.__annotations__ = {parameter.name: hints[parameter.name] for parameter in parameters}
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what typer reads
-        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in parameters]
-    )
+    run.__doc__ = text
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in described}
+    run.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]  # what typer reads
     return run
+
+
+def read_parameters(documented: Any) -> tuple[str, dict[str, tuple[str, str]]]:
+    """Return a docstring down to its `Parameters`, and of each of these, by name, what stands beside and below it."""
+    text, _, section = inspect.cleandoc(documented.__doc__).partition("\nParameters\n----------\n")
+    parameters = {}
+    for entry in re.split(r"\n(?=\S)", section) if section else ():
+        head, *lines = entry.splitlines()
+        name, _, line = head.partition(" : ")
+        parameters[name] = line, " ".join(map(str.strip, lines))
+    return text, parameters
+
+
+def _describe(parameter: inspect.Parameter, line: str, text: str) -> inspect.Parameter:
+    """Give a parameter what typer needs for its help."""
+    names = [word for word in line.split() if word.startswith("--")]
+    metavar = " ".join(word for word in line.split() if word not in names) or None
+    default = ... if parameter.default is parameter.empty else parameter.default
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        declared = typer.Argument(default, metavar=metavar, help=text)
+    else:
+        if default is False and not names:  # else there would be a --no-... too
+            names = [f"--{parameter.name.replace('_', '-')}"]
+        metavar = "|".join(CRITERIA) if metavar == "CRITERIA" else metavar
+        declared = typer.Option(default, *names, metavar=metavar, help=text)
+    return parameter.replace(default=declared, kind=parameter.KEYWORD_ONLY)
+
+
+_SHARED = read_parameters(sys.modules[__name__])[1]  # what commands share

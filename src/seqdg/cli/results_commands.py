@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -17,47 +16,37 @@ from seqdg.cli.terminal import quote_command, say
 
 
 def table(
-    directories: options.SeveralResults,
-    form: options.Format = "text",
-    select: options.Select = "source-val",
-    criterion: options.Criterion = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            metavar="paper|domainbed",
-            help="Show published numbers beside these, and how the two differ: the paper's, or those of DomainBed's "
-            "suite (PACS with ResNet-50).",
-        ),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ALGORITHM", help="Test every other algorithm against this one, paired over seed and domain."
-        ),
-    ] = None,
-    cost: Annotated[
-        bool, typer.Option("--cost", help="Show the time and memory of every algorithm instead, from its records.")
-    ] = False,
-    spread: Annotated[
-        str,
-        typer.Option(
-            metavar="stderr|stderr-ddof0",
-            help="What ± means: the standard error over n trials, with n - 1 degrees of freedom, or with n (ddof 0), "
-            "as DomainBed's tables have it.",
-        ),
-    ] = "stderr",
-    settings_out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Also write the chosen settings, a TOML file for each held-out domain, for `seqdg bench "
-            "--settings-from`.",
-        ),
-    ] = None,
+    directories: list[Path],
+    /,
+    form: str = "text",
+    select: str = "source-val",
+    criterion: str | None = None,
+    against: str | None = None,
+    baseline: str | None = None,
+    cost: bool = False,
+    spread: str = "stderr",
+    settings_out: Path | None = None,
 ) -> None:
     """Print the table of a run: mean ± standard error over trials, with the best of every held-out domain marked.
 
     seqdg table runs/rotated-mnist --baseline agg
+
+    Parameters
+    ----------
+    form : --format text|markdown|latex|csv|json
+        Format of the table.
+    against : paper|domainbed
+        Show published numbers beside these, and how the two differ: the paper's, or those of DomainBed's suite
+        (PACS with ResNet-50).
+    baseline : ALGORITHM
+        Test every other algorithm against this one, paired over seed and domain.
+    cost
+        Show the time and memory of every algorithm instead, from its records.
+    spread : stderr|stderr-ddof0
+        What ± means: the standard error over n trials, with n - 1 degrees of freedom, or with n (ddof 0), as
+        DomainBed's tables have it.
+    settings_out : FOLDER
+        Also write the chosen settings, a TOML file for each held-out domain, for `seqdg bench --settings-from`.
     """
     results = reports.Results.open(*directories)
     if cost:
@@ -71,18 +60,13 @@ def table(
 
 
 def report(
-    directories: options.SeveralResults,
-    select: options.Select = "source-val",
-    criterion: options.Criterion = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(metavar="ALGORITHM", help="The algorithm that others are compared with. Default: agg, if it ran."),
-    ] = None,
-    figures: options.Figures = None,
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", help="While a run goes on, write the page anew as trials finish; it reloads itself."),
-    ] = False,
+    directories: list[Path],
+    /,
+    select: str = "source-val",
+    criterion: str | None = None,
+    baseline: str | None = None,
+    figures: Path | None = None,
+    watch: bool = False,
 ) -> None:
     """Write DIR/report.html: one page with tables, figures, tests and how to reproduce them. It needs no network.
 
@@ -90,6 +74,13 @@ def report(
 
     What is given here is shown at first. On the page, choose another criterion, rule or baseline, follow an algorithm
     through all figures, sort tables, and save them as CSV or LaTeX.
+
+    Parameters
+    ----------
+    baseline : ALGORITHM
+        The algorithm that others are compared with. Default: agg, if it ran.
+    watch
+        While a run goes on, write the page anew as trials finish; it reloads itself.
     """
     if watch:
         reports.watch_run(
@@ -104,19 +95,11 @@ def report(
 
 
 def pack(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Run directories of one benchmark, or packed runs.")
-    ],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="The directory to write trials.parquet and evaluations.parquet in.")
-    ],
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Keep the full loss curves, also of trials with two domains held out.")
-    ] = False,
-    criteria: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Keep these criteria beside accuracy. Default: all that were measured."),
-    ] = None,
+    runs: list[Path],
+    /,
+    out: Path,
+    exact: bool = False,
+    criteria: str | None = None,
 ) -> None:
     """Pack runs into two Parquet files to publish. `table`, `report`, `status` and `rerun` read them.
 
@@ -124,6 +107,17 @@ def pack(
     The same records give the same bytes. It prints what it leaves out.
 
         seqdg pack runs/rotated-mnist --out docs/results/rotated-mnist
+
+    Parameters
+    ----------
+    runs : DIR...
+        Run directories of one benchmark, or packed runs.
+    out : DIR
+        The directory to write trials.parquet and evaluations.parquet in.
+    exact
+        Keep the full loss curves, also of trials with two domains held out.
+    criteria : A,B
+        Keep these criteria beside accuracy. Default: all that were measured.
     """
     if out.suffix == ".parquet":
         raise base.UsageError(
@@ -139,15 +133,23 @@ def pack(
 
 
 def predictions(
-    directory: options.RunDirectory,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="A file that ends in .csv or .parquet.")],
-    step: Annotated[
-        str, typer.Option(metavar="chosen|last", help="The step that source validation chose for a trial, or its last.")
-    ] = "chosen",
+    directory: Path,
+    /,
+    out: Path,
+    step: str = "chosen",
 ) -> None:
     """Write what every trial predicts for every held-out row, of a run that `seqdg bench --save-predictions` made.
 
     seqdg predictions runs/rotated-mnist --out predictions.csv
+
+    Parameters
+    ----------
+    directory : DIR
+        A run directory, as given to `seqdg bench --out`.
+    out : FILE
+        A file that ends in .csv or .parquet.
+    step : chosen|last
+        The step that source validation chose for a trial, or its last.
     """
     written = stored.write_predictions(directory, out, step)
     typer.echo(f"{written.rows} rows of {base.count_things(written.trials, 'trial')} are in {out}.")
@@ -156,29 +158,28 @@ def predictions(
 
 
 def import_domainbed(
-    sweep: Annotated[
-        Path,
-        typer.Argument(metavar="SWEEP", help="The --output_dir of a DomainBed sweep, or the train_output of a fork."),
-    ],
-    out: Annotated[
-        Path, typer.Option(help="Run directory to write. Of several data sets, one below it for each, by name.")
-    ],
-    domains: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,C",
-            help="Names of the environments in their order, to match those of another run. Default: DomainBed's.",
-        ),
-    ] = None,
-    allow_partial: Annotated[
-        bool, typer.Option("--allow-partial", help="Leave out trainings that were cut short.")
-    ] = False,
+    sweep: Path,
+    /,
+    out: Path,
+    domains: str | None = None,
+    allow_partial: bool = False,
 ) -> None:
     """Read the results of DomainBed, SWAD, MIRO, SAGM or GGA into a run directory, for `table`, `report` and `status`.
 
     seqdg import-domainbed sweep --out runs/theirs
 
     seqdg table runs/theirs --select oracle-split --spread stderr-ddof0
+
+    Parameters
+    ----------
+    sweep : SWEEP
+        The --output_dir of a DomainBed sweep, or the train_output of a fork.
+    out
+        Run directory to write. Of several data sets, one below it for each, by name.
+    domains : A,B,C
+        Names of the environments in their order, to match those of another run. Default: DomainBed's.
+    allow_partial
+        Leave out trainings that were cut short.
     """
     names = options.split_names(domains)
     for imported in interop.import_sweep(sweep, out, names, allow_partial, quote_command()):
@@ -186,45 +187,40 @@ def import_domainbed(
 
 
 def analyze(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND", help="Which analysis, such as invariance, tsne or cost; the documentation lists all."
-        ),
-    ],
-    benchmark: options.BenchmarkName = "rotated-mnist",
-    algorithms: options.Algorithms = None,
-    held_out: Annotated[
-        str | None,
-        typer.Option(metavar="D", help="The domain to hold out. Default: the last; for ensemble, each in turn."),
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option(help="Number of seeds. Default: one or two, depending on the analysis.")
-    ] = None,
-    steps: options.Steps = None,
-    first_steps: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Training steps of the first phase, for invariance. Default: as many as of the second (--steps).",
-        ),
-    ] = None,
-    seed: options.Seed = 0,
-    settings: options.Settings = None,
-    domain: Annotated[
-        str | None,
-        typer.Option(metavar="D", help="The domain of interest, for ranks. Default: the first source."),
-    ] = None,
-    out: options.Out = None,
-    data: options.Data = None,
-    device: options.Device = "auto",
-    figures: options.Figures = None,
+    kind: str,
+    benchmark: str = "rotated-mnist",
+    /,
+    algorithms: str | None = None,
+    held_out: str | None = None,
+    trials: int | None = None,
+    steps: int | None = None,
+    first_steps: int | None = None,
+    seed: int = 0,
+    settings: list[str] | None = None,
+    domain: str | None = None,
+    out: Path | None = None,
+    data: Path | None = None,
+    device: str = "auto",
+    figures: Path | None = None,
 ) -> None:
     """Analyze what algorithms learn: train them, keep the numbers in the run directory, and print them.
 
     `seqdg report` shows the pictures of the same directory.
 
         seqdg analyze alignment --algorithms agg,fo-s-mldg
+
+    Parameters
+    ----------
+    kind : KIND
+        Which analysis, such as invariance, tsne or cost; the documentation lists all.
+    held_out : D
+        The domain to hold out. Default: the last; for ensemble, each in turn.
+    trials
+        Number of seeds. Default: one or two, depending on the analysis.
+    first_steps : N
+        Training steps of the first phase, for invariance. Default: as many as of the second (--steps).
+    domain : D
+        The domain of interest, for ranks. Default: the first source.
     """
     analysis = reports.find_analysis(kind)
     if analysis is None:

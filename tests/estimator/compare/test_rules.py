@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from command import seqdg
 from seqdg.base import UsageError
 from seqdg.bench import find_learner
 from seqdg.estimator import DomainClassifier, DomainRegressor
@@ -97,9 +98,9 @@ def test_the_command_line_follows_the_default_rule():
 
 
 def test_the_command_line_names_the_algorithms_of_the_estimators():
-    from seqdg.cli.options import USUAL
-
-    assert (DomainClassifier().algorithm, DomainRegressor().algorithm) == USUAL
+    usual = f"[default:{DomainClassifier().algorithm};ofnumbers{DomainRegressor().algorithm}]"
+    for command in ("fit", "learning-curve"):
+        assert usual in "".join(seqdg(command, "--help").stdout.split())  # lines break at hyphens too
 
 
 def test_near_is_within_an_error_and_a_point():
