@@ -10,7 +10,7 @@ import pytest
 import seqdg
 from command import Done
 from command import seqdg as run_command
-from seqdg.core.plugins import _later
+from seqdg.base.plugins import _later
 from seqdg.core.registry import _factories, _origins, _wrappers
 from seqdg.results import Store
 from seqdg.training.trainer import _Run

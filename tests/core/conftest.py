@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import seqdg
-from seqdg.core.plugins import _later
+from seqdg.base.plugins import _later
 from seqdg.core.registry import _factories, _origins
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import seqdg
-from seqdg.core.plugins import _hash_source, hash_own_code
+from seqdg.base.plugins import _hash_source, hash_own_code
 
 FILE = """
 SCALE = 2.0  # of both

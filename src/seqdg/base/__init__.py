@@ -1,4 +1,4 @@
-"""What everything else is built on: episodes, trees of weights, noise, errors, files, text for people."""
+"""What everything else is built on: episodes, trees of weights, noise, errors, files, own code, text for people."""
 
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         unknown,
     )
     from seqdg.base.noise import fold, shuffle, uniform
+    from seqdg.base.plugins import hash_own_code, import_function, import_plugin
     from seqdg.base.system import (
         DOMAINBED,
         UNFINISHED,

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from seqdg.base import DOMAINBED, Folder, UsageError, count_things, set_checkout
+from seqdg.base import DOMAINBED, Folder, UsageError, count_things, hash_own_code, set_checkout
 from seqdg.bench.benchmark import Benchmark, Request, load_benchmark
 from seqdg.bench.execution import (
     Executor,
@@ -32,7 +32,7 @@ from seqdg.bench.learners.stack_learner import find_learner
 from seqdg.bench.planning import Plan, choose_compiled, plan_further, time_groups
 from seqdg.bench.search import list_reused
 from seqdg.bench.task import Trial
-from seqdg.core import FOREIGN, hash_own_code, list_origins, shorten
+from seqdg.core import FOREIGN, list_origins, shorten
 from seqdg.report import Results
 from seqdg.results import (
     CLASSES,

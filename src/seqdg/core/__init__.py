@@ -6,7 +6,6 @@ from seqdg.base.front import open_front
 
 if TYPE_CHECKING:
     from seqdg.core.algorithm import Algorithm, Chainable, Loss, check_features
-    from seqdg.core.plugins import hash_own_code, import_function, import_plugin
     from seqdg.core.registry import (
         FOREIGN,
         build,

@@ -15,9 +15,8 @@ from dataclasses import fields
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from seqdg.base import UsageError, find_similar, unknown
+from seqdg.base import UsageError, find_similar, import_plugin, unknown
 from seqdg.core.algorithm import Algorithm, Chainable
-from seqdg.core.plugins import import_plugin
 from seqdg.core.sequential import Sequential
 from seqdg.core.settings import collect_rules, with_settings
 from seqdg.core.wrapper import ACTED_ON, Wrapper, list_layers

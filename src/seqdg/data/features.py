@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import UsageError, count_things, list_some, unknown
-from seqdg.core import import_function
+from seqdg.base import UsageError, count_things, import_function, list_some, unknown
 from seqdg.data.columns import parse_column, parse_truth, to_words
 from seqdg.data.dataset import DataSpec, ProgressCallback
 from seqdg.data.domain_rows import (

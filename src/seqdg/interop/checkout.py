@@ -13,8 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
 
-from seqdg.base import DOMAINBED, UsageError, unknown
-from seqdg.core import import_plugin
+from seqdg.base import DOMAINBED, UsageError, import_plugin, unknown
 
 PREFIX = "domainbed:"
 MARK = Path("domainbed") / "algorithms.py"  # what a checkout has

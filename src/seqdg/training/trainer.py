@@ -20,8 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from seqdg.base import Files, Params, tree
-from seqdg.core import hash_own_code, list_layers
+from seqdg.base import Files, Params, hash_own_code, tree
+from seqdg.core import list_layers
 from seqdg.results import DIVERGED, DONE, LOSS_POINTS, LOSSES, Evaluation, Record, choose_usual, select_step, thin
 from seqdg.training.device import find_commit, list_versions, measure_peak_memory, name_device, reset_peak_memory
 from seqdg.training.evaluation import DomainPredictions, evaluate_stack, is_finite, list_losses, predict_domains

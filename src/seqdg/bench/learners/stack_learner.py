@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqdg.base import Params, UsageError, find_family, prepare_process
+from seqdg.base import Params, UsageError, find_family, import_plugin, prepare_process
 from seqdg.bench.learners.contract import (
     Candidate,
     Draft,
@@ -33,7 +33,6 @@ from seqdg.core import (
     count_needed_evaluations,
     describe_shape,
     find_wrapper,
-    import_plugin,
     is_registered,
     list_inner_names,
     list_layers,

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
-from seqdg.base import UsageError
+from seqdg.base.messages import UsageError
 
 _imported: dict[str, dict[Path, bytes]] = {}  # by a user's module, its file and those that it uses, as imported
 
