@@ -22,11 +22,11 @@ from seqdg.core import build
 from seqdg.data import Dataset
 from seqdg.interop import class_training
 from seqdg.interop.checkout import import_module
-from seqdg.interop.class_training import Training, draw_rows, draw_seeds
+from seqdg.interop.class_training import Training, draw_rows
 from seqdg.interop.classes import DomainBedClass
 from seqdg.nets import NetSpec
 from seqdg.results import DIVERGED, DONE, Record, Store
-from seqdg.training import Protocol, Saving, hash_weights, split_rows
+from seqdg.training import Protocol, Saving, hash_weights, lend_randomness, split_rows
 
 CPU = torch.device("cpu")
 SMALL = ("mlp_width=8", "evaluations=3")
@@ -152,8 +152,7 @@ def test_it_trains_as_its_own_train_script_would_on_our_minibatches(stand_in: Pa
     record = train(trial)
     split = split_rows(TASK.dataset(), trial.protocol, trial.held_out, trial.seed)
     data = TASK.dataset()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(draw_seeds(trial.seed)[0])
+    with lend_randomness(trial.seed):
         kind = import_module("algorithms").get_algorithm_class("VREx")
         hparams = import_module("hparams_registry").default_hparams("VREx", "RotatedMNIST")
         hparams.update(mlp_width=8, mlp_depth=3, mlp_dropout=0.0, batch_size=16, lr=0.01, weight_decay=0.1)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         list_numbers,
         list_some,
         make_printable,
+        read_title,
         unknown,
     )
     from seqdg.base.noise import fold, shuffle, uniform

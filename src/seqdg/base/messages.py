@@ -76,6 +76,11 @@ def count_things(n: int, what: str) -> str:
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
+def read_title(kind: type) -> str:
+    """Return the first paragraph of a docstring, in one line."""
+    return " ".join((kind.__doc__ or "").strip().split("\n\n")[0].split())
+
+
 def make_printable(text: str) -> str:
     """One line without signs that a terminal would act on, whatever a user's file holds: `a\\nb` for a line break."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -65,17 +65,12 @@ def _print_titles(entries: list[Entry]) -> None:
         typer.echo(f"{entry['name']:<{width}}  {entry['title']}")
 
 
-def _read_title(kind: type) -> str:
-    """Return the first paragraph of a docstring, in one line."""
-    return " ".join((kind.__doc__ or "").strip().split("\n\n")[0].split())
-
-
 def _list_algorithms() -> list[Entry]:
     entries: list[Entry] = []
     algorithms = {name: core.build(name) for name in core.list_algorithms()}
     named = {type(algorithm) for algorithm in algorithms.values()}  # a chain whose base has no name has its own title
     for name, algorithm in algorithms.items():
-        title = _read_title(type(core.find_core(algorithm)))
+        title = base.read_title(type(core.find_core(algorithm)))
         if isinstance(algorithm, core.Sequential) and type(algorithm.base) in named:
             title = f"Sequential: {title}"
         entries.append({"name": name, "title": title, "settings": core.format_settings(algorithm)})
@@ -83,14 +78,16 @@ def _list_algorithms() -> list[Entry]:
         learner = benchmarks.find_learner(name)
         settings = learner.settings if isinstance(learner, benchmarks.ArrayLearner) else {}
         texts = {setting: core.format_value(value) for setting, value in settings.items()}
-        entries.append({"name": name, "title": f"No neural network: {_read_title(type(learner))}", "settings": texts})
+        entries.append(
+            {"name": name, "title": f"No neural network: {base.read_title(type(learner))}", "settings": texts}
+        )
     return entries
 
 
 def _list_wrappers() -> list[Entry]:
     kinds = {name: core.find_wrapper(name) for name in core.list_wrappers()}
     return [
-        {"name": f"+{name}", "title": _read_title(kind), "settings": core.format_settings(kind(core.Algorithm()))}
+        {"name": f"+{name}", "title": base.read_title(kind), "settings": core.format_settings(kind(core.Algorithm()))}
         for name, kind in kinds.items()
     ]
 

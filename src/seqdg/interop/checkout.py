@@ -37,7 +37,7 @@ def find_checkout() -> Path | None:
 
 
 @contextmanager
-def _on_path() -> Iterator[Path | None]:
+def on_path() -> Iterator[Path | None]:
     """Let its package be imported; yield its folder."""
     folder = find_checkout()
     if folder is not None:
@@ -51,7 +51,7 @@ def _on_path() -> Iterator[Path | None]:
 
 def import_module(name: str) -> ModuleType:
     """Import one of its modules, such as `algorithms` or `lib.misc`."""
-    with _on_path() as folder, warnings.catch_warnings():
+    with on_path() as folder, warnings.catch_warnings():
         _check_origin(folder)
         warnings.simplefilter("ignore")  # it is older than some rules of Python and torch
         try:
@@ -88,10 +88,8 @@ def _explain_missing(error: ModuleNotFoundError, folder: Path | None) -> UsageEr
     if missing.startswith("domainbed."):
         return UsageError(f"The checkout of DomainBed in {folder} is not whole: it has no module {missing}.")
     package = missing.partition(".")[0]
-    use = {"torchvision": ", which has its ResNets and image transforms", "timm": ", which has one of its ResNets"}
     return UsageError(
-        f"DomainBed needs the package '{package}'{use.get(package, '')}, and it is not installed: "
-        f"`pip install {package}` installs it."
+        f"DomainBed needs the package '{package}', and it is not installed: `pip install {package}` installs it."
     )
 
 
@@ -116,7 +114,7 @@ def find_class(name: str) -> type:
             known = (*algorithms.ALGORITHMS, f"{files} for a class of your own")
             raise unknown("class of DomainBed", short, known)
         return kind
-    with _on_path():  # the file may import more of DomainBed
+    with on_path():  # the file may import more of DomainBed
         module = import_plugin(file)
     kind = getattr(module, short, None)
     if not _is_class(kind):
@@ -179,8 +177,3 @@ def _read_source(kind: type) -> str:
         return inspect.getsource(kind)
     except (OSError, TypeError):
         return ""
-
-
-def read_title(kind: type) -> str:
-    """Return the first paragraph of a class's docstring, in one line."""
-    return " ".join((kind.__doc__ or "").strip().split("\n\n")[0].split())

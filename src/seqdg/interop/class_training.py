@@ -6,20 +6,16 @@ an object that was built the same way, so that an optimizer still holds the weig
 the tree and none is made from it: reading it runs no foreign code. What the object made only while it trained (an inner
 copy of a network) is not in a new one: `restore_state` says which paths are missing, the caller lets the object train a
 step, and restores again.
-
-Its random numbers come from torch, numpy and Python: `lend_randomness` lends those of the process to one trial.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import random
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -45,19 +41,22 @@ from seqdg.training import (
     find_commit,
     hash_weights,
     is_finite,
+    lend_randomness,
     list_evaluation_steps,
     list_versions,
-    make_stream,
     mark_fifth,
     measure_peak_memory,
     measure_predictions,
     name_checkpoint,
     name_device,
     place_tensor,
+    read_generators,
     read_header,
     reset_peak_memory,
+    restore_generators,
     save_step,
     save_weights,
+    seed_generators,
     shuffle_order,
 )
 
@@ -478,48 +477,3 @@ def _join(path: str, name: Any) -> str:
 def _read_module(module: nn.Module) -> dict[str, Any]:
     """Return what a module holds beside torch's own hooks."""
     return {name: value for name, value in vars(module).items() if name not in _MODULE}
-
-
-@contextmanager
-def lend_randomness(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Let everything random come from the trial's seed; afterwards the process draws as if nothing had been."""
-    before = read_generators(device)
-    seed_generators(seed, device)
-    try:
-        yield
-    finally:
-        restore_generators(before, device)
-
-
-def draw_seeds(seed: int) -> list[int]:
-    """Return the seeds of torch, numpy and Python."""
-    return [int(word) for word in make_stream(seed, "domainbed").integers(2**32, size=3)]
-
-
-def seed_generators(seed: int, device: torch.device | None = None) -> None:
-    seeds = draw_seeds(seed)
-    torch.default_generator.manual_seed(seeds[0])
-    if device is not None and device.type == "cuda":
-        torch.cuda.manual_seed(seeds[0])
-    np.random.seed(seeds[1])
-    random.seed(seeds[2])
-
-
-def read_generators(device: torch.device | None = None) -> dict[str, Any]:
-    """Return the states of all generators of the process, as plain values."""
-    of_numpy: Any = np.random.get_state()
-    name, words, *rest = of_numpy
-    version, numbers, gauss = random.getstate()
-    states = {"torch": torch.get_rng_state().tolist(), "numpy": [name, words.tolist(), *rest]}
-    if device is not None and device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device).tolist()
-    return {**states, "python": [version, list(numbers), gauss]}
-
-
-def restore_generators(states: Mapping[str, Any], device: torch.device | None = None) -> None:
-    torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))
-    np.random.set_state(tuple(states["numpy"]))
-    version, numbers, gauss = states["python"]
-    random.setstate((version, tuple(numbers), gauss))
-    if "cuda" in states:
-        torch.cuda.set_rng_state(torch.tensor(states["cuda"], dtype=torch.uint8), device or "cuda")

@@ -25,15 +25,15 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from seqdg.base import UsageError, unknown
+from seqdg.base import UsageError, read_title, unknown
 from seqdg.bench import Candidate, Draft, Group, Learner, OnStep, Task, Trial
 from seqdg.core import format_value, shorten, split_chain
 from seqdg.interop import checkout
 from seqdg.interop.checkout import is_large
-from seqdg.interop.class_training import Training, lend_randomness, load_minibatches
+from seqdg.interop.class_training import Training, load_minibatches
 from seqdg.nets import IMAGENET, BuiltNet, Net, NetSpec, Normalization
 from seqdg.results import Record
-from seqdg.training import Protocol, Saving, list_sources, set_precision, split_rows
+from seqdg.training import Protocol, Saving, lend_randomness, list_sources, set_precision, split_rows
 
 NET = NetSpec("domainbed")
 PROTOCOL = {"lr": "lr", "weight_decay": "weight_decay", "batch": "batch_size"}  # fields of the protocol, as hparams
@@ -281,5 +281,5 @@ def describe_classes() -> list[dict[str, object]]:
         kind = checkout.find_class(f"{checkout.PREFIX}{name}")
         defaults = checkout.read_defaults(name, (1,))
         settings = {k: format_value(v) for k, v in defaults.items() if k != PROTOCOL["batch"]}
-        classes.append({"name": f"{checkout.PREFIX}{name}", "title": checkout.read_title(kind), "settings": settings})
+        classes.append({"name": f"{checkout.PREFIX}{name}", "title": read_title(kind), "settings": settings})
     return classes

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from seqdg.base import DOMAINBED, Episode, Params, UsageError, set_checkout, unknown
 from seqdg.bench import list_ranges
 from seqdg.core import Algorithm, Range, build, collect_rules, count_needed_evaluations, flatten_settings, with_settings
-from seqdg.interop.checkout import find_checkout, import_module
+from seqdg.interop.checkout import find_checkout, import_module, on_path
 from seqdg.nets import Net, has_batchnorm
 from seqdg.training import OPTIMIZERS, Rates, end_stages, split_by_pace
 
@@ -75,12 +75,11 @@ def run_script(words: Sequence[str]) -> None:
     if command == "sweep":
         wrap_launchers(import_module("command_launchers"))
     import_module(f"scripts.{command}")  # where a package is missing, a sentence says so
-    folder = find_checkout()
-    if folder is not None and str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    sys.modules.pop(f"domainbed.scripts.{command}", None)
-    sys.argv = [f"domainbed.scripts.{command}", *rest]
-    runpy.run_module(f"domainbed.scripts.{command}", run_name="__main__", alter_sys=True)
+    script = f"domainbed.scripts.{command}"
+    sys.modules.pop(script, None)
+    sys.argv = [script, *rest]
+    with on_path():
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
 
 
 def read_options(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
@@ -31,6 +28,7 @@ from seqdg.core import (
 )
 from seqdg.nets import Net
 from seqdg.testing.case import CLASSES, Case, Moment, Violation, assert_same, measure_difference, stack_trials
+from seqdg.training import lend_randomness, read_generators
 
 Change = Callable[[Sequence[str], Params], Params]  # of the entries of a memory with these names
 EPISODES = 20  # a name that none of them trains is not trained
@@ -159,11 +157,11 @@ def check_deterministic(case: Case) -> None:
     """The same bits whatever the state of the global random number generators, which stay as they are."""
     runs = []
     for seed in (1, 2):
-        with _global_seed(seed):
-            before = _global_state()
+        with lend_randomness(seed):
+            before = read_generators()
             values = {f"init of '{name}'": value for name, value in case.init_weights(7).items()}
             values |= case.compute_everything(case.draw_weights(), case.draw_episode(), case.draw_probe())
-            if _global_state() != before:
+            if read_generators() != before:
                 raise Violation("it draws from a global random number generator; draw from episode.key (seqdg.noise).")
         runs.append(values)
     for what, value in runs[0].items():
@@ -172,24 +170,6 @@ def check_deterministic(case: Case) -> None:
     for what in {**runs[0], **runs[1]}:
         if what not in runs[0] or what not in runs[1] or not torch.equal(runs[0][what], runs[1][what]):
             raise Violation(f"{what} differs between two runs on the same input.")
-
-
-@contextmanager
-def _global_seed(seed: int) -> Iterator[None]:
-    kept = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(kept[0])
-            np.random.set_state(kept[1])
-
-
-def _global_state() -> tuple[bytes, object, str]:
-    return torch.get_rng_state().numpy().tobytes(), random.getstate(), repr(np.random.get_state())
 
 
 def check_untouched(case: Case) -> None:

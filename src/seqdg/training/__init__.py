@@ -39,7 +39,16 @@ if TYPE_CHECKING:
         list_evaluation_steps,
         make_loss,
     )
-    from seqdg.training.sampler import Draws, Sampler, make_generator, make_stream
+    from seqdg.training.sampler import (
+        Draws,
+        Sampler,
+        lend_randomness,
+        make_generator,
+        make_stream,
+        read_generators,
+        restore_generators,
+        seed_generators,
+    )
     from seqdg.training.splits import (
         Split,
         check_rule,

@@ -7,9 +7,11 @@ resumed trial meets the same episodes.
 
 from __future__ import annotations
 
+import random
 import zlib
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -170,3 +172,45 @@ def _concatenate(rows: Sequence[Sequence[Tensor]]) -> tuple[Tensor, list[_Ranges
 def _take_root(n: Tensor) -> Tensor:
     """Return floor(sqrt(n)) of numbers below 2^52: float64 is exact enough for it."""
     return n.double().sqrt().to(n.dtype)
+
+
+@contextmanager
+def lend_randomness(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Let the process's own generators draw from a seed, for code that uses these; afterwards they go on as before."""
+    before = read_generators(device)
+    seed_generators(seed, device)
+    try:
+        yield
+    finally:
+        restore_generators(before, device)
+
+
+def seed_generators(seed: int, device: torch.device | None = None) -> None:
+    """Seed the generators of torch, numpy and Python."""
+    seeds = [int(word) for word in make_stream(seed, "domainbed").integers(2**32, size=3)]
+    torch.default_generator.manual_seed(seeds[0])
+    if device is not None and device.type == "cuda":
+        torch.cuda.manual_seed(seeds[0])
+    np.random.seed(seeds[1])
+    random.seed(seeds[2])
+
+
+def read_generators(device: torch.device | None = None) -> dict[str, Any]:
+    """Return the states of all generators of the process, as plain values."""
+    of_numpy: Any = np.random.get_state()
+    name, words, *rest = of_numpy
+    version, numbers, gauss = random.getstate()
+    states = {"torch": torch.get_rng_state().tolist(), "numpy": [name, words.tolist(), *rest]}
+    if device is not None and device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device).tolist()
+    return {**states, "python": [version, list(numbers), gauss]}
+
+
+def restore_generators(states: Mapping[str, Any], device: torch.device | None = None) -> None:
+    """Put all generators back into states that were read."""
+    torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))
+    np.random.set_state(tuple(states["numpy"]))
+    version, numbers, gauss = states["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    if "cuda" in states:
+        torch.cuda.set_rng_state(torch.tensor(states["cuda"], dtype=torch.uint8), device or "cuda")
