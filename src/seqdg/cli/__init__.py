@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from seqdg import base
-from seqdg.cli.bench_commands import bench, rerun, soup, status, study
+from seqdg.cli.bench_commands import analyze, bench, rerun, soup, status, study
 from seqdg.cli.fit_commands import export, fit, importance, learning_curve, predict, show
-from seqdg.cli.list_commands import check, list_names
 from seqdg.cli.options import takes
-from seqdg.cli.results_commands import analyze, import_domainbed, pack, predictions, report, table
+from seqdg.cli.results_commands import check, import_domainbed, list_names, pack, predictions, report, table
 from seqdg.cli.terminal import print_warnings_as_notes
 
 LISTS = (  # options whose value is a list with commas

@@ -1,17 +1,18 @@
-"""Commands that train on benchmarks: bench, study, status, rerun, soup."""
+"""Commands that train on benchmarks: bench, study, status, rerun, soup, analyze."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import typer
 
-from seqdg import base, core, report, results, training
+from seqdg import base, core, paper, report, results, training
 from seqdg import bench as benchmarks
 from seqdg import study as studies
 from seqdg.cli import options
@@ -343,3 +344,102 @@ def soup(
     mixed = report.Results.open(directory)
     typer.echo(mixed.table(criterion=criterion))
     mixed.close()
+
+
+def analyze(
+    kind: str,
+    benchmark: str = "rotated-mnist",
+    /,
+    algorithms: str | None = None,
+    held_out: str | None = None,
+    trials: int | None = None,
+    steps: int | None = None,
+    first_steps: int | None = None,
+    seed: int = 0,
+    settings: list[str] | None = None,
+    domain: str | None = None,
+    out: Path | None = None,
+    data: Path | None = None,
+    device: str = "auto",
+    figures: Path | None = None,
+) -> None:
+    """Analyze what algorithms learn: train them, keep the numbers in the run directory, and print them.
+
+    `seqdg report` shows the pictures of the same directory.
+
+        seqdg analyze alignment --algorithms agg,fo-s-mldg
+
+    Parameters
+    ----------
+    kind : KIND
+        Which analysis, such as invariance, tsne or cost; the documentation lists all.
+    held_out : D
+        The domain to hold out. Default: the last; for ensemble, each in turn.
+    trials
+        Number of seeds. Default: one or two, depending on the analysis.
+    first_steps : N
+        Training steps of the first phase, for invariance. Default: as many as of the second (--steps).
+    domain : D
+        The domain of interest, for ranks. Default: the first source.
+    """
+    analysis = report.find_analysis(kind)
+    if analysis is None:
+        raise base.unknown("analysis", kind, report.list_analyses())
+    if first_steps is not None and not analysis.has_first_phase:
+        raise base.UsageError(f"{kind} has one phase. Give its length with --steps, without --first-steps.")
+    chosen = benchmarks.load_benchmark(benchmark)
+    directory = out or benchmarks.default_directory(chosen.name)
+    results.make_directory(directory)
+    if figures is not None:
+        results.make_directory(figures, "--figures")  # now, not after the training
+    executor, device = benchmarks.choose_executor(benchmarks.ExecutorChoice(), device)
+    session = benchmarks.Session(chosen.make_task(data), device)
+    base.prepare_process()
+    with results.lock_directory(directory), _count_steps(f"{kind} on {chosen.name}") as on_progress:
+        store = results.Store.create(directory, chosen.name)
+        study = paper.Study(
+            chosen, session, options.split_names(algorithms) or analysis.algorithms,
+            held_out or session.task.dataset().domains[-1],
+            analysis.trials if trials is None else trials, seed, analysis.steps if steps is None else steps,
+            settings or (), first_steps=first_steps, domain=domain,
+            everywhere=analysis.everywhere and held_out is None, executor=executor, on_progress=on_progress,
+        )  # fmt: skip
+        payload = {
+            "of": {**study.describe(), "domain": domain},
+            "numbers": analysis.compute(study),
+            "command": quote_command(),
+        }
+        store.add_analysis(kind, payload)
+        store.close()
+    section = report.show_analysis(kind, payload)
+    typer.echo(_format_section(section), nl=False)
+    say(f"The numbers are kept. `seqdg report {directory}` shows the picture.")
+    if figures is not None:
+        for path in report.write_figures(section.figures, figures):
+            typer.echo(path)
+
+
+@contextmanager
+def _count_steps(label: str) -> Iterator[Callable[[int], None]]:
+    """Count steps on a terminal; yield a function to call with the number of new ones."""
+    from rich.console import Console
+
+    taken = 0
+    with Console(stderr=True).status(label) as status:
+
+        def on_progress(steps: int) -> None:
+            nonlocal taken
+            taken += steps
+            status.update(f"{label}: {taken} steps")
+
+        yield on_progress
+
+
+def _format_section(section: report.Section) -> str:
+    """Format its sentences, then its tables, for a terminal."""
+    lines = [section.title, *section.text]
+    for table in [*section.tables, *(t for t in section.aside if t.caption != report.HOW)]:
+        grid = [list(table.head), *([name, *cells] for name, cells in table.rows)]
+        lines += ["", table.caption]
+        lines += report.draw_table([[cell.removeprefix("*") for cell in line] for line in grid])
+    return "\n".join(lines) + "\n"
