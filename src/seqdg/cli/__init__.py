@@ -10,14 +10,10 @@ import typer
 from seqdg import base
 from seqdg.cli.bench_commands import analyze, bench, rerun, soup, status, study
 from seqdg.cli.fit_commands import export, fit, importance, learning_curve, predict, show
-from seqdg.cli.options import takes
+from seqdg.cli.options import LISTS, takes
 from seqdg.cli.results_commands import check, import_domainbed, list_names, pack, predictions, report, table
 from seqdg.cli.terminal import print_warnings_as_notes
 
-LISTS = (  # options whose value is a list with commas
-    "--algorithms", "--candidates", "--columns", "--criteria", "--domains", "--held-out", "--id", "--ignore", "--na",
-    "--parts", "--types",
-)  # fmt: skip
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
@@ -60,7 +56,7 @@ def complete_words(words: list[str]) -> list[str]:
 def check_repeated(words: list[str]) -> None:
     """Raise a UsageError where an option that takes a list is given twice: the first list would be lost."""
     names = [word.partition("=")[0] for word in words]
-    for option in LISTS:
+    for option in sorted(LISTS):
         if names.count(option) > 1:
             times = names.count(option)
             raise base.UsageError(f"{option} is given {times} times. Give it once, with commas: {option} A,B.")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -145,7 +146,7 @@ def status(
     directory: Path,
     /,
     errors: bool = False,
-    as_json: bool = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show the state of a run: trials done, running, failed, diverged and left, and the time that is left.
 
@@ -191,7 +192,7 @@ def rerun(
     seed: int = 0,
     alone: bool = False,
     within: float = 1.0,
-    list_them: bool = False,
+    list_them: Annotated[bool, "--list"] = False,
     algorithms: str | None = None,
     domainbed: Path | None = None,
     *,
@@ -219,7 +220,7 @@ def rerun(
         Train each trial by itself, even where its stack would give the same bits.
     within : POINTS
         Allowed difference in accuracy where the numbers cannot be exactly the same.
-    list_them : --list
+    list_them
         List the trials with their keys, and train nothing.
     algorithms : A,B
         Your own algorithms in the run, as module:name or file.py:name.
@@ -356,7 +357,7 @@ def analyze(
     steps: int | None = None,
     first_steps: int | None = None,
     seed: int = 0,
-    settings: list[str] | None = None,
+    settings: options.Settings = None,
     domain: str | None = None,
     out: Path | None = None,
     data: Path | None = None,

@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -27,7 +27,7 @@ def fit(
     choose: bool = False,
     algorithm: str | None = None,
     candidates: str | None = None,
-    settings: list[str] | None = None,
+    settings: options.Settings = None,
     search: int = 1,
     sampler: str = "random",
     select: str = SELECT,
@@ -329,7 +329,7 @@ def predict(
         say(f"{tally.rows} predictions are in {out}.")
 
 
-def show(model: Path, /, as_json: bool = False) -> None:
+def show(model: Path, /, as_json: options.AsJson = False) -> None:
     """Show a model's card: what it was trained on, how it was chosen, what to expect, and which versions made it."""
     description = estimator.read_description(model)
     if description.get("net") is not None or "learner" in description:
@@ -341,7 +341,7 @@ def show(model: Path, /, as_json: bool = False) -> None:
 def export(
     model: Path,
     /,
-    onnx: Path,
+    onnx: Annotated[Path, "--onnx", "--out"],
 ) -> None:
     """Write a model and its preprocessing as one ONNX file, and check it with onnxruntime.
 
@@ -349,7 +349,7 @@ def export(
 
     Parameters
     ----------
-    onnx : --onnx --out FILE
+    onnx : FILE
         The ONNX file to write.
     """
     loaded = estimator.read_model(model)

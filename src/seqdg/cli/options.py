@@ -20,7 +20,7 @@ steps
     Training steps. Default: the benchmark's.
 seed
     The first trial's seed; the others follow.
-settings : --set ALGORITHM.SETTING=VALUE
+settings : ALGORITHM.SETTING=VALUE
     A setting of an algorithm or of its training, for example fo-s-mldg.alpha=0.05,0.6, agg.lr=0.1 or
     agg.schedule=cosine. It holds for chains such as agg+ema too, unless one is named: agg+ema.decay=0.9. May be
     repeated.
@@ -69,7 +69,7 @@ weight : COLUMN
     The column that says how much each row counts, in training and in every score. It is no feature.
 encoding : NAME
     Encoding of a text table, such as cp1252. Default: guessed from the file.
-as_json : --json
+as_json
     Print JSON, for programs.
 force
     Replace what lies at --out already.
@@ -89,13 +89,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
 from seqdg import bench, training
 from seqdg import data as datasets
 from seqdg.results import CRITERIA
+
+# What follows a type is the name of the option, where it is not that of the parameter.
+Settings = Annotated[list[str] | None, "--set"]
+AsJson = Annotated[bool, "--json"]
+LISTS: set[str] = set()  # options whose value is always a list with commas
 
 
 def split_names(text: str | None) -> list[str] | None:
@@ -151,15 +156,14 @@ class TableOptions:
 
     def list_changed(self) -> list[str]:
         """List the options that the user gave."""
-        return [
-            f"--{field.name.replace('_', '-')}" for field in fields(self) if getattr(self, field.name) != field.default
-        ]
+        changed = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        return [f"--{name.replace('_', '-')}" for name in changed]
 
     def parse(self) -> dict[str, Any]:
         """Return the arguments by which the data package reads rows."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        lists = {"ignore": split_words(self.ignore), "ids": split_words(values.pop("id")), "na": split_words(self.na)}
-        return {**values, **lists, "types": datasets.parse_types(split_words(self.types))}
+        values = {**vars(self), "types": datasets.parse_types(split_words(self.types))}
+        ids = split_words(values.pop("id"))
+        return {**values, "ignore": split_words(self.ignore), "ids": ids, "na": split_words(self.na)}
 
     def read(self, data: Path) -> datasets.LabeledRows:
         """Read rows, labels, domains and weights of a table or a folder of images."""
@@ -208,7 +212,7 @@ class RunOptions:
     trials: int | None = None
     steps: int | None = None
     seed: int = 0
-    settings: list[str] | None = None
+    settings: Settings = None
     search: int = 1
     reuse: bool = False
     settings_from: Path | None = None
@@ -263,21 +267,22 @@ def takes(command: Callable[..., None]) -> Callable[..., None]:
     """Make of a function what typer reads: parameters before a `/` are arguments, the others options.
 
     Where a parameter is a dataclass, its fields are options. Each is explained under `Parameters` in the docstring of
-    the command or of the dataclass or, where commands share it, of this module: its name, the option if that is called
-    otherwise, the metavar, and the help.
+    the command or of the dataclass or, where commands share it, of this module: its name, the metavar, and the help.
     """
     text, explained = read_parameters(command)
     hints = inspect.get_annotations(command, eval_str=True)  # get_type_hints hides some from typer, in Python 3.10
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     arguments, described = inspect.signature(command).parameters.values(), list[inspect.Parameter]()
     for argument in arguments:
-        if argument.name in groups:
-            kind = groups[argument.name]
-            parameters, types = list(inspect.signature(kind).parameters.values()), get_type_hints(kind)
-            texts = _SHARED | read_parameters(kind)[1]
+        kind = groups.get(argument.name)
+        if kind is None:
+            parameters, types, texts = [argument], hints, explained
         else:
-            parameters, types, texts = [argument], hints, _SHARED | explained
-        described += [_describe(p.replace(annotation=types[p.name]), *texts[p.name]) for p in parameters]
+            parameters = list(inspect.signature(kind).parameters.values())
+            types, texts = get_type_hints(kind, include_extras=True), read_parameters(kind)[1]
+        for p in parameters:
+            about = (_SHARED | texts).get(p.name, ("", ""))
+            described.append(_describe(p.replace(annotation=types[p.name]), *about))
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
@@ -294,7 +299,7 @@ def takes(command: Callable[..., None]) -> Callable[..., None]:
 
 def read_parameters(documented: Any) -> tuple[str, dict[str, tuple[str, str]]]:
     """Return a docstring down to its `Parameters`, and of each of these, by name, what stands beside and below it."""
-    text, _, section = inspect.cleandoc(documented.__doc__).partition("\nParameters\n----------\n")
+    text, _, section = inspect.cleandoc(documented.__doc__ or "").partition("\nParameters\n----------\n")
     parameters = {}
     for entry in re.split(r"\n(?=\S)", section) if section else ():
         head, *lines = entry.splitlines()
@@ -303,19 +308,22 @@ def read_parameters(documented: Any) -> tuple[str, dict[str, tuple[str, str]]]:
     return text, parameters
 
 
-def _describe(parameter: inspect.Parameter, line: str, text: str) -> inspect.Parameter:
+def _describe(parameter: inspect.Parameter, metavar: str, text: str) -> inspect.Parameter:
     """Give a parameter what typer needs for its help."""
-    names = [word for word in line.split() if word.startswith("--")]
-    metavar = " ".join(word for word in line.split() if word not in names) or None
     default = ... if parameter.default is parameter.empty else parameter.default
+    annotation = parameter.annotation
+    kind, *names = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     if parameter.kind is parameter.POSITIONAL_ONLY:
-        declared = typer.Argument(default, metavar=metavar, help=text)
+        declared = typer.Argument(default, metavar=metavar or None, help=text)
     else:
-        if default is False and not names:  # else there would be a --no-... too
-            names = [f"--{parameter.name.replace('_', '-')}"]
+        usual = [f"--{parameter.name.replace('_', '-')}"]
+        if "," in metavar and "|" not in metavar:
+            LISTS.update(names or usual)
+        if default is False:  # else there would be a --no-... too
+            names = names or usual
         metavar = "|".join(CRITERIA) if metavar == "CRITERIA" else metavar
-        declared = typer.Option(default, *names, metavar=metavar, help=text)
-    return parameter.replace(default=declared, kind=parameter.KEYWORD_ONLY)
+        declared = typer.Option(default, *names, metavar=metavar or None, help=text)
+    return parameter.replace(default=declared, kind=parameter.KEYWORD_ONLY, annotation=kind)
 
 
 _SHARED = read_parameters(sys.modules[__name__])[1]  # what commands share

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,7 +24,7 @@ Entry = dict[str, Any]
 def table(
     directories: list[Path],
     /,
-    form: str = "text",
+    form: Annotated[str, "--format"] = "text",
     select: str = "source-val",
     criterion: str | None = None,
     against: str | None = None,
@@ -39,7 +39,7 @@ def table(
 
     Parameters
     ----------
-    form : --format text|markdown|latex|csv|json
+    form : text|markdown|latex|csv|json
         Format of the table.
     against : paper|domainbed
         Show published numbers beside these, and how the two differ: the paper's, or those of DomainBed's suite
@@ -195,7 +195,7 @@ def import_domainbed(
 def list_names(
     kind: str | None = None,
     /,
-    as_json: bool = False,
+    as_json: options.AsJson = False,
     domainbed: Path | None = None,
 ) -> None:
     """List the algorithms, the wrappers around them (`agg+ema`), the benchmarks or the data sets to choose from.

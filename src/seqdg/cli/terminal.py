@@ -54,8 +54,8 @@ class Announcement:
 
     def __init__(self, rows: datasets.LabeledRows, minutes: float | None = None) -> None:
         """minutes: how long it may take; what it tries is then known only as it goes on."""
-        self.notes = _note_table(rows)
-        self.sentences = [*rows.notes, *_describe(rows), *(f"note: {note}" for note in self.notes)]
+        sentences, self.notes = _describe(rows)
+        self.sentences = [*rows.notes, *sentences, *(f"note: {note}" for note in self.notes)]
         self.counted = self.timed = minutes is not None
         if minutes is not None:
             self.sentences.append(f"The cheapest candidates are tried first, for {minutes:g} min in all.")
@@ -107,17 +107,16 @@ def note_task(rows: datasets.LabeledRows, task: str | None, label: str) -> None:
         )
 
 
-def _note_table(rows: datasets.LabeledRows) -> list[str]:
-    """Note labels that may be missing values, and columns that may be no features."""
+def _describe(rows: datasets.LabeledRows) -> tuple[list[str], list[str]]:
+    """Say of a table how many rows, labels and domains it has, and what its columns hold; folders say so themselves.
+
+    Return also notes on labels that may be missing values, and on columns that may be no features.
+    """
     if not isinstance(rows.x, datasets.Frame):
-        return []
-    return [*datasets.note_missing_labels(rows.y), *datasets.note_columns(rows.x, rows.domains)]
-
-
-def _describe(rows: datasets.LabeledRows) -> list[str]:
-    """Say how many rows, labels and domains a table has, and what its columns hold; folders name these themselves."""
-    if not isinstance(rows.x, datasets.Frame) or rows.domains is None:
-        return []
+        return [], []
+    notes = [*datasets.note_missing_labels(rows.y), *datasets.note_columns(rows.x, rows.domains)]
+    if rows.domains is None:
+        return [], notes
     classes = sorted(set(rows.y.tolist()))
     domains = sorted({name for name in rows.domains.tolist() if name is not None}, key=datasets.rank_word)
     labels = "numbers" if rows.is_regression else f"{len(classes)} classes ({base.list_some(classes)})"
@@ -125,7 +124,7 @@ def _describe(rows: datasets.LabeledRows) -> list[str]:
     return [
         f"{count}; labels: {labels}; domains: {len(domains)} ({base.list_some(domains)})",
         f"columns: {datasets.describe_columns(rows.x.types or ())}",
-    ]
+    ], notes
 
 
 @contextmanager

@@ -139,9 +139,8 @@ class DomainBedClass(Learner):
             return  # a worker has the GPU on which it can be built
         with lend_randomness(trial.seed), redirect_stdout(sys.stderr):  # some print what they do, where tables go
             algorithm = self.build(trial, task)
-            if not is_large(
-                find_shape(trial, task)
-            ):  # a step of a large network may take as long as a training of others
+            # A step of a large network may take as long as a training of others.
+            if not is_large(find_shape(trial, task)):
                 self._try_step(algorithm, trial, task)
 
     def _try_step(self, algorithm: nn.Module, trial: Trial, task: Task) -> None:
@@ -183,9 +182,7 @@ class DomainBedClass(Learner):
         sources = list_sources(dataset, trial.held_out, trial.protocol)
         try:
             return cast(nn.Module, self.kind(shape, len(dataset.classes), len(sources), hparams))
-        except (
-            Exception
-        ) as error:  # code of others, on a network of theirs: whatever is wrong, it is so before training
+        except Exception as error:  # code of others, on a network of theirs: whatever is wrong is so before training
             raise self._explain(error, "built for", shape) from error
 
     def read_hparams(self, trial: Trial, shape: tuple[int, ...]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import runpy
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -137,14 +137,10 @@ def _add_settings(original: Callable[..., Any], ours: Sequence[str], steps: int)
 def wrap_launchers(launchers: ModuleType) -> None:
     """Let every launcher start trainings through this module, in which our algorithms have their names."""
 
-    def wrap(original: Callable[[list[str]], None]) -> Callable[[list[str]], None]:
-        @wraps(original)
-        def launch(commands: list[str]) -> None:
-            original([redirect_command(command) for command in commands])
+    def launch(original: Callable[[list[str]], None], commands: list[str]) -> None:
+        original([redirect_command(command) for command in commands])
 
-        return launch
-
-    launchers.REGISTRY.update({name: wrap(launcher) for name, launcher in launchers.REGISTRY.items()})
+    launchers.REGISTRY.update({name: partial(launch, launcher) for name, launcher in launchers.REGISTRY.items()})
 
 
 def redirect_command(command: str) -> str:
