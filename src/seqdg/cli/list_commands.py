@@ -195,7 +195,7 @@ def _check_benchmark(benchmark: benchmarks.Benchmark, data: Path | None, allow_p
         outcome = datasets.check_dataset(spec, data, allow_partial, progress, benchmark.held_out_in_turn)
     split = _describe_split(benchmark, data, allow_partial) if outcome.ok else ""
     if outcome.ok and not split:  # every domain is held out in turn
-        _check_domains_per_step(benchmark, len(outcome.domains) - 1)
+        _check_domains_per_step(benchmark, len(outcome.contents.domains) - 1)
     typer.echo(split + outcome.format())
     if not outcome.ok:
         raise typer.Exit(2)

@@ -1,9 +1,9 @@
-"""What a reader makes of files: `Contents`, with encoded labels, a fixed split, groups, and all that is wrong.
+"""What a reader makes of files: `Contents`, with encoded labels, a fixed split, groups, and all that is wrong
+(`check_contents`).
 
 Rows of features by domain become one matrix (`collect_rows`). Labels, names or numbers from 0 or 1, become class
 indices. A split column gives each domain its part of a fixed split; a group column names the groups by which results
-are judged.
-"""
+are judged."""
 
 from __future__ import annotations
 
@@ -380,3 +380,116 @@ def divide_rows(split: NDArray[Any], domain: Labels, domains: tuple[str, ...]) -
     validation, left = meanings == ID_VALIDATION, meanings == ID_TEST
     notes = [f"{count_things(int(left.sum()), 'row')} called {ID_TEST} left out."] if left.any() else []
     return Division(() if problems else tuple(parts), ~left, validation if validation.any() else None, problems, notes)
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """The outcome of a check: what there is, and what is wrong with it."""
+
+    spec: DataSpec
+    contents: Contents
+    counts: Mapping[str, int]  # rows of each domain
+    validation: Mapping[str, int]  # rows of the official validation set
+    fingerprint: str  # of what there is; empty where it could not be read
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def format_problems(self) -> str:
+        """Return the one problem; list several below a line that counts them."""
+        if len(self.problems) == 1:
+            return self.problems[0]
+        return "\n".join(
+            (f"{self.spec.name}: {len(self.problems)} things are wrong with the data.", *self._list_problems())
+        )
+
+    def format(self) -> str:
+        x, domains, classes = self.contents.x, self.contents.domains, self.contents.classes
+        inputs = "unknown" if x is None else " x ".join(map(str, x.shape[1:]))
+        what = "a number to predict" if self.spec.is_regression else f"{len(classes)} classes"
+        lines = [f"{self.spec.name}: {len(domains)} domains, {what}, inputs {inputs}"]
+        if classes:
+            lines.append(f"classes: {', '.join(classes)}")
+        rows = [["domain", "rows", "published", "train", "validation"]]
+        for domain in domains:
+            count, valid = self.counts.get(domain, 0), self.validation.get(domain)
+            split = ["-", "-"] if valid is None else [str(count - valid), str(valid)]
+            rows.append([domain, str(count), str(self.spec.counts.get(domain, "-")), *split])
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        for row in rows:
+            numbers = "  ".join(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+            lines.append(f"  {row[0].ljust(widths[0])}  {numbers}")
+        lines += [f"note: {note}" for note in self.notes]
+        wrong = len(self.problems)
+        lines.append(f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong:" if wrong else "Nothing is wrong.")
+        if not wrong:
+            lines += self._compare_copies()
+        return "\n".join((*lines, *self._list_problems()))
+
+    def _compare_copies(self) -> list[str]:
+        """Say whether this is the known copy, or else whether the counts are as published."""
+        if self.spec.fingerprint:
+            same = "the known copy" if self.fingerprint == self.spec.fingerprint else "not the known copy"
+            return [f"This is {same} (fingerprint {self.fingerprint[:16]})."]
+        if not self.spec.counts:
+            return []
+        agree = all(self.counts.get(domain) == count for domain, count in self.spec.counts.items())
+        return [f"Counts are {'as published' if agree else 'not as published'}. There is no known copy to compare."]
+
+    def _list_problems(self) -> tuple[str, ...]:
+        return tuple(f"- {problem}" for problem in self.problems)
+
+
+def check_contents(
+    spec: DataSpec, contents: Contents, allow_partial: bool, held_out: Sequence[str] | None
+) -> DataCheck:
+    """List everything that is wrong. held_out: the domains that will be held out in turn, None for every one."""
+    labels = contents.split(contents.y)
+    counts = {domain: len(y) for domain, y in labels.items()}
+    problems, notes = list(contents.problems), list(contents.notes)
+    validation: dict[str, int] = {}
+    if contents.validation is not None:
+        validation = {d: int(v.sum()) for d, v in contents.split(contents.validation).items()}
+        problems += _compare_counts(validation, spec.validation_counts, "validation row")
+        for i, (domain, count) in enumerate(validation.items()):
+            if counts[domain] and (not contents.parts or contents.parts[i] == TRAIN):
+                what = "train on" if count == counts[domain] else "validate on"
+                if count == counts[domain] or not (count or contents.parts):
+                    problems.append(Problem(f"The official split leaves {domain} no rows to {what}."))
+    problems += [
+        Problem(f"The domain '{d}' is empty: fill it or leave it out.") for d, count in counts.items() if not count
+    ]
+    if len(contents.y):
+        problems += _compare_counts(counts, spec.counts, "row")
+        held = contents.domains if held_out is None else held_out
+        held = () if contents.parts else held  # a fixed split holds none out
+        if len(counts) == 1 and held:
+            text = f"There is only the domain '{contents.domains[0]}': to hold it out, at least one other is needed."
+            problems.append(Problem(text))
+        if not spec.is_regression:
+            wrong, missing = check_class_coverage(labels, contents.classes, held)
+            problems, notes = problems + wrong, notes + missing
+        if spec.class_count not in (None, len(contents.classes)):
+            text = f"The number of classes is {len(contents.classes)} where {spec.class_count} are published."
+            problems.append(Problem(text, partial=True))
+    fingerprint = contents.hash() if contents.content else ""
+    if spec.fingerprint and fingerprint and fingerprint != spec.fingerprint:
+        notes.append(
+            f"This is another copy than the known one: its fingerprint is {fingerprint[:16]}, not "
+            f"{spec.fingerprint[:16]}."
+        )
+    excused = [p for p in problems if p.partial and allow_partial]
+    texts = tuple(dict.fromkeys(p.text for p in problems if p not in excused))
+    remarks = tuple(dict.fromkeys(notes + [f"Partial data: {p.text}" for p in excused]))
+    return DataCheck(spec, contents, counts, validation, fingerprint, texts, remarks)
+
+
+def _compare_counts(counts: Mapping[str, int], published: Mapping[str, int], what: str) -> list[Problem]:
+    return [
+        Problem(f"{domain} has {count_things(counts[domain], what)} where {right} are published.", partial=True)
+        for domain, right in published.items()
+        if counts.get(domain, right) != right
+    ]
