@@ -233,7 +233,7 @@ def test_a_missing_domain_is_named(domains):
     root, _ = domains()
     said = problems(root, domains=("amazon", "dslrs", "kinect"))
     assert "has no domain 'dslrs'" in said
-    assert "has no domain 'kinect'. It holds: amazon" in said
+    assert "has no domain 'kinect'. Choose from: amazon" in said
 
 
 def test_an_empty_domain_is_wrong(domains):

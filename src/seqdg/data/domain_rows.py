@@ -7,7 +7,6 @@ are judged."""
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqdg.base import count_things, list_some
+from seqdg.base import count_things, list_some, unknown
 from seqdg.data.columns import is_missing, to_word
 from seqdg.data.dataset import DataSpec
 
@@ -71,6 +70,36 @@ class Contents:
         kinds, index = np.unique(values if values.dtype.kind in "iufb" else values.astype(str), return_inverse=True)
         self.groups, self.group = tuple(to_word(kind) for kind in kinds.tolist()), index.reshape(-1).astype(np.int64)
 
+    def divide(self, split: NDArray[Any]) -> NDArray[np.bool_]:
+        """Give each domain its part: all its rows are `train` (with `id_val`, `id_test`), `validation` or `test`.
+
+        split: (row,) the cells of the split column. Return which rows to keep: `id_test` rows serve nothing here. Where
+        the column makes no sense, that is a problem, and no domain has a part.
+        """
+        words = [to_word(value).strip().lower() for value in split]
+        meanings = np.array([_MEANINGS.get(word, word) for word in words], dtype=object)
+        empty = np.array([is_missing(value) for value in split], dtype=bool)
+        strange = sorted(set(meanings[~empty]) - set(_PART_OF))
+        allowed = f"write {', '.join(PARTS)} (or val), {ID_VALIDATION} or {ID_TEST}"
+        wrong = [f"has {count_things(int(empty.sum()), 'empty cell')}: {allowed}"] if empty.any() else []
+        wrong += [f"holds {list_some(strange)}: {allowed}"] if strange else []
+        parts = []
+        for name, rows in self.split(meanings).items():
+            present = {_PART_OF.get(meaning, "") for meaning in rows}
+            several = [part for part in PARTS if part in present]
+            if len(several) > 1:
+                wrong.append(
+                    f"puts rows of the domain '{name}' into {' and '.join(several)}, but a domain is in one part of a "
+                    f"fixed split: call rows that validate within a train domain {ID_VALIDATION}"
+                )
+            parts.append(several[0] if several else TRAIN)
+        self.problems += [Problem(f"The split column {what}.") for what in wrong]
+        self.parts = () if wrong else tuple(parts)
+        validation, left = meanings == ID_VALIDATION, meanings == ID_TEST
+        self.validation = validation if validation.any() else None
+        self.notes += [f"{count_things(int(left.sum()), 'row')} called {ID_TEST} left out."] if left.any() else []
+        return np.asarray(~left)
+
     def hash(self) -> str:
         """Return the fingerprint of a data set: the same data give the same one."""
         digest = hashlib.sha256(repr((self.content, self.domains, self.classes)).encode())
@@ -97,16 +126,7 @@ class DomainRows(NamedTuple):
 
 def find_missing_domains(wanted: Sequence[str], present: Iterable[str], place: str) -> list[Problem]:
     there = sorted(set(present))
-    problems = []
-    for domain in wanted:
-        if domain in there:
-            continue
-        near = difflib.get_close_matches(domain, there, n=1, cutoff=0.5)
-        hint = (
-            f" Is it '{near[0]}'?" if near else f" It holds: {list_some(there)}." if there else " It holds no domain."
-        )
-        problems.append(Problem(f"{place} has no domain '{domain}'.{hint}"))
-    return problems
+    return [Problem(str(unknown("domain", domain, there, owner=place))) for domain in wanted if domain not in there]
 
 
 def check_class_coverage(
@@ -162,12 +182,9 @@ def collect_rows(
     contents = Contents(tuple(rows), spec.classes, none.y, domain, problems=list(problems), notes=list(notes))
     whole = _join(rows, contents.problems) if rows else none
     if whole.split is not None:
-        division = divide_rows(whole.split, domain, contents.domains)
-        contents.parts = division.parts
-        contents.problems += division.problems
-        contents.notes += division.notes
-        whole = whole._replace(validation=division.validation).keep(division.keep)
-        contents.domain = domain[division.keep]
+        keep = contents.divide(whole.split)
+        whole = whole._replace(validation=contents.validation).keep(keep)
+        contents.domain = domain[keep]
     keep = (_set_numbers if spec.is_regression else _set_labels)(contents, spec, whole.y)
     whole = whole.keep(keep)
     contents.y, contents.domain, contents.validation = contents.y[keep], contents.domain[keep], whole.validation
@@ -337,49 +354,6 @@ def _find_base(y: Labels, base: int | None, n: int, other_is_wrong: bool) -> tup
     return 0, [
         Problem(f"{run} for {n} classes, which does not tell whether the first class is 0 or 1: set label_base.")
     ]
-
-
-class Division(NamedTuple):
-    """The content of a split column."""
-
-    parts: tuple[str, ...]  # the part of each domain; empty where the column makes no sense
-    keep: NDArray[np.bool_]  # (row,) without the `id_test` rows, which serve nothing here
-    validation: NDArray[np.bool_] | None  # (row,) the `id_val` rows; None where there are none
-    problems: list[Problem]
-    notes: list[str]
-
-
-def divide_rows(split: NDArray[Any], domain: Labels, domains: tuple[str, ...]) -> Division:
-    """Give each domain its part: its rows are all `train` (with `id_val`, `id_test`), all `validation` or all `test`.
-
-    split: (row,) the cells of the split column.   domain: (row,) index into domains.
-    """
-    words = [to_word(value).strip().lower() for value in split]
-    meanings = np.array([_MEANINGS.get(word, word) for word in words], dtype=object)
-    empty = np.array([is_missing(value) for value in split], dtype=bool)
-    strange = sorted(set(meanings[~empty]) - set(_PART_OF))
-    allowed = f"{', '.join(PARTS)} (or val), {ID_VALIDATION} or {ID_TEST}"
-    problems = []
-    if empty.any():
-        many = count_things(int(empty.sum()), "empty cell")
-        problems.append(Problem(f"The split column has {many}: write {allowed}."))
-    if strange:
-        problems.append(Problem(f"The split column holds {list_some(strange)}: write {allowed}."))
-    parts = []
-    for i, name in enumerate(domains):
-        present = {_PART_OF.get(m, "") for m in meanings[domain == i]}
-        several = [part for part in PARTS if part in present]
-        if len(several) > 1:
-            problems.append(
-                Problem(
-                    f"The split column puts rows of the domain '{name}' into {' and '.join(several)}, but a domain is "
-                    f"in one part of a fixed split: call rows that validate within a train domain {ID_VALIDATION}."
-                )
-            )
-        parts.append(several[0] if several else TRAIN)
-    validation, left = meanings == ID_VALIDATION, meanings == ID_TEST
-    notes = [f"{count_things(int(left.sum()), 'row')} called {ID_TEST} left out."] if left.any() else []
-    return Division(() if problems else tuple(parts), ~left, validation if validation.any() else None, problems, notes)
 
 
 @dataclass(frozen=True)

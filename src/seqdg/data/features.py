@@ -15,7 +15,7 @@ from __future__ import annotations
 import glob
 import inspect
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -106,7 +106,7 @@ def read_file(path: Path, spec: DataSpec, notes: list[str]) -> DomainRows:
     usual = next((n for n in columns if n.lower() in Y_NAMES), last)
     y_key = last if spec.y_key == LAST_COLUMN else spec.y_key or usual
     if y_key not in columns:
-        raise UsageError(f"{path} has no column '{y_key}'. It has: {', '.join(columns)}.")
+        raise unknown("column", y_key, columns, owner=str(path))
     problems: list[Problem] = []
     y = columns.pop(y_key)
     x = stack_columns(columns, len(y), str(path), problems)
@@ -123,7 +123,7 @@ def read_npz(path: Path, keys: Sequence[str] | None = None) -> Arrays:
             names, arrays = file.files, {}
             for name in names if keys is None else keys:
                 if name not in names:
-                    raise _refuse_name(path, name, names)
+                    raise unknown("array", name, names, owner=str(path))
                 arrays[name] = np.asarray(file[name])
             return arrays
     except UsageError:
@@ -141,7 +141,7 @@ def pick_arrays(
     here = f"It has: {', '.join(f'{n} {list(a.shape)}' for n, a in arrays.items()) or 'nothing'}."
     for key in (x_key, y_key):
         if key not in ("", LAST_COLUMN, *arrays):
-            raise UsageError(f"{place} has no array '{key}'. {here}")
+            raise unknown("array", key, arrays, owner=place)
     y_key = y_key or next((n for n in arrays if n.lower() in Y_NAMES and arrays[n].ndim < 3), "")
     matrices = [n for n, a in arrays.items() if n != y_key and a.ndim == 2 and a.dtype.kind in "iufb"]
     usual = [n for n in matrices if n.lower() in X_NAMES]
@@ -236,7 +236,7 @@ def read_mat(path: Path, keys: Sequence[str] | None = None) -> Arrays:
     wanted = list(arrays if keys is None else keys)
     for name in wanted:
         if name not in arrays:
-            raise _refuse_name(path, name, arrays)
+            raise unknown("array", name, arrays, owner=str(path))
         if arrays[name].dtype.kind in "OV":  # cells and structs
             raise _refuse_objects(path, name)
     return {name: arrays[name] for name in wanted}
@@ -264,10 +264,6 @@ def _read_73(path: Path) -> Arrays:
             for name, item in items.items()
             if item.attrs.get("MATLAB_class") != b"char"
         }
-
-
-def _refuse_name(path: Path, name: str, arrays: Iterable[str]) -> UsageError:
-    return UsageError(f"{path} has no array '{name}'. It has: {', '.join(arrays) or 'none'}.")
 
 
 def _refuse_objects(path: Path, name: str) -> UsageError:

@@ -24,7 +24,7 @@ from seqdg.base import UsageError, count_things, list_some, unknown
 from seqdg.core import import_function
 from seqdg.data.columns import is_missing, rank_word, to_word, to_words
 from seqdg.data.dataset import DataSpec, ProgressCallback
-from seqdg.data.domain_rows import ID_TEST, Contents, Problem, divide_rows, encode_labels, find_missing_domains
+from seqdg.data.domain_rows import ID_TEST, Contents, Problem, encode_labels, find_missing_domains
 from seqdg.data.features import get_form
 from seqdg.data.pictures import (
     Container,
@@ -68,9 +68,7 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
         notes=notes,
     )
     if spec.split_column:
-        division = divide_rows(rows["split"].to_numpy(), contents.domain, domains)
-        contents.parts, contents.validation = division.parts, division.validation
-        contents.problems += division.problems
+        contents.divide(rows["split"].to_numpy())
     if spec.group_column:
         contents.set_groups(rows["group"].to_numpy(object))
     if len(rows) and not wrong:
