@@ -25,13 +25,13 @@ from seqdg.data import (
     ProgressCallback,
     TableFile,
     TableFormat,
-    TableWriter,
     count_present,
     decode,
     drop_missing,
     is_table,
     open_container,
     open_table,
+    open_writer,
     parse_column,
     read_number,
     require_pillow,
@@ -164,9 +164,9 @@ def predict_file(
         raise UsageError(f"--{option} is of a table, and {data} is none: leave it out.")
     else:
         parts = _predict_images(model, data, tally, on_progress)
-    with TableWriter(out) as writer:
+    with open_writer(out) as write:
         for columns in parts:
-            writer.write(columns)
+            write(columns)
         if not tally.rows:
             raise UsageError(f"{data} has 0 rows: there is nothing to predict.")
         tally.conclude(model)
