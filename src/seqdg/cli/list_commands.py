@@ -165,8 +165,7 @@ def check(
         ignore = (*arguments.pop("ignore"), *arguments.pop("ids"))
         typer.echo(datasets.check_table(Path(name), ignore=ignore, **arguments))
         return
-    for option in table.list_changed():
-        raise base.UsageError(f"{option} is of a table, and {name} is none: leave it out.")
+    table.refuse(name)
     if _is_algorithm(name):
         _check_algorithm(name)
     elif name.endswith(".toml") or name in benchmarks.list_benchmarks():

@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from seqdg import bench, training
+from seqdg import base, bench, training
 from seqdg import data as datasets
 from seqdg.results import CRITERIA
 
@@ -305,11 +305,12 @@ class TableOptions:
     encoding: Encoding = ""
     task: Task = None
 
-    def list_changed(self) -> list[str]:
-        """List the options that the user gave."""
-        return [
-            f"--{field.name.replace('_', '-')}" for field in fields(self) if getattr(self, field.name) != field.default
-        ]
+    def refuse(self, name: str) -> None:
+        """Raise a UsageError where the user gave any of these options for what is no table."""
+        for field in fields(self):
+            if getattr(self, field.name) != field.default:
+                option = f"--{field.name.replace('_', '-')}"
+                raise base.UsageError(f"{option} is of a table, and {name} is none: leave it out.")
 
     def parse(self) -> dict[str, Any]:
         """Return the arguments by which the data package reads rows."""
@@ -320,6 +321,8 @@ class TableOptions:
     def read(self, data: Path) -> datasets.LabeledRows:
         """Read rows, labels, domains and weights of a table or a folder of images."""
         arguments = self.parse()
+        if data.exists() and not datasets.is_table(data):
+            self.refuse(str(data))
         with bench.count_files("reading images") as progress, open_data(data) as path:
             return datasets.read_rows(path, **arguments, progress=progress)
 

@@ -116,10 +116,10 @@ def _note_table(rows: datasets.LabeledRows) -> list[str]:
 
 def _describe(rows: datasets.LabeledRows) -> list[str]:
     """Say how many rows, labels and domains a table has, and what its columns hold; folders name these themselves."""
-    if not isinstance(rows.x, datasets.Frame) or rows.domains is None:
+    if not isinstance(rows.x, datasets.Frame):
         return []
     classes = sorted(set(rows.y.tolist()))
-    domains = sorted({name for name in rows.domains.tolist() if name is not None}, key=datasets.rank_word)
+    domains = sorted(set(rows.domains.tolist()), key=datasets.rank_word)
     labels = "numbers" if rows.is_regression else f"{len(classes)} classes ({base.list_some(classes)})"
     count = base.count_things(len(rows.y), "row")
     return [

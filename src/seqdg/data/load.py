@@ -142,7 +142,7 @@ def guess_format(path: Path) -> str:
 class LabeledRows(NamedTuple):
     x: Any  # a table, or images (row, channel, height, width)
     y: NDArray[Any]
-    domains: NDArray[Any] | None
+    domains: NDArray[Any]
     notes: tuple[str, ...] = ()  # on how a file was read
     weight: NDArray[np.float64] | None = None  # (row,) how much each counts; None: all the same
 
@@ -182,11 +182,7 @@ def read_rows(
             f"There is no {path}. Give a table, such as a .csv or .parquet file, or a folder or .zip of images."
         )
     if not is_table(path):
-        of_tables = {
-            "--label": label, "--domain": domain, "--ignore": ignore, "--id": ids, "--types": types, "--na": na,
-            "--encoding": encoding, "--weight": weight, "--drop-unlabeled": drop_unlabeled,
-        }  # fmt: skip
-        return _read_images(path, task, of_tables, progress)
+        return _read_images(path, progress)
     table, types = open_table(path, TableFormat(encoding=encoding)), types or {}
     dropped = {*ignore, *ids, *(name for name in table.names if only is not None and name not in {*only, weight})}
     if task not in (None, *TASKS):
@@ -238,20 +234,13 @@ def read_rows(
     return LabeledRows(x.decide_types(features, na, is_text=True), y, domains, notes, weights)
 
 
-def _read_images(
-    path: Path, task: str | None, of_tables: Mapping[str, Any], progress: ProgressCallback | None
-) -> LabeledRows:
-    """Read pictures in <domain>/<class>/. of_tables: options that only a table has, which must be empty."""
+def _read_images(path: Path, progress: ProgressCallback | None) -> LabeledRows:
+    """Read pictures in <domain>/<class>/."""
     if guess_format(path) != "images":
         raise UsageError(f"{path} holds feature files: read them in Python and give DomainClassifier arrays.")
     dataset = load_dataset(
         DataSpec(path.stem, (path.name,), format="images"), path.parent, False, progress, held_out=()
     )
-    if task == NUMBER:
-        raise UsageError(f"--task number is of a table, and the folders of {path} name classes: leave it out.")
-    for option, value in of_tables.items():
-        if value:
-            raise UsageError(f"{option} is of a table, and {path} holds pictures: their folders say it. Leave it out.")
     classes, domains = (np.array(names, dtype=object) for names in (dataset.classes, dataset.domains))
     return LabeledRows(dataset.x, classes[dataset.y.numpy()].astype(str), domains[dataset.domain.numpy()])
 
@@ -293,9 +282,7 @@ def check_table(
         frame, read, counts = rows.x, rows.notes, _count_rows(rows)
         names = [] if rows.is_regression else sorted(set(map(str, rows.y.tolist())))
         notes = [*note_missing_labels(rows.y), *note_spellings("class", names)]
-        if rows.domains is not None:
-            notes += note_spellings("domain", sorted(set(rows.domains.tolist())))
-        notes += note_columns(frame, rows.domains)
+        notes += [*note_spellings("domain", sorted(set(rows.domains.tolist()))), *note_columns(frame, rows.domains)]
     else:
         roles = {name for name in (label, domain, weight) if name is not None}
         _check_names(table, (*roles, *ignore, *types))
@@ -310,7 +297,6 @@ def check_table(
 def _count_rows(rows: LabeledRows) -> list[str]:
     """List the domains with their rows of every class, or with where their numbers lie; of many classes, with their
     rows alone."""
-    assert rows.domains is not None
     classes = [] if rows.is_regression else np.unique(rows.y).tolist()
     many = count_things(len(classes), "class").replace("classs", "classes")
     lines = [f"{many}: {list_some(classes)}"]
