@@ -178,11 +178,11 @@ def _read_one_npz(path: Path, spec: DataSpec) -> Contents:
     )
     rows = {}
     for domain in (d for d in spec.domains or there if d in there):
-        x_key, y_key, v_key = f"{domain}_x", f"{domain}_y", f"{domain}_is_val"
+        keys = [key for key in (f"{domain}_x", f"{domain}_y", f"{domain}_is_val") if key in names]
         try:
-            arrays = read_npz(path, [x_key, y_key, *([v_key] if v_key in names else [])])
-            x, y = pick_arrays(arrays, x_key, y_key, str(path))
-            rows[domain] = DomainRows(x, y, arrays[v_key].reshape(-1).astype(bool) if v_key in names else None)
+            arrays = read_npz(path, keys)
+            split = [arrays[key].reshape(-1).astype(bool) for key in keys[2:]]
+            rows[domain] = DomainRows(*pick_arrays(arrays, keys[0], keys[1], str(path)), *split)
         except UsageError as error:
             problems.append(Problem(str(error)))
     return collect_rows(spec, rows, problems)

@@ -86,14 +86,8 @@ def _describe_rows(path: Path, spec: DataSpec) -> tuple[Any, list[Problem], list
     import pandas
 
     frame = read_list(path, spec)
-    templates = {
-        "file": spec.file,
-        "label": spec.label_column,
-        "domain": spec.domain_column,
-        "validation": spec.validation_column,
-        "group": spec.group_column,
-        "split": spec.split_column,
-    }
+    columns = ("label", "domain", "validation", "group", "split")
+    templates = {"file": spec.file, **{name: getattr(spec, f"{name}_column") for name in columns}}
     rows = pandas.DataFrame(
         {name: fill_template(frame, template, path) for name, template in templates.items() if template}, dtype=object
     )
@@ -136,10 +130,9 @@ def read_list(path: Path, spec: DataSpec) -> Any:
     if len(frames) > 1:
         frame = pandas.concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
     if spec.prepare:
-        folder = path if path.is_dir() else path.parent
         function = import_function(spec.prepare, "prepare")
         try:
-            frame = function(frame, folder)
+            frame = function(frame, path if path.is_dir() else path.parent)
         except UsageError:
             raise
         except Exception as error:  # it is the user's code
@@ -165,7 +158,7 @@ def read_words(path: Path, form: TableFormat | None = None) -> Any:
 
     table = open_table(path, form)
     frame = table.read(text=table.names)
-    return pandas.DataFrame(dict(zip(frame.names, map(_to_text, frame.columns), strict=True)))
+    return _make_text(pandas.DataFrame(dict(zip(frame.names, map(to_words, frame.columns), strict=True))))
 
 
 def _read_json(path: Path) -> Any:
@@ -183,7 +176,7 @@ def _read_json(path: Path) -> Any:
         raise UsageError(
             f"{path} is no list of records, no table of columns and no file of camera traps ({error})."
         ) from None
-    return pandas.DataFrame({str(name): _to_text(frame[name].to_numpy(dtype=object)) for name in frame.columns})
+    return _make_text(frame)
 
 
 def _join_annotations(path: Path, content: Mapping[str, Any]) -> Any:
@@ -199,12 +192,10 @@ def _join_annotations(path: Path, content: Mapping[str, Any]) -> Any:
         for name in needed:
             if name not in frame.columns:
                 raise UsageError(f"{path.name} has no '{name}' in its {part}: it is no file of camera traps.")
-    seen = notes[["image_id", "category_id"]].drop_duplicates()
-    named = seen.merge(
-        kinds[["id", "name"]].rename(columns={"id": "category_id", "name": "category"}), on="category_id"
-    )
-    joined = images.merge(named[["image_id", "category"]], left_on="id", right_on="image_id").drop(columns="image_id")
-    return pandas.DataFrame({name: _to_text(joined[name].to_numpy(dtype=object)) for name in joined.columns})
+    named = kinds.set_index("id")["name"].rename("category")
+    seen = notes[["image_id", "category_id"]].drop_duplicates().join(named, on="category_id", how="inner")
+    joined = images.merge(seen[["image_id", "category"]], left_on="id", right_on="image_id")
+    return _make_text(joined.drop(columns="image_id"))
 
 
 def fill_template(frame: Any, template: str, path: Path) -> Words:
@@ -232,9 +223,10 @@ def _open_images(path: Path, spec: DataSpec, root: Path, names: Words) -> Contai
     return FolderContainer(place, dict.fromkeys(names)) if place.is_dir() else ZipContainer(place)
 
 
-def _to_text(values: NDArray[Any]) -> Words:
-    words = to_words(values) if values.dtype != object else values
-    return np.array(["" if is_missing(v) else to_word(v) for v in words], dtype=object)
+def _make_text(frame: Any) -> Any:
+    """Return a data frame of text, with '' where a cell is missing."""
+    words = frame.rename(columns=str).astype(object)
+    return words.apply(lambda column: column.map(lambda cell: "" if is_missing(cell) else to_word(cell)))
 
 
 def _to_numbers(words: Any) -> NDArray[Any]:
