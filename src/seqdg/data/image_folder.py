@@ -183,19 +183,17 @@ def _read_list(path: Path, classes: Sequence[str], problems: list[Problem]) -> l
 
 
 def _compare_lists(domain: str, there: set[Key], named: dict[str, list[Key]]) -> list[Problem]:
-    problems = []
-
-    def note(keys: set[Key], text: str, partial: bool = False) -> None:
-        if keys:
-            names = list_some("/".join(key) for key in sorted(keys))
-            problems.append(Problem(f"{text.format(count_things(len(keys), 'file'))}: {names}.", partial))
-
-    for part, keys in named.items():
-        note(set(keys) - there, f"{domain}_{part}_kfold.txt names {{}} not there", partial=True)
     both = [*named["train"], *named["crossval"]]
-    note(there - set(both), f"The split lists of {domain} leave {{}} out")
-    note(_find_repeated(both), f"The train and crossval lists of {domain} name {{}} twice")
-    return problems
+    wrong = [
+        *((f"{domain}_{part}_kfold.txt names {{}} not there", set(keys) - there, True) for part, keys in named.items()),
+        (f"The split lists of {domain} leave {{}} out", there - set(both), False),
+        (f"The train and crossval lists of {domain} name {{}} twice", _find_repeated(both), False),
+    ]
+    return [
+        Problem(f"{text.format(count_things(len(keys), 'file'))}: {list_some(map('/'.join, sorted(keys)))}.", partial)
+        for text, keys, partial in wrong
+        if keys
+    ]
 
 
 def _find_repeated(keys: Iterable[Key]) -> set[Key]:
