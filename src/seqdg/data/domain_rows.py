@@ -58,6 +58,48 @@ class Contents:
         """Return the values (row, ...) of each domain."""
         return {name: values[self.domain == i] for i, name in enumerate(self.domains)}
 
+    def set_labels(self, y: NDArray[Any], base: int | None, other_is_wrong: bool = True) -> bool:
+        """Encode the labels as indices into the classes, -1 where one is none of them; return whether all are right.
+
+        y: (row,) text, or numbers of which `base` is the first class; None: told from the labels. Where no classes are
+        named, they are the labels that occur.
+        """
+        problems: list[Problem] = []
+        classes, allowed = self.classes, ""
+        if y.dtype.kind not in "iufb":
+            y = y.astype(str)
+            values: Sequence[Any] = [str(name) for name in classes or np.unique(y)]
+        else:
+            numbers = y.astype(float)
+            wrong = ~np.isfinite(numbers) | (numbers != np.round(numbers))
+            for i, name in enumerate(self.domains):
+                if (some := numbers[wrong & (self.domain == i)]).size:
+                    many = count_things(len(some), "label")
+                    problems.append(Problem(f"{name} has {many} not a whole number: {list_some(np.unique(some))}."))
+            y = np.round(np.nan_to_num(numbers, posinf=-1, neginf=-1)).astype(np.int64)
+            values = np.unique(y).tolist()
+            if classes:
+                if not problems:
+                    base, problems = _find_base(y, base, len(classes), other_is_wrong)
+                first, last = base or 0, (base or 0) + len(classes) - 1
+                values = range(first, last + 1)
+                allowed = f": {len(classes)} classes with label_base = {base} allow {first} to {last}"
+            elif base is not None and len(y) and values[0] < base:
+                text = f"A label is {values[0]}, but label_base = {base}: set label_base to the first label."
+                problems.append(Problem(text))
+        index = {value: i for i, value in enumerate(values)}
+        self.classes = tuple(map(str, classes or values))
+        self.y = np.array([index.get(v, -1) for v in y.tolist()], dtype=np.int64)
+        for i, name in enumerate(self.domains) if other_is_wrong and not problems else ():
+            other = y[(self.y < 0) & (self.domain == i)]
+            if len(other):
+                some = list_some(np.unique(other))
+                said = f"{count_things(len(other), 'label')} out of range ({some}){allowed}"
+                said = said if allowed else f"labels that are none of the classes: {some}"
+                problems.append(Problem(f"{name} has {said}."))
+        self.problems += problems
+        return not problems
+
     def set_groups(self, values: NDArray[Any]) -> None:
         """Number the groups that occur, in order; a row without one is a problem.
 
@@ -225,10 +267,7 @@ def _join(rows: Mapping[str, DomainRows], problems: list[Problem]) -> DomainRows
 
 def _set_labels(contents: Contents, spec: DataSpec, y: NDArray[Any]) -> NDArray[np.bool_]:
     """Encode the labels, and return which rows are kept: those of other classes are left out if asked."""
-    contents.classes, contents.y, problems = encode_labels(
-        y, contents.domain, contents.domains, spec.classes, spec.label_base, not spec.drop_other_labels
-    )
-    contents.problems += problems
+    contents.set_labels(y, spec.label_base, not spec.drop_other_labels)
     keep: NDArray[np.bool_] = (contents.y >= 0) | (not spec.drop_other_labels)
     for domain, kept in contents.split(keep).items():
         if not kept.all():
@@ -288,56 +327,6 @@ def normalize_rows(x: Matrix, how: str) -> Matrix:
         scale = np.linalg.norm(wide, ord=1 if how == "l1" else 2, axis=1, keepdims=True)
     result: Matrix = np.divide(wide, scale, out=np.zeros_like(wide), where=scale > 0).astype(np.float32)
     return result
-
-
-def encode_labels(
-    y: NDArray[Any],
-    domain: Labels,
-    domains: Sequence[str],
-    classes: Sequence[str],
-    base: int | None,
-    other_is_wrong: bool = True,
-) -> tuple[tuple[str, ...], Labels, list[Problem]]:
-    """Return the classes, the index of each label, -1 where it is none of them, and problems.
-
-    y: (row,) text, or numbers of which `base` is the first class; None: told from the labels.   classes: in order;
-    empty: the labels that occur.
-    """
-    problems: list[Problem] = []
-    allowed = ""
-    if y.dtype.kind not in "iufb":
-        y = y.astype(str)
-        names = [str(name) for name in classes or np.unique(y)]
-        index: dict[Any, int] = {name: i for i, name in enumerate(names)}
-    else:
-        numbers = y.astype(float)
-        wrong = ~np.isfinite(numbers) | (numbers != np.round(numbers))
-        for i, name in enumerate(domains):
-            if (some := numbers[wrong & (domain == i)]).size:
-                many = count_things(len(some), "label")
-                problems.append(Problem(f"{name} has {many} not a whole number: {list_some(np.unique(some))}."))
-        y = np.round(np.nan_to_num(numbers, posinf=-1, neginf=-1)).astype(np.int64)
-        known = np.unique(y)
-        if not classes and base is not None and len(y) and known[0] < base:
-            text = f"A label is {known[0]}, but label_base = {base}: set label_base to the first label."
-            problems.append(Problem(text))
-        elif classes and not problems:
-            base, problems = _find_base(y, base, len(classes), other_is_wrong)
-        names = list(classes) or [str(v) for v in known]
-        index = {v: i for i, v in enumerate(range(base or 0, (base or 0) + len(names)) if classes else known.tolist())}
-        allowed = f": {len(names)} classes with label_base = {base} allow {base} to {(base or 0) + len(names) - 1}"
-    encoded = np.array([index.get(v, -1) for v in y.tolist()], dtype=np.int64)
-    for i, name in enumerate(domains) if other_is_wrong and not problems else ():
-        other = y[(encoded < 0) & (domain == i)]
-        if len(other):
-            some = list_some(np.unique(other))
-            said = (
-                f"{count_things(len(other), 'label')} out of range ({some})"
-                if allowed
-                else f"labels that are none of the classes: {some}"
-            )
-            problems.append(Problem(f"{name} has {said}{allowed}."))
-    return tuple(names), encoded, problems
 
 
 def _find_base(y: Labels, base: int | None, n: int, other_is_wrong: bool) -> tuple[int, list[Problem]]:

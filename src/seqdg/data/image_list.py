@@ -24,7 +24,7 @@ from seqdg.base import UsageError, count_things, list_some, unknown
 from seqdg.core import import_function
 from seqdg.data.columns import is_missing, rank_word, to_word, to_words
 from seqdg.data.dataset import DataSpec, ProgressCallback
-from seqdg.data.domain_rows import ID_TEST, Contents, Problem, encode_labels, find_missing_domains
+from seqdg.data.domain_rows import ID_TEST, Contents, Problem, find_missing_domains
 from seqdg.data.features import get_form
 from seqdg.data.pictures import (
     Container,
@@ -56,24 +56,23 @@ def read(path: Path, spec: DataSpec, root: Path, progress: ProgressCallback | No
         problems.append(Problem(f"{text}: {names}.", partial=True))
         rows = rows[there]
     domains = spec.domains or tuple(sorted(rows["domain"].unique(), key=rank_word))
-    one = np.zeros(len(rows), np.int64)
-    classes, y, wrong = encode_labels(_to_numbers(rows["label"]), one, ("the list",), spec.classes, spec.label_base)
     contents = Contents(
         domains=domains,
-        classes=classes,
-        y=y,
+        classes=spec.classes,
+        y=np.empty(0, np.int64),
         domain=rows["domain"].map({name: i for i, name in enumerate(domains)}).to_numpy(np.int64, copy=True),
         validation=rows["validation"].to_numpy(bool, copy=True) if spec.validation_column else None,
-        problems=[*problems, *wrong],
+        problems=problems,
         notes=notes,
     )
+    is_labeled = contents.set_labels(_to_numbers(rows["label"]), spec.label_base)
     if spec.split_column:
         contents.divide(rows["split"].to_numpy())
     if spec.group_column:
         contents.set_groups(rows["group"].to_numpy(object))
-    if len(rows) and not wrong:
-        named = zip(rows["domain"], y, rows["file"], strict=True)
-        pictures = [PictureFile(domain, classes[i], files[name]) for domain, i, name in named]
+    if len(rows) and is_labeled:
+        named = zip(rows["domain"], contents.y, rows["file"], strict=True)
+        pictures = [PictureFile(domain, contents.classes[i], files[name]) for domain, i, name in named]
         fill_pixels(contents, container, pictures, spec.size, progress)
     return contents
 
