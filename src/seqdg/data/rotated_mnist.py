@@ -47,8 +47,8 @@ def load() -> Dataset:
     for array in (x, y, domain):
         content.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
     pixels = torch.from_numpy(x.reshape(len(x), -1)).to(torch.float32) / 255
-    tensors = {"x": pixels, "y": torch.from_numpy(y).long(), "domain": torch.from_numpy(domain).long()}
-    return Dataset("rotated-mnist", DOMAINS, CLASSES, **tensors, fingerprint=content.hexdigest())
+    labels, domains = torch.from_numpy(y).long(), torch.from_numpy(domain).long()
+    return Dataset("rotated-mnist", DOMAINS, CLASSES, pixels, labels, domains, content.hexdigest())
 
 
 def load_colored() -> Dataset:
@@ -76,9 +76,9 @@ def load_colored() -> Dataset:
     content = hashlib.sha256(f"{digits.fingerprint} colored".encode())
     for array in (y, color, domain):
         content.update(array.tobytes())
-    arrays = {"x": x.reshape(len(x), -1), "y": y.astype(np.int64), "domain": domain}
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return Dataset("colored-mnist", COLORED_DOMAINS, COLORED_CLASSES, **tensors, fingerprint=content.hexdigest())
+    arrays = (x.reshape(len(x), -1), y.astype(np.int64), domain)
+    inputs, labels, domains = (torch.from_numpy(array) for array in arrays)
+    return Dataset("colored-mnist", COLORED_DOMAINS, COLORED_CLASSES, inputs, labels, domains, content.hexdigest())
 
 
 def turn_back(digits: Dataset) -> NDArray[np.float32]:
