@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         note_spellings,
         read_rows,
     )
-    from seqdg.data.pictures import Container, File, decode, open_container, require_pillow
+    from seqdg.data.pictures import Container, File, decode, decode_file, open_container, require_pillow
     from seqdg.data.rotated_mnist import BUNDLED
     from seqdg.data.scaling import SCALINGS, STANDARD, Scaling, join_columns, keep_as_is, learn_scaling, make_standard
     from seqdg.data.table_files import STDOUT, TableFile, TableFormat, is_table, open_table, open_writer

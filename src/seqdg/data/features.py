@@ -327,9 +327,7 @@ def read_columns(
     text: columns whose cells stay text, whatever they look like.
     """
     table = open_table(path, form, may_lack_header=True)
-    for name in (*roles, *ignore):
-        if name not in table.names:
-            raise unknown("column", name, table.names, owner=path.name)
+    table.require((*roles, *ignore))
     frame = table.read(but=set(ignore) - set(roles))
     columns: Arrays = {}
     for name, values in zip(frame.names, frame.columns, strict=True):

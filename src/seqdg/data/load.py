@@ -194,7 +194,7 @@ def read_rows(
             "Which column says where a row is from, such as the hospital or the device? Give it with --domain."
         )
     roles = [label, domain, *([] if weight is None else [weight])]
-    _check_names(table, (*roles, *ignore, *ids, *types))
+    table.require((*roles, *ignore, *ids, *types))
     if weight is not None and weight in {label, domain, *dropped}:
         raise UsageError(f"'{weight}' is the column of weights, and has another part too: give it one of them.")
     if label == domain:
@@ -245,12 +245,6 @@ def _read_images(path: Path, progress: ProgressCallback | None) -> LabeledRows:
     return LabeledRows(dataset.x, classes[dataset.y.numpy()].astype(str), domains[dataset.domain.numpy()])
 
 
-def _check_names(table: TableFile, names: Iterable[str]) -> None:
-    for name in names:
-        if name not in table.names:
-            raise unknown("column", name, table.names, owner=table.path.name)
-
-
 def read_frame(table: TableFile, but: Collection[str], types: Mapping[str, str], codes: Collection[str] = ()) -> Frame:
     """Read all rows of a table as the text they are written with, before anything is decided about its columns.
 
@@ -285,7 +279,7 @@ def check_table(
         notes += [*note_spellings("domain", sorted(set(rows.domains.tolist()))), *note_columns(frame, rows.domains)]
     else:
         roles = {name for name in (label, domain, weight) if name is not None}
-        _check_names(table, (*roles, *ignore, *types))
+        table.require((*roles, *ignore, *types))
         frame = read_frame(table, {*ignore, *roles}, types).decide_types(types, na, is_text=True)
         read, counts, notes = table.notes, [], note_columns(frame)
     width = max(len(name) for name in frame.names)

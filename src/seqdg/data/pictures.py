@@ -307,7 +307,7 @@ def _decode_all(
         with replace_file(path) as out:
             npy.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
             for start in range(0, len(files), block):
-                results = pool.map(lambda file: _decode(container, file, size), files[start : start + block])
+                results = pool.map(lambda file: decode_file(container, file, size), files[start : start + block])
                 for done, result in enumerate(results, start + 1):
                     if isinstance(result, Problem):
                         broken.append(result)
@@ -320,7 +320,8 @@ def _decode_all(
     return broken
 
 
-def _decode(container: Container, file: File, size: int) -> Pixels | Problem:
+def decode_file(container: Container, file: File, size: int) -> Pixels | Problem:
+    """Decode a picture of a folder or a zip; return what is wrong where that cannot be done."""
     try:
         if file.size > LARGEST:
             raise ValueError(f"{file.size} bytes")

@@ -83,6 +83,12 @@ class TableFile:
     notes: tuple[str, ...] = ()  # on what was guessed
     whole: Any = None  # the rows as a table of pyarrow, where the format is not read in batches
 
+    def require(self, names: Iterable[str]) -> None:
+        """Raise a UsageError where the table lacks one of these columns."""
+        for name in names:
+            if name not in self.names:
+                raise unknown("column", name, self.names, owner=self.path.name)
+
     def read(self, but: Collection[str] = (), text: Collection[str] = (), codes: Collection[str] = ()) -> Frame:
         """Read all rows: columns are numbers where every cell is a plain number, else text, or of the file's own type.
 
@@ -115,7 +121,7 @@ class TableFile:
 
         names, first = [name for name in self.names if name in set(wanted)], 0
         if not names:
-            raise unknown("column", wanted[0], self.names, owner=self.path.name)
+            self.require(wanted)
         for batch in self._read_arrow(list(dict.fromkeys([*names, *raw])), progress):
             frame = _make_frame(pa.Table.from_batches([batch]).select(names), set(names) - set(numeric))
             rows = first + np.arange(len(frame))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor
 
-from seqdg.base import UsageError, count_things, list_some, unknown
+from seqdg.base import UsageError, count_things, list_some
 from seqdg.data import (
     STDOUT,
     SUFFIXES,
@@ -22,11 +22,12 @@ from seqdg.data import (
     Container,
     File,
     Frame,
+    Problem,
     ProgressCallback,
     TableFile,
     TableFormat,
     count_present,
-    decode,
+    decode_file,
     drop_missing,
     is_table,
     open_container,
@@ -236,8 +237,8 @@ def _choose_ids(model: Model, table: TableFile, ids: Sequence[str] | None, tally
     """Choose the columns to write beside the predictions."""
     asked = list(model.facts.get("id", ())) if ids is None else ids
     lacking = [name for name in asked if name not in table.names]
-    if ids is not None and lacking:
-        raise unknown("column", lacking[0], table.names, owner=table.path.name)
+    if ids is not None:
+        table.require(ids)
     tally.note(*(f"{table.path.name} has no column '{name}', which named the rows in training." for name in lacking))
     kept = list(dict.fromkeys(name for name in asked if name not in lacking))
     taken = {PREDICTION} if model.is_regression else {"label", *(f"p_{c}" for c in model.classes.tolist())}
@@ -302,8 +303,7 @@ def _find_class_of_all(model: Model, data: Path, files: Sequence[File], tally: T
 
 
 def _decode(container: Container, file: File, read: ImageInput) -> NDArray[np.uint8]:
-    try:
-        return decode(container.read(file), read.stored)
-    except Exception as error:  # a decoder may raise anything on a broken file
-        reason = str(error).partition(" <")[0]  # without the address of what was decoded
-        raise UsageError(f"{container.place}: '{file.name}' cannot be decoded as an image ({reason}).") from error
+    pixels = decode_file(container, file, read.stored)
+    if isinstance(pixels, Problem):
+        raise UsageError(pixels.text)
+    return pixels
