@@ -83,6 +83,11 @@ class TableFile:
     notes: tuple[str, ...] = ()  # on what was guessed
     whole: Any = None  # the rows as a table of pyarrow, where the format is not read in batches
 
+    def __post_init__(self) -> None:
+        twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
+        if twice:
+            raise UsageError(f"{self.path} has two columns '{twice[0]}': rename one.")
+
     def require(self, names: Iterable[str]) -> None:
         """Raise a UsageError where the table lacks one of these columns."""
         for name in names:
@@ -244,7 +249,6 @@ def open_table(path: Path, form: TableFormat | None = None, may_lack_header: boo
     else:
         whole = read_arff(path) if kind == ".arff" else read_excel(path)
         names = tuple(whole.column_names)
-    _check_names(path, names)
     return TableFile(path, names, form, whole=whole)
 
 
@@ -280,14 +284,7 @@ def _open_text_table(path: Path, form: TableFormat, may_lack_header: bool) -> Ta
                 f"{path} has one column, '{names[0]}': its columns seem to be separated by {word}. Save it with commas "
                 "between columns and as many cells in every row."
             )
-    _check_names(path, names)
     return TableFile(path, names, form, has_header, decimal, notes)
-
-
-def _check_names(path: Path, names: Sequence[str]) -> None:
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise UsageError(f"{path} has two columns '{twice[0]}': rename one.")
 
 
 def _is_row(names: Sequence[str]) -> bool:
